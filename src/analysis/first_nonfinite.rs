@@ -1,0 +1,64 @@
+//! The first value of a run that is NaN or infinite, and the tensor it came from.
+
+use crate::checkpoint::Tensors;
+use crate::model::Hook;
+
+/// Where the first NaN or infinity appeared, in the order of computation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NonFinite {
+    pub layer_idx: usize,
+    pub hook: Hook,
+    pub position_idx: usize,
+    pub column_idx: usize,
+    pub value: f32,
+    /// A tensor of the layer that holds a NaN or infinity itself, and at which element.
+    pub tensor: Option<(String, usize)>,
+}
+
+impl std::fmt::Display for NonFinite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = if self.value.is_nan() { "NaN" } else { "infinity" };
+        let (hook, position, column) =
+            (self.hook.full_name(self.layer_idx), self.position_idx, self.column_idx);
+        write!(f, "{hook}: first {what} at position {position}, column {column}")?;
+        match &self.tensor {
+            Some((tensor, element)) => write!(f, "; {tensor} holds one at element {element}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The first element that is NaN or infinite.
+pub(super) fn find(values: &[f32]) -> Option<usize> {
+    // x·0 is 0 for every finite x: a sum the compiler turns into vector code finds most buffers clean.
+    let suspicious =
+        values.chunks(1024).position(|chunk| chunk.iter().map(|v| v * 0.0).sum::<f32>() != 0.0)?;
+    let start = suspicious * 1024;
+    values[start..].iter().position(|v| !v.is_finite()).map(|offset| start + offset)
+}
+
+/// The first of some tensors that holds a NaN or infinity, and at which element.
+pub(super) fn in_tensors<'a>(
+    tensors: &Tensors,
+    names: impl Iterator<Item = &'a str>,
+) -> Option<(String, usize)> {
+    names.into_iter().find_map(|name| {
+        let view = tensors.get(name)?;
+        find(&view.widen()).map(|element| (name.to_owned(), element))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_several_is_found_wherever_it_stands() {
+        let mut values = vec![1.0; 5000];
+        assert_eq!(find(&values), None);
+        values[4097] = f32::NEG_INFINITY;
+        assert_eq!(find(&values), Some(4097));
+        values[1023] = f32::NAN;
+        assert_eq!(find(&values), Some(1023));
+    }
+}

@@ -1,0 +1,20 @@
+//! The pipeline: a prompt through the model layer by layer, each layer judged by its statistics as it passes.
+
+mod first_nonfinite;
+mod head;
+mod kept;
+mod layer;
+mod pipeline;
+mod predictions;
+mod tap;
+mod tensor_stats;
+mod watch;
+
+pub use first_nonfinite::NonFinite;
+pub use head::{FULL_CELLS, HeadDetail, head_detail};
+pub use kept::Kept;
+pub use layer::{HeadReport, LayerReport};
+pub use pipeline::{KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run};
+pub use predictions::{Predictions, TopToken};
+pub use tap::Tap;
+pub use tensor_stats::{TensorStats, tensor_stats};

@@ -1,0 +1,33 @@
+//! Takes values out of a run as they pass: for traces.
+
+use std::ops::Range;
+
+use crate::attention::BlockSink;
+use crate::error::Result;
+use crate::model::Hook;
+
+/// Receives what it wants of a run, layer by layer.
+pub trait Tap {
+    fn wants(&self, layer_idx: usize, hook: Hook) -> bool;
+
+    /// One value of a block. // values: [position, width]
+    ///
+    /// # Errors
+    /// When it cannot be kept; stops the run.
+    fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], width: usize) -> Result<()>;
+
+    /// Receives scores and pattern of a layer's heads, when they are wanted.
+    fn blocks(&self, layer_idx: usize) -> Option<&dyn BlockSink>;
+
+    /// Called when a layer is done.
+    ///
+    /// # Errors
+    /// When something of it could not be kept; stops the run.
+    fn end_of_layer(&mut self, layer_idx: usize) -> Result<()>;
+
+    /// Logits of all positions for a range of the vocabulary, or of the last hidden state's width. // [position, range]
+    ///
+    /// # Errors
+    /// When they cannot be kept; stops the run.
+    fn logits(&mut self, range: Range<usize>, values: &[f32]) -> Result<()>;
+}

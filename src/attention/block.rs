@@ -1,0 +1,208 @@
+//! One head, streamed in row blocks: some queries × all their keys at a time, never the whole matrix.
+
+use std::ops::Range;
+
+use super::mask::Visibility;
+use super::pooled::Pooled;
+use super::row::{HeadMath, finish_row};
+use super::spec::{AttentionSpec, SoftmaxAxis};
+use super::summary::{HeadSummary, RowSummary};
+use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
+
+/// Queries of one block: enough rows for an efficient product, few enough that a block stays in the cache.
+const BLOCK_ROWS: usize = 64;
+
+/// Receives finished blocks: for a trace, or for the head on screen.
+pub trait BlockSink: Sync {
+    /// Rows `first_query..` of one head; scores are −inf and the pattern 0 where masked. // [row, key]
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]);
+}
+
+/// One attention to run: the same for every head.
+pub struct Run<'a> {
+    pub spec: &'a AttentionSpec,
+    pub visibility: &'a Visibility,
+    /// Which heads; others leave zeros in the output.
+    pub heads: Range<usize>,
+    /// Learned sink logits. // [head]
+    pub sinks: Option<&'a [f32]>,
+    pub sink: Option<&'a dyn BlockSink>,
+    /// Asked between blocks: true stops the work.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Queries, keys and values of all heads, as the projections leave them.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadInput<'a> {
+    /// [query, n_heads · d_head]
+    pub q: &'a [f32],
+    /// [key, n_kv_heads · d_head]
+    pub k: &'a [f32],
+    /// [key, n_kv_heads · d_value]
+    pub v: &'a [f32],
+}
+
+/// What one head gives.
+#[derive(Debug)]
+pub struct HeadRun {
+    /// Σ p·v. // [query, d_value]
+    pub z: Vec<f32>,
+    pub summary: HeadSummary,
+}
+
+/// Runs one head; `None` when it was stopped.
+pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<HeadRun> {
+    let spec = run.spec;
+    let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+    let head = Head::new(spec, input, head_idx);
+    let k_norms: Vec<f32> =
+        (0..n_keys).map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32).collect();
+    let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
+    let mut pattern = vec![0.0; scores.len()];
+
+    let mut math = HeadMath {
+        spec,
+        head_idx,
+        visibility: run.visibility,
+        sink: run.sinks.map(|sinks| sinks[head_idx]),
+        k_norms: &k_norms,
+        column_log_sum_exp: None,
+    };
+    let columns = match spec.softmax_axis {
+        SoftmaxAxis::Keys => None,
+        SoftmaxAxis::Queries => Some(column_log_sum_exp(run, &head, &math, &mut scores, &mut pattern)?),
+    };
+    math.column_log_sum_exp = columns.as_deref();
+
+    let mut z = vec![0.0; n_queries * spec.d_value];
+    let mut rows: Vec<RowSummary> = Vec::with_capacity(n_queries);
+    let mut column_sums = vec![0.0f64; n_keys];
+    let mut pooled = Pooled::new(n_queries, n_keys);
+    for block in blocks(n_queries) {
+        if (run.stop)() {
+            return None;
+        }
+        let n_rows = block.len();
+        let scores = &mut scores[..n_rows * n_keys];
+        let pattern = &mut pattern[..n_rows * n_keys];
+        head.products(&block, n_keys, scores); // [row, key]
+        for (row_idx, query_idx) in block.clone().enumerate() {
+            let row = row_idx * n_keys..(row_idx + 1) * n_keys;
+            let q_norm = sum_of_squares(head.query(query_idx)).sqrt() as f32;
+            let pattern_row = &mut pattern[row.clone()];
+            let summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
+            // What a padded query does means nothing: it counts nowhere.
+            if summary.is_real {
+                for (sum, p) in column_sums.iter_mut().zip(pattern_row.iter()) {
+                    *sum += f64::from(*p);
+                }
+                pooled.add_row(query_idx, pattern_row);
+            }
+            rows.push(summary);
+        }
+        if let Some(sink) = run.sink {
+            sink.block(head_idx, block.start, scores, pattern);
+        }
+        let z_rows = &mut z[block.start * spec.d_value..block.end * spec.d_value];
+        head.values(pattern, n_keys, z_rows); // [row, d_value]
+    }
+    let column_sums = column_sums.into_iter().map(|sum| sum as f32).collect();
+    Some(HeadRun { z, summary: HeadSummary { rows, column_sums, k_norms, pooled } })
+}
+
+fn blocks(n_queries: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..n_queries).step_by(BLOCK_ROWS).map(move |start| start..(start + BLOCK_ROWS).min(n_queries))
+}
+
+/// log Σ over queries of exp(s), per key: the first of two passes of a softmax over queries.
+fn column_log_sum_exp(
+    run: &Run<'_>,
+    head: &Head<'_>,
+    math: &HeadMath<'_>,
+    scores: &mut [f32],
+    pattern: &mut [f32],
+) -> Option<Vec<f32>> {
+    let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+    let mut max = vec![f32::NEG_INFINITY; n_keys];
+    let mut sum = vec![0.0f64; n_keys];
+    let over_keys = AttentionSpec { softmax_axis: SoftmaxAxis::Keys, ..math.spec.clone() };
+    let math = HeadMath { spec: &over_keys, ..*math };
+    for block in blocks(n_queries) {
+        if (run.stop)() {
+            return None;
+        }
+        let scores = &mut scores[..block.len() * n_keys];
+        head.products(&block, n_keys, scores);
+        for (row_idx, query_idx) in block.clone().enumerate() {
+            let row = &mut scores[row_idx * n_keys..(row_idx + 1) * n_keys];
+            finish_row(&math, query_idx, 1.0, row, &mut pattern[..n_keys]);
+            for key_idx in 0..n_keys {
+                let score = row[key_idx];
+                if score == f32::NEG_INFINITY {
+                    continue;
+                }
+                if score > max[key_idx] {
+                    sum[key_idx] *= f64::from(max[key_idx] - score).exp();
+                    max[key_idx] = score;
+                }
+                sum[key_idx] += f64::from(score - max[key_idx]).exp();
+            }
+        }
+    }
+    Some(max.iter().zip(&sum).map(|(max, sum)| (f64::from(*max) + sum.ln()) as f32).collect())
+}
+
+/// Where one head's numbers lie among all heads'.
+struct Head<'a> {
+    input: HeadInput<'a>,
+    d_head: usize,
+    d_value: usize,
+    q_stride: usize,
+    k_stride: usize,
+    v_stride: usize,
+    q_at: usize,
+    k_at: usize,
+    v_at: usize,
+}
+
+impl<'a> Head<'a> {
+    fn new(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize) -> Self {
+        let kv_head_idx = spec.kv_head_of(head_idx);
+        Self {
+            input,
+            d_head: spec.d_head,
+            d_value: spec.d_value,
+            q_stride: spec.n_heads * spec.d_head,
+            k_stride: spec.n_kv_heads * spec.d_head,
+            v_stride: spec.n_kv_heads * spec.d_value,
+            q_at: head_idx * spec.d_head,
+            k_at: kv_head_idx * spec.d_head,
+            v_at: kv_head_idx * spec.d_value,
+        }
+    }
+
+    fn query(&self, query_idx: usize) -> &'a [f32] {
+        &self.input.q[query_idx * self.q_stride + self.q_at..][..self.d_head]
+    }
+
+    fn key(&self, key_idx: usize) -> &'a [f32] {
+        &self.input.k[key_idx * self.k_stride + self.k_at..][..self.d_head]
+    }
+
+    /// q·k of a block of queries with all keys. // [row, key]
+    fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
+        let q = &self.input.q[block.start * self.q_stride + self.q_at..];
+        let q = Matrix::new(q, block.len(), self.d_head, self.q_stride, 1);
+        let k = Matrix::new(&self.input.k[self.k_at..], n_keys, self.d_head, self.k_stride, 1);
+        let mut out = MatrixMut::new(out, block.len(), n_keys, n_keys);
+        product(&mut out, q, k.transposed(), false, Threads::One);
+    }
+
+    /// Σ p·v of a block. // [row, d_value]
+    fn values(&self, pattern: &[f32], n_keys: usize, out: &mut [f32]) {
+        let n_rows = pattern.len() / n_keys.max(1);
+        let v = Matrix::new(&self.input.v[self.v_at..], n_keys, self.d_value, self.v_stride, 1);
+        let mut out = MatrixMut::new(out, n_rows, self.d_value, self.d_value);
+        product(&mut out, Matrix::row_major(pattern, n_rows, n_keys), v, false, Threads::One);
+    }
+}

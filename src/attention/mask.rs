@@ -1,0 +1,107 @@
+//! Which keys each query sees: the declared mask together with padding.
+
+use std::ops::Range;
+
+use super::spec::{Mask, Window};
+
+/// The visible keys of every query of one sequence.
+#[derive(Debug, Clone)]
+pub struct Visibility {
+    pub n_queries: usize,
+    pub n_keys: usize,
+    mask: Mask,
+    real_queries: Option<Vec<bool>>,
+    real_keys: Option<Vec<bool>>,
+}
+
+impl Visibility {
+    /// Self-attention over `n` positions; `real` marks tokens that are not padding.
+    pub fn of_self(mask: Mask, n: usize, real: Option<&[bool]>) -> Self {
+        // A mask without a pad is no mask: the faster path serves it.
+        let real = real.filter(|r| r.contains(&false)).map(<[bool]>::to_vec);
+        Self { n_queries: n, n_keys: n, mask, real_queries: real.clone(), real_keys: real }
+    }
+
+    /// The keys that the declared mask lets a query see, padding aside: one range.
+    pub fn range(&self, query_idx: usize) -> Range<usize> {
+        let mut start = 0;
+        let mut end = self.n_keys;
+        if self.mask.causal {
+            end = end.min(query_idx + 1);
+        }
+        match self.mask.window {
+            Some(Window::Back(width)) => {
+                start = (query_idx + 1).saturating_sub(width);
+                end = end.min(query_idx + 1);
+            }
+            Some(Window::Around(reach)) => {
+                start = query_idx.saturating_sub(reach);
+                end = end.min(query_idx + reach + 1);
+            }
+            None => {}
+        }
+        start.min(end)..end
+    }
+
+    /// One flag per key, when some keys are padding.
+    pub fn real_keys(&self) -> Option<&[bool]> {
+        self.real_keys.as_deref()
+    }
+
+    /// Whether a query is a token, not padding.
+    pub fn is_real_query(&self, query_idx: usize) -> bool {
+        self.real_queries.as_ref().is_none_or(|real| real[query_idx])
+    }
+
+    /// Whether a key is a token, not padding.
+    pub fn is_real_key(&self, key_idx: usize) -> bool {
+        self.real_keys.as_ref().is_none_or(|real| real[key_idx])
+    }
+
+    /// Whether a query sees a key.
+    pub fn sees(&self, query_idx: usize, key_idx: usize) -> bool {
+        self.range(query_idx).contains(&key_idx) && self.is_real_key(key_idx)
+    }
+
+    /// How many keys a query sees.
+    pub fn n_visible(&self, query_idx: usize) -> usize {
+        let range = self.range(query_idx);
+        match &self.real_keys {
+            Some(real) => real[range].iter().filter(|r| **r).count(),
+            None => range.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visible(mask: Mask, n: usize, query_idx: usize) -> Vec<usize> {
+        let visibility = Visibility::of_self(mask, n, None);
+        (0..n).filter(|key_idx| visibility.sees(query_idx, *key_idx)).collect()
+    }
+
+    #[test]
+    fn a_window_counts_the_query_itself() {
+        let mask = Mask { causal: true, window: Some(Window::Back(3)) };
+        assert_eq!(visible(mask, 8, 5), [3, 4, 5]);
+        assert_eq!(visible(mask, 8, 1), [0, 1]);
+    }
+
+    #[test]
+    fn a_reach_counts_keys_on_either_side() {
+        let mask = Mask { causal: false, window: Some(Window::Around(2)) };
+        assert_eq!(visible(mask, 8, 5), [3, 4, 5, 6, 7]);
+        assert_eq!(visible(mask, 8, 0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_padded_key_is_seen_by_nobody() {
+        let mask = Mask { causal: true, window: None };
+        let visibility = Visibility::of_self(mask, 4, Some(&[false, true, true, true]));
+        assert_eq!(visibility.n_visible(0), 0);
+        assert_eq!(visibility.n_visible(3), 3);
+        assert!(!visibility.sees(2, 0) && !visibility.is_real_query(0));
+    }
+}

@@ -1,0 +1,224 @@
+//! One row of products becomes scores, pattern and summary: the definition that every faster path is judged by.
+
+use super::mask::Visibility;
+use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
+use super::summary::RowSummary;
+
+/// What all rows of one head share.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadMath<'a> {
+    pub spec: &'a AttentionSpec,
+    pub head_idx: usize,
+    pub visibility: &'a Visibility,
+    /// The learned sink logit of this head: a key that takes probability and gives nothing.
+    pub sink: Option<f32>,
+    /// ‖k‖ per key of the head's kv head. // [key]
+    pub k_norms: &'a [f32],
+    /// log Σ over queries of exp(s) per key, for a softmax over queries. // [key]
+    pub column_log_sum_exp: Option<&'a [f32]>,
+}
+
+impl HeadMath<'_> {
+    /// The score of a pair as it enters the softmax, from scale·q·k.
+    pub fn score(&self, query_idx: usize, key_idx: usize, scaled: f32) -> f32 {
+        let capped = match self.spec.softcap {
+            Some(cap) => cap * (scaled / cap).tanh(),
+            None => scaled,
+        };
+        match &self.spec.bias {
+            Bias::None => capped,
+            Bias::Alibi { slopes } => capped + slopes[self.head_idx] * (key_idx as f32 - query_idx as f32),
+        }
+    }
+}
+
+/// Sums of a row, relative to its first value so that large means cost no digits.
+#[derive(Debug, Clone, Copy)]
+struct Moments {
+    origin: f64,
+    n: f64,
+    sum: f64,
+    sum_sq: f64,
+    min: f32,
+    max: f32,
+}
+
+impl Moments {
+    fn new() -> Self {
+        Self { origin: 0.0, n: 0.0, sum: 0.0, sum_sq: 0.0, min: f32::INFINITY, max: f32::NEG_INFINITY }
+    }
+
+    fn add(&mut self, value: f32) {
+        if self.n == 0.0 {
+            self.origin = f64::from(value);
+        }
+        let shifted = f64::from(value) - self.origin;
+        self.n += 1.0;
+        self.sum += shifted;
+        self.sum_sq += shifted * shifted;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    fn mean(&self) -> f64 {
+        self.origin + self.sum / self.n
+    }
+
+    /// Population variance.
+    fn variance(&self) -> f64 {
+        let mean = self.sum / self.n;
+        let variance = self.sum_sq / self.n - mean * mean;
+        if variance < 0.0 { 0.0 } else { variance }
+    }
+}
+
+/// Turns a row of q·k into scores (−inf where masked) in place, fills the pattern, and summarises both.
+///
+/// `products` and `pattern` hold one element per key; `q_norm` is ‖q‖ of the row's query.
+pub fn finish_row(
+    head: &HeadMath<'_>,
+    query_idx: usize,
+    q_norm: f32,
+    products: &mut [f32],
+    pattern: &mut [f32],
+) -> RowSummary {
+    let range = head.visibility.range(query_idx);
+    let real_keys = head.visibility.real_keys();
+    let is_visible = |key_idx: usize| real_keys.is_none_or(|real| real[key_idx]);
+    let mut summary = RowSummary { q_norm, ..RowSummary::empty(head.visibility.is_real_query(query_idx)) };
+
+    // Products → scores.
+    products[..range.start].fill(f32::NEG_INFINITY);
+    products[range.end..].fill(f32::NEG_INFINITY);
+    let scale = head.spec.scale.factor(head.spec.d_head);
+    let (mut raw, mut scored) = (Moments::new(), Moments::new());
+    let (mut score_sq, mut k_norm_sq_sum, mut cosine_sum) = (0.0f64, 0.0f64, 0.0f64);
+    for key_idx in range.clone() {
+        if !is_visible(key_idx) {
+            products[key_idx] = f32::NEG_INFINITY;
+            continue;
+        }
+        let product = products[key_idx];
+        let scaled = product * scale;
+        let score = head.score(query_idx, key_idx, scaled);
+        raw.add(scaled);
+        scored.add(score);
+        score_sq += f64::from(score) * f64::from(score);
+        let k_norm = f64::from(head.k_norms[key_idx]);
+        k_norm_sq_sum += k_norm * k_norm;
+        cosine_sum += f64::from(product) / k_norm;
+        products[key_idx] = score;
+    }
+    let scores: &[f32] = products;
+    let n_visible = scored.n as usize;
+    if n_visible == 0 {
+        fill_unseen(head.spec.no_visible, pattern, &mut summary);
+        return summary;
+    }
+    summary.n_visible = n_visible as u32;
+    summary.score_mean = scored.mean() as f32;
+    summary.score_var = scored.variance() as f32;
+    (summary.score_min, summary.score_max) = (scored.min, scored.max);
+    summary.score_norm = score_sq.sqrt() as f32;
+    summary.is_nonfinite = !score_sq.is_finite();
+    summary.raw_mean = raw.mean() as f32;
+    summary.raw_var = raw.variance() as f32;
+    (summary.raw_min, summary.raw_max) = (raw.min, raw.max);
+    summary.k_norm_sq_sum = k_norm_sq_sum as f32;
+    summary.cosine = (cosine_sum / (f64::from(q_norm) * scored.n)) as f32;
+
+    // Scores → pattern, from s − max so that no digit is lost when |s| is large.
+    pattern[..range.start].fill(0.0);
+    pattern[range.end..].fill(0.0);
+    let max = match head.sink {
+        Some(sink) => scored.max.max(sink),
+        None => scored.max,
+    };
+    let mut denominator = head.sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
+    for key_idx in range.clone() {
+        let weight = if is_visible(key_idx) { (scores[key_idx] - max).exp() } else { 0.0 };
+        pattern[key_idx] = weight;
+        denominator += f64::from(weight);
+    }
+    let log_denominator = denominator.ln();
+    summary.log_sum_exp = (f64::from(max) + log_denominator) as f32;
+    let inverse = (1.0 / denominator) as f32;
+    let log_p = |key_idx: usize| match head.column_log_sum_exp {
+        Some(columns) => f64::from(scores[key_idx]) - f64::from(columns[key_idx]),
+        None => f64::from(scores[key_idx] - max) - log_denominator,
+    };
+
+    // Pattern → its sums.
+    let mut sums = PatternSums::default();
+    for key_idx in range {
+        if !is_visible(key_idx) {
+            continue;
+        }
+        let log_p = log_p(key_idx);
+        let p = match head.spec.softmax_axis {
+            SoftmaxAxis::Keys => pattern[key_idx] * inverse,
+            SoftmaxAxis::Queries => log_p.exp() as f32,
+        };
+        pattern[key_idx] = p;
+        sums.add(p, log_p, key_idx, query_idx.abs_diff(key_idx));
+    }
+    sums.write(&mut summary);
+    summary.first_mass = pattern.first().copied().unwrap_or(f32::NAN);
+    summary.diagonal_mass = pattern.get(query_idx).copied().unwrap_or(f32::NAN);
+    summary.previous_mass =
+        query_idx.checked_sub(1).and_then(|key_idx| pattern.get(key_idx)).copied().unwrap_or(f32::NAN);
+    summary
+}
+
+#[derive(Debug, Default)]
+struct PatternSums {
+    mass: f64,
+    entropy: f64,
+    p2: f64,
+    p3: f64,
+    distance: f64,
+    top1: f32,
+    top2: f32,
+    argmax: usize,
+}
+
+impl PatternSums {
+    fn add(&mut self, p: f32, log_p: f64, key_idx: usize, distance: usize) {
+        let wide = f64::from(p);
+        self.mass += wide;
+        // 0·log 0 is 0; a NaN is not 0 and goes through.
+        if p != 0.0 {
+            self.entropy -= wide * log_p;
+        }
+        self.p2 += wide * wide;
+        self.p3 += wide * wide * wide;
+        self.distance += wide * distance as f64;
+        if p > self.top1 {
+            (self.top2, self.top1, self.argmax) = (self.top1, p, key_idx);
+        } else if p > self.top2 {
+            self.top2 = p;
+        }
+    }
+
+    fn write(&self, summary: &mut RowSummary) {
+        summary.mass = self.mass as f32;
+        summary.entropy = self.entropy as f32;
+        summary.sum_p2 = self.p2 as f32;
+        summary.sum_p3 = self.p3 as f32;
+        summary.distance = self.distance as f32;
+        let is_nan = self.mass.is_nan();
+        summary.top1 = if is_nan { f32::NAN } else { self.top1 };
+        summary.top2 = if is_nan { f32::NAN } else { self.top2 };
+        summary.argmax = self.argmax as u32;
+    }
+}
+
+fn fill_unseen(rule: NoVisible, pattern: &mut [f32], summary: &mut RowSummary) {
+    let (value, mass) = match rule {
+        NoVisible::Zero => (0.0, 0.0),
+        NoVisible::Uniform => (1.0 / pattern.len() as f32, 1.0),
+        NoVisible::Nan => (f32::NAN, f32::NAN),
+    };
+    pattern.fill(value);
+    summary.mass = mass;
+}

@@ -1,0 +1,149 @@
+//! Every knob of one attention, as data.
+
+use std::fmt;
+
+use super::rope::RopeSpec;
+
+/// What multiplies the product of a query and a key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Scale {
+    /// 1/√d_head (Vaswani et al. 2017).
+    InvSqrtD,
+    /// 1/d_head.
+    InvD,
+    /// No scaling.
+    One,
+    /// A factor that the configuration states.
+    Factor(f32),
+}
+
+impl Scale {
+    /// The factor for heads of width `d_head`.
+    pub fn factor(self, d_head: usize) -> f32 {
+        match self {
+            Self::InvSqrtD => 1.0 / (d_head as f32).sqrt(),
+            Self::InvD => 1.0 / d_head as f32,
+            Self::One => 1.0,
+            Self::Factor(factor) => factor,
+        }
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvSqrtD => f.write_str("1/sqrt(d_head)"),
+            Self::InvD => f.write_str("1/d_head"),
+            Self::One => f.write_str("none"),
+            Self::Factor(factor) => write!(f, "{factor}"),
+        }
+    }
+}
+
+/// The axis over which scores are normalised. Queries is the classic mistake: columns sum to 1, and the future leaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SoftmaxAxis {
+    Keys,
+    Queries,
+}
+
+impl fmt::Display for SoftmaxAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Keys => "keys",
+            Self::Queries => "queries",
+        })
+    }
+}
+
+/// A limit on the distance between a query and the keys it sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Window {
+    /// Keys with query − key < width, the query itself included.
+    Back(usize),
+    /// Keys with |query − key| ≤ reach.
+    Around(usize),
+}
+
+/// Which keys a query may see, before padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mask {
+    pub causal: bool,
+    pub window: Option<Window>,
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.causal { "causal" } else { "bidirectional" })?;
+        match self.window {
+            Some(Window::Back(width)) => write!(f, ", window {width} back"),
+            Some(Window::Around(reach)) => write!(f, ", window {reach} either side"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a row without any visible key becomes. Always reported, whatever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoVisible {
+    /// All zero: nothing is attended.
+    Zero,
+    /// 1/n over all keys, masked ones included, as a finite mask value gives.
+    Uniform,
+    /// NaN, as a mask of −inf gives.
+    Nan,
+}
+
+/// What is added to the scores by position.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bias {
+    None,
+    /// slope · (key − query) per head (Press et al. 2021).
+    Alibi {
+        slopes: Vec<f32>,
+    },
+}
+
+/// One attention, whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttentionSpec {
+    pub n_heads: usize,
+    /// Heads of keys and values; each serves `n_heads / n_kv_heads` query heads in a row.
+    pub n_kv_heads: usize,
+    /// Width of a query and of a key.
+    pub d_head: usize,
+    /// Width of a value.
+    pub d_value: usize,
+    pub scale: Scale,
+    pub softmax_axis: SoftmaxAxis,
+    pub mask: Mask,
+    pub no_visible: NoVisible,
+    /// cap · tanh(score / cap), applied to scaled scores before bias and mask.
+    pub softcap: Option<f32>,
+    pub bias: Bias,
+    pub rope: Option<RopeSpec>,
+}
+
+impl AttentionSpec {
+    /// The usual attention: 1/√d, softmax over keys, nothing added.
+    pub fn plain(n_heads: usize, n_kv_heads: usize, d_head: usize, causal: bool) -> Self {
+        Self {
+            n_heads,
+            n_kv_heads,
+            d_head,
+            d_value: d_head,
+            scale: Scale::InvSqrtD,
+            softmax_axis: SoftmaxAxis::Keys,
+            mask: Mask { causal, window: None },
+            no_visible: NoVisible::Zero,
+            softcap: None,
+            bias: Bias::None,
+            rope: None,
+        }
+    }
+
+    /// The key and value head that serves a query head.
+    pub fn kv_head_of(&self, head_idx: usize) -> usize {
+        head_idx / (self.n_heads / self.n_kv_heads)
+    }
+}

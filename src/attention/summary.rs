@@ -1,0 +1,106 @@
+//! What one pass over a row of scores and pattern leaves behind. Every statistic derives from these.
+
+use super::pooled::Pooled;
+
+/// One query of one head. Sums run over the visible keys.
+///
+/// Fields that have no meaning for the row (no visible key) are NaN.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowSummary {
+    /// Visible keys.
+    pub n_visible: u32,
+    /// The query is a token, not padding.
+    pub is_real: bool,
+    /// Some visible score is NaN or infinite.
+    pub is_nonfinite: bool,
+    /// Key with the largest probability.
+    pub argmax: u32,
+
+    /// Of the scores as they enter the softmax.
+    pub score_mean: f32,
+    /// Population variance.
+    pub score_var: f32,
+    pub score_min: f32,
+    pub score_max: f32,
+    /// √Σ s².
+    pub score_norm: f32,
+
+    /// Of scale·q·k, before softcap and bias: mean, population variance, extremes.
+    pub raw_mean: f32,
+    pub raw_var: f32,
+    pub raw_min: f32,
+    pub raw_max: f32,
+
+    /// log Σ exp(s), learned sink included.
+    pub log_sum_exp: f32,
+    /// −Σ p log p, in nats.
+    pub entropy: f32,
+    /// Σ p: 1 for a softmax over keys, less with a learned sink, anything for a softmax over queries.
+    pub mass: f32,
+    /// Largest and second largest probability.
+    pub top1: f32,
+    pub top2: f32,
+    /// Σ p² and Σ p³.
+    pub sum_p2: f32,
+    pub sum_p3: f32,
+    /// Probability of key 0, of the key at the query's own position, and of the one before it.
+    pub first_mass: f32,
+    pub diagonal_mass: f32,
+    pub previous_mass: f32,
+    /// Σ p·|query − key|.
+    pub distance: f32,
+
+    /// ‖q‖.
+    pub q_norm: f32,
+    /// Σ ‖k‖² over visible keys.
+    pub k_norm_sq_sum: f32,
+    /// Mean cosine of the query with its visible keys.
+    pub cosine: f32,
+}
+
+impl RowSummary {
+    /// A row that sees nothing, or whose query is unknown.
+    pub fn empty(is_real: bool) -> Self {
+        Self {
+            n_visible: 0,
+            is_real,
+            is_nonfinite: false,
+            argmax: 0,
+            score_mean: f32::NAN,
+            score_var: f32::NAN,
+            score_min: f32::NAN,
+            score_max: f32::NAN,
+            score_norm: f32::NAN,
+            raw_mean: f32::NAN,
+            raw_var: f32::NAN,
+            raw_min: f32::NAN,
+            raw_max: f32::NAN,
+            log_sum_exp: f32::NEG_INFINITY,
+            entropy: f32::NAN,
+            mass: 0.0,
+            top1: f32::NAN,
+            top2: f32::NAN,
+            sum_p2: f32::NAN,
+            sum_p3: f32::NAN,
+            first_mass: f32::NAN,
+            diagonal_mass: f32::NAN,
+            previous_mass: f32::NAN,
+            distance: f32::NAN,
+            q_norm: f32::NAN,
+            k_norm_sq_sum: 0.0,
+            cosine: f32::NAN,
+        }
+    }
+}
+
+/// One head of one layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadSummary {
+    /// One per query.
+    pub rows: Vec<RowSummary>,
+    /// Σ over real queries of the probability each key receives. // [key]
+    pub column_sums: Vec<f32>,
+    /// ‖k‖ per key. // [key]
+    pub k_norms: Vec<f32>,
+    pub pooled: Pooled,
+}

@@ -1,0 +1,276 @@
+//! `config.json`, read key by key with a memory: which keys were used, which were not, and where each value came from.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+
+/// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
+const LARGEST_SIZE: u64 = 1 << 26;
+
+/// The same for a number of layers, each of which costs a description before any tensor is looked for.
+const MOST_LAYERS: u64 = 4096;
+
+/// A parsed `config.json`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    path: PathBuf,
+    values: Map<String, Value>,
+}
+
+impl Config {
+    /// # Errors
+    /// When the file cannot be read or is not a JSON object.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+        Self::parse(path, &text)
+    }
+
+    /// # Errors
+    /// When the text is not a JSON object.
+    pub fn parse(path: &Path, text: &str) -> Result<Self> {
+        match serde_json::from_str(text) {
+            Ok(Value::Object(values)) => Ok(Self { path: path.to_path_buf(), values }),
+            Ok(_) => Err(Error::file(path, "expected a JSON object, found another JSON value")),
+            Err(e) => Err(Error::file(path, format!("is not valid JSON ({e})"))),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+}
+
+/// Where the value of a knob came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A key of the configuration.
+    Key(String),
+    /// The key is absent, and the family's default holds; names the key that would change it.
+    Default(String),
+    /// Computed from other knobs; says how.
+    Derived(String),
+    /// What the family always does.
+    Family,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "config {key}"),
+            Self::Default(key) => write!(f, "default, no {key}"),
+            Self::Derived(how) => write!(f, "from {how}"),
+            Self::Family => f.write_str("always so in this family"),
+        }
+    }
+}
+
+/// One fact about how the checkpoint was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Knob {
+    pub name: &'static str,
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// Reads a configuration once, from top to bottom, and remembers what it read.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    config: &'a Config,
+    knobs: Vec<Knob>,
+    read: BTreeSet<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(config: &'a Config) -> Self {
+        Self { config, knobs: Vec::new(), read: BTreeSet::new() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.config.path
+    }
+
+    /// A key's value, if it is there and not null; the key counts as read either way.
+    pub fn value(&mut self, key: &str) -> Option<&'a Value> {
+        self.read.insert(key.to_owned());
+        self.config.values.get(key).filter(|v| !v.is_null())
+    }
+
+    /// A positive size that must be given.
+    ///
+    /// # Errors
+    /// When the key is absent, no whole number, zero, or absurdly large.
+    pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
+        let Some(value) = self.value(key) else {
+            return Err(Error::config(self.path(), key, "missing, expected a positive whole number"));
+        };
+        self.checked_size(knob, key, value, LARGEST_SIZE)
+    }
+
+    /// A number of layers that must be given.
+    ///
+    /// # Errors
+    /// As for [`Reader::size`].
+    pub fn layers(&mut self, key: &str) -> Result<usize> {
+        let Some(value) = self.value(key) else {
+            return Err(Error::config(self.path(), key, "missing, expected a positive whole number"));
+        };
+        self.checked_size("n_layers", key, value, MOST_LAYERS)
+    }
+
+    /// A positive size with a value to use when the key is absent or null.
+    ///
+    /// # Errors
+    /// When the key is there and its value is no sensible size.
+    pub fn size_or(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        default: usize,
+        origin: Origin,
+    ) -> Result<usize> {
+        match self.value(key) {
+            Some(value) => self.checked_size(knob, key, value, LARGEST_SIZE),
+            None => {
+                self.note(knob, default, origin);
+                Ok(default)
+            }
+        }
+    }
+
+    fn checked_size(&mut self, knob: &'static str, key: &str, value: &Value, most: u64) -> Result<usize> {
+        match value.as_u64() {
+            Some(size) if (1..=most).contains(&size) => {
+                self.note(knob, size, Origin::Key(key.to_owned()));
+                Ok(size as usize)
+            }
+            _ => {
+                let problem = format!("expected a whole number from 1 to {most}, found {value}");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A finite number, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no number.
+    pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
+        match self.value(key) {
+            None => {
+                self.note(knob, default, Origin::Default(key.to_owned()));
+                Ok(default)
+            }
+            Some(value) => match value.as_f64().filter(|v| v.is_finite()) {
+                Some(number) => {
+                    self.note(knob, number, Origin::Key(key.to_owned()));
+                    Ok(number)
+                }
+                None => Err(Error::config(self.path(), key, format!("expected a number, found {value}"))),
+            },
+        }
+    }
+
+    /// A truth value, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no truth value.
+    pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
+        let (flag, origin) = match self.value(key) {
+            None => (default, Origin::Default(key.to_owned())),
+            Some(Value::Bool(flag)) => (*flag, Origin::Key(key.to_owned())),
+            Some(value) => {
+                return Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected true or false, found {value}"),
+                ));
+            }
+        };
+        self.note(knob, flag, origin);
+        Ok(flag)
+    }
+
+    /// A word, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no string.
+    pub fn word_or(&mut self, knob: &'static str, key: &str, default: &str) -> Result<String> {
+        let (word, origin) = match self.value(key) {
+            None => (default.to_owned(), Origin::Default(key.to_owned())),
+            Some(Value::String(word)) => (word.clone(), Origin::Key(key.to_owned())),
+            Some(value) => {
+                return Err(Error::config(self.path(), key, format!("expected a string, found {value}")));
+            }
+        };
+        self.note(knob, &word, origin);
+        Ok(word)
+    }
+
+    /// A number inside an object of the configuration, such as a rope scaling.
+    ///
+    /// # Errors
+    /// When it is missing or no number.
+    pub fn nested_number(&mut self, knob: &'static str, outer: &str, inner: &str) -> Result<f64> {
+        let value = self.value(outer).and_then(|o| o.get(inner));
+        let key = format!("{outer}.{inner}");
+        match value.and_then(Value::as_f64).filter(|v| v.is_finite()) {
+            Some(number) => {
+                self.note(knob, number, Origin::Key(key));
+                Ok(number)
+            }
+            None => {
+                let found = value.map_or("nothing".to_owned(), Value::to_string);
+                Err(Error::config(self.path(), key, format!("expected a number, found {found}")))
+            }
+        }
+    }
+
+    /// Records a fact that was not read from a key of its own.
+    pub fn note(&mut self, name: &'static str, value: impl fmt::Display, origin: Origin) {
+        self.knobs.push(Knob { name, value: value.to_string(), origin });
+    }
+
+    /// What was read, and the keys that never were, in the order of the file.
+    pub fn finish(self) -> (Vec<Knob>, Vec<String>) {
+        let unread = self.config.values.keys().filter(|k| !self.read.contains(*k)).cloned().collect();
+        (self.knobs, unread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(Path::new("config.json"), text).expect("valid JSON")
+    }
+
+    #[test]
+    fn zero_and_absurd_sizes_are_refused_with_what_was_found() {
+        for bad in ["0", "-3", "2.5", "\"12\"", "99999999999", "1e300"] {
+            let config = config(&format!("{{\"n_head\": {bad}}}"));
+            let error = Reader::new(&config).size("n_heads", "n_head").expect_err(bad).to_string();
+            assert!(error.contains("n_head") && error.contains("found"), "{error}");
+        }
+    }
+
+    #[test]
+    fn keys_that_were_never_read_are_listed() {
+        let config = config("{\"n_head\": 4, \"summary_type\": \"cls\", \"scale\": null}");
+        let mut reader = Reader::new(&config);
+        reader.size("n_heads", "n_head").expect("a size");
+        assert_eq!(reader.number_or("scale", "scale", 0.5).expect("a default"), 0.5);
+        let (knobs, unread) = reader.finish();
+        assert_eq!(unread, ["summary_type"]);
+        assert_eq!(knobs[1].origin, Origin::Default("scale".to_owned()));
+    }
+}

@@ -1,0 +1,112 @@
+//! Element types of stored tensors, and widening them to f32.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use half::slice::HalfFloatSliceExt;
+
+/// How the elements of a stored tensor are encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dtype {
+    F64,
+    F32,
+    F16,
+    Bf16,
+    /// Anything that is no weight (stored masks, position ids, quantised blocks); named as the file names it.
+    Other(&'static str, usize),
+}
+
+impl Dtype {
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::Other(_, size) => size,
+        }
+    }
+
+    /// Whether the elements can be widened to f32.
+    pub fn is_float(self) -> bool {
+        !matches!(self, Self::Other(..))
+    }
+
+    /// The elements as f32; borrowed when they already are f32 and aligned.
+    ///
+    /// Returns `None` for element types that are not floating point.
+    pub fn widen(self, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
+        Some(match self {
+            Self::F32 => match bytemuck::try_cast_slice(bytes) {
+                Ok(aligned) => Cow::Borrowed(aligned),
+                Err(_) => {
+                    Cow::Owned(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
+                }
+            },
+            Self::F64 => {
+                Cow::Owned(bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect())
+            }
+            Self::F16 => Cow::Owned(match bytemuck::try_cast_slice::<u8, half::f16>(bytes) {
+                Ok(aligned) => {
+                    let mut wide = vec![0.0; aligned.len()];
+                    aligned.convert_to_f32_slice(&mut wide);
+                    wide
+                }
+                Err(_) => {
+                    bytes.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()
+                }
+            }),
+            // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
+            Self::Bf16 => Cow::Owned(
+                bytes
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))
+                    .collect(),
+            ),
+            Self::Other(..) => return None,
+        })
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Other(name, _) => name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_float_type_widens_to_the_value_it_encodes() {
+        let values = [0.0f32, -1.5, 0.375, f32::INFINITY];
+        let f16: Vec<u8> = values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect();
+        let bf16: Vec<u8> = values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect();
+        let f32: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let f64: Vec<u8> = values.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
+        for (dtype, bytes) in [(Dtype::F16, f16), (Dtype::Bf16, bf16), (Dtype::F32, f32), (Dtype::F64, f64)] {
+            assert_eq!(dtype.widen(&bytes).expect("a float type").as_ref(), values, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn an_unaligned_slice_widens_like_an_aligned_one() {
+        let mut bytes = vec![0u8];
+        bytes.extend(2.5f32.to_le_bytes());
+        assert_eq!(Dtype::F32.widen(&bytes[1..]).expect("f32").as_ref(), [2.5]);
+    }
+
+    #[test]
+    fn integers_are_never_widened() {
+        assert!(Dtype::Other("i64", 8).widen(&[0; 8]).is_none());
+    }
+}

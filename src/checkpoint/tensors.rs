@@ -1,0 +1,120 @@
+//! Named tensors of a checkpoint, whatever files they lie in: looked up by name, widened on demand.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use super::dtype::Dtype;
+use super::map::Bytes;
+use crate::error::{Error, Result};
+
+/// Where a tensor lies and how it is encoded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TensorInfo {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub(super) file_idx: usize,
+    pub(super) bytes: Range<usize>,
+}
+
+impl TensorInfo {
+    /// Number of elements; checked against the file when the header was read.
+    pub fn n_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Size in the file.
+    pub fn n_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// All tensors of a checkpoint, by name.
+#[derive(Debug, Default)]
+pub struct Tensors {
+    pub(super) files: Vec<Bytes>,
+    pub(super) index: BTreeMap<String, TensorInfo>,
+}
+
+impl Tensors {
+    /// Names and descriptions, in the order of the names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &TensorInfo)> {
+        self.index.iter().map(|(name, info)| (name.as_str(), info))
+    }
+
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        self.index.contains_key(name)
+    }
+
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.index.get(name)
+    }
+
+    /// The file that holds a tensor, or the first file for a name that is nowhere.
+    pub fn file_of(&self, name: &str) -> &Path {
+        let file_idx = self.index.get(name).map_or(0, |info| info.file_idx);
+        self.files.get(file_idx).map_or(Path::new("checkpoint"), Bytes::path)
+    }
+
+    /// A tensor of the expected shape, still in its stored encoding.
+    ///
+    /// # Errors
+    /// When the tensor is missing, has another shape, or is not floating point; the message names all of it.
+    pub fn expect(&self, name: &str, shape: &[usize]) -> Result<TensorView<'_>> {
+        let Some(info) = self.index.get(name) else {
+            return Err(Error::tensor(
+                self.file_of(name),
+                name,
+                format!("missing, expected shape {shape:?}"),
+            ));
+        };
+        if info.shape != shape {
+            let problem = format!("expected shape {shape:?}, found {:?}", info.shape);
+            return Err(Error::tensor(self.file_of(name), name, problem));
+        }
+        if !info.dtype.is_float() {
+            let problem = format!("expected f32, f16, bf16 or f64, found {}", info.dtype);
+            return Err(Error::tensor(self.file_of(name), name, problem));
+        }
+        Ok(self.view(info))
+    }
+
+    /// A tensor as it is stored; `None` when there is none of that name.
+    pub fn get(&self, name: &str) -> Option<TensorView<'_>> {
+        self.index.get(name).map(|info| self.view(info))
+    }
+
+    fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
+        TensorView { info, bytes: &self.files[info.file_idx].as_slice()[info.bytes.clone()] }
+    }
+}
+
+/// One tensor, borrowed from its file.
+#[derive(Debug, Clone, Copy)]
+pub struct TensorView<'a> {
+    pub info: &'a TensorInfo,
+    bytes: &'a [u8],
+}
+
+impl<'a> TensorView<'a> {
+    /// All elements as f32, row-major. Tensors that are not floating point give nothing.
+    pub fn widen(&self) -> Cow<'a, [f32]> {
+        self.info.dtype.widen(self.bytes).unwrap_or_default()
+    }
+
+    /// Rows `rows` of a matrix as f32, row-major.
+    pub fn widen_rows(&self, rows: Range<usize>) -> Cow<'a, [f32]> {
+        let row_bytes = self.info.shape[1..].iter().product::<usize>() * self.info.dtype.size();
+        let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
+        self.info.dtype.widen(bytes).unwrap_or_default()
+    }
+}

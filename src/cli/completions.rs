@@ -1,0 +1,22 @@
+//! `attnscope completions`: a completion script for a shell.
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use super::Cli;
+use crate::report::Output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which shell
+    shell: Shell,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "attnscope", &mut script);
+    Ok(Output::open(Path::new("-"))?.write(&script)?)
+}

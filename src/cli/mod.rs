@@ -1,0 +1,109 @@
+//! The command line: what can be asked for, and one file per subcommand.
+
+mod completions;
+mod open;
+mod progress;
+mod prompt_args;
+mod report;
+mod tensors;
+mod trace;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use self::prompt_args::PromptArgs;
+use crate::checkpoint::Checkpoint;
+
+/// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
+#[derive(Debug, Parser)]
+#[command(name = "attnscope", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    open: open::Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write the statistics of every layer and head
+    Report(report::Args),
+    /// Write patterns, scores, residuals and other values as safetensors
+    Trace(trace::Args),
+    /// List the tensors of a checkpoint
+    Tensors(tensors::Args),
+    /// Print completions for a shell
+    Completions(completions::Args),
+}
+
+impl Cli {
+    /// Runs what was asked for.
+    ///
+    /// # Errors
+    /// One line for a person: what could not be read or computed.
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            None => open::run(&self.open),
+            Some(Command::Report(args)) => report::run(&args),
+            Some(Command::Trace(args)) => trace::run(&args),
+            Some(Command::Tensors(args)) => tensors::run(&args),
+            Some(Command::Completions(args)) => completions::run(&args),
+        }
+    }
+}
+
+/// What every command that runs a model takes.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Where to compute: cpu, cuda, cuda:N or auto
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    device: String,
+    /// Threads to use; all cores unless given
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Write a log of what happens to this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+impl RunArgs {
+    /// Sets threads and log up, and checks the device.
+    ///
+    /// # Errors
+    /// When the device is not to be had, or the log cannot be written.
+    fn prepare(&self) -> Result<()> {
+        if let Some(threads) = self.threads {
+            // A second pool in one process only happens in tests, which do not set it.
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+        }
+        if let Some(log) = &self.log {
+            let file = std::fs::File::create(log)
+                .map_err(|e| anyhow::anyhow!("{}: cannot be written ({e})", log.display()))?;
+            simplelog::WriteLogger::init(log::LevelFilter::Debug, simplelog::Config::default(), file)?;
+        }
+        match self.device.as_str() {
+            "cpu" => Ok(()),
+            "auto" => {
+                log::info!("this build has no CUDA: running on the CPU");
+                Ok(())
+            }
+            device
+                if device == "cuda"
+                    || device.strip_prefix("cuda:").is_some_and(|n| n.parse::<usize>().is_ok()) =>
+            {
+                anyhow::bail!("--device {device}: this build has no CUDA; expected cpu or auto")
+            }
+            device => anyhow::bail!("--device {device}: expected cpu, cuda, cuda:N or auto"),
+        }
+    }
+}
+
+/// Opens a checkpoint directory, or the demo when none is named.
+///
+/// # Errors
+/// When it cannot be opened.
+fn open_checkpoint(path: Option<&Path>) -> crate::error::Result<Checkpoint> {
+    path.map_or_else(Checkpoint::demo, Checkpoint::open)
+}

@@ -1,0 +1,94 @@
+//! The flags that say what to run.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+use crate::checkpoint::DEMO_PROMPT;
+use crate::error::{Error, Result};
+use crate::prompt::{Positions, Request, Source};
+
+/// A prompt: at most one of the four ways to give it.
+#[derive(Debug, clap::Args)]
+pub struct PromptArgs {
+    /// Text to run; a built-in one unless given
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]
+    prompt: Option<String>,
+    /// Text to run
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["text_file", "tokens"])]
+    text: Option<String>,
+    /// File with the text to run
+    #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
+    text_file: Option<PathBuf>,
+    /// Token ids to run, used verbatim
+    #[arg(long, value_name = "ID,ID,…", value_delimiter = ',')]
+    tokens: Option<Vec<u32>>,
+    /// 1 for every real token, 0 for padding
+    #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
+    attention_mask: Option<Vec<u8>>,
+    /// How positions are counted when tokens are padding
+    #[arg(long, value_enum, default_value_t = PositionsArg::Family)]
+    positions: PositionsArg,
+    /// Do not let the tokenizer add special tokens
+    #[arg(long)]
+    no_special_tokens: bool,
+    /// Keep the first tokens of a text that is too long
+    #[arg(long)]
+    truncate: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PositionsArg {
+    /// As the family does when none are given
+    Family,
+    /// Over real tokens only
+    Mask,
+}
+
+/// A text for when none is given: some words come twice, so that heads that look for them have something to find.
+const BUILT_IN: &str = "The old clock in the hall stopped at noon. Nobody in the house noticed, because nobody in the \
+                        house ever looked at the old clock in the hall.";
+
+impl PromptArgs {
+    /// What was asked for; `None` when nothing was, and the built-in text is to be used.
+    ///
+    /// # Errors
+    /// When the text file cannot be read.
+    pub fn request(&self) -> Result<Option<Request>> {
+        let source = match (&self.prompt, &self.text, &self.text_file, &self.tokens) {
+            (Some(text), ..) | (_, Some(text), ..) => Source::Text(text.clone()),
+            (.., Some(file), _) => {
+                let text = std::fs::read_to_string(file)
+                    .map_err(|e| Error::file(file, format!("cannot be read as text ({e})")))?;
+                Source::Text(text)
+            }
+            (.., Some(ids)) => Source::Ids(ids.clone()),
+            _ => return Ok(None),
+        };
+        Ok(Some(self.apply(source)))
+    }
+
+    /// The built-in prompt: the demo's, a text, or ids where there is no tokenizer.
+    pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, d_vocab: usize) -> Request {
+        let source = match (is_demo, has_tokenizer) {
+            (true, _) => Source::Text(DEMO_PROMPT.to_owned()),
+            (false, true) => Source::Text(BUILT_IN.to_owned()),
+            // The same few ids twice, small enough for any vocabulary.
+            (false, false) => Source::Ids((0..24).map(|i| (1 + i % 12) % d_vocab as u32).collect()),
+        };
+        self.apply(source)
+    }
+
+    fn apply(&self, source: Source) -> Request {
+        Request {
+            source,
+            attention_mask: self.attention_mask.as_ref().map(|mask| mask.iter().map(|m| *m != 0).collect()),
+            positions: match self.positions {
+                PositionsArg::Family => Positions::Family,
+                PositionsArg::Mask => Positions::Mask,
+            },
+            special_tokens: !self.no_special_tokens,
+            truncate: self.truncate,
+        }
+    }
+}

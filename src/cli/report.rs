@@ -1,0 +1,89 @@
+//! `attnscope report`: statistics of every layer and head, for programs to read.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::progress::{Meter, note};
+use super::{PromptArgs, RunArgs, open_checkpoint};
+use crate::analysis::{self, Options, Progress};
+use crate::error::Result as RoomResult;
+use crate::family;
+use crate::model::{Model, Sequence};
+use crate::ops::Cpu;
+use crate::prompt::{self, Limits, Prompt, Tokenizer};
+use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint directory
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    args.run.prepare()?;
+    let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
+    let prompt = prepare(&args.prompt, &model)?;
+    let output = Output::open(&args.output)?;
+    let meter = Meter::new(model.spec.n_layers());
+    let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
+    let options = Options { keep_bytes: None, predicts: true };
+    let outcome = analysis::run(&Cpu, &model, &sequence(&prompt), options, &mut recorder, None, &|| false)?;
+    let record = recorder.finish("prompt".to_owned(), &prompt, &outcome);
+    meter.finish();
+    if let Some(found) = &record.first_nonfinite {
+        note(found);
+    }
+    let report = Report {
+        version: crate::report::VERSION,
+        model: ModelRecord::of(&model),
+        what_if: Vec::new(),
+        prompts: vec![record],
+    };
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => write_json(&report, &mut content)?,
+    }
+    Ok(output.write(&content)?)
+}
+
+/// Reads the prompt the flags ask for, or the built-in one.
+///
+/// # Errors
+/// When the model cannot run it.
+pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
+    let tokenizer = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let request = match args.request()? {
+        Some(request) => request,
+        None => {
+            note("no prompt given: running a built-in one");
+            args.built_in(false, tokenizer.is_some(), model.spec.d_vocab)
+        }
+    };
+    prompt::prepare(
+        &request,
+        tokenizer.as_ref(),
+        Limits { d_vocab: model.spec.d_vocab, n_ctx: model.spec.n_ctx },
+    )
+}
+
+/// A prompt as the model takes it.
+pub(super) fn sequence(prompt: &Prompt) -> Sequence {
+    Sequence { tokens: prompt.tokens.clone(), positions: prompt.positions.clone(), real: prompt.real.clone() }
+}

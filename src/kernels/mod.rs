@@ -1,0 +1,9 @@
+//! Arithmetic on slices. Knows no attention and no model.
+
+mod elementwise;
+mod product;
+
+pub use elementwise::{
+    Activation, activate, add_assign, layer_norm, multiply_assign, rms_norm, sum_of_squares,
+};
+pub use product::{Matrix, MatrixMut, Threads, product};

@@ -1,0 +1,145 @@
+//! Places in a forward pass where values can be looked at, by the names that TransformerLens gave them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::attention::BlockSink;
+use crate::error::Result;
+
+/// Which residual stream a layer belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stack {
+    /// The only stack of a decoder-only or encoder-only model.
+    Only,
+    Encoder,
+    Decoder,
+    /// The decoder's attention to the encoder's output.
+    Cross,
+}
+
+impl Stack {
+    /// What reports call it.
+    pub fn label(self) -> Option<&'static str> {
+        match self {
+            Self::Only => None,
+            Self::Encoder => Some("encoder"),
+            Self::Decoder => Some("decoder"),
+            Self::Cross => Some("cross"),
+        }
+    }
+}
+
+/// A value inside one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    ResidPre,
+    Q,
+    K,
+    V,
+    RotQ,
+    RotK,
+    Scores,
+    Pattern,
+    Z,
+    AttnOut,
+    MlpOut,
+    ResidPost,
+    Logits,
+}
+
+impl Hook {
+    /// All, in the order in which they are computed.
+    pub const ALL: [Self; 13] = [
+        Self::ResidPre,
+        Self::Q,
+        Self::K,
+        Self::V,
+        Self::RotQ,
+        Self::RotK,
+        Self::Scores,
+        Self::Pattern,
+        Self::Z,
+        Self::AttnOut,
+        Self::MlpOut,
+        Self::ResidPost,
+        Self::Logits,
+    ];
+
+    /// The last part of the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ResidPre => "resid_pre",
+            Self::Q => "q",
+            Self::K => "k",
+            Self::V => "v",
+            Self::RotQ => "rot_q",
+            Self::RotK => "rot_k",
+            Self::Scores => "scores",
+            Self::Pattern => "pattern",
+            Self::Z => "z",
+            Self::AttnOut => "attn_out",
+            Self::MlpOut => "mlp_out",
+            Self::ResidPost => "resid_post",
+            Self::Logits => "logits",
+        }
+    }
+
+    /// The whole name inside a layer: `blocks.3.attn.pattern`.
+    pub fn full_name(self, layer_idx: usize) -> String {
+        match self {
+            Self::ResidPre | Self::AttnOut | Self::MlpOut | Self::ResidPost => {
+                format!("blocks.{layer_idx}.{}", self.name())
+            }
+            Self::Logits => self.name().to_owned(),
+            _ => format!("blocks.{layer_idx}.attn.{}", self.name()),
+        }
+    }
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Hook {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|hook| hook.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            format!("unknown hook {name}; known: {known}")
+        })
+    }
+}
+
+/// Looks at values while a block runs.
+pub trait Hooks {
+    /// Whether a value is worth bringing to the host.
+    fn wants(&self, hook: Hook) -> bool;
+    /// One value of the block. // values: [position, width]
+    ///
+    /// # Errors
+    /// When the value cannot be kept; stops the run.
+    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()>;
+    /// Receives scores and pattern, when they are wanted.
+    fn blocks(&self) -> Option<&dyn BlockSink>;
+}
+
+/// Looks at nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn wants(&self, _: Hook) -> bool {
+        false
+    }
+
+    fn values(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        None
+    }
+}

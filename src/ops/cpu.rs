@@ -1,0 +1,188 @@
+//! The CPU: kernels on slices, parallel over rows and heads.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+
+use super::{Activation, HostLinear, HostNorm, NormKind, OnHost, Ops};
+use crate::attention::{HeadInput, HeadRun, HeadSummary, RopeTable, Run, run_head};
+use crate::error::{Error, Result};
+use crate::kernels::{self, Matrix, MatrixMut, Threads};
+
+/// The CPU as a device. Weights stay where they are: mapped, or widened by the reader.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cpu;
+
+/// A matrix of activations that keeps its memory when it is reused.
+#[derive(Debug, Clone, Default)]
+pub struct Values {
+    pub width: usize,
+    /// [row, width]
+    pub data: Vec<f32>,
+}
+
+impl Values {
+    fn n_rows(&self) -> usize {
+        self.data.len().checked_div(self.width).unwrap_or(0)
+    }
+
+    fn reshape(&mut self, n_rows: usize, width: usize) {
+        self.width = width;
+        self.data.resize(n_rows * width, 0.0);
+    }
+}
+
+fn matrix<'a>(linear: &'a HostLinear<'_>) -> Matrix<'a> {
+    if linear.is_input_major {
+        Matrix::row_major(&linear.weight, linear.n_in, linear.n_out)
+    } else {
+        Matrix::row_major(&linear.weight, linear.n_out, linear.n_in).transposed()
+    }
+}
+
+impl Ops for Cpu {
+    type Buffer = Values;
+    type Linear<'a> = HostLinear<'a>;
+    type Norm<'a> = HostNorm<'a>;
+
+    fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<HostLinear<'a>> {
+        Ok(host)
+    }
+
+    fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<HostNorm<'a>> {
+        Ok(host)
+    }
+
+    fn put(&self, values: &[f32], width: usize, to: &mut Values) -> Result<()> {
+        to.width = width;
+        to.data.clear();
+        to.data.extend_from_slice(values);
+        Ok(())
+    }
+
+    fn get<'b>(&self, from: &'b Values) -> Result<OnHost<'b>> {
+        Ok(OnHost { width: from.width, values: Cow::Borrowed(&from.data) })
+    }
+
+    fn copy(&self, from: &Values, to: &mut Values) -> Result<()> {
+        to.clone_from(from);
+        Ok(())
+    }
+
+    fn linear(&self, from: &Values, weights: &HostLinear<'_>, to: &mut Values) -> Result<()> {
+        let n_rows = from.n_rows();
+        to.reshape(n_rows, weights.n_out);
+        if let Some(bias) = &weights.bias {
+            to.data.chunks_mut(weights.n_out).for_each(|row| row.copy_from_slice(bias));
+        }
+        let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
+        let mut out = MatrixMut::new(&mut to.data, n_rows, weights.n_out, weights.n_out);
+        kernels::product(&mut out, left, matrix(weights), weights.bias.is_some(), Threads::Pool);
+        Ok(())
+    }
+
+    fn norm(&self, from: &Values, weights: &HostNorm<'_>, to: &mut Values) -> Result<()> {
+        to.reshape(from.n_rows(), from.width);
+        let (gain, bias) = (weights.gain.as_deref(), weights.bias.as_deref());
+        match weights.kind {
+            NormKind::LayerNorm => {
+                kernels::layer_norm(&from.data, from.width, weights.eps, gain, bias, &mut to.data);
+            }
+            NormKind::RmsNorm => kernels::rms_norm(&from.data, from.width, weights.eps, gain, &mut to.data),
+        }
+        Ok(())
+    }
+
+    fn activate(&self, activation: Activation, values: &mut Values) -> Result<()> {
+        kernels::activate(activation, &mut values.data);
+        Ok(())
+    }
+
+    fn add(&self, to: &mut Values, from: &Values) -> Result<()> {
+        kernels::add_assign(&mut to.data, &from.data);
+        Ok(())
+    }
+
+    fn multiply(&self, to: &mut Values, from: &Values) -> Result<()> {
+        kernels::multiply_assign(&mut to.data, &from.data);
+        Ok(())
+    }
+
+    fn rope(&self, values: &mut Values, table: &RopeTable, d_head: usize) -> Result<()> {
+        let width = values.width;
+        values.data.par_chunks_mut(width).enumerate().for_each(|(position_idx, row)| {
+            row.chunks_mut(d_head).for_each(|head| table.rotate(position_idx, head));
+        });
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        run: &Run<'_>,
+        q: &Values,
+        k: &Values,
+        v: &Values,
+        z: &mut Values,
+    ) -> Result<Vec<HeadSummary>> {
+        let input = HeadInput { q: &q.data, k: &k.data, v: &v.data };
+        let d_value = run.spec.d_value;
+        let width = run.spec.n_heads * d_value;
+        // Heads run in parallel and are put together in their order: the thread count changes nothing.
+        let heads: Option<Vec<HeadRun>> =
+            run.heads.clone().into_par_iter().map(|head_idx| run_head(run, input, head_idx)).collect();
+        let heads = heads.ok_or(Error::Cancelled)?;
+        z.reshape(run.visibility.n_queries, width);
+        z.data.fill(0.0);
+        let mut summaries = Vec::with_capacity(heads.len());
+        for (head_idx, head) in run.heads.clone().zip(heads) {
+            let columns = head_idx * d_value..(head_idx + 1) * d_value;
+            for (row, from) in z.data.chunks_mut(width).zip(head.z.chunks(d_value)) {
+                row[columns.clone()].copy_from_slice(from);
+            }
+            summaries.push(head.summary);
+        }
+        Ok(summaries)
+    }
+
+    fn head_output_norms(
+        &self,
+        z: &Values,
+        output: &HostLinear<'_>,
+        n_heads: usize,
+    ) -> Result<Vec<Vec<f32>>> {
+        let d_value = output.n_in / n_heads;
+        let n_rows = z.n_rows();
+        let norms = |head_idx: usize| {
+            // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
+            let at = head_idx * d_value;
+            let (row_stride, col_stride) =
+                if output.is_input_major { (output.n_out, 1) } else { (1, output.n_in) };
+            let weight = &output.weight[at * row_stride..];
+            let weight = Matrix::new(weight, d_value, output.n_out, row_stride, col_stride); // [d_value, n_out]
+            let mut gram = vec![0.0; d_value * d_value];
+            let mut out = MatrixMut::new(&mut gram, d_value, d_value, d_value);
+            kernels::product(&mut out, weight, weight.transposed(), false, Threads::One);
+            let z_head = Matrix::new(&z.data[at..], n_rows, d_value, z.width, 1); // [position, d_value]
+            let mut zg = vec![0.0; n_rows * d_value];
+            let mut out = MatrixMut::new(&mut zg, n_rows, d_value, d_value);
+            kernels::product(
+                &mut out,
+                z_head,
+                Matrix::row_major(&gram, d_value, d_value),
+                false,
+                Threads::One,
+            );
+            let squared = |row_idx: usize| {
+                let z_row = &z.data[row_idx * z.width + at..][..d_value];
+                let zg_row = &zg[row_idx * d_value..][..d_value];
+                z_row.iter().zip(zg_row).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+            };
+            // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
+            (0..n_rows)
+                .map(|row_idx| squared(row_idx))
+                .map(|s| if s < 0.0 { 0.0 } else { s.sqrt() as f32 })
+                .collect()
+        };
+        Ok((0..n_heads).into_par_iter().map(norms).collect())
+    }
+}

@@ -1,0 +1,99 @@
+//! The small interface a forward pass is written against, and its implementations.
+//!
+//! Activations live in buffers the caller owns and reuses; weights arrive from the host one layer at a time.
+
+mod cpu;
+
+use std::borrow::Cow;
+
+pub use cpu::{Cpu, Values};
+
+use crate::attention::{HeadSummary, RopeTable, Run};
+use crate::error::Result;
+pub use crate::kernels::Activation;
+
+/// An affine map as read from a checkpoint: y = W·x + b.
+#[derive(Debug, Clone)]
+pub struct HostLinear<'a> {
+    pub n_out: usize,
+    pub n_in: usize,
+    /// [n_out, n_in], or [n_in, n_out] when `is_input_major`.
+    pub weight: Cow<'a, [f32]>,
+    pub is_input_major: bool,
+    pub bias: Option<Cow<'a, [f32]>>,
+}
+
+/// What a norm divides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    /// Mean removed, divided by the standard deviation.
+    LayerNorm,
+    /// Divided by the root mean square.
+    RmsNorm,
+}
+
+/// A norm as read from a checkpoint.
+#[derive(Debug, Clone)]
+pub struct HostNorm<'a> {
+    pub kind: NormKind,
+    pub eps: f32,
+    pub gain: Option<Cow<'a, [f32]>>,
+    pub bias: Option<Cow<'a, [f32]>>,
+}
+
+/// A buffer as the host sees it.
+#[derive(Debug)]
+pub struct OnHost<'b> {
+    pub width: usize,
+    /// [row, width]
+    pub values: Cow<'b, [f32]>,
+}
+
+/// One step of arithmetic a line; every method writes a buffer that the caller owns.
+///
+/// A buffer is a matrix of f32, one row per position. Errors are the device's: shapes are the caller's business.
+pub trait Ops: Sync {
+    type Buffer: Default + Send + Sync;
+    type Linear<'a>: Send + Sync;
+    type Norm<'a>: Send + Sync;
+
+    /// Brings weights to where they are used.
+    fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
+    fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;
+
+    /// Host → buffer. // values: [row, width]
+    fn put(&self, values: &[f32], width: usize, to: &mut Self::Buffer) -> Result<()>;
+    /// Buffer → host. // [row, width]
+    fn get<'b>(&self, from: &'b Self::Buffer) -> Result<OnHost<'b>>;
+    fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;
+
+    /// to = W·from + b. // [row, n_in] → [row, n_out]
+    fn linear(&self, from: &Self::Buffer, weights: &Self::Linear<'_>, to: &mut Self::Buffer) -> Result<()>;
+    /// Each row normalised.
+    fn norm(&self, from: &Self::Buffer, weights: &Self::Norm<'_>, to: &mut Self::Buffer) -> Result<()>;
+    fn activate(&self, activation: Activation, values: &mut Self::Buffer) -> Result<()>;
+    fn add(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
+    fn multiply(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
+    /// Rotates every head of every row. // [position, n_heads · d_head]
+    fn rope(&self, values: &mut Self::Buffer, table: &RopeTable, d_head: usize) -> Result<()>;
+
+    /// Runs one attention in row blocks; `z` receives Σ p·v of all heads. // [query, n_heads · d_value]
+    ///
+    /// Gives one summary per head of `run.heads`, in order.
+    fn attend(
+        &self,
+        run: &Run<'_>,
+        q: &Self::Buffer,
+        k: &Self::Buffer,
+        v: &Self::Buffer,
+        z: &mut Self::Buffer,
+    ) -> Result<Vec<HeadSummary>>;
+
+    /// ‖W_O^h z^h‖ of every head and position: what each head alone adds, before norms. // [head, position]
+    fn head_output_norms(
+        &self,
+        z: &Self::Buffer,
+        output: &Self::Linear<'_>,
+        n_heads: usize,
+    ) -> Result<Vec<Vec<f32>>>;
+}

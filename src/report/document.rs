@@ -1,0 +1,176 @@
+//! The report as data: the versioned shape that outside programs rely on.
+
+use std::ops::ControlFlow;
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::analysis::{LayerReport, NonFinite, Observer, Outcome, Progress};
+use crate::model::{Model, Stack};
+use crate::prompt::Prompt;
+use crate::stats::{STATISTICS, Values};
+
+/// Changes when a reader of the old shape would misread the new one.
+pub const VERSION: u32 = 1;
+
+/// A whole report.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub version: u32,
+    pub model: ModelRecord,
+    /// What-ifs that were on.
+    pub what_if: Vec<String>,
+    pub prompts: Vec<PromptRecord>,
+}
+
+/// The model, in a few words.
+#[derive(Debug, Serialize)]
+pub struct ModelRecord {
+    pub name: String,
+    pub family: &'static str,
+    pub n_layers: usize,
+    pub n_heads: usize,
+    pub n_kv_heads: usize,
+    pub d_head: usize,
+    pub d_model: usize,
+    pub d_vocab: usize,
+    pub n_ctx: Option<usize>,
+    pub dtype: String,
+}
+
+impl ModelRecord {
+    pub fn of(model: &Model) -> Self {
+        let spec = &model.spec;
+        let attention = &spec.main_stack().blocks[0].attention;
+        Self {
+            name: model.checkpoint.name.clone(),
+            family: spec.family,
+            n_layers: spec.n_layers(),
+            n_heads: attention.n_heads,
+            n_kv_heads: attention.n_kv_heads,
+            d_head: attention.d_head,
+            d_model: spec.d_model,
+            d_vocab: spec.d_vocab,
+            n_ctx: spec.n_ctx,
+            dtype: model.checkpoint.dtype_label(),
+        }
+    }
+}
+
+/// One prompt and what each layer made of it.
+#[derive(Debug, Serialize)]
+pub struct PromptRecord {
+    pub id: String,
+    pub tokens: Vec<u32>,
+    /// Mean next-token loss in nats; null for models that predict no next token.
+    #[serde(serialize_with = "optional_number")]
+    pub loss: Option<f64>,
+    /// The first NaN or infinity of the run, if there was one.
+    pub first_nonfinite: Option<String>,
+    pub layers: Vec<LayerRecord>,
+}
+
+/// One layer.
+#[derive(Debug, Serialize)]
+pub struct LayerRecord {
+    #[serde(serialize_with = "stack_label")]
+    pub stack: Stack,
+    pub layer: usize,
+    #[serde(serialize_with = "layer_stats")]
+    pub stats: Values,
+    pub heads: Vec<HeadRecord>,
+}
+
+/// One head.
+#[derive(Debug, Serialize)]
+pub struct HeadRecord {
+    pub head: usize,
+    #[serde(serialize_with = "head_stats")]
+    pub stats: Values,
+}
+
+/// Keeps of each layer what the report says, and lets go of the rest.
+#[derive(Debug, Default)]
+pub struct Recorder<P> {
+    layers: Vec<LayerRecord>,
+    pub progress: P,
+}
+
+impl<P: FnMut(Progress)> Recorder<P> {
+    pub fn new(progress: P) -> Self {
+        Self { layers: Vec::new(), progress }
+    }
+
+    /// Closes the record of one prompt.
+    pub fn finish(self, id: String, prompt: &Prompt, outcome: &Outcome) -> PromptRecord {
+        PromptRecord {
+            id,
+            tokens: prompt.tokens.clone(),
+            loss: outcome.predictions.as_ref().and_then(|p| p.loss),
+            first_nonfinite: outcome.nonfinite.as_ref().map(NonFinite::to_string),
+            layers: self.layers,
+        }
+    }
+}
+
+impl<P: FnMut(Progress)> Observer for Recorder<P> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        (self.progress)(progress);
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        let heads = report.heads.into_iter().enumerate();
+        let heads = heads.map(|(head, report)| HeadRecord { head, stats: report.stats }).collect();
+        let LayerReport { stack, layer_idx, stats, .. } = report;
+        self.layers.push(LayerRecord { stack, layer: layer_idx, stats, heads });
+        ControlFlow::Continue(())
+    }
+}
+
+/// JSON has no word for NaN: it becomes a string, never null and never 0.
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            v if v.is_nan() => to.serialize_str("NaN"),
+            f64::INFINITY => to.serialize_str("Infinity"),
+            f64::NEG_INFINITY => to.serialize_str("-Infinity"),
+            v => to.serialize_f64(v),
+        }
+    }
+}
+
+fn optional_number<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    value.map(Number).serialize(to)
+}
+
+fn stack_label<S: Serializer>(stack: &Stack, to: S) -> Result<S::Ok, S::Error> {
+    stack.label().serialize(to)
+}
+
+fn layer_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(STATISTICS.iter().enumerate().map(|(idx, s)| (s.id, Number(values.at(idx)))))
+}
+
+fn head_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(None)?;
+    for (idx, statistic) in STATISTICS.iter().enumerate().filter(|(_, s)| s.is_per_head()) {
+        map.serialize_entry(statistic.id, &Number(values.at(idx)))?;
+    }
+    map.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_json_lacks_are_written_as_words() {
+        let text = |v: f64| serde_json::to_string(&Number(v)).expect("serialises");
+        assert_eq!(text(f64::NAN), "\"NaN\"");
+        assert_eq!(text(f64::NEG_INFINITY), "\"-Infinity\"");
+        assert_eq!(text(0.25), "0.25");
+    }
+}

@@ -1,0 +1,13 @@
+//! What leaves the program: reports, traces and tables, one file per format.
+
+mod document;
+mod json;
+mod output;
+mod trace;
+mod trace_plan;
+
+pub use document::{LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION};
+pub use json::write_json;
+pub use output::Output;
+pub use trace::TraceWriter;
+pub use trace_plan::{Selection, TracePlan};

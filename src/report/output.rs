@@ -1,0 +1,144 @@
+//! Where data goes: standard output, or a file that appears whole or not at all.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::error::{Error, Result};
+
+/// An open target.
+#[derive(Debug)]
+pub enum Output {
+    Stdout,
+    /// Written beside the target under a temporary name, and renamed at the end.
+    File {
+        temporary: NamedTempFile,
+        target: PathBuf,
+    },
+}
+
+impl Output {
+    /// Opens a target before the long run, so that a path that cannot be written fails at once. `-` is standard output.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn open(target: &Path) -> Result<Self> {
+        if target == Path::new("-") {
+            return Ok(Self::Stdout);
+        }
+        if target.is_dir() {
+            return Err(Error::file(target, "expected a file to write to, found a directory"));
+        }
+        let directory = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let temporary = NamedTempFile::new_in(directory)
+            .map_err(|e| Error::file(target, format!("cannot be written ({})", without_path(&e))))?;
+        Ok(Self::File { temporary, target: target.to_path_buf() })
+    }
+
+    /// The file to write to, for formats that seek; `None` for standard output.
+    pub fn file(&self) -> Option<&File> {
+        match self {
+            Self::Stdout => None,
+            Self::File { temporary, .. } => Some(temporary.as_file()),
+        }
+    }
+
+    /// Writes everything and closes. A reader that has gone away is no error.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write(mut self, content: &[u8]) -> Result<()> {
+        let written = match &mut self {
+            Self::Stdout => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(content).and_then(|()| stdout.flush())
+            }
+            Self::File { temporary, .. } => temporary.write_all(content),
+        };
+        match written {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+            Err(e) => Err(Error::file(self.name(), format!("cannot be written ({e})"))),
+            Ok(()) => self.close(),
+        }
+    }
+
+    /// Gives the file its name.
+    ///
+    /// # Errors
+    /// When it cannot be renamed.
+    pub fn close(self) -> Result<()> {
+        match self {
+            Self::Stdout => Ok(()),
+            Self::File { temporary, target } => {
+                widen_permissions(temporary.as_file());
+                let kept = temporary.persist(&target);
+                kept.map(|_| ()).map_err(|e| Error::file(&target, format!("cannot be written ({})", e.error)))
+            }
+        }
+    }
+
+    fn name(&self) -> &Path {
+        match self {
+            Self::Stdout => Path::new("standard output"),
+            Self::File { target, .. } => target,
+        }
+    }
+}
+
+/// Temporary files are private; a report is as readable as any file its owner makes.
+fn widen_permissions(file: &File) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // Failing to widen leaves a file that its owner can read: no reason to lose the report.
+        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+}
+
+/// The reason alone: tempfile adds the temporary path, which means nothing to a person.
+fn without_path(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "no such directory".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        ErrorKind::NotADirectory => "its parent is not a directory".to_owned(),
+        kind => kind.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_whole_under_its_name_only_at_the_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let target = directory.path().join("report.json");
+        let output = Output::open(&target).expect("opens");
+        assert!(!target.exists());
+        output.write(b"{}").expect("writes");
+        assert_eq!(std::fs::read(&target).expect("reads"), b"{}");
+        assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 1);
+    }
+
+    #[test]
+    fn a_run_that_fails_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().expect("a directory");
+        drop(Output::open(&directory.path().join("report.json")).expect("opens"));
+        assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 0);
+    }
+
+    #[test]
+    fn a_directory_and_a_missing_directory_are_refused_before_the_run() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(Output::open(directory.path()).expect_err("refused").to_string().contains("directory"));
+        let missing = Output::open(&directory.path().join("no/such/report.json")).expect_err("refused");
+        assert!(missing.to_string().contains("no such directory"), "{missing}");
+    }
+}

@@ -1,0 +1,41 @@
+//! How sharply a head decides, and how little gradient is left where it has decided.
+
+use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
+
+pub static MAX_PROBABILITY: Statistic = Statistic {
+    id: "max_probability",
+    title: "max probability",
+    unit: "",
+    span: Span::Share,
+    low: "undecided",
+    high: "certain",
+    definition: "mean over queries that see at least two keys of the largest probability",
+    source: "head confidence, Voita et al. 2019, arXiv 1905.09418 (there without the end-of-sequence token)",
+    compute: Compute::Head(max_probability, Gather::Mean),
+};
+
+fn max_probability(head: &HeadEvidence<'_>) -> f64 {
+    row_mean(head.rows_seeing(2), |row| f64::from(row.top1))
+}
+
+/// Below this trace of the softmax Jacobian a row passes almost no gradient to its scores. The value is ours.
+pub const SATURATED_TRACE: f64 = 1e-3;
+
+pub static SATURATED_ROWS: Statistic = Statistic {
+    id: "saturated_rows",
+    title: "saturated rows",
+    unit: "",
+    span: Span::Share,
+    low: "all rows can learn",
+    high: "no gradient through softmax",
+    definition: "share of queries that see at least two keys whose softmax Jacobian has a trace Σp − Σp² below 0.001",
+    source: "trace of diag(p) − ppᵀ; the threshold is ours",
+    compute: Compute::Head(saturated_rows, Gather::Mean),
+};
+
+fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
+    row_mean(head.rows_seeing(2), |row| {
+        let trace = f64::from(row.mass) - f64::from(row.sum_p2);
+        if trace.is_nan() { f64::NAN } else { f64::from(u8::from(trace < SATURATED_TRACE)) }
+    })
+}

@@ -1,0 +1,69 @@
+//! A tap that keeps everything a reference holds, whole: for small models only.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use attnscope::analysis::Tap;
+use attnscope::attention::BlockSink;
+use attnscope::error::Result;
+use attnscope::model::Hook;
+
+/// Every tensor of a run by its trace name.
+#[derive(Default)]
+pub struct Collected {
+    tensors: BTreeMap<String, Vec<f32>>,
+    patterns: Patterns,
+    logits: Vec<(Range<usize>, Vec<f32>)>,
+}
+
+#[derive(Default)]
+struct Patterns(Mutex<BTreeMap<(usize, usize), Vec<f32>>>);
+
+impl BlockSink for Patterns {
+    fn block(&self, head_idx: usize, first_query: usize, _: &[f32], pattern: &[f32]) {
+        self.0.lock().expect("a lock").insert((head_idx, first_query), pattern.to_vec());
+    }
+}
+
+impl Collected {
+    /// Puts the chunks of logits together and gives everything.
+    pub fn finish(mut self) -> BTreeMap<String, Vec<f32>> {
+        let d_vocab = self.logits.last().map_or(0, |(range, _)| range.end);
+        let n = self.logits.first().map_or(0, |(range, values)| values.len() / range.len());
+        let mut logits = vec![0.0; n * d_vocab];
+        for (range, values) in &self.logits {
+            for (row, part) in logits.chunks_mut(d_vocab).zip(values.chunks(range.len())) {
+                row[range.clone()].copy_from_slice(part);
+            }
+        }
+        self.tensors.insert("logits".to_owned(), logits);
+        self.tensors
+    }
+}
+
+impl Tap for Collected {
+    fn wants(&self, _: usize, _: Hook) -> bool {
+        true
+    }
+
+    fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
+        self.tensors.insert(hook.full_name(layer_idx), values.to_vec());
+        Ok(())
+    }
+
+    fn blocks(&self, _: usize) -> Option<&dyn BlockSink> {
+        Some(&self.patterns)
+    }
+
+    fn end_of_layer(&mut self, layer_idx: usize) -> Result<()> {
+        let blocks = std::mem::take(&mut *self.patterns.0.lock().expect("a lock"));
+        self.tensors.insert(Hook::Pattern.full_name(layer_idx), blocks.into_values().flatten().collect());
+        Ok(())
+    }
+
+    fn logits(&mut self, range: Range<usize>, values: &[f32]) -> Result<()> {
+        self.logits.push((range, values.to_vec()));
+        Ok(())
+    }
+}
