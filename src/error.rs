@@ -10,10 +10,18 @@ pub enum Error {
     File { file: PathBuf, problem: String },
     /// A tensor is missing, or is not what the architecture needs.
     #[error("{}: tensor {tensor}: {problem}", file.display())]
-    Tensor { file: PathBuf, tensor: String, problem: String },
+    Tensor {
+        file: PathBuf,
+        tensor: String,
+        problem: String,
+    },
     /// A configuration value is missing or cannot be right.
     #[error("{}: {key}: {problem}", file.display())]
-    Config { file: PathBuf, key: String, problem: String },
+    Config {
+        file: PathBuf,
+        key: String,
+        problem: String,
+    },
     /// The text, the ids or the mask do not fit each other or the model.
     #[error("{0}")]
     Prompt(String),
@@ -30,16 +38,35 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// A problem with a whole file.
     pub fn file(file: impl AsRef<Path>, problem: impl Into<String>) -> Self {
-        Self::File { file: file.as_ref().to_path_buf(), problem: problem.into() }
+        Self::File {
+            file: file.as_ref().to_path_buf(),
+            problem: problem.into(),
+        }
     }
 
     /// A problem with one tensor of a file.
-    pub fn tensor(file: impl AsRef<Path>, tensor: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Tensor { file: file.as_ref().to_path_buf(), tensor: tensor.into(), problem: problem.into() }
+    pub fn tensor(
+        file: impl AsRef<Path>,
+        tensor: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Tensor {
+            file: file.as_ref().to_path_buf(),
+            tensor: tensor.into(),
+            problem: problem.into(),
+        }
     }
 
     /// A problem with one key of a configuration.
-    pub fn config(file: impl AsRef<Path>, key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Config { file: file.as_ref().to_path_buf(), key: key.into(), problem: problem.into() }
+    pub fn config(
+        file: impl AsRef<Path>,
+        key: impl Into<String>,
+        problem: impl Into<String>,
+    ) -> Self {
+        Self::Config {
+            file: file.as_ref().to_path_buf(),
+            key: key.into(),
+            problem: problem.into(),
+        }
     }
 }

@@ -12,3 +12,4 @@ pub mod ops;
 pub mod prompt;
 pub mod report;
 pub mod stats;
+pub mod worker;

@@ -29,11 +29,17 @@ fn cases() -> Vec<PathBuf> {
 }
 
 fn f32s(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes"))).collect()
+    bytes
+        .chunks(4)
+        .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
+        .collect()
 }
 
 fn i64s(bytes: &[u8]) -> Vec<i64> {
-    bytes.chunks(8).map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes"))).collect()
+    bytes
+        .chunks(8)
+        .map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")))
+        .collect()
 }
 
 #[test]
@@ -42,15 +48,29 @@ fn every_family_agrees_with_its_reference() {
         let bytes = std::fs::read(case.join("reference.safetensors")).expect("a reference");
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let ints = |name: &str| reference.tensor(name).ok().map(|t| i64s(t.data()));
-        let tokens: Vec<u32> = ints("tokens").expect("tokens").into_iter().map(|id| id as u32).collect();
+        let tokens: Vec<u32> = ints("tokens")
+            .expect("tokens")
+            .into_iter()
+            .map(|id| id as u32)
+            .collect();
         let real = ints("attention_mask").map(|mask| mask.into_iter().map(|m| m != 0).collect());
-        let sequence = Sequence { positions: (0..tokens.len()).collect(), tokens, real };
-        let model =
-            family::read(Checkpoint::open(&case.join("model")).expect("opens")).expect("is understood");
+        let sequence = Sequence {
+            positions: (0..tokens.len()).collect(),
+            tokens,
+            real,
+        };
+        let model = family::read(Checkpoint::open(&case.join("model")).expect("opens"))
+            .expect("is understood");
         let mut collected = Collected::default();
-        let options = Options { keep_bytes: None, predicts: true };
+        let options = Options {
+            keep_bytes: None,
+            predicts: true,
+        };
         let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &sequence, options, &mut Silent, tap, &|| false).expect("runs");
+        analysis::run(&Cpu, &model, &sequence, options, &mut Silent, tap, &|| {
+            false
+        })
+        .expect("runs");
         let ours = collected.finish();
 
         let mut n_compared = 0;
@@ -60,22 +80,40 @@ fn every_family_agrees_with_its_reference() {
             if !["pattern", "resid_pre", "resid_post", "logits"].contains(&kind) {
                 continue;
             }
-            let found = ours.get(name).unwrap_or_else(|| panic!("{}: {name} is missing", case.display()));
+            let found = ours
+                .get(name)
+                .unwrap_or_else(|| panic!("{}: {name} is missing", case.display()));
             assert_eq!(found.len(), expected.len(), "{}: {name}", case.display());
-            assert!(found.iter().all(|v| v.is_finite()), "{}: {name} is not finite", case.display());
+            assert!(
+                found.iter().all(|v| v.is_finite()),
+                "{}: {name} is not finite",
+                case.display()
+            );
             let difference = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs();
             let pairs = || found.iter().zip(&expected);
             if kind == "pattern" {
                 let worst = pairs().map(difference).fold(0.0, f64::max);
-                assert!(worst <= PATTERN_TOLERANCE, "{}: {name} differs by {worst:e}", case.display());
+                assert!(
+                    worst <= PATTERN_TOLERANCE,
+                    "{}: {name} differs by {worst:e}",
+                    case.display()
+                );
             } else {
                 let squared: f64 = pairs().map(difference).map(|d| d * d).sum();
                 let norm: f64 = expected.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
                 let relative = (squared / norm).sqrt();
-                assert!(relative <= RELATIVE_TOLERANCE, "{}: {name} differs by {relative:e}", case.display());
+                assert!(
+                    relative <= RELATIVE_TOLERANCE,
+                    "{}: {name} differs by {relative:e}",
+                    case.display()
+                );
             }
             n_compared += 1;
         }
-        assert!(n_compared >= 2 * model.spec.n_layers() + 2, "{}: compared {n_compared}", case.display());
+        assert!(
+            n_compared >= 2 * model.spec.n_layers() + 2,
+            "{}: compared {n_compared}",
+            case.display()
+        );
     }
 }

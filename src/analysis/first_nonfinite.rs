@@ -17,10 +17,20 @@ pub struct NonFinite {
 
 impl std::fmt::Display for NonFinite {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let what = if self.value.is_nan() { "NaN" } else { "infinity" };
-        let (hook, position, column) =
-            (self.hook.full_name(self.layer_idx), self.position_idx, self.column_idx);
-        write!(f, "{hook}: first {what} at position {position}, column {column}")?;
+        let what = if self.value.is_nan() {
+            "NaN"
+        } else {
+            "infinity"
+        };
+        let (hook, position, column) = (
+            self.hook.full_name(self.layer_idx),
+            self.position_idx,
+            self.column_idx,
+        );
+        write!(
+            f,
+            "{hook}: first {what} at position {position}, column {column}"
+        )?;
         match &self.tensor {
             Some((tensor, element)) => write!(f, "; {tensor} holds one at element {element}"),
             None => Ok(()),
@@ -31,10 +41,14 @@ impl std::fmt::Display for NonFinite {
 /// The first element that is NaN or infinite.
 pub(super) fn find(values: &[f32]) -> Option<usize> {
     // x·0 is 0 for every finite x: a sum the compiler turns into vector code finds most buffers clean.
-    let suspicious =
-        values.chunks(1024).position(|chunk| chunk.iter().map(|v| v * 0.0).sum::<f32>() != 0.0)?;
+    let suspicious = values
+        .chunks(1024)
+        .position(|chunk| chunk.iter().map(|v| v * 0.0).sum::<f32>() != 0.0)?;
     let start = suspicious * 1024;
-    values[start..].iter().position(|v| !v.is_finite()).map(|offset| start + offset)
+    values[start..]
+        .iter()
+        .position(|v| !v.is_finite())
+        .map(|offset| start + offset)
 }
 
 /// The first of some tensors that holds a NaN or infinity, and at which element.

@@ -1,9 +1,10 @@
 //! One head at full resolution, run again from a kept layer input: for the head on screen.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, PoisonError};
 
+use super::histogram::Histogram;
 use super::kept::Kept;
+use super::pyramid::Pyramid;
 use crate::attention::{BlockSink, Pooled};
 use crate::error::{Error, Result};
 use crate::model::{BlockWeights, Model, NoHooks, Scratch, Sequence, attend_heads, run_block};
@@ -12,23 +13,31 @@ use crate::ops::Ops;
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
 pub const FULL_CELLS: usize = 4096;
 
+/// Which head is asked for, and how it is to be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadQuery {
+    pub layer_idx: usize,
+    pub head_idx: usize,
+    /// Leave key 0 out and let the other probabilities of each row sum to what they would without it.
+    pub hides_first_key: bool,
+}
+
 /// Scores and pattern of one head.
 #[derive(Debug, Clone)]
 pub struct HeadDetail {
-    pub layer_idx: usize,
-    pub head_idx: usize,
     pub n_queries: usize,
     pub n_keys: usize,
     /// −inf where masked; by cells. // [query, key]
-    pub scores: Pooled,
+    pub scores: Pyramid,
     /// 0 where masked; by cells. // [query, key]
-    pub pattern: Pooled,
+    pub pattern: Pyramid,
+    pub histogram: Histogram,
 }
 
 impl HeadDetail {
     /// Queries and keys per cell: 1 unless the sequence is longer than [`FULL_CELLS`].
     pub fn pooling(&self) -> usize {
-        self.pattern.queries_per_cell.max(self.pattern.keys_per_cell)
+        self.pattern.finest().queries_per_cell
     }
 }
 
@@ -41,12 +50,16 @@ pub fn head_detail<O: Ops>(
     model: &Model,
     sequence: &Sequence,
     kept: &Kept,
-    layer_idx: usize,
-    head_idx: usize,
+    query: HeadQuery,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<HeadDetail> {
+    let HeadQuery {
+        layer_idx,
+        head_idx,
+        hides_first_key,
+    } = query;
     let Some((from_layer, input)) = kept.nearest(layer_idx) else {
-        return Err(Error::Prompt("this layer has not run yet".to_owned()));
+        return Err(Error::Prompt(format!("layer {layer_idx} has not run yet")));
     };
     let tensors = &model.checkpoint.tensors;
     let blocks = &model.spec.main_stack().blocks;
@@ -55,22 +68,56 @@ pub fn head_detail<O: Ops>(
     let mut scratch = Scratch::<O>::default();
     for spec in &blocks[from_layer..layer_idx] {
         let weights = BlockWeights::read(ops, tensors, spec)?;
-        run_block(ops, spec, &weights, sequence, &mut resid, &mut scratch, &mut NoHooks, stop)?;
+        run_block(
+            ops,
+            spec,
+            &weights,
+            sequence,
+            &mut resid,
+            &mut scratch,
+            &mut NoHooks,
+            stop,
+        )?;
     }
     let (n_queries, n_keys) = (sequence.len(), sequence.len());
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
     let mut scores = empty.clone();
     scores.cells.fill(f32::NEG_INFINITY);
-    let sink = Collect { n_keys, held: Mutex::new((scores, empty)) };
+    let sink = Collect {
+        n_keys,
+        hides_first_key,
+        held: Mutex::new((scores, empty)),
+    };
     let heads = head_idx..head_idx + 1;
-    attend_heads(ops, tensors, &blocks[layer_idx], sequence, &resid, heads, &sink, stop)?;
-    let (scores, pattern) = sink.held.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(HeadDetail { layer_idx, head_idx, n_queries, n_keys, scores, pattern })
+    attend_heads(
+        ops,
+        tensors,
+        &blocks[layer_idx],
+        sequence,
+        &resid,
+        heads,
+        &sink,
+        stop,
+    )?;
+    let (scores, pattern) = sink
+        .held
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let histogram = Histogram::of(&scores.cells);
+    let (scores, pattern) = (Pyramid::new(scores), Pyramid::new(pattern));
+    Ok(HeadDetail {
+        n_queries,
+        n_keys,
+        scores,
+        pattern,
+        histogram,
+    })
 }
 
 /// Collects the blocks of one head.
 struct Collect {
     n_keys: usize,
+    hides_first_key: bool,
     held: Mutex<(Pooled, Pooled)>,
 }
 
@@ -80,7 +127,33 @@ impl BlockSink for Collect {
         let rows = scores.chunks(self.n_keys).zip(pattern.chunks(self.n_keys));
         for (query_idx, (scores, pattern)) in (first_query..).zip(rows) {
             held.0.add_row(query_idx, scores);
-            held.1.add_row(query_idx, pattern);
+            if self.hides_first_key {
+                held.1.add_row(query_idx, &without_first(pattern));
+            } else {
+                held.1.add_row(query_idx, pattern);
+            }
         }
+    }
+}
+
+/// A row without key 0, the rest scaled up to the row's mass. A row that gave all to key 0 has nothing left.
+fn without_first(row: &[f32]) -> Vec<f32> {
+    let mass: f32 = row.iter().sum();
+    let rest: f32 = row.iter().skip(1).sum();
+    let factor = if rest == 0.0 { 0.0 } else { mass / rest };
+    row.iter()
+        .enumerate()
+        .map(|(key_idx, p)| if key_idx == 0 { 0.0 } else { p * factor })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_first;
+
+    #[test]
+    fn without_its_first_key_a_row_keeps_its_mass() {
+        assert_eq!(without_first(&[0.5, 0.25, 0.25]), [0.0, 0.5, 0.5]);
+        assert_eq!(without_first(&[1.0, 0.0]), [0.0, 0.0]);
     }
 }

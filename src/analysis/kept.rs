@@ -17,7 +17,10 @@ impl Kept {
     /// Layer 0 is always kept: it is where everything can be recomputed from.
     pub fn plan(n_layers: usize, n_values: usize, budget: usize) -> Self {
         let n_fit = (budget / (n_values.max(1) * size_of::<f32>())).max(1);
-        Self { stride: n_layers.div_ceil(n_fit).max(1), inputs: Mutex::default() }
+        Self {
+            stride: n_layers.div_ceil(n_fit).max(1),
+            inputs: Mutex::default(),
+        }
     }
 
     /// Whether a layer's input is to be kept.
@@ -31,7 +34,10 @@ impl Kept {
 
     /// The nearest kept input at or before a layer, and which layer's it is.
     pub fn nearest(&self, layer_idx: usize) -> Option<(usize, Arc<Vec<f32>>)> {
-        self.lock().range(..=layer_idx).next_back().map(|(idx, input)| (*idx, input.clone()))
+        self.lock()
+            .range(..=layer_idx)
+            .next_back()
+            .map(|(idx, input)| (*idx, input.clone()))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<Vec<f32>>>> {
@@ -51,7 +57,10 @@ mod tests {
         let few = Kept::plan(12, 100, 3 * 400);
         let kept: Vec<usize> = (0..12).filter(|layer_idx| few.wants(*layer_idx)).collect();
         assert_eq!(kept, [0, 4, 8]);
-        assert!(Kept::plan(12, 100, 0).wants(0), "layer 0 is kept whatever the budget");
+        assert!(
+            Kept::plan(12, 100, 0).wants(0),
+            "layer 0 is kept whatever the budget"
+        );
     }
 
     #[test]

@@ -2,19 +2,23 @@
 
 mod first_nonfinite;
 mod head;
+mod histogram;
 mod kept;
 mod layer;
 mod pipeline;
 mod predictions;
+mod pyramid;
 mod tap;
 mod tensor_stats;
 mod watch;
 
 pub use first_nonfinite::NonFinite;
-pub use head::{FULL_CELLS, HeadDetail, head_detail};
+pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};
+pub use histogram::Histogram;
 pub use kept::Kept;
 pub use layer::{HeadReport, LayerReport};
 pub use pipeline::{KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run};
 pub use predictions::{Predictions, TopToken};
+pub use pyramid::Pyramid;
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};

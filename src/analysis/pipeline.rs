@@ -85,9 +85,13 @@ pub fn run<O: Ops>(
 ) -> Result<Outcome> {
     let spec = &model.spec;
     let stack = spec.main_stack();
-    let kept = options
-        .keep_bytes
-        .map(|budget| Arc::new(Kept::plan(stack.blocks.len(), sequence.len() * spec.d_model, budget)));
+    let kept = options.keep_bytes.map(|budget| {
+        Arc::new(Kept::plan(
+            stack.blocks.len(),
+            sequence.len() * spec.d_model,
+            budget,
+        ))
+    });
     if let Some(kept) = &kept {
         observer.keeping(kept);
     }
@@ -107,26 +111,52 @@ pub fn run<O: Ops>(
             Some(tap) => Some(&mut **tap),
             None => None,
         };
-        let mut watch = Watch::new(layer_idx, keeps_input, outcome.nonfinite.is_none(), layer_tap);
+        let mut watch = Watch::new(
+            layer_idx,
+            keeps_input,
+            outcome.nonfinite.is_none(),
+            layer_tap,
+        );
         let weights = BlockWeights::read(ops, &model.checkpoint.tensors, block)?;
-        let ran = run_block(ops, block, &weights, sequence, &mut resid, &mut scratch, &mut watch, stop)?;
+        let ran = run_block(
+            ops,
+            block,
+            &weights,
+            sequence,
+            &mut resid,
+            &mut scratch,
+            &mut watch,
+            stop,
+        )?;
         drop(weights);
         if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
             kept.put(layer_idx, input);
         }
         if let Some(found) = watch.nonfinite.take() {
-            let found = NonFinite { tensor: guilty_tensor(model, layer_idx, found.hook), ..found };
+            let found = NonFinite {
+                tensor: guilty_tensor(model, layer_idx, found.hook),
+                ..found
+            };
             observer.nonfinite(&found);
             outcome.nonfinite = Some(found);
         }
-        let report = report(stack.stack, layer_idx, &block.attention, ran, &watch, sequence);
+        let report = report(
+            stack.stack,
+            layer_idx,
+            &block.attention,
+            ran,
+            &watch,
+            sequence,
+        );
         if let Some(tap) = &mut tap {
             tap.end_of_layer(layer_idx)?;
         }
         go_on(observer.layer(report))?;
     }
 
-    let wants_logits = tap.as_ref().is_some_and(|tap| tap.wants(stack.blocks.len(), Hook::Logits));
+    let wants_logits = tap
+        .as_ref()
+        .is_some_and(|tap| tap.wants(stack.blocks.len(), Hook::Logits));
     if !wants_logits && !(options.predicts && spec.head.is_some()) {
         return Ok(outcome);
     }
@@ -135,16 +165,23 @@ pub fn run<O: Ops>(
     match &spec.head {
         Some(head) => {
             let mut scan = Scan::new(targets(spec, sequence));
-            logits_in_chunks(ops, model, head, &hidden, sequence.len(), |range, logits| {
-                if stop() {
-                    return Err(Error::Cancelled);
-                }
-                scan.add(&range, logits);
-                match &mut tap {
-                    Some(tap) if wants_logits => tap.logits(range, logits),
-                    _ => Ok(()),
-                }
-            })?;
+            logits_in_chunks(
+                ops,
+                model,
+                head,
+                &hidden,
+                sequence.len(),
+                |range, logits| {
+                    if stop() {
+                        return Err(Error::Cancelled);
+                    }
+                    scan.add(&range, logits);
+                    match &mut tap {
+                        Some(tap) if wants_logits => tap.logits(range, logits),
+                        _ => Ok(()),
+                    }
+                },
+            )?;
             // A pair counts when both its tokens are real: padding is neither context nor label.
             let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
             outcome.predictions = Some(scan.finish(spec.is_causal_lm, is_counted));
@@ -167,7 +204,13 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
 
 /// The token that follows each position, where the model predicts it.
 fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
-    let next = |i: usize| sequence.tokens.get(i + 1).copied().filter(|_| spec.is_causal_lm);
+    let next = |i: usize| {
+        sequence
+            .tokens
+            .get(i + 1)
+            .copied()
+            .filter(|_| spec.is_causal_lm)
+    };
     (0..sequence.len()).map(next).collect()
 }
 
@@ -188,7 +231,14 @@ fn guilty_tensor(model: &Model, layer_idx: usize, hook: Hook) -> Option<(String,
                 .collect()
         }
         _ => {
-            let linears = [&block.q, &block.k, &block.v, &block.o, &block.mlp.up, &block.mlp.down];
+            let linears = [
+                &block.q,
+                &block.k,
+                &block.v,
+                &block.o,
+                &block.mlp.up,
+                &block.mlp.down,
+            ];
             let linears = linears.into_iter().chain(&block.mlp.gate);
             let norms = [&block.attn_pre, &block.attn_out, &block.attn_post]
                 .into_iter()
@@ -222,11 +272,19 @@ fn report(
                 scale: spec.scale.factor(spec.d_head),
                 d_head: spec.d_head,
             };
-            HeadReport { stats: stats::of_head(&evidence), summary }
+            HeadReport {
+                stats: stats::of_head(&evidence),
+                summary,
+            }
         })
         .collect();
     let real = |norms: &[f32]| -> Vec<f32> {
-        norms.iter().enumerate().filter(|(i, _)| sequence.is_real(*i)).map(|(_, norm)| *norm).collect()
+        norms
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| sequence.is_real(*i))
+            .map(|(_, norm)| *norm)
+            .collect()
     };
     let evidence = LayerEvidence {
         resid_pre: &real(&watch.resid_pre),
@@ -235,5 +293,10 @@ fn report(
         resid_post: &real(&watch.resid_post),
     };
     let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
-    LayerReport { stack, layer_idx, stats: stats::of_layer(&of_heads, &evidence), heads }
+    LayerReport {
+        stack,
+        layer_idx,
+        stats: stats::of_layer(&of_heads, &evidence),
+        heads,
+    }
 }

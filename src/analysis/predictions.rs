@@ -53,8 +53,13 @@ impl Scan {
             let max = self.max[position_idx].max(chunk_max);
             let kept = self.sum[position_idx] * f64::from(self.max[position_idx] - max).exp();
             // An infinite maximum of nothing yet is no number to subtract.
-            let kept = if self.sum[position_idx] == 0.0 { 0.0 } else { kept };
-            self.sum[position_idx] = kept + row.iter().map(|l| f64::from((l - max).exp())).sum::<f64>();
+            let kept = if self.sum[position_idx] == 0.0 {
+                0.0
+            } else {
+                kept
+            };
+            self.sum[position_idx] =
+                kept + row.iter().map(|l| f64::from((l - max).exp())).sum::<f64>();
             self.max[position_idx] = max;
             let top = &mut self.top[position_idx];
             for (offset, logit) in row.iter().enumerate() {
@@ -74,10 +79,15 @@ impl Scan {
 
     /// Closes the scan; `is_counted` says which positions enter the mean loss.
     pub fn finish(self, has_loss: bool, is_counted: impl Fn(usize) -> bool) -> Predictions {
-        let log_sum_exp: Vec<f64> =
-            self.max.iter().zip(&self.sum).map(|(m, s)| f64::from(*m) + s.ln()).collect();
-        let probability =
-            |position_idx: usize, logit: f32| (f64::from(logit) - log_sum_exp[position_idx]).exp() as f32;
+        let log_sum_exp: Vec<f64> = self
+            .max
+            .iter()
+            .zip(&self.sum)
+            .map(|(m, s)| f64::from(*m) + s.ln())
+            .collect();
+        let probability = |position_idx: usize, logit: f32| {
+            (f64::from(logit) - log_sum_exp[position_idx]).exp() as f32
+        };
         let top = self.top.iter().enumerate().map(|(position_idx, top)| {
             let token = |(id, logit): &(u32, f32)| TopToken {
                 id: *id,
@@ -87,19 +97,29 @@ impl Scan {
         });
         let top = top.collect();
         if !has_loss {
-            return Predictions { top, next_loss: None, loss: None };
+            return Predictions {
+                top,
+                next_loss: None,
+                loss: None,
+            };
         }
         let n_losses = self.targets.len().saturating_sub(1);
-        let next_loss: Vec<f32> =
-            (0..n_losses).map(|i| (log_sum_exp[i] - f64::from(self.target_logit[i])) as f32).collect();
+        let next_loss: Vec<f32> = (0..n_losses)
+            .map(|i| (log_sum_exp[i] - f64::from(self.target_logit[i])) as f32)
+            .collect();
         let counted: Vec<f64> = next_loss
             .iter()
             .enumerate()
             .filter(|(i, _)| is_counted(*i))
             .map(|(_, l)| f64::from(*l))
             .collect();
-        let loss = (!counted.is_empty()).then(|| counted.iter().sum::<f64>() / counted.len() as f64);
-        Predictions { top, next_loss: Some(next_loss), loss }
+        let loss =
+            (!counted.is_empty()).then(|| counted.iter().sum::<f64>() / counted.len() as f64);
+        Predictions {
+            top,
+            next_loss: Some(next_loss),
+            loss,
+        }
     }
 }
 
@@ -109,12 +129,17 @@ mod tests {
 
     #[test]
     fn chunks_of_any_size_give_the_same_predictions_as_the_whole_row() {
-        let logits: Vec<f32> = (0..2 * 11).map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0).collect();
+        let logits: Vec<f32> = (0..2 * 11)
+            .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
+            .collect();
         for n_chunk in [1, 3, 11] {
             let mut scan = Scan::new(vec![Some(4), None]);
             for start in (0..11).step_by(n_chunk) {
                 let range = start..(start + n_chunk).min(11);
-                let chunk: Vec<f32> = logits.chunks(11).flat_map(|row| row[range.clone()].to_vec()).collect();
+                let chunk: Vec<f32> = logits
+                    .chunks(11)
+                    .flat_map(|row| row[range.clone()].to_vec())
+                    .collect();
                 scan.add(&range, &chunk);
             }
             let predictions = scan.finish(true, |_| true);

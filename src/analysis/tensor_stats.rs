@@ -47,8 +47,13 @@ struct Part {
 }
 
 impl Part {
-    const NOTHING: Self =
-        Self { min: f32::INFINITY, max: f32::NEG_INFINITY, sum: 0.0, n_nan: 0, n_infinite: 0 };
+    const NOTHING: Self = Self {
+        min: f32::INFINITY,
+        max: f32::NEG_INFINITY,
+        sum: 0.0,
+        n_nan: 0,
+        n_infinite: 0,
+    };
 
     fn of(values: &[f32]) -> Self {
         let mut part = Self::NOTHING;

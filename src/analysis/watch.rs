@@ -47,7 +47,10 @@ impl<'a> Watch<'a> {
 }
 
 fn row_norms(values: &[f32], width: usize) -> Vec<f32> {
-    values.chunks(width).map(|row| sum_of_squares(row).sqrt() as f32).collect()
+    values
+        .chunks(width)
+        .map(|row| sum_of_squares(row).sqrt() as f32)
+        .collect()
 }
 
 impl Hooks for Watch<'_> {
@@ -86,7 +89,9 @@ impl Hooks for Watch<'_> {
             });
         }
         match &mut self.tap {
-            Some(tap) if tap.wants(self.layer_idx, hook) => tap.values(self.layer_idx, hook, values, width),
+            Some(tap) if tap.wants(self.layer_idx, hook) => {
+                tap.values(self.layer_idx, hook, values, width)
+            }
             _ => Ok(()),
         }
     }

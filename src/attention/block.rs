@@ -55,8 +55,9 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let head = Head::new(spec, input, head_idx);
-    let k_norms: Vec<f32> =
-        (0..n_keys).map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32).collect();
+    let k_norms: Vec<f32> = (0..n_keys)
+        .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
+        .collect();
     let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
     let mut pattern = vec![0.0; scores.len()];
 
@@ -70,7 +71,13 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     };
     let columns = match spec.softmax_axis {
         SoftmaxAxis::Keys => None,
-        SoftmaxAxis::Queries => Some(column_log_sum_exp(run, &head, &math, &mut scores, &mut pattern)?),
+        SoftmaxAxis::Queries => Some(column_log_sum_exp(
+            run,
+            &head,
+            &math,
+            &mut scores,
+            &mut pattern,
+        )?),
     };
     math.column_log_sum_exp = columns.as_deref();
 
@@ -107,11 +114,21 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         head.values(pattern, n_keys, z_rows); // [row, d_value]
     }
     let column_sums = column_sums.into_iter().map(|sum| sum as f32).collect();
-    Some(HeadRun { z, summary: HeadSummary { rows, column_sums, k_norms, pooled } })
+    Some(HeadRun {
+        z,
+        summary: HeadSummary {
+            rows,
+            column_sums,
+            k_norms,
+            pooled,
+        },
+    })
 }
 
 fn blocks(n_queries: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..n_queries).step_by(BLOCK_ROWS).map(move |start| start..(start + BLOCK_ROWS).min(n_queries))
+    (0..n_queries)
+        .step_by(BLOCK_ROWS)
+        .map(move |start| start..(start + BLOCK_ROWS).min(n_queries))
 }
 
 /// log Σ over queries of exp(s), per key: the first of two passes of a softmax over queries.
@@ -125,8 +142,14 @@ fn column_log_sum_exp(
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let mut max = vec![f32::NEG_INFINITY; n_keys];
     let mut sum = vec![0.0f64; n_keys];
-    let over_keys = AttentionSpec { softmax_axis: SoftmaxAxis::Keys, ..math.spec.clone() };
-    let math = HeadMath { spec: &over_keys, ..*math };
+    let over_keys = AttentionSpec {
+        softmax_axis: SoftmaxAxis::Keys,
+        ..math.spec.clone()
+    };
+    let math = HeadMath {
+        spec: &over_keys,
+        ..*math
+    };
     for block in blocks(n_queries) {
         if (run.stop)() {
             return None;
@@ -149,7 +172,12 @@ fn column_log_sum_exp(
             }
         }
     }
-    Some(max.iter().zip(&sum).map(|(max, sum)| (f64::from(*max) + sum.ln()) as f32).collect())
+    Some(
+        max.iter()
+            .zip(&sum)
+            .map(|(max, sum)| (f64::from(*max) + sum.ln()) as f32)
+            .collect(),
+    )
 }
 
 /// Where one head's numbers lie among all heads'.
@@ -193,7 +221,13 @@ impl<'a> Head<'a> {
     fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
         let q = &self.input.q[block.start * self.q_stride + self.q_at..];
         let q = Matrix::new(q, block.len(), self.d_head, self.q_stride, 1);
-        let k = Matrix::new(&self.input.k[self.k_at..], n_keys, self.d_head, self.k_stride, 1);
+        let k = Matrix::new(
+            &self.input.k[self.k_at..],
+            n_keys,
+            self.d_head,
+            self.k_stride,
+            1,
+        );
         let mut out = MatrixMut::new(out, block.len(), n_keys, n_keys);
         product(&mut out, q, k.transposed(), false, Threads::One);
     }
@@ -201,8 +235,20 @@ impl<'a> Head<'a> {
     /// Σ p·v of a block. // [row, d_value]
     fn values(&self, pattern: &[f32], n_keys: usize, out: &mut [f32]) {
         let n_rows = pattern.len() / n_keys.max(1);
-        let v = Matrix::new(&self.input.v[self.v_at..], n_keys, self.d_value, self.v_stride, 1);
+        let v = Matrix::new(
+            &self.input.v[self.v_at..],
+            n_keys,
+            self.d_value,
+            self.v_stride,
+            1,
+        );
         let mut out = MatrixMut::new(out, n_rows, self.d_value, self.d_value);
-        product(&mut out, Matrix::row_major(pattern, n_rows, n_keys), v, false, Threads::One);
+        product(
+            &mut out,
+            Matrix::row_major(pattern, n_rows, n_keys),
+            v,
+            false,
+            Threads::One,
+        );
     }
 }

@@ -19,7 +19,13 @@ impl Visibility {
     pub fn of_self(mask: Mask, n: usize, real: Option<&[bool]>) -> Self {
         // A mask without a pad is no mask: the faster path serves it.
         let real = real.filter(|r| r.contains(&false)).map(<[bool]>::to_vec);
-        Self { n_queries: n, n_keys: n, mask, real_queries: real.clone(), real_keys: real }
+        Self {
+            n_queries: n,
+            n_keys: n,
+            mask,
+            real_queries: real.clone(),
+            real_keys: real,
+        }
     }
 
     /// The keys that the declared mask lets a query see, padding aside: one range.
@@ -50,7 +56,9 @@ impl Visibility {
 
     /// Whether a query is a token, not padding.
     pub fn is_real_query(&self, query_idx: usize) -> bool {
-        self.real_queries.as_ref().is_none_or(|real| real[query_idx])
+        self.real_queries
+            .as_ref()
+            .is_none_or(|real| real[query_idx])
     }
 
     /// Whether a key is a token, not padding.
@@ -79,26 +87,37 @@ mod tests {
 
     fn visible(mask: Mask, n: usize, query_idx: usize) -> Vec<usize> {
         let visibility = Visibility::of_self(mask, n, None);
-        (0..n).filter(|key_idx| visibility.sees(query_idx, *key_idx)).collect()
+        (0..n)
+            .filter(|key_idx| visibility.sees(query_idx, *key_idx))
+            .collect()
     }
 
     #[test]
     fn a_window_counts_the_query_itself() {
-        let mask = Mask { causal: true, window: Some(Window::Back(3)) };
+        let mask = Mask {
+            causal: true,
+            window: Some(Window::Back(3)),
+        };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5]);
         assert_eq!(visible(mask, 8, 1), [0, 1]);
     }
 
     #[test]
     fn a_reach_counts_keys_on_either_side() {
-        let mask = Mask { causal: false, window: Some(Window::Around(2)) };
+        let mask = Mask {
+            causal: false,
+            window: Some(Window::Around(2)),
+        };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5, 6, 7]);
         assert_eq!(visible(mask, 8, 0), [0, 1, 2]);
     }
 
     #[test]
     fn a_padded_key_is_seen_by_nobody() {
-        let mask = Mask { causal: true, window: None };
+        let mask = Mask {
+            causal: true,
+            window: None,
+        };
         let visibility = Visibility::of_self(mask, 4, Some(&[false, true, true, true]));
         assert_eq!(visibility.n_visible(0), 0);
         assert_eq!(visibility.n_visible(3), 3);

@@ -26,7 +26,13 @@ impl Pooled {
         let keys_per_cell = n_keys.div_ceil(most_cells).max(1);
         let n_rows = n_queries.div_ceil(queries_per_cell);
         let n_cols = n_keys.div_ceil(keys_per_cell);
-        Self { n_rows, n_cols, queries_per_cell, keys_per_cell, cells: vec![0.0; n_rows * n_cols] }
+        Self {
+            n_rows,
+            n_cols,
+            queries_per_cell,
+            keys_per_cell,
+            cells: vec![0.0; n_rows * n_cols],
+        }
     }
 
     /// Takes in one row of the pattern.

@@ -34,8 +34,11 @@ impl RopeSpec {
     /// Radians per position of each pair. // [d_rotary / 2]
     pub fn frequencies(&self) -> Vec<f64> {
         let d_rotary = self.d_rotary as f64;
-        let plain = (0..self.d_rotary / 2).map(|pair_idx| self.theta.powf(-2.0 * pair_idx as f64 / d_rotary));
-        plain.map(|frequency| self.scaling.apply(frequency)).collect()
+        let plain = (0..self.d_rotary / 2)
+            .map(|pair_idx| self.theta.powf(-2.0 * pair_idx as f64 / d_rotary));
+        plain
+            .map(|frequency| self.scaling.apply(frequency))
+            .collect()
     }
 }
 
@@ -44,7 +47,12 @@ impl RopeScaling {
         match self {
             Self::None => frequency,
             Self::Linear { factor } => frequency / factor,
-            Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_n_ctx } => {
+            Self::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_n_ctx,
+            } => {
                 let wavelength = TAU / frequency;
                 let longest_kept = original_n_ctx / high_freq_factor;
                 let shortest_scaled = original_n_ctx / low_freq_factor;
@@ -77,7 +85,9 @@ impl RopeTable {
         let frequencies = spec.frequencies();
         // Frequencies and angles are rounded to f32 as trained models saw them: at position 10,000 the rounding
         // of an angle is larger than everything else that differs.
-        let angles = positions.iter().flat_map(|p| frequencies.iter().map(move |f| *p as f32 * *f as f32));
+        let angles = positions
+            .iter()
+            .flat_map(|p| frequencies.iter().map(move |f| *p as f32 * *f as f32));
         let (cos, sin) = angles.map(|angle| (angle.cos(), angle.sin())).unzip();
         Self { spec, cos, sin }
     }
@@ -104,13 +114,23 @@ impl RopeTable {
 mod tests {
     use super::*;
 
-    const PLAIN: RopeSpec =
-        RopeSpec { theta: 100.0, d_rotary: 8, interleaved: false, scaling: RopeScaling::None };
+    const PLAIN: RopeSpec = RopeSpec {
+        theta: 100.0,
+        d_rotary: 8,
+        interleaved: false,
+        scaling: RopeScaling::None,
+    };
 
     #[test]
     fn the_product_of_rotated_vectors_depends_on_their_distance_alone() {
         for interleaved in [false, true] {
-            let table = RopeTable::new(RopeSpec { interleaved, ..PLAIN }, &[0, 1, 2, 3, 4, 5]);
+            let table = RopeTable::new(
+                RopeSpec {
+                    interleaved,
+                    ..PLAIN
+                },
+                &[0, 1, 2, 3, 4, 5],
+            );
             let dot = |i: usize, j: usize| {
                 let mut q: Vec<f32> = (0..10).map(|v| (v as f32 * 0.3).cos()).collect();
                 let mut k: Vec<f32> = (0..10).map(|v| (v as f32 * 0.9).sin()).collect();

@@ -27,7 +27,9 @@ impl HeadMath<'_> {
         };
         match &self.spec.bias {
             Bias::None => capped,
-            Bias::Alibi { slopes } => capped + slopes[self.head_idx] * (key_idx as f32 - query_idx as f32),
+            Bias::Alibi { slopes } => {
+                capped + slopes[self.head_idx] * (key_idx as f32 - query_idx as f32)
+            }
         }
     }
 }
@@ -45,7 +47,14 @@ struct Moments {
 
 impl Moments {
     fn new() -> Self {
-        Self { origin: 0.0, n: 0.0, sum: 0.0, sum_sq: 0.0, min: f32::INFINITY, max: f32::NEG_INFINITY }
+        Self {
+            origin: 0.0,
+            n: 0.0,
+            sum: 0.0,
+            sum_sq: 0.0,
+            min: f32::INFINITY,
+            max: f32::NEG_INFINITY,
+        }
     }
 
     fn add(&mut self, value: f32) {
@@ -85,7 +94,10 @@ pub fn finish_row(
     let range = head.visibility.range(query_idx);
     let real_keys = head.visibility.real_keys();
     let is_visible = |key_idx: usize| real_keys.is_none_or(|real| real[key_idx]);
-    let mut summary = RowSummary { q_norm, ..RowSummary::empty(head.visibility.is_real_query(query_idx)) };
+    let mut summary = RowSummary {
+        q_norm,
+        ..RowSummary::empty(head.visibility.is_real_query(query_idx))
+    };
 
     // Products → scores.
     products[..range.start].fill(f32::NEG_INFINITY);
@@ -136,7 +148,11 @@ pub fn finish_row(
     };
     let mut denominator = head.sink.map_or(0.0, |sink| f64::from((sink - max).exp()));
     for key_idx in range.clone() {
-        let weight = if is_visible(key_idx) { (scores[key_idx] - max).exp() } else { 0.0 };
+        let weight = if is_visible(key_idx) {
+            (scores[key_idx] - max).exp()
+        } else {
+            0.0
+        };
         pattern[key_idx] = weight;
         denominator += f64::from(weight);
     }
@@ -165,8 +181,11 @@ pub fn finish_row(
     sums.write(&mut summary);
     summary.first_mass = pattern.first().copied().unwrap_or(f32::NAN);
     summary.diagonal_mass = pattern.get(query_idx).copied().unwrap_or(f32::NAN);
-    summary.previous_mass =
-        query_idx.checked_sub(1).and_then(|key_idx| pattern.get(key_idx)).copied().unwrap_or(f32::NAN);
+    summary.previous_mass = query_idx
+        .checked_sub(1)
+        .and_then(|key_idx| pattern.get(key_idx))
+        .copied()
+        .unwrap_or(f32::NAN);
     summary
 }
 

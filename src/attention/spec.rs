@@ -74,7 +74,11 @@ pub struct Mask {
 
 impl fmt::Display for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.causal { "causal" } else { "bidirectional" })?;
+        f.write_str(if self.causal {
+            "causal"
+        } else {
+            "bidirectional"
+        })?;
         match self.window {
             Some(Window::Back(width)) => write!(f, ", window {width} back"),
             Some(Window::Around(reach)) => write!(f, ", window {reach} either side"),
@@ -134,7 +138,10 @@ impl AttentionSpec {
             d_value: d_head,
             scale: Scale::InvSqrtD,
             softmax_axis: SoftmaxAxis::Keys,
-            mask: Mask { causal, window: None },
+            mask: Mask {
+                causal,
+                window: None,
+            },
             no_visible: NoVisible::Zero,
             softcap: None,
             bias: Bias::None,

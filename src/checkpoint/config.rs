@@ -25,8 +25,8 @@ impl Config {
     /// # Errors
     /// When the file cannot be read or is not a JSON object.
     pub fn read(path: &Path) -> Result<Self> {
-        let text =
-            std::fs::read_to_string(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
         Self::parse(path, &text)
     }
 
@@ -34,8 +34,14 @@ impl Config {
     /// When the text is not a JSON object.
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
         match serde_json::from_str(text) {
-            Ok(Value::Object(values)) => Ok(Self { path: path.to_path_buf(), values }),
-            Ok(_) => Err(Error::file(path, "expected a JSON object, found another JSON value")),
+            Ok(Value::Object(values)) => Ok(Self {
+                path: path.to_path_buf(),
+                values,
+            }),
+            Ok(_) => Err(Error::file(
+                path,
+                "expected a JSON object, found another JSON value",
+            )),
             Err(e) => Err(Error::file(path, format!("is not valid JSON ({e})"))),
         }
     }
@@ -91,7 +97,11 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub fn new(config: &'a Config) -> Self {
-        Self { config, knobs: Vec::new(), read: BTreeSet::new() }
+        Self {
+            config,
+            knobs: Vec::new(),
+            read: BTreeSet::new(),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -110,7 +120,11 @@ impl<'a> Reader<'a> {
     /// When the key is absent, no whole number, zero, or absurdly large.
     pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
         let Some(value) = self.value(key) else {
-            return Err(Error::config(self.path(), key, "missing, expected a positive whole number"));
+            return Err(Error::config(
+                self.path(),
+                key,
+                "missing, expected a positive whole number",
+            ));
         };
         self.checked_size(knob, key, value, LARGEST_SIZE)
     }
@@ -121,7 +135,11 @@ impl<'a> Reader<'a> {
     /// As for [`Reader::size`].
     pub fn layers(&mut self, key: &str) -> Result<usize> {
         let Some(value) = self.value(key) else {
-            return Err(Error::config(self.path(), key, "missing, expected a positive whole number"));
+            return Err(Error::config(
+                self.path(),
+                key,
+                "missing, expected a positive whole number",
+            ));
         };
         self.checked_size("n_layers", key, value, MOST_LAYERS)
     }
@@ -146,7 +164,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn checked_size(&mut self, knob: &'static str, key: &str, value: &Value, most: u64) -> Result<usize> {
+    fn checked_size(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        value: &Value,
+        most: u64,
+    ) -> Result<usize> {
         match value.as_u64() {
             Some(size) if (1..=most).contains(&size) => {
                 self.note(knob, size, Origin::Key(key.to_owned()));
@@ -174,7 +198,11 @@ impl<'a> Reader<'a> {
                     self.note(knob, number, Origin::Key(key.to_owned()));
                     Ok(number)
                 }
-                None => Err(Error::config(self.path(), key, format!("expected a number, found {value}"))),
+                None => Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected a number, found {value}"),
+                )),
             },
         }
     }
@@ -208,7 +236,11 @@ impl<'a> Reader<'a> {
             None => (default.to_owned(), Origin::Default(key.to_owned())),
             Some(Value::String(word)) => (word.clone(), Origin::Key(key.to_owned())),
             Some(value) => {
-                return Err(Error::config(self.path(), key, format!("expected a string, found {value}")));
+                return Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected a string, found {value}"),
+                ));
             }
         };
         self.note(knob, &word, origin);
@@ -229,19 +261,33 @@ impl<'a> Reader<'a> {
             }
             None => {
                 let found = value.map_or("nothing".to_owned(), Value::to_string);
-                Err(Error::config(self.path(), key, format!("expected a number, found {found}")))
+                Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected a number, found {found}"),
+                ))
             }
         }
     }
 
     /// Records a fact that was not read from a key of its own.
     pub fn note(&mut self, name: &'static str, value: impl fmt::Display, origin: Origin) {
-        self.knobs.push(Knob { name, value: value.to_string(), origin });
+        self.knobs.push(Knob {
+            name,
+            value: value.to_string(),
+            origin,
+        });
     }
 
     /// What was read, and the keys that never were, in the order of the file.
     pub fn finish(self) -> (Vec<Knob>, Vec<String>) {
-        let unread = self.config.values.keys().filter(|k| !self.read.contains(*k)).cloned().collect();
+        let unread = self
+            .config
+            .values
+            .keys()
+            .filter(|k| !self.read.contains(*k))
+            .cloned()
+            .collect();
         (self.knobs, unread)
     }
 }
@@ -258,8 +304,14 @@ mod tests {
     fn zero_and_absurd_sizes_are_refused_with_what_was_found() {
         for bad in ["0", "-3", "2.5", "\"12\"", "99999999999", "1e300"] {
             let config = config(&format!("{{\"n_head\": {bad}}}"));
-            let error = Reader::new(&config).size("n_heads", "n_head").expect_err(bad).to_string();
-            assert!(error.contains("n_head") && error.contains("found"), "{error}");
+            let error = Reader::new(&config)
+                .size("n_heads", "n_head")
+                .expect_err(bad)
+                .to_string();
+            assert!(
+                error.contains("n_head") && error.contains("found"),
+                "{error}"
+            );
         }
     }
 
@@ -268,7 +320,10 @@ mod tests {
         let config = config("{\"n_head\": 4, \"summary_type\": \"cls\", \"scale\": null}");
         let mut reader = Reader::new(&config);
         reader.size("n_heads", "n_head").expect("a size");
-        assert_eq!(reader.number_or("scale", "scale", 0.5).expect("a default"), 0.5);
+        assert_eq!(
+            reader.number_or("scale", "scale", 0.5).expect("a default"),
+            0.5
+        );
         let (knobs, unread) = reader.finish();
         assert_eq!(unread, ["summary_type"]);
         assert_eq!(knobs[1].origin, Origin::Default("scale".to_owned()));

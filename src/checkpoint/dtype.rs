@@ -39,22 +39,35 @@ impl Dtype {
         Some(match self {
             Self::F32 => match bytemuck::try_cast_slice(bytes) {
                 Ok(aligned) => Cow::Borrowed(aligned),
-                Err(_) => {
-                    Cow::Owned(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect())
-                }
+                Err(_) => Cow::Owned(
+                    bytes
+                        .as_chunks::<4>()
+                        .0
+                        .iter()
+                        .map(|b| f32::from_le_bytes(*b))
+                        .collect(),
+                ),
             },
-            Self::F64 => {
-                Cow::Owned(bytes.as_chunks::<8>().0.iter().map(|b| f64::from_le_bytes(*b) as f32).collect())
-            }
+            Self::F64 => Cow::Owned(
+                bytes
+                    .as_chunks::<8>()
+                    .0
+                    .iter()
+                    .map(|b| f64::from_le_bytes(*b) as f32)
+                    .collect(),
+            ),
             Self::F16 => Cow::Owned(match bytemuck::try_cast_slice::<u8, half::f16>(bytes) {
                 Ok(aligned) => {
                     let mut wide = vec![0.0; aligned.len()];
                     aligned.convert_to_f32_slice(&mut wide);
                     wide
                 }
-                Err(_) => {
-                    bytes.as_chunks::<2>().0.iter().map(|b| half::f16::from_le_bytes(*b).to_f32()).collect()
-                }
+                Err(_) => bytes
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|b| half::f16::from_le_bytes(*b).to_f32())
+                    .collect(),
             }),
             // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
             Self::Bf16 => Cow::Owned(
@@ -89,12 +102,30 @@ mod tests {
     #[test]
     fn every_float_type_widens_to_the_value_it_encodes() {
         let values = [0.0f32, -1.5, 0.375, f32::INFINITY];
-        let f16: Vec<u8> = values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect();
-        let bf16: Vec<u8> = values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect();
+        let f16: Vec<u8> = values
+            .iter()
+            .flat_map(|v| half::f16::from_f32(*v).to_le_bytes())
+            .collect();
+        let bf16: Vec<u8> = values
+            .iter()
+            .flat_map(|v| half::bf16::from_f32(*v).to_le_bytes())
+            .collect();
         let f32: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let f64: Vec<u8> = values.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
-        for (dtype, bytes) in [(Dtype::F16, f16), (Dtype::Bf16, bf16), (Dtype::F32, f32), (Dtype::F64, f64)] {
-            assert_eq!(dtype.widen(&bytes).expect("a float type").as_ref(), values, "{dtype}");
+        let f64: Vec<u8> = values
+            .iter()
+            .flat_map(|v| f64::from(*v).to_le_bytes())
+            .collect();
+        for (dtype, bytes) in [
+            (Dtype::F16, f16),
+            (Dtype::Bf16, bf16),
+            (Dtype::F32, f32),
+            (Dtype::F64, f64),
+        ] {
+            assert_eq!(
+                dtype.widen(&bytes).expect("a float type").as_ref(),
+                values,
+                "{dtype}"
+            );
         }
     }
 

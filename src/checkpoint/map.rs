@@ -24,9 +24,13 @@ impl Bytes {
     /// # Errors
     /// When the file cannot be opened or mapped.
     pub fn map(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::file(path, format!("cannot be opened ({e})")))?;
+        let file =
+            File::open(path).map_err(|e| Error::file(path, format!("cannot be opened ({e})")))?;
         if file.metadata().is_ok_and(|m| m.is_dir()) {
-            return Err(Error::file(path, "expected a weight file, found a directory"));
+            return Err(Error::file(
+                path,
+                "expected a weight file, found a directory",
+            ));
         }
         // SAFETY: the map is read-only and private to this process. Another process may truncate the file
         // while we read, which no reader of mapped files can exclude; a checkpoint on disk is not written
@@ -34,12 +38,18 @@ impl Bytes {
         #[expect(unsafe_code)]
         let map = unsafe { memmap2::Mmap::map(&file) }
             .map_err(|e| Error::file(path, format!("cannot be mapped ({e})")))?;
-        Ok(Self { path: path.to_path_buf(), held: Held::Mapped(map) })
+        Ok(Self {
+            path: path.to_path_buf(),
+            held: Held::Mapped(map),
+        })
     }
 
     /// Bytes that are part of the program; `path` is only what messages call them.
     pub fn compiled_in(path: &str, bytes: &'static [u8]) -> Self {
-        Self { path: PathBuf::from(path), held: Held::Static(bytes) }
+        Self {
+            path: PathBuf::from(path),
+            held: Held::Static(bytes),
+        }
     }
 
     pub fn path(&self) -> &Path {

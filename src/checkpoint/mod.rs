@@ -46,17 +46,25 @@ impl Checkpoint {
     /// When the path is missing, is no directory with `config.json` and weights, or a file in it lies.
     pub fn open(path: &Path) -> Result<Self> {
         if !path.exists() {
-            return Err(Error::file(path, "no such file or directory; expected a checkpoint directory"));
+            return Err(Error::file(
+                path,
+                "no such file or directory; expected a checkpoint directory",
+            ));
         }
         if !path.is_dir() {
             return Err(Error::file(
                 path,
-                format!("expected a checkpoint directory with {CONFIG} and {WEIGHTS}, found a file"),
+                format!(
+                    "expected a checkpoint directory with {CONFIG} and {WEIGHTS}, found a file"
+                ),
             ));
         }
         let config_path = path.join(CONFIG);
         if !config_path.exists() {
-            return Err(Error::file(path, format!("no {CONFIG} here; expected a checkpoint directory")));
+            return Err(Error::file(
+                path,
+                format!("no {CONFIG} here; expected a checkpoint directory"),
+            ));
         }
         let config = Config::read(&config_path)?;
         let tensors = if path.join(WEIGHTS).exists() {
@@ -64,15 +72,25 @@ impl Checkpoint {
         } else if path.join(INDEX).exists() {
             safetensors::open_sharded(&path.join(INDEX))?
         } else {
-            return Err(Error::file(path, format!("no weights here; expected {WEIGHTS} or {INDEX}")));
+            return Err(Error::file(
+                path,
+                format!("no weights here; expected {WEIGHTS} or {INDEX}"),
+            ));
         };
         let tokenizer = match path.join(TOKENIZER) {
             file if file.exists() => TokenizerFile::Path(file),
             _ => TokenizerFile::Missing,
         };
-        let name =
-            path.canonicalize().ok().and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
-        Ok(Self { name: name.unwrap_or_else(|| path.display().to_string()), config, tensors, tokenizer })
+        let name = path
+            .canonicalize()
+            .ok()
+            .and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
+        Ok(Self {
+            name: name.unwrap_or_else(|| path.display().to_string()),
+            config,
+            tensors,
+            tokenizer,
+        })
     }
 
     /// Opens the checkpoint that is part of the program.
@@ -91,7 +109,11 @@ impl Checkpoint {
     /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.
     pub fn dtype_label(&self) -> String {
         let mut bytes_of: Vec<(String, usize)> = Vec::new();
-        for (_, info) in self.tensors.iter().filter(|(_, info)| info.dtype.is_float()) {
+        for (_, info) in self
+            .tensors
+            .iter()
+            .filter(|(_, info)| info.dtype.is_float())
+        {
             let label = info.dtype.to_string();
             match bytes_of.iter_mut().find(|(seen, _)| *seen == label) {
                 Some((_, n)) => *n += info.n_bytes(),
@@ -99,6 +121,10 @@ impl Checkpoint {
             }
         }
         bytes_of.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
-        bytes_of.into_iter().map(|(label, _)| label).collect::<Vec<_>>().join("+")
+        bytes_of
+            .into_iter()
+            .map(|(label, _)| label)
+            .collect::<Vec<_>>()
+            .join("+")
     }
 }

@@ -43,12 +43,19 @@ pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
     let json: serde_json::Value = serde_json::from_str(&text)
         .map_err(|e| Error::file(index_path, format!("is not valid JSON ({e})")))?;
     let Some(weight_map) = json.get("weight_map").and_then(|m| m.as_object()) else {
-        return Err(Error::file(index_path, "expected an object \"weight_map\" from tensor names to files"));
+        return Err(Error::file(
+            index_path,
+            "expected an object \"weight_map\" from tensor names to files",
+        ));
     };
     let mut place_of: BTreeMap<&str, &str> = BTreeMap::new();
     for (tensor, file) in weight_map {
         let Some(file) = file.as_str() else {
-            return Err(Error::tensor(index_path, tensor, format!("expected a file name, found {file}")));
+            return Err(Error::tensor(
+                index_path,
+                tensor,
+                format!("expected a file name, found {file}"),
+            ));
         };
         if !is_plain_name(file) {
             let problem = format!("expected a file beside the index, found {file:?}");
@@ -79,11 +86,17 @@ pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
 
 fn is_plain_name(file: &str) -> bool {
     let mut parts = Path::new(file).components();
-    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+    path.file_name().map_or_else(
+        || path.display().to_string(),
+        |n| n.to_string_lossy().into_owned(),
+    )
 }
 
 /// Reads the header of `bytes` and adds its tensors.
@@ -139,7 +152,9 @@ fn dtype(stored: StDtype) -> Dtype {
 
 /// The reader's verdict in words that say what was expected and what was found.
 fn explain(error: &SafeTensorError, data: &[u8]) -> String {
-    let claimed = data.first_chunk::<LENGTH_BYTES>().map(|b| u64::from_le_bytes(*b));
+    let claimed = data
+        .first_chunk::<LENGTH_BYTES>()
+        .map(|b| u64::from_le_bytes(*b));
     match (error, claimed) {
         (SafeTensorError::HeaderTooSmall, _) | (_, None) => {
             format!("is not a safetensors file: expected at least 8 bytes, found {}", data.len())

@@ -62,7 +62,9 @@ impl Tensors {
     /// The file that holds a tensor, or the first file for a name that is nowhere.
     pub fn file_of(&self, name: &str) -> &Path {
         let file_idx = self.index.get(name).map_or(0, |info| info.file_idx);
-        self.files.get(file_idx).map_or(Path::new("checkpoint"), Bytes::path)
+        self.files
+            .get(file_idx)
+            .map_or(Path::new("checkpoint"), Bytes::path)
     }
 
     /// A tensor of the expected shape, still in its stored encoding.
@@ -94,7 +96,10 @@ impl Tensors {
     }
 
     fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
-        TensorView { info, bytes: &self.files[info.file_idx].as_slice()[info.bytes.clone()] }
+        TensorView {
+            info,
+            bytes: &self.files[info.file_idx].as_slice()[info.bytes.clone()],
+        }
     }
 }
 

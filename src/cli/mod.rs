@@ -76,12 +76,18 @@ impl RunArgs {
     fn prepare(&self) -> Result<()> {
         if let Some(threads) = self.threads {
             // A second pool in one process only happens in tests, which do not set it.
-            rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build_global()?;
         }
         if let Some(log) = &self.log {
             let file = std::fs::File::create(log)
                 .map_err(|e| anyhow::anyhow!("{}: cannot be written ({e})", log.display()))?;
-            simplelog::WriteLogger::init(log::LevelFilter::Debug, simplelog::Config::default(), file)?;
+            simplelog::WriteLogger::init(
+                log::LevelFilter::Debug,
+                simplelog::Config::default(),
+                file,
+            )?;
         }
         match self.device.as_str() {
             "cpu" => Ok(()),
@@ -91,7 +97,9 @@ impl RunArgs {
             }
             device
                 if device == "cuda"
-                    || device.strip_prefix("cuda:").is_some_and(|n| n.parse::<usize>().is_ok()) =>
+                    || device
+                        .strip_prefix("cuda:")
+                        .is_some_and(|n| n.parse::<usize>().is_ok()) =>
             {
                 anyhow::bail!("--device {device}: this build has no CUDA; expected cpu or auto")
             }

@@ -16,7 +16,9 @@ impl Meter {
     pub fn new(n_layers: usize) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_layers as u64 + 1);
-            if let Ok(style) = ProgressStyle::with_template("{msg:>12} [{bar:30}] {pos}/{len} {elapsed}") {
+            if let Ok(style) =
+                ProgressStyle::with_template("{msg:>12} [{bar:30}] {pos}/{len} {elapsed}")
+            {
                 bar.set_style(style);
             }
             bar

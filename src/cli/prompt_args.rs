@@ -82,7 +82,10 @@ impl PromptArgs {
     fn apply(&self, source: Source) -> Request {
         Request {
             source,
-            attention_mask: self.attention_mask.as_ref().map(|mask| mask.iter().map(|m| *m != 0).collect()),
+            attention_mask: self
+                .attention_mask
+                .as_ref()
+                .map(|mask| mask.iter().map(|m| *m != 0).collect()),
             positions: match self.positions {
                 PositionsArg::Family => Positions::Family,
                 PositionsArg::Mask => Positions::Mask,

@@ -43,8 +43,19 @@ pub fn run(args: &Args) -> Result<()> {
     let output = Output::open(&args.output)?;
     let meter = Meter::new(model.spec.n_layers());
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
-    let options = Options { keep_bytes: None, predicts: true };
-    let outcome = analysis::run(&Cpu, &model, &sequence(&prompt), options, &mut recorder, None, &|| false)?;
+    let options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let outcome = analysis::run(
+        &Cpu,
+        &model,
+        &sequence(&prompt),
+        options,
+        &mut recorder,
+        None,
+        &|| false,
+    )?;
     let record = recorder.finish("prompt".to_owned(), &prompt, &outcome);
     meter.finish();
     if let Some(found) = &record.first_nonfinite {
@@ -79,11 +90,18 @@ pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
     prompt::prepare(
         &request,
         tokenizer.as_ref(),
-        Limits { d_vocab: model.spec.d_vocab, n_ctx: model.spec.n_ctx },
+        Limits {
+            d_vocab: model.spec.d_vocab,
+            n_ctx: model.spec.n_ctx,
+        },
     )
 }
 
 /// A prompt as the model takes it.
 pub(super) fn sequence(prompt: &Prompt) -> Sequence {
-    Sequence { tokens: prompt.tokens.clone(), positions: prompt.positions.clone(), real: prompt.real.clone() }
+    Sequence {
+        tokens: prompt.tokens.clone(),
+        positions: prompt.positions.clone(),
+        real: prompt.real.clone(),
+    }
 }

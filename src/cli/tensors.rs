@@ -41,22 +41,50 @@ pub fn run(args: &Args) -> Result<()> {
 
 fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
     let shape_of = |info: &TensorInfo| format!("{:?}", info.shape);
-    let name_width = checkpoint.tensors.iter().map(|(name, _)| name.len()).max().unwrap_or(4);
-    let shape_width = checkpoint.tensors.iter().map(|(_, info)| shape_of(info).len()).max().unwrap_or(5);
-    let mut text =
-        format!("{:name_width$}  {:5}  {:shape_width$}  {:>12}", "tensor", "dtype", "shape", "bytes");
+    let name_width = checkpoint
+        .tensors
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or(4);
+    let shape_width = checkpoint
+        .tensors
+        .iter()
+        .map(|(_, info)| shape_of(info).len())
+        .max()
+        .unwrap_or(5);
+    let mut text = format!(
+        "{:name_width$}  {:5}  {:shape_width$}  {:>12}",
+        "tensor", "dtype", "shape", "bytes"
+    );
     if with_stats {
-        write!(text, "  {:>12}  {:>12}  {:>12}  {:>8}  {:>8}", "min", "max", "mean", "NaN", "infinite")?;
+        write!(
+            text,
+            "  {:>12}  {:>12}  {:>12}  {:>8}  {:>8}",
+            "min", "max", "mean", "NaN", "infinite"
+        )?;
     }
     text.push('\n');
     for (name, info) in checkpoint.tensors.iter() {
         let (dtype, shape, n_bytes) = (info.dtype, shape_of(info), info.n_bytes());
-        write!(text, "{name:name_width$}  {dtype:5}  {shape:shape_width$}  {n_bytes:>12}")?;
+        write!(
+            text,
+            "{name:name_width$}  {dtype:5}  {shape:shape_width$}  {n_bytes:>12}"
+        )?;
         if with_stats {
             match tensor_stats(&checkpoint.tensors, name) {
                 Some(s) => {
-                    let TensorStats { min, max, mean, n_nan, n_infinite } = s;
-                    write!(text, "  {min:>12.5}  {max:>12.5}  {mean:>12.5}  {n_nan:>8}  {n_infinite:>8}")?;
+                    let TensorStats {
+                        min,
+                        max,
+                        mean,
+                        n_nan,
+                        n_infinite,
+                    } = s;
+                    write!(
+                        text,
+                        "  {min:>12.5}  {max:>12.5}  {mean:>12.5}  {n_nan:>8}  {n_infinite:>8}"
+                    )?;
                 }
                 None => text.push_str("  not floating point"),
             }

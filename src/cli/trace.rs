@@ -49,8 +49,11 @@ struct Indices(Vec<usize>);
 const LONGEST_RANGE: usize = 100_000;
 
 fn index_list(text: &str) -> Result<Indices, String> {
-    let number =
-        |part: &str| part.trim().parse::<usize>().map_err(|_| format!("expected 0,3-5, found {text:?}"));
+    let number = |part: &str| {
+        part.trim()
+            .parse::<usize>()
+            .map_err(|_| format!("expected 0,3-5, found {text:?}"))
+    };
     let mut indices = Vec::new();
     for part in text.split(',') {
         match part.split_once('-') {
@@ -79,15 +82,32 @@ pub fn run(args: &Args) -> Result<()> {
     let plan = TracePlan::new(&model, &prompt, &selection)?;
     let output = Output::open(&args.output)?;
     let Some(file) = output.file() else {
-        anyhow::bail!("--output -: expected a file, since a trace is written in several places at once");
+        anyhow::bail!(
+            "--output -: expected a file, since a trace is written in several places at once"
+        );
     };
-    note(&format!("{} tensors, {}", plan.tensors.len(), HumanBytes(plan.file_len())));
+    note(&format!(
+        "{} tensors, {}",
+        plan.tensors.len(),
+        HumanBytes(plan.file_len())
+    ));
     let mut writer = TraceWriter::new(&plan, &prompt, model.spec.n_heads(0), file, &args.output)?;
     let meter = Meter::new(model.spec.n_layers());
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
-    let options = Options { keep_bytes: None, predicts: false };
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
     let tap: Option<&mut dyn Tap> = Some(&mut writer);
-    let outcome = analysis::run(&Cpu, &model, &sequence(&prompt), options, &mut recorder, tap, &|| false)?;
+    let outcome = analysis::run(
+        &Cpu,
+        &model,
+        &sequence(&prompt),
+        options,
+        &mut recorder,
+        tap,
+        &|| false,
+    )?;
     meter.finish();
     if let Some(found) = &outcome.nonfinite {
         note(&found.to_string());

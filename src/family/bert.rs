@@ -10,7 +10,10 @@ use crate::model::{
 };
 use crate::ops::Activation;
 
-pub const FAMILY: Family = Family { model_type: "bert", read };
+pub const FAMILY: Family = Family {
+    model_type: "bert",
+    read,
+};
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
@@ -32,11 +35,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let positions = reader.word_or("positions", "position_embedding_type", "absolute")?;
     if positions != "absolute" {
         let problem = format!("expected \"absolute\", found {positions:?}, which is not known");
-        return Err(Error::config(reader.path(), "position_embedding_type", problem));
+        return Err(Error::config(
+            reader.path(),
+            "position_embedding_type",
+            problem,
+        ));
     }
     let is_causal = reader.flag_or("is_decoder", "is_decoder", false)?;
     if reader.flag_or("cross_attention", "add_cross_attention", false)? {
-        let problem = "expected false: a bert with cross-attention cannot be run on its own, found true";
+        let problem =
+            "expected false: a bert with cross-attention cannot be run on its own, found true";
         return Err(Error::config(reader.path(), "add_cross_attention", problem));
     }
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
@@ -46,7 +54,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let block = |layer_idx: usize| {
         let at = format!("{base}encoder.layer.{layer_idx}");
         let linear = |name: &str, n_in, n_out| {
-            LinearSource::whole(format!("{at}.{name}.weight"), Some(format!("{at}.{name}.bias")), n_in, n_out)
+            LinearSource::whole(
+                format!("{at}.{name}.weight"),
+                Some(format!("{at}.{name}.bias")),
+                n_in,
+                n_out,
+            )
         };
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         BlockSpec {
@@ -79,13 +92,37 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         tokens: table("word_embeddings", d_vocab),
         positions: Some(table("position_embeddings", n_ctx)),
         token_types: Some(table("token_type_embeddings", n_types)),
-        norm: Some(layer_norm(tensors, &format!("{base}embeddings.LayerNorm"), d_model, eps)),
+        norm: Some(layer_norm(
+            tensors,
+            &format!("{base}embeddings.LayerNorm"),
+            d_model,
+            eps,
+        )),
     };
-    let head = head(tensors, &embed.tokens.tensor, d_model, d_vocab, activation, eps);
-    reader.note("head", if head.is_some() { "masked language model" } else { "none stored" }, Origin::Family);
+    let head = head(
+        tensors,
+        &embed.tokens.tensor,
+        d_model,
+        d_vocab,
+        activation,
+        eps,
+    );
+    reader.note(
+        "head",
+        if head.is_some() {
+            "masked language model"
+        } else {
+            "none stored"
+        },
+        Origin::Family,
+    );
     reader.value("tie_word_embeddings");
-    let stack =
-        StackSpec { stack: Stack::Only, embed, blocks: (0..n_layers).map(block).collect(), final_norm: None };
+    let stack = StackSpec {
+        stack: Stack::Only,
+        embed,
+        blocks: (0..n_layers).map(block).collect(),
+        final_norm: None,
+    };
     Ok(ModelSpec {
         family: FAMILY.model_type,
         d_model,
@@ -119,9 +156,18 @@ fn head(
         d_model,
     );
     let norm = layer_norm(tensors, &format!("{AT}.transform.LayerNorm"), d_model, eps);
-    let weight = either(tensors, [format!("{AT}.decoder.weight"), embedding.to_owned()]);
+    let weight = either(
+        tensors,
+        [format!("{AT}.decoder.weight"), embedding.to_owned()],
+    );
     // A stored decoder bias wins: transformers ignores the other one then.
-    let bias = either(tensors, [format!("{AT}.decoder.bias"), format!("{AT}.bias")]);
+    let bias = either(
+        tensors,
+        [format!("{AT}.decoder.bias"), format!("{AT}.bias")],
+    );
     let unembed = LinearSource::whole(weight, Some(bias), d_model, d_vocab);
-    Some(HeadSpec { transform: Some((dense, activation, norm)), unembed })
+    Some(HeadSpec {
+        transform: Some((dense, activation, norm)),
+        unembed,
+    })
 }

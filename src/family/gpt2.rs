@@ -1,15 +1,21 @@
 //! GPT-2: learned positions, norms before each branch, fused projections stored input-major.
 
 use super::Family;
-use super::reading::{activation, even_heads, layer_norm, note_attention, note_scale, prefix, tied_head};
+use super::reading::{
+    activation, even_heads, layer_norm, note_attention, note_scale, prefix, tied_head,
+};
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part, Stack, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part, Stack, StackSpec,
+    TableSource,
 };
 
-pub const FAMILY: Family = Family { model_type: "gpt2", read };
+pub const FAMILY: Family = Family {
+    model_type: "gpt2",
+    read,
+};
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
@@ -28,7 +34,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
     let activation = activation(reader, "activation_function", "gelu_new")?;
     if reader.flag_or("cross_attention", "add_cross_attention", false)? {
-        let problem = "expected false: a gpt2 with cross-attention cannot be run on its own, found true";
+        let problem =
+            "expected false: a gpt2 with cross-attention cannot be run on its own, found true";
         return Err(Error::config(reader.path(), "add_cross_attention", problem));
     }
     let is_scaled = reader.flag_or("scaled_scores", "scale_attn_weights", true)?;
@@ -43,7 +50,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         (true, false) => Scale::InvSqrtD,
         (false, false) => Scale::One,
         (_, true) => {
-            let base = if is_scaled { Scale::InvSqrtD } else { Scale::One };
+            let base = if is_scaled {
+                Scale::InvSqrtD
+            } else {
+                Scale::One
+            };
             Scale::Factor(base.factor(d_head) / (layer_idx + 1) as f32)
         }
     };
@@ -52,15 +63,27 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let block = |layer_idx: usize| {
         let at = format!("{base}h.{layer_idx}");
         let linear = |name: &str, n_in, n_out| {
-            LinearSource::whole(format!("{at}.{name}.weight"), Some(format!("{at}.{name}.bias")), n_in, n_out)
-                .input_major()
+            LinearSource::whole(
+                format!("{at}.{name}.weight"),
+                Some(format!("{at}.{name}.bias")),
+                n_in,
+                n_out,
+            )
+            .input_major()
         };
         let fused = |third: usize| {
-            let part = Part { group: 3 * d_model, offset: third * d_model, len: d_model };
+            let part = Part {
+                group: 3 * d_model,
+                offset: third * d_model,
+                len: d_model,
+            };
             linear("attn.c_attn", d_model, 3 * d_model).part(part)
         };
         BlockSpec {
-            attention: AttentionSpec { scale: scale(layer_idx), ..attention.clone() },
+            attention: AttentionSpec {
+                scale: scale(layer_idx),
+                ..attention.clone()
+            },
             q: fused(0),
             k: fused(1),
             v: fused(2),
@@ -85,8 +108,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let stack = StackSpec {
         stack: Stack::Only,
         embed: EmbedSpec {
-            tokens: TableSource { tensor: tokens, n_rows: d_vocab, offset: 0 },
-            positions: Some(TableSource { tensor: format!("{base}wpe.weight"), n_rows: n_ctx, offset: 0 }),
+            tokens: TableSource {
+                tensor: tokens,
+                n_rows: d_vocab,
+                offset: 0,
+            },
+            positions: Some(TableSource {
+                tensor: format!("{base}wpe.weight"),
+                n_rows: n_ctx,
+                offset: 0,
+            }),
             token_types: None,
             norm: None,
         },

@@ -9,7 +9,10 @@ use crate::model::{
     BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, Stack, StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family { model_type: "llama", read };
+pub const FAMILY: Family = Family {
+    model_type: "llama",
+    read,
+};
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
@@ -41,8 +44,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let has_attention_bias = reader.flag_or("attention_bias", "attention_bias", false)?;
     let has_mlp_bias = reader.flag_or("mlp_bias", "mlp_bias", false)?;
     let rope = rope(reader, d_head, 10_000.0)?;
-    let attention =
-        AttentionSpec { rope: Some(rope), ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, true) };
+    let attention = AttentionSpec {
+        rope: Some(rope),
+        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, true)
+    };
     note_attention(reader, &attention);
     reader.note("positions", "rotary, halves", Origin::Family);
 
@@ -59,8 +64,17 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             q: projection("self_attn.q_proj", n_heads),
             k: projection("self_attn.k_proj", n_kv_heads),
             v: projection("self_attn.v_proj", n_kv_heads),
-            o: linear("self_attn.o_proj", n_heads * d_head, d_model, has_attention_bias),
-            attn_pre: Some(rms_norm(format!("{at}.input_layernorm.weight"), d_model, eps)),
+            o: linear(
+                "self_attn.o_proj",
+                n_heads * d_head,
+                d_model,
+                has_attention_bias,
+            ),
+            attn_pre: Some(rms_norm(
+                format!("{at}.input_layernorm.weight"),
+                d_model,
+                eps,
+            )),
             attn_out: None,
             attn_post: None,
             mlp: MlpSpec {
@@ -69,7 +83,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 down: linear("mlp.down_proj", d_mlp, d_model, has_mlp_bias),
                 activation,
             },
-            mlp_pre: Some(rms_norm(format!("{at}.post_attention_layernorm.weight"), d_model, eps)),
+            mlp_pre: Some(rms_norm(
+                format!("{at}.post_attention_layernorm.weight"),
+                d_model,
+                eps,
+            )),
             mlp_out: None,
             mlp_post: None,
             is_parallel: false,
@@ -80,7 +98,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let stack = StackSpec {
         stack: Stack::Only,
         embed: EmbedSpec {
-            tokens: TableSource { tensor: tokens, n_rows: d_vocab, offset: 0 },
+            tokens: TableSource {
+                tensor: tokens,
+                n_rows: d_vocab,
+                offset: 0,
+            },
             positions: None,
             token_types: None,
             norm: None,

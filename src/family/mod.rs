@@ -26,16 +26,28 @@ pub static FAMILIES: &[Family] = &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY];
 pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     let config = &checkpoint.config;
     let mut reader = Reader::new(config);
-    let model_type = reader.value("model_type").and_then(|v| v.as_str()).ok_or_else(|| {
-        let problem = format!("missing, expected one of: {}", known());
-        Error::config(config.path(), "model_type", problem)
-    })?;
-    let Some(family) = FAMILIES.iter().find(|family| family.model_type == model_type) else {
+    let model_type = reader
+        .value("model_type")
+        .and_then(|v| v.as_str())
+        .ok_or_else(|| {
+            let problem = format!("missing, expected one of: {}", known());
+            Error::config(config.path(), "model_type", problem)
+        })?;
+    let Some(family) = FAMILIES
+        .iter()
+        .find(|family| family.model_type == model_type)
+    else {
         let problem = format!("{model_type:?} is not known; known: {}", known());
         return Err(Error::config(config.path(), "model_type", problem));
     };
     // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
-    for key in ["architectures", "torch_dtype", "dtype", "transformers_version", "_name_or_path"] {
+    for key in [
+        "architectures",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "_name_or_path",
+    ] {
         reader.value(key);
     }
     let mut spec = (family.read)(&checkpoint, &mut reader)?;
@@ -45,7 +57,11 @@ pub fn read(checkpoint: Checkpoint) -> Result<Model> {
 }
 
 fn known() -> String {
-    FAMILIES.iter().map(|family| family.model_type).collect::<Vec<_>>().join(", ")
+    FAMILIES
+        .iter()
+        .map(|family| family.model_type)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -58,7 +74,10 @@ mod tests {
         let mut files: Vec<String> = std::fs::read_dir(directory)
             .expect("the source tree")
             .map(|entry| entry.expect("an entry").path())
-            .filter_map(|path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))
+            .filter_map(|path| {
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+            })
             .filter(|stem| !["mod", "reading"].contains(&stem.as_str()))
             .collect();
         files.sort();

@@ -74,8 +74,11 @@ pub fn layer_norm(
 ) {
     by_rows(from, width, to, |from, to| {
         let mean = (from.iter().map(|v| f64::from(*v)).sum::<f64>() / width as f64) as f32;
-        let variance =
-            from.iter().map(|v| f64::from(v - mean) * f64::from(v - mean)).sum::<f64>() / width as f64;
+        let variance = from
+            .iter()
+            .map(|v| f64::from(v - mean) * f64::from(v - mean))
+            .sum::<f64>()
+            / width as f64;
         let inverse = 1.0 / (variance as f32 + eps).sqrt();
         for (to, from) in to.iter_mut().zip(from) {
             *to = (from - mean) * inverse;
@@ -122,13 +125,18 @@ mod tests {
 
     #[test]
     fn layer_norm_gives_mean_zero_and_variance_one() {
-        let from: Vec<f32> = (0..64).map(|v| (v as f32 * 0.7).sin() * 3.0 + 100.0).collect();
+        let from: Vec<f32> = (0..64)
+            .map(|v| (v as f32 * 0.7).sin() * 3.0 + 100.0)
+            .collect();
         let mut to = vec![0.0; 64];
         layer_norm(&from, 32, 0.0, None, None, &mut to);
         for row in to.chunks(32) {
             let mean: f32 = row.iter().sum::<f32>() / 32.0;
             let variance: f32 = row.iter().map(|v| v * v).sum::<f32>() / 32.0;
-            assert!(mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-4, "{mean} {variance}");
+            assert!(
+                mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-4,
+                "{mean} {variance}"
+            );
         }
     }
 
@@ -143,6 +151,9 @@ mod tests {
         assert!((value(Activation::GeluTanh, 1.0) - 0.841_192).abs() < 1e-5);
         assert!((value(Activation::Silu, 2.0) - 1.761_594).abs() < 1e-5);
         assert_eq!(value(Activation::Relu, -2.0), 0.0);
-        assert!(value(Activation::Relu, f32::NAN).is_nan(), "nothing repairs a NaN");
+        assert!(
+            value(Activation::Relu, f32::NAN).is_nan(),
+            "nothing repairs a NaN"
+        );
     }
 }

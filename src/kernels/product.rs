@@ -15,13 +15,25 @@ pub struct Matrix<'a> {
 impl<'a> Matrix<'a> {
     /// # Panics
     /// When the last element would lie outside `data`: a programming error, never an input's fault.
-    pub fn new(data: &'a [f32], n_rows: usize, n_cols: usize, row_stride: usize, col_stride: usize) -> Self {
+    pub fn new(
+        data: &'a [f32],
+        n_rows: usize,
+        n_cols: usize,
+        row_stride: usize,
+        col_stride: usize,
+    ) -> Self {
         assert!(
             fits(data.len(), n_rows, n_cols, row_stride, col_stride),
             "a {n_rows} x {n_cols} matrix view exceeds its {} elements",
             data.len()
         );
-        Self { data, n_rows, n_cols, row_stride, col_stride }
+        Self {
+            data,
+            n_rows,
+            n_cols,
+            row_stride,
+            col_stride,
+        }
     }
 
     /// Rows one after another.
@@ -59,7 +71,12 @@ impl<'a> MatrixMut<'a> {
             "a {n_rows} x {n_cols} matrix view exceeds its {} elements",
             data.len()
         );
-        Self { data, n_rows, n_cols, row_stride }
+        Self {
+            data,
+            n_rows,
+            n_cols,
+            row_stride,
+        }
     }
 }
 
@@ -140,14 +157,25 @@ mod tests {
         let left = Matrix::new(&left[1..], 3, 2, 4, 1);
         let right = Matrix::row_major(&right, 4, 2).transposed();
         let mut out = vec![100.0; 3 * 5];
-        product(&mut MatrixMut::new(&mut out, 3, 4, 5), left, right, false, Threads::One);
+        product(
+            &mut MatrixMut::new(&mut out, 3, 4, 5),
+            left,
+            right,
+            false,
+            Threads::One,
+        );
         for row_idx in 0..3 {
             for col_idx in 0..4 {
-                let expected: f32 =
-                    (0..2).map(|k| (row_idx * 4 + 1 + k) as f32 * (1.0 - (col_idx * 2 + k) as f32)).sum();
+                let expected: f32 = (0..2)
+                    .map(|k| (row_idx * 4 + 1 + k) as f32 * (1.0 - (col_idx * 2 + k) as f32))
+                    .sum();
                 assert_eq!(out[row_idx * 5 + col_idx], expected);
             }
-            assert_eq!(out.get(row_idx * 5 + 4), Some(&100.0), "padding of a row is left alone");
+            assert_eq!(
+                out.get(row_idx * 5 + 4),
+                Some(&100.0),
+                "padding of a row is left alone"
+            );
         }
     }
 

@@ -76,11 +76,17 @@ pub(super) fn apply_norm<O: Ops>(
 
 fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f32]) -> Result<()> {
     let d_model = model.spec.d_model;
-    let view = model.checkpoint.tensors.expect(&table.tensor, &[table.n_rows, d_model])?;
+    let view = model
+        .checkpoint
+        .tensors
+        .expect(&table.tensor, &[table.n_rows, d_model])?;
     for (row, idx) in rows.chunks_mut(d_model).zip(indices) {
         let at = idx + table.offset;
         if at >= table.n_rows {
-            let problem = format!("row {at} of {} does not exist in {}", table.n_rows, table.tensor);
+            let problem = format!(
+                "row {at} of {} does not exist in {}",
+                table.n_rows, table.tensor
+            );
             return Err(Error::Prompt(problem));
         }
         for (to, from) in row.iter_mut().zip(view.widen_rows(at..at + 1).iter()) {

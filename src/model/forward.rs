@@ -70,7 +70,11 @@ pub fn run_block<O: Ops>(
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
     project(ops, spec, &weights.attention, sequence, resid, s, hooks)?;
-    let visibility = Visibility::of_self(spec.attention.mask, sequence.len(), sequence.real.as_deref());
+    let visibility = Visibility::of_self(
+        spec.attention.mask,
+        sequence.len(),
+        sequence.real.as_deref(),
+    );
     let run = Run {
         spec: &spec.attention,
         visibility: &visibility,
@@ -83,7 +87,12 @@ pub fn run_block<O: Ops>(
     emit(ops, hooks, Hook::Z, &s.z)?;
     let head_output_norms = ops.head_output_norms(&s.z, &weights.o, spec.attention.n_heads)?;
     ops.linear(&s.z, &weights.o, &mut s.attn_out)?; // [position, d_model]
-    normed_in_place(ops, weights.attn_out.as_ref(), &mut s.attn_out, &mut s.branch)?;
+    normed_in_place(
+        ops,
+        weights.attn_out.as_ref(),
+        &mut s.attn_out,
+        &mut s.branch,
+    )?;
     emit(ops, hooks, Hook::AttnOut, &s.attn_out)?;
 
     if !spec.is_parallel {
@@ -116,7 +125,10 @@ pub fn run_block<O: Ops>(
     ops.add(resid, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.branch)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
-    Ok(BlockRun { heads, head_output_norms })
+    Ok(BlockRun {
+        heads,
+        head_output_norms,
+    })
 }
 
 /// Runs the attention of some heads alone, from a block's input: for the head on screen.
@@ -136,10 +148,28 @@ pub fn attend_heads<O: Ops>(
 ) -> Result<Vec<HeadSummary>> {
     let mut s = Scratch::<O>::default();
     let weights = AttentionWeights::read(ops, tensors, spec)?;
-    project(ops, spec, &weights, sequence, resid, &mut s, &mut super::NoHooks)?;
-    let visibility = Visibility::of_self(spec.attention.mask, sequence.len(), sequence.real.as_deref());
-    let run =
-        Run { spec: &spec.attention, visibility: &visibility, heads, sinks: None, sink: Some(sink), stop };
+    project(
+        ops,
+        spec,
+        &weights,
+        sequence,
+        resid,
+        &mut s,
+        &mut super::NoHooks,
+    )?;
+    let visibility = Visibility::of_self(
+        spec.attention.mask,
+        sequence.len(),
+        sequence.real.as_deref(),
+    );
+    let run = Run {
+        spec: &spec.attention,
+        visibility: &visibility,
+        heads,
+        sinks: None,
+        sink: Some(sink),
+        stop,
+    };
     ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z)
 }
 

@@ -106,10 +106,13 @@ impl FromStr for Hook {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        Self::ALL.into_iter().find(|hook| hook.name() == name).ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            format!("unknown hook {name}; known: {known}")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|hook| hook.name() == name)
+            .ok_or_else(|| {
+                let known = Self::ALL.map(Self::name).join(", ");
+                format!("unknown hook {name}; known: {known}")
+            })
     }
 }
 

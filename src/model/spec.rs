@@ -34,13 +34,27 @@ pub struct LinearSource {
 impl LinearSource {
     /// A whole tensor stored as [n_out, n_in].
     pub fn whole(weight: String, bias: Option<String>, n_in: usize, n_out: usize) -> Self {
-        let part = Part { group: n_out, offset: 0, len: n_out };
-        Self { weight, bias, n_in, n_stored_out: n_out, is_input_major: false, part }
+        let part = Part {
+            group: n_out,
+            offset: 0,
+            len: n_out,
+        };
+        Self {
+            weight,
+            bias,
+            n_in,
+            n_stored_out: n_out,
+            is_input_major: false,
+            part,
+        }
     }
 
     /// The same, stored as [n_in, n_out].
     pub fn input_major(self) -> Self {
-        Self { is_input_major: true, ..self }
+        Self {
+            is_input_major: true,
+            ..self
+        }
     }
 
     /// Some of the outputs.
@@ -53,7 +67,11 @@ impl LinearSource {
     }
 
     pub fn stored_shape(&self) -> [usize; 2] {
-        if self.is_input_major { [self.n_in, self.n_stored_out] } else { [self.n_stored_out, self.n_in] }
+        if self.is_input_major {
+            [self.n_in, self.n_stored_out]
+        } else {
+            [self.n_stored_out, self.n_in]
+        }
     }
 }
 
@@ -184,13 +202,23 @@ impl ModelSpec {
     /// # Errors
     /// Names the first tensor that is missing or has another shape.
     pub fn check_tensors(&self, tensors: &Tensors) -> Result<()> {
-        self.needed_tensors().iter().try_for_each(|(name, shape)| tensors.expect(name, shape).map(|_| ()))
+        self.needed_tensors()
+            .iter()
+            .try_for_each(|(name, shape)| tensors.expect(name, shape).map(|_| ()))
     }
 
     /// Tensors of the checkpoint that the model never reads.
     pub fn unused_tensors<'a>(&self, tensors: &'a Tensors) -> Vec<&'a str> {
-        let needed: BTreeSet<&str> = self.needed_tensors().into_iter().map(|(name, _)| name).collect();
-        tensors.iter().map(|(name, _)| name).filter(|name| !needed.contains(name)).collect()
+        let needed: BTreeSet<&str> = self
+            .needed_tensors()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        tensors
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| !needed.contains(name))
+            .collect()
     }
 }
 
@@ -199,8 +227,11 @@ struct Needed<'a>(Vec<(&'a str, Vec<usize>)>);
 
 impl<'a> Needed<'a> {
     fn stack(&mut self, stack: &'a StackSpec, d_model: usize) {
-        let tables =
-            [Some(&stack.embed.tokens), stack.embed.positions.as_ref(), stack.embed.token_types.as_ref()];
+        let tables = [
+            Some(&stack.embed.tokens),
+            stack.embed.positions.as_ref(),
+            stack.embed.token_types.as_ref(),
+        ];
         for table in tables.into_iter().flatten() {
             self.0.push((&table.tensor, vec![table.n_rows, d_model]));
         }
@@ -215,7 +246,11 @@ impl<'a> Needed<'a> {
             for norm in [&block.mlp_pre, &block.mlp_out, &block.mlp_post] {
                 self.norm(norm.as_ref());
             }
-            for linear in [Some(&block.mlp.up), block.mlp.gate.as_ref(), Some(&block.mlp.down)] {
+            for linear in [
+                Some(&block.mlp.up),
+                block.mlp.gate.as_ref(),
+                Some(&block.mlp.down),
+            ] {
                 linear.into_iter().for_each(|linear| self.linear(linear));
             }
         }
@@ -223,7 +258,8 @@ impl<'a> Needed<'a> {
     }
 
     fn linear(&mut self, linear: &'a LinearSource) {
-        self.0.push((&linear.weight, linear.stored_shape().to_vec()));
+        self.0
+            .push((&linear.weight, linear.stored_shape().to_vec()));
         if let Some(bias) = &linear.bias {
             self.0.push((bias, vec![linear.n_stored_out]));
         }

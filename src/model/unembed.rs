@@ -48,7 +48,11 @@ pub fn logits_in_chunks<O: Ops>(
     let from = match &head.transform {
         Some((dense, activation, norm)) => {
             let mut wide = O::Buffer::default();
-            ops.linear(hidden, &ops.linear_weights(read_linear(tensors, dense)?)?, &mut wide)?;
+            ops.linear(
+                hidden,
+                &ops.linear_weights(read_linear(tensors, dense)?)?,
+                &mut wide,
+            )?;
             ops.activate(*activation, &mut wide)?;
             apply_norm(ops, model, norm, &wide, &mut transformed)?;
             &transformed
@@ -60,7 +64,8 @@ pub fn logits_in_chunks<O: Ops>(
     let mut logits = O::Buffer::default();
     for start in (0..d_vocab).step_by(n_chunk) {
         let range = start..(start + n_chunk).min(d_vocab);
-        let weights = ops.linear_weights(read_linear_rows(tensors, &head.unembed, range.clone())?)?;
+        let weights =
+            ops.linear_weights(read_linear_rows(tensors, &head.unembed, range.clone())?)?;
         ops.linear(from, &weights, &mut logits)?; // [position, range]
         each(range, &ops.get(&logits)?.values)?;
     }

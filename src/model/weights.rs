@@ -12,8 +12,13 @@ use crate::ops::{HostLinear, HostNorm, Ops};
 ///
 /// # Errors
 /// When a tensor is missing or has another shape.
-pub(super) fn read_linear<'a>(tensors: &'a Tensors, source: &LinearSource) -> Result<HostLinear<'a>> {
-    let weight = tensors.expect(&source.weight, &source.stored_shape())?.widen();
+pub(super) fn read_linear<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+) -> Result<HostLinear<'a>> {
+    let weight = tensors
+        .expect(&source.weight, &source.stored_shape())?
+        .widen();
     let weight = if source.is_input_major {
         choose(weight, source.n_in, source.n_stored_out, source.part)
     } else {
@@ -44,12 +49,24 @@ pub(super) fn read_linear_rows<'a>(
     source: &LinearSource,
     rows: Range<usize>,
 ) -> Result<HostLinear<'a>> {
-    let weight = tensors.expect(&source.weight, &source.stored_shape())?.widen_rows(rows.clone());
+    let weight = tensors
+        .expect(&source.weight, &source.stored_shape())?
+        .widen_rows(rows.clone());
     let bias = match &source.bias {
-        Some(name) => Some(tensors.expect(name, &[source.n_stored_out])?.widen_rows(rows.clone())),
+        Some(name) => Some(
+            tensors
+                .expect(name, &[source.n_stored_out])?
+                .widen_rows(rows.clone()),
+        ),
         None => None,
     };
-    Ok(HostLinear { n_out: rows.len(), n_in: source.n_in, weight, is_input_major: false, bias })
+    Ok(HostLinear {
+        n_out: rows.len(),
+        n_in: source.n_in,
+        weight,
+        is_input_major: false,
+        bias,
+    })
 }
 
 /// Of each row of `n_stored` values, those that `part` means.
@@ -69,7 +86,11 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
     if part.len == part.group {
         return values;
     }
-    let in_values = Part { group: part.group * n_in, offset: part.offset * n_in, len: part.len * n_in };
+    let in_values = Part {
+        group: part.group * n_in,
+        offset: part.offset * n_in,
+        len: part.len * n_in,
+    };
     let n_values = values.len();
     choose(values, 1, n_values, in_values)
 }
@@ -80,9 +101,16 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
 /// When a tensor is missing or has another shape.
 pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
     let read = |name: &Option<String>| -> Result<Option<Cow<'a, [f32]>>> {
-        name.as_ref().map(|name| Ok(tensors.expect(name, &[source.width])?.widen())).transpose()
+        name.as_ref()
+            .map(|name| Ok(tensors.expect(name, &[source.width])?.widen()))
+            .transpose()
     };
-    Ok(HostNorm { kind: source.kind, eps: source.eps, gain: read(&source.gain)?, bias: read(&source.bias)? })
+    Ok(HostNorm {
+        kind: source.kind,
+        eps: source.eps,
+        gain: read(&source.gain)?,
+        bias: read(&source.bias)?,
+    })
 }
 
 /// The projections of one attention.
@@ -112,8 +140,17 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
     /// When a tensor is missing or has another shape, or the device refuses it.
     pub fn read(ops: &O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
         let linear = |source| ops.linear_weights(read_linear(tensors, source)?);
-        let pre = spec.attn_pre.as_ref().map(|s| ops.norm_weights(read_norm(tensors, s)?)).transpose()?;
-        Ok(Self { pre, q: linear(&spec.q)?, k: linear(&spec.k)?, v: linear(&spec.v)? })
+        let pre = spec
+            .attn_pre
+            .as_ref()
+            .map(|s| ops.norm_weights(read_norm(tensors, s)?))
+            .transpose()?;
+        Ok(Self {
+            pre,
+            q: linear(&spec.q)?,
+            k: linear(&spec.k)?,
+            v: linear(&spec.v)?,
+        })
     }
 }
 
@@ -123,7 +160,10 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
     pub fn read(ops: &O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
         let linear = |source| ops.linear_weights(read_linear(tensors, source)?);
         let norm = |source: &Option<NormSource>| {
-            source.as_ref().map(|s| ops.norm_weights(read_norm(tensors, s)?)).transpose()
+            source
+                .as_ref()
+                .map(|s| ops.norm_weights(read_norm(tensors, s)?))
+                .transpose()
         };
         Ok(Self {
             attention: AttentionWeights::read(ops, tensors, spec)?,
@@ -148,8 +188,18 @@ mod tests {
     fn a_part_of_interleaved_rows_is_taken_from_every_group() {
         // Two heads of [q k v], one row each, rows of two.
         let stored: Vec<f32> = (0..12).map(|v| v as f32).collect();
-        let part = Part { group: 3, offset: 1, len: 1 };
-        assert_eq!(choose_rows(Cow::Borrowed(&stored), 2, part).as_ref(), [2.0, 3.0, 8.0, 9.0]);
-        assert_eq!(choose(Cow::Borrowed(&stored), 2, 6, part).as_ref(), [1.0, 4.0, 7.0, 10.0]);
+        let part = Part {
+            group: 3,
+            offset: 1,
+            len: 1,
+        };
+        assert_eq!(
+            choose_rows(Cow::Borrowed(&stored), 2, part).as_ref(),
+            [2.0, 3.0, 8.0, 9.0]
+        );
+        assert_eq!(
+            choose(Cow::Borrowed(&stored), 2, 6, part).as_ref(),
+            [1.0, 4.0, 7.0, 10.0]
+        );
     }
 }

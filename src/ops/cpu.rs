@@ -61,7 +61,10 @@ impl Ops for Cpu {
     }
 
     fn get<'b>(&self, from: &'b Values) -> Result<OnHost<'b>> {
-        Ok(OnHost { width: from.width, values: Cow::Borrowed(&from.data) })
+        Ok(OnHost {
+            width: from.width,
+            values: Cow::Borrowed(&from.data),
+        })
     }
 
     fn copy(&self, from: &Values, to: &mut Values) -> Result<()> {
@@ -73,11 +76,19 @@ impl Ops for Cpu {
         let n_rows = from.n_rows();
         to.reshape(n_rows, weights.n_out);
         if let Some(bias) = &weights.bias {
-            to.data.chunks_mut(weights.n_out).for_each(|row| row.copy_from_slice(bias));
+            to.data
+                .chunks_mut(weights.n_out)
+                .for_each(|row| row.copy_from_slice(bias));
         }
         let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
         let mut out = MatrixMut::new(&mut to.data, n_rows, weights.n_out, weights.n_out);
-        kernels::product(&mut out, left, matrix(weights), weights.bias.is_some(), Threads::Pool);
+        kernels::product(
+            &mut out,
+            left,
+            matrix(weights),
+            weights.bias.is_some(),
+            Threads::Pool,
+        );
         Ok(())
     }
 
@@ -86,9 +97,18 @@ impl Ops for Cpu {
         let (gain, bias) = (weights.gain.as_deref(), weights.bias.as_deref());
         match weights.kind {
             NormKind::LayerNorm => {
-                kernels::layer_norm(&from.data, from.width, weights.eps, gain, bias, &mut to.data);
+                kernels::layer_norm(
+                    &from.data,
+                    from.width,
+                    weights.eps,
+                    gain,
+                    bias,
+                    &mut to.data,
+                );
             }
-            NormKind::RmsNorm => kernels::rms_norm(&from.data, from.width, weights.eps, gain, &mut to.data),
+            NormKind::RmsNorm => {
+                kernels::rms_norm(&from.data, from.width, weights.eps, gain, &mut to.data)
+            }
         }
         Ok(())
     }
@@ -110,9 +130,14 @@ impl Ops for Cpu {
 
     fn rope(&self, values: &mut Values, table: &RopeTable, d_head: usize) -> Result<()> {
         let width = values.width;
-        values.data.par_chunks_mut(width).enumerate().for_each(|(position_idx, row)| {
-            row.chunks_mut(d_head).for_each(|head| table.rotate(position_idx, head));
-        });
+        values
+            .data
+            .par_chunks_mut(width)
+            .enumerate()
+            .for_each(|(position_idx, row)| {
+                row.chunks_mut(d_head)
+                    .for_each(|head| table.rotate(position_idx, head));
+            });
         Ok(())
     }
 
@@ -124,12 +149,20 @@ impl Ops for Cpu {
         v: &Values,
         z: &mut Values,
     ) -> Result<Vec<HeadSummary>> {
-        let input = HeadInput { q: &q.data, k: &k.data, v: &v.data };
+        let input = HeadInput {
+            q: &q.data,
+            k: &k.data,
+            v: &v.data,
+        };
         let d_value = run.spec.d_value;
         let width = run.spec.n_heads * d_value;
         // Heads run in parallel and are put together in their order: the thread count changes nothing.
-        let heads: Option<Vec<HeadRun>> =
-            run.heads.clone().into_par_iter().map(|head_idx| run_head(run, input, head_idx)).collect();
+        let heads: Option<Vec<HeadRun>> = run
+            .heads
+            .clone()
+            .into_par_iter()
+            .map(|head_idx| run_head(run, input, head_idx))
+            .collect();
         let heads = heads.ok_or(Error::Cancelled)?;
         z.reshape(run.visibility.n_queries, width);
         z.data.fill(0.0);
@@ -155,8 +188,11 @@ impl Ops for Cpu {
         let norms = |head_idx: usize| {
             // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
             let at = head_idx * d_value;
-            let (row_stride, col_stride) =
-                if output.is_input_major { (output.n_out, 1) } else { (1, output.n_in) };
+            let (row_stride, col_stride) = if output.is_input_major {
+                (output.n_out, 1)
+            } else {
+                (1, output.n_in)
+            };
             let weight = &output.weight[at * row_stride..];
             let weight = Matrix::new(weight, d_value, output.n_out, row_stride, col_stride); // [d_value, n_out]
             let mut gram = vec![0.0; d_value * d_value];
@@ -175,7 +211,11 @@ impl Ops for Cpu {
             let squared = |row_idx: usize| {
                 let z_row = &z.data[row_idx * z.width + at..][..d_value];
                 let zg_row = &zg[row_idx * d_value..][..d_value];
-                z_row.iter().zip(zg_row).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+                z_row
+                    .iter()
+                    .zip(zg_row)
+                    .map(|(a, b)| f64::from(*a) * f64::from(*b))
+                    .sum::<f64>()
             };
             // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
             (0..n_rows)

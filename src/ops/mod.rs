@@ -68,9 +68,19 @@ pub trait Ops: Sync {
     fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;
 
     /// to = W·from + b. // [row, n_in] → [row, n_out]
-    fn linear(&self, from: &Self::Buffer, weights: &Self::Linear<'_>, to: &mut Self::Buffer) -> Result<()>;
+    fn linear(
+        &self,
+        from: &Self::Buffer,
+        weights: &Self::Linear<'_>,
+        to: &mut Self::Buffer,
+    ) -> Result<()>;
     /// Each row normalised.
-    fn norm(&self, from: &Self::Buffer, weights: &Self::Norm<'_>, to: &mut Self::Buffer) -> Result<()>;
+    fn norm(
+        &self,
+        from: &Self::Buffer,
+        weights: &Self::Norm<'_>,
+        to: &mut Self::Buffer,
+    ) -> Result<()>;
     fn activate(&self, activation: Activation, values: &mut Self::Buffer) -> Result<()>;
     fn add(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
     fn multiply(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;

@@ -51,7 +51,10 @@ impl Request {
 
     /// Plain ids.
     pub fn ids(ids: Vec<u32>) -> Self {
-        Self { source: Source::Ids(ids), ..Self::text("") }
+        Self {
+            source: Source::Ids(ids),
+            ..Self::text("")
+        }
     }
 }
 
@@ -84,8 +87,7 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
     let (mut tokens, mut labels) = match &request.source {
         Source::Text(text) => {
             let Some(tokenizer) = tokenizer else {
-                let problem =
-                    "a text needs a tokenizer.json beside the checkpoint; none found: give ids with --tokens";
+                let problem = "a text needs a tokenizer.json beside the checkpoint; none found: give ids with --tokens";
                 return Err(Error::Prompt(problem.to_owned()));
             };
             let tokens = tokenizer.encode(text, request.special_tokens)?;
@@ -98,14 +100,19 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         }
     };
     if tokens.is_empty() {
-        return Err(Error::Prompt("the prompt is empty: expected at least one token, found none".to_owned()));
+        return Err(Error::Prompt(
+            "the prompt is empty: expected at least one token, found none".to_owned(),
+        ));
     }
-    if let Some((position_idx, id)) =
-        tokens.iter().enumerate().find(|(_, id)| **id as usize >= limits.d_vocab)
+    if let Some((position_idx, id)) = tokens
+        .iter()
+        .enumerate()
+        .find(|(_, id)| **id as usize >= limits.d_vocab)
     {
         let last = limits.d_vocab - 1;
-        let problem =
-            format!("token id {id} at position {position_idx} lies outside the vocabulary 0..{last}");
+        let problem = format!(
+            "token id {id} at position {position_idx} lies outside the vocabulary 0..{last}"
+        );
         return Err(Error::Prompt(problem));
     }
     let mut real = request.attention_mask.clone();
@@ -113,7 +120,8 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         && mask.len() != tokens.len()
     {
         let (expected, found) = (tokens.len(), mask.len());
-        let problem = format!("attention mask: expected {expected} values, one per token, found {found}");
+        let problem =
+            format!("attention mask: expected {expected} values, one per token, found {found}");
         return Err(Error::Prompt(problem));
     }
     let mut n_cut = 0;
@@ -140,7 +148,13 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         (Positions::Mask, Some(real)) => positions_over_real(real),
         _ => (0..tokens.len()).collect(),
     };
-    Ok(Prompt { tokens, labels, positions, real, n_cut })
+    Ok(Prompt {
+        tokens,
+        labels,
+        positions,
+        real,
+        n_cut,
+    })
 }
 
 /// Counts real tokens; padding before the first shares its position.
@@ -158,10 +172,15 @@ fn positions_over_real(real: &[bool]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { d_vocab: 10, n_ctx: Some(4) };
+    const LIMITS: Limits = Limits {
+        d_vocab: 10,
+        n_ctx: Some(4),
+    };
 
     fn refusal(request: &Request) -> String {
-        prepare(request, None, LIMITS).expect_err("must be refused").to_string()
+        prepare(request, None, LIMITS)
+            .expect_err("must be refused")
+            .to_string()
     }
 
     #[test]
@@ -177,10 +196,19 @@ mod tests {
     fn an_empty_prompt_a_text_without_tokenizer_and_a_wrong_mask_are_refused() {
         assert!(refusal(&Request::ids(vec![])).contains("empty"));
         assert!(refusal(&Request::text("hello")).contains("tokenizer.json"));
-        let request = Request { attention_mask: Some(vec![true; 3]), ..Request::ids(vec![1, 2]) };
+        let request = Request {
+            attention_mask: Some(vec![true; 3]),
+            ..Request::ids(vec![1, 2])
+        };
         let message = refusal(&request);
-        assert!(message.contains("expected 2") && message.contains("found 3"), "{message}");
-        let request = Request { attention_mask: Some(vec![false; 2]), ..Request::ids(vec![1, 2]) };
+        assert!(
+            message.contains("expected 2") && message.contains("found 3"),
+            "{message}"
+        );
+        let request = Request {
+            attention_mask: Some(vec![false; 2]),
+            ..Request::ids(vec![1, 2])
+        };
         assert!(refusal(&request).contains("only padding"));
     }
 
@@ -188,7 +216,15 @@ mod tests {
     fn a_long_prompt_is_refused_or_cut_when_asked() {
         let request = Request::ids(vec![1; 6]);
         assert!(refusal(&request).contains("6 tokens"));
-        let cut = prepare(&Request { truncate: true, ..request }, None, LIMITS).expect("cut");
+        let cut = prepare(
+            &Request {
+                truncate: true,
+                ..request
+            },
+            None,
+            LIMITS,
+        )
+        .expect("cut");
         assert_eq!((cut.tokens.len(), cut.n_cut), (4, 2));
     }
 
@@ -199,6 +235,9 @@ mod tests {
             positions: Positions::Mask,
             ..Request::ids(vec![1; 4])
         };
-        assert_eq!(prepare(&request, None, LIMITS).expect("fits").positions, [0, 0, 0, 1]);
+        assert_eq!(
+            prepare(&request, None, LIMITS).expect("fits").positions,
+            [0, 0, 0, 1]
+        );
     }
 }

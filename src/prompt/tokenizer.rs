@@ -18,19 +18,21 @@ impl Tokenizer {
     pub fn open(file: &TokenizerFile) -> Result<Option<Self>> {
         let (path, bytes) = match file {
             TokenizerFile::Missing => return Ok(None),
-            TokenizerFile::CompiledIn(text) => (Path::new("tokenizer.json"), text.as_bytes().to_vec()),
+            TokenizerFile::CompiledIn(text) => {
+                (Path::new("tokenizer.json"), text.as_bytes().to_vec())
+            }
             TokenizerFile::Path(path) => {
-                let bytes =
-                    std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+                let bytes = std::fs::read(path)
+                    .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
                 (path.as_path(), bytes)
             }
         };
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes)
             .map_err(|e| Error::file(path, format!("is not a tokenizer that can be read ({e})")))?;
         inner.with_padding(None);
-        inner
-            .with_truncation(None)
-            .map_err(|e| Error::file(path, format!("its truncation cannot be switched off ({e})")))?;
+        inner.with_truncation(None).map_err(|e| {
+            Error::file(path, format!("its truncation cannot be switched off ({e})"))
+        })?;
         Ok(Some(Self { inner }))
     }
 

@@ -98,7 +98,10 @@ pub struct Recorder<P> {
 
 impl<P: FnMut(Progress)> Recorder<P> {
     pub fn new(progress: P) -> Self {
-        Self { layers: Vec::new(), progress }
+        Self {
+            layers: Vec::new(),
+            progress,
+        }
     }
 
     /// Closes the record of one prompt.
@@ -121,9 +124,24 @@ impl<P: FnMut(Progress)> Observer for Recorder<P> {
 
     fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
         let heads = report.heads.into_iter().enumerate();
-        let heads = heads.map(|(head, report)| HeadRecord { head, stats: report.stats }).collect();
-        let LayerReport { stack, layer_idx, stats, .. } = report;
-        self.layers.push(LayerRecord { stack, layer: layer_idx, stats, heads });
+        let heads = heads
+            .map(|(head, report)| HeadRecord {
+                head,
+                stats: report.stats,
+            })
+            .collect();
+        let LayerReport {
+            stack,
+            layer_idx,
+            stats,
+            ..
+        } = report;
+        self.layers.push(LayerRecord {
+            stack,
+            layer: layer_idx,
+            stats,
+            heads,
+        });
         ControlFlow::Continue(())
     }
 }
@@ -151,12 +169,21 @@ fn stack_label<S: Serializer>(stack: &Stack, to: S) -> Result<S::Ok, S::Error> {
 }
 
 fn layer_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(STATISTICS.iter().enumerate().map(|(idx, s)| (s.id, Number(values.at(idx)))))
+    to.collect_map(
+        STATISTICS
+            .iter()
+            .enumerate()
+            .map(|(idx, s)| (s.id, Number(values.at(idx)))),
+    )
 }
 
 fn head_stats<S: Serializer>(values: &Values, to: S) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(None)?;
-    for (idx, statistic) in STATISTICS.iter().enumerate().filter(|(_, s)| s.is_per_head()) {
+    for (idx, statistic) in STATISTICS
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| s.is_per_head())
+    {
         map.serialize_entry(statistic.id, &Number(values.at(idx)))?;
     }
     map.end()

@@ -29,15 +29,22 @@ impl Output {
             return Ok(Self::Stdout);
         }
         if target.is_dir() {
-            return Err(Error::file(target, "expected a file to write to, found a directory"));
+            return Err(Error::file(
+                target,
+                "expected a file to write to, found a directory",
+            ));
         }
         let directory = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let temporary = NamedTempFile::new_in(directory)
-            .map_err(|e| Error::file(target, format!("cannot be written ({})", without_path(&e))))?;
-        Ok(Self::File { temporary, target: target.to_path_buf() })
+        let temporary = NamedTempFile::new_in(directory).map_err(|e| {
+            Error::file(target, format!("cannot be written ({})", without_path(&e)))
+        })?;
+        Ok(Self::File {
+            temporary,
+            target: target.to_path_buf(),
+        })
     }
 
     /// The file to write to, for formats that seek; `None` for standard output.
@@ -77,7 +84,8 @@ impl Output {
             Self::File { temporary, target } => {
                 widen_permissions(temporary.as_file());
                 let kept = temporary.persist(&target);
-                kept.map(|_| ()).map_err(|e| Error::file(&target, format!("cannot be written ({})", e.error)))
+                kept.map(|_| ())
+                    .map_err(|e| Error::file(&target, format!("cannot be written ({})", e.error)))
             }
         }
     }
@@ -124,21 +132,36 @@ mod tests {
         assert!(!target.exists());
         output.write(b"{}").expect("writes");
         assert_eq!(std::fs::read(&target).expect("reads"), b"{}");
-        assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 1);
+        assert_eq!(
+            std::fs::read_dir(directory.path()).expect("lists").count(),
+            1
+        );
     }
 
     #[test]
     fn a_run_that_fails_leaves_nothing_behind() {
         let directory = tempfile::tempdir().expect("a directory");
         drop(Output::open(&directory.path().join("report.json")).expect("opens"));
-        assert_eq!(std::fs::read_dir(directory.path()).expect("lists").count(), 0);
+        assert_eq!(
+            std::fs::read_dir(directory.path()).expect("lists").count(),
+            0
+        );
     }
 
     #[test]
     fn a_directory_and_a_missing_directory_are_refused_before_the_run() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert!(Output::open(directory.path()).expect_err("refused").to_string().contains("directory"));
-        let missing = Output::open(&directory.path().join("no/such/report.json")).expect_err("refused");
-        assert!(missing.to_string().contains("no such directory"), "{missing}");
+        assert!(
+            Output::open(directory.path())
+                .expect_err("refused")
+                .to_string()
+                .contains("directory")
+        );
+        let missing =
+            Output::open(&directory.path().join("no/such/report.json")).expect_err("refused");
+        assert!(
+            missing.to_string().contains("no such directory"),
+            "{missing}"
+        );
     }
 }

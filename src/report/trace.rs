@@ -34,7 +34,9 @@ struct Placed<'a> {
 impl Placed<'_> {
     /// Writes values at an element of a tensor.
     fn write(mut self, tensor: &Planned, element: usize, values: &[f32]) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(self.data_at + tensor.start + 4 * element as u64))?;
+        self.file.seek(SeekFrom::Start(
+            self.data_at + tensor.start + 4 * element as u64,
+        ))?;
         self.file.write_all(bytemuck::cast_slice(values))
     }
 }
@@ -72,17 +74,36 @@ impl<'a> TraceWriter<'a> {
         // Reserves the space now: a disk that is too full says so before the run.
         file.set_len(plan.file_len()).map_err(failed)?;
         let mut ints: Vec<i64> = prompt.tokens.iter().map(|id| i64::from(*id)).collect();
-        ints.extend(prompt.real.iter().flatten().map(|is_real| i64::from(*is_real)));
-        writer.write_all(bytemuck::cast_slice(&ints)).map_err(failed)?;
-        let placed = Placed { file, data_at: plan.header().len() as u64 };
+        ints.extend(
+            prompt
+                .real
+                .iter()
+                .flatten()
+                .map(|is_real| i64::from(*is_real)),
+        );
+        writer
+            .write_all(bytemuck::cast_slice(&ints))
+            .map_err(failed)?;
+        let placed = Placed {
+            file,
+            data_at: plan.header().len() as u64,
+        };
         let n_positions = prompt.tokens.len();
-        let state = Mutex::new(BlockState { layer_idx: 0, file: placed, failed: None });
+        let state = Mutex::new(BlockState {
+            layer_idx: 0,
+            file: placed,
+            failed: None,
+        });
         Ok(Self {
             plan,
             n_heads,
             target: target.to_path_buf(),
             file: placed,
-            blocks: Blocks { plan, n_positions, state },
+            blocks: Blocks {
+                plan,
+                n_positions,
+                state,
+            },
             is_hidden_state: plan.tensors.contains_key("last_hidden_state"),
         })
     }
@@ -92,22 +113,37 @@ impl<'a> TraceWriter<'a> {
     }
 
     /// [position, head · width] → [head, position, width], for the chosen heads.
-    fn by_head(&self, values: &[f32], row_width: usize, n_stored_heads: usize, heads: &[usize]) -> Vec<f32> {
+    fn by_head(
+        &self,
+        values: &[f32],
+        row_width: usize,
+        n_stored_heads: usize,
+        heads: &[usize],
+    ) -> Vec<f32> {
         let width = row_width / n_stored_heads;
         let rows = |head_idx: usize| {
-            values.chunks(row_width).flat_map(move |row| &row[head_idx * width..(head_idx + 1) * width])
+            values
+                .chunks(row_width)
+                .flat_map(move |row| &row[head_idx * width..(head_idx + 1) * width])
         };
-        heads.iter().flat_map(|head_idx| rows(*head_idx)).copied().collect()
+        heads
+            .iter()
+            .flat_map(|head_idx| rows(*head_idx))
+            .copied()
+            .collect()
     }
 }
 
 impl Tap for TraceWriter<'_> {
     fn wants(&self, layer_idx: usize, hook: Hook) -> bool {
-        self.plan.hooks.contains(&hook) && (hook == Hook::Logits || self.plan.layers.contains(&layer_idx))
+        self.plan.hooks.contains(&hook)
+            && (hook == Hook::Logits || self.plan.layers.contains(&layer_idx))
     }
 
     fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], width: usize) -> Result<()> {
-        let Some(tensor) = self.plan.tensors.get(&hook.full_name(layer_idx)) else { return Ok(()) };
+        let Some(tensor) = self.plan.tensors.get(&hook.full_name(layer_idx)) else {
+            return Ok(());
+        };
         let by_head = match hook {
             Hook::Q | Hook::RotQ | Hook::Z => {
                 Some(self.by_head(values, width, self.n_heads, &self.plan.heads))
@@ -119,30 +155,52 @@ impl Tap for TraceWriter<'_> {
             _ => None,
         };
         let values = by_head.as_deref().unwrap_or(values);
-        self.file.write(tensor, 0, values).map_err(|e| self.failed(&e))
+        self.file
+            .write(tensor, 0, values)
+            .map_err(|e| self.failed(&e))
     }
 
     fn blocks(&self, layer_idx: usize) -> Option<&dyn BlockSink> {
-        let wanted = [Hook::Scores, Hook::Pattern].iter().any(|hook| self.wants(layer_idx, *hook));
+        let wanted = [Hook::Scores, Hook::Pattern]
+            .iter()
+            .any(|hook| self.wants(layer_idx, *hook));
         if !wanted {
             return None;
         }
-        self.blocks.state.lock().unwrap_or_else(PoisonError::into_inner).layer_idx = layer_idx;
+        self.blocks
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .layer_idx = layer_idx;
         Some(&self.blocks)
     }
 
     fn end_of_layer(&mut self, _: usize) -> Result<()> {
-        let failed = self.blocks.state.lock().unwrap_or_else(PoisonError::into_inner).failed.take();
+        let failed = self
+            .blocks
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .failed
+            .take();
         failed.map_or(Ok(()), |e| Err(self.failed(&e)))
     }
 
     fn logits(&mut self, range: Range<usize>, values: &[f32]) -> Result<()> {
-        let name = if self.is_hidden_state { "last_hidden_state" } else { "logits" };
-        let Some(tensor) = self.plan.tensors.get(name) else { return Ok(()) };
+        let name = if self.is_hidden_state {
+            "last_hidden_state"
+        } else {
+            "logits"
+        };
+        let Some(tensor) = self.plan.tensors.get(name) else {
+            return Ok(());
+        };
         let width = tensor.shape[1];
         for (position_idx, row) in values.chunks(range.len()).enumerate() {
             let element = position_idx * width + range.start;
-            self.file.write(tensor, element, row).map_err(|e| self.failed(&e))?;
+            self.file
+                .write(tensor, element, row)
+                .map_err(|e| self.failed(&e))?;
         }
         Ok(())
     }
@@ -150,7 +208,9 @@ impl Tap for TraceWriter<'_> {
 
 impl BlockSink for Blocks<'_> {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
-        let Ok(chosen_idx) = self.plan.heads.binary_search(&head_idx) else { return };
+        let Ok(chosen_idx) = self.plan.heads.binary_search(&head_idx) else {
+            return;
+        };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.failed.is_some() {
             return;

@@ -77,7 +77,9 @@ impl TracePlan {
                     Hook::Z => vec![n_heads, n, attention.d_value],
                     Hook::K | Hook::RotK => vec![kv_heads.len(), n, attention.d_head],
                     Hook::V => vec![kv_heads.len(), n, attention.d_value],
-                    Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost => vec![n, spec.d_model],
+                    Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost => {
+                        vec![n, spec.d_model]
+                    }
                     Hook::Logits => continue,
                 };
                 plan.add(&mut entries, hook.full_name(layer_idx), shape, "F32");
@@ -97,7 +99,11 @@ impl TracePlan {
     /// The kv heads that serve the chosen heads, in order.
     pub fn kv_heads(&self, n_heads: usize) -> Vec<usize> {
         let per_kv = n_heads / self.n_kv_heads;
-        let mut kv_heads: Vec<usize> = self.heads.iter().map(|head_idx| head_idx / per_kv).collect();
+        let mut kv_heads: Vec<usize> = self
+            .heads
+            .iter()
+            .map(|head_idx| head_idx / per_kv)
+            .collect();
         kv_heads.dedup();
         kv_heads
     }
@@ -113,7 +119,8 @@ impl TracePlan {
         let n_bytes = shape.iter().product::<usize>() as u64 * size;
         let start = self.data_len;
         self.data_len += n_bytes;
-        let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, self.data_len] });
+        let entry =
+            json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, self.data_len] });
         entries.insert(name.clone(), entry);
         self.tensors.insert(name, Planned { shape, start });
     }
@@ -144,7 +151,10 @@ fn chosen(what: &str, asked: Option<&[usize]>, n: usize) -> Result<Vec<usize>> {
     chosen.sort_unstable();
     chosen.dedup();
     match chosen.iter().find(|idx| **idx >= n) {
-        Some(idx) => Err(Error::Prompt(format!("{what} {idx} does not exist: expected 0..{}", n - 1))),
+        Some(idx) => Err(Error::Prompt(format!(
+            "{what} {idx} does not exist: expected 0..{}",
+            n - 1
+        ))),
         None => Ok(chosen),
     }
 }

@@ -33,7 +33,9 @@ pub static RELATIVE: Statistic = Statistic {
 };
 
 fn relative(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.rows_seeing(2), |row| f64::from(row.entropy) / f64::from(row.n_visible).ln())
+    row_mean(head.rows_seeing(2), |row| {
+        f64::from(row.entropy) / f64::from(row.n_visible).ln()
+    })
 }
 
 pub static EFFECTIVE_KEYS: Statistic = Statistic {

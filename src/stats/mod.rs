@@ -26,7 +26,10 @@ pub struct HeadEvidence<'a> {
 impl<'a> HeadEvidence<'a> {
     /// Rows of real queries that see at least `n` keys.
     fn rows_seeing(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
-        self.summary.rows.iter().filter(move |row| row.is_real && row.n_visible >= n)
+        self.summary
+            .rows
+            .iter()
+            .filter(move |row| row.is_real && row.n_visible >= n)
     }
 }
 
@@ -171,8 +174,12 @@ impl Gather {
     fn over(self, values: impl Iterator<Item = f64>) -> f64 {
         match self {
             Self::Mean => mean(values),
-            Self::Max => values.reduce(|a, b| if a >= b || a.is_nan() { a } else { b }).unwrap_or(f64::NAN),
-            Self::Min => values.reduce(|a, b| if a <= b || a.is_nan() { a } else { b }).unwrap_or(f64::NAN),
+            Self::Max => values
+                .reduce(|a, b| if a >= b || a.is_nan() { a } else { b })
+                .unwrap_or(f64::NAN),
+            Self::Min => values
+                .reduce(|a, b| if a <= b || a.is_nan() { a } else { b })
+                .unwrap_or(f64::NAN),
         }
     }
 }
@@ -184,7 +191,10 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The mean of a field over rows.
-fn row_mean<'a>(rows: impl Iterator<Item = &'a RowSummary>, field: impl Fn(&RowSummary) -> f64) -> f64 {
+fn row_mean<'a>(
+    rows: impl Iterator<Item = &'a RowSummary>,
+    field: impl Fn(&RowSummary) -> f64,
+) -> f64 {
     mean(rows.map(field))
 }
 
@@ -204,7 +214,11 @@ fn over_pairs<'a>(
         m2 += f64::from(row_var) * row_n + delta * delta * n * row_n / total;
         n = total;
     }
-    if n == 0.0 { (f64::NAN, f64::NAN) } else { (mean, m2 / n) }
+    if n == 0.0 {
+        (f64::NAN, f64::NAN)
+    } else {
+        (mean, m2 / n)
+    }
 }
 
 #[cfg(test)]
@@ -218,7 +232,11 @@ mod tests {
         let mut seen = BTreeSet::new();
         for s in STATISTICS {
             assert!(seen.insert(s.id), "{} is registered twice", s.id);
-            assert!(s.id.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{}", s.id);
+            assert!(
+                s.id.chars().all(|c| c.is_ascii_lowercase() || c == '_'),
+                "{}",
+                s.id
+            );
             for text in [s.title, s.low, s.high, s.definition, s.source] {
                 assert!(!text.is_empty(), "{} lacks a text", s.id);
             }
@@ -230,7 +248,8 @@ mod tests {
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stats");
         let mut n_written = 0;
         for entry in std::fs::read_dir(directory).expect("the source tree") {
-            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source file");
+            let text =
+                std::fs::read_to_string(entry.expect("an entry").path()).expect("a source file");
             n_written += text
                 .lines()
                 .filter(|line| line.starts_with("pub static ") && line.contains(": Statistic"))
@@ -242,8 +261,14 @@ mod tests {
     #[test]
     fn a_nan_head_makes_the_layer_nan_whatever_the_order() {
         for gather in [Gather::Mean, Gather::Max, Gather::Min] {
-            assert!(gather.over([1.0, f64::NAN].into_iter()).is_nan(), "{gather:?}");
-            assert!(gather.over([f64::NAN, 1.0, 2.0].into_iter()).is_nan(), "{gather:?}");
+            assert!(
+                gather.over([1.0, f64::NAN].into_iter()).is_nan(),
+                "{gather:?}"
+            );
+            assert!(
+                gather.over([f64::NAN, 1.0, 2.0].into_iter()).is_nan(),
+                "{gather:?}"
+            );
         }
         assert_eq!(Gather::Max.over([1.0, 3.0, 2.0].into_iter()), 3.0);
     }

@@ -13,10 +13,15 @@ pub static Q_NORM: Statistic = Statistic {
     high: "long",
     definition: "mean over queries of ‖q‖",
     source: GEOMETRY,
-    compute: Compute::Head(|head| row_mean(real_rows(head), |row| f64::from(row.q_norm)), Gather::Mean),
+    compute: Compute::Head(
+        |head| row_mean(real_rows(head), |row| f64::from(row.q_norm)),
+        Gather::Mean,
+    ),
 };
 
-fn real_rows<'a>(head: &HeadEvidence<'a>) -> impl Iterator<Item = &'a crate::attention::RowSummary> {
+fn real_rows<'a>(
+    head: &HeadEvidence<'a>,
+) -> impl Iterator<Item = &'a crate::attention::RowSummary> {
     head.summary.rows.iter().filter(|row| row.is_real)
 }
 
@@ -34,7 +39,12 @@ pub static K_NORM: Statistic = Statistic {
 
 fn k_norm(head: &HeadEvidence<'_>) -> f64 {
     // In self-attention a key is real where the query at its position is.
-    let real = head.summary.k_norms.iter().zip(&head.summary.rows).filter(|(_, row)| row.is_real);
+    let real = head
+        .summary
+        .k_norms
+        .iter()
+        .zip(&head.summary.rows)
+        .filter(|(_, row)| row.is_real);
     mean(real.map(|(norm, _)| f64::from(*norm)))
 }
 
@@ -71,8 +81,14 @@ pub static OUTPUT_NORM: Statistic = Statistic {
 };
 
 fn real_output_norms<'a>(head: &HeadEvidence<'a>) -> impl Iterator<Item = (f64, f64)> + use<'a> {
-    let pairs = head.output_norms.iter().zip(head.resid_norms).zip(&head.summary.rows);
-    pairs.filter(|(_, row)| row.is_real).map(|((out, resid), _)| (f64::from(*out), f64::from(*resid)))
+    let pairs = head
+        .output_norms
+        .iter()
+        .zip(head.resid_norms)
+        .zip(&head.summary.rows);
+    pairs
+        .filter(|(_, row)| row.is_real)
+        .map(|((out, resid), _)| (f64::from(*out), f64::from(*resid)))
 }
 
 fn output_norm(head: &HeadEvidence<'_>) -> f64 {

@@ -31,8 +31,17 @@ pub static PREVIOUS_MASS: Statistic = Statistic {
 };
 
 fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
-    let has_previous = head.summary.rows.iter().enumerate().skip(1).map(|(_, row)| row);
-    row_mean(has_previous.filter(|row| row.is_real && row.n_visible > 0), |row| f64::from(row.previous_mass))
+    let has_previous = head
+        .summary
+        .rows
+        .iter()
+        .enumerate()
+        .skip(1)
+        .map(|(_, row)| row);
+    row_mean(
+        has_previous.filter(|row| row.is_real && row.n_visible > 0),
+        |row| f64::from(row.previous_mass),
+    )
 }
 
 pub static DIAGONAL_MASS: Statistic = Statistic {

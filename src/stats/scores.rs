@@ -43,7 +43,10 @@ pub static MIN: Statistic = Statistic {
     source: SCORES,
     compute: Compute::Head(
         |head| {
-            Gather::Min.over(head.rows_seeing(1).map(|row| finite_or_nan(row.is_nonfinite, row.score_min)))
+            Gather::Min.over(
+                head.rows_seeing(1)
+                    .map(|row| finite_or_nan(row.is_nonfinite, row.score_min)),
+            )
         },
         Gather::Min,
     ),
@@ -60,7 +63,10 @@ pub static MAX: Statistic = Statistic {
     source: SCORES,
     compute: Compute::Head(
         |head| {
-            Gather::Max.over(head.rows_seeing(1).map(|row| finite_or_nan(row.is_nonfinite, row.score_max)))
+            Gather::Max.over(
+                head.rows_seeing(1)
+                    .map(|row| finite_or_nan(row.is_nonfinite, row.score_max)),
+            )
         },
         Gather::Max,
     ),
@@ -68,7 +74,11 @@ pub static MAX: Statistic = Statistic {
 
 /// Extremes ignore NaN when they are gathered; a row that holds one has no honest extreme.
 fn finite_or_nan(is_nonfinite: bool, value: f32) -> f64 {
-    if is_nonfinite && value.is_finite() { f64::NAN } else { f64::from(value) }
+    if is_nonfinite && value.is_finite() {
+        f64::NAN
+    } else {
+        f64::from(value)
+    }
 }
 
 pub static ROW_NORM: Statistic = Statistic {

@@ -36,7 +36,10 @@ pub static PREDICTED: Statistic = Statistic {
 fn predicted(head: &HeadEvidence<'_>) -> f64 {
     let (n_pairs, sum) = head.rows_seeing(1).fold((0.0, 0.0), |(n, sum), row| {
         let q_norm_sq = f64::from(row.q_norm) * f64::from(row.q_norm);
-        (n + f64::from(row.n_visible), sum + q_norm_sq * f64::from(row.k_norm_sq_sum))
+        (
+            n + f64::from(row.n_visible),
+            sum + q_norm_sq * f64::from(row.k_norm_sq_sum),
+        )
     });
     let scale = f64::from(head.scale);
     scale * scale * sum / n_pairs / head.d_head as f64

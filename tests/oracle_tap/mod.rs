@@ -22,7 +22,10 @@ struct Patterns(Mutex<BTreeMap<(usize, usize), Vec<f32>>>);
 
 impl BlockSink for Patterns {
     fn block(&self, head_idx: usize, first_query: usize, _: &[f32], pattern: &[f32]) {
-        self.0.lock().expect("a lock").insert((head_idx, first_query), pattern.to_vec());
+        self.0
+            .lock()
+            .expect("a lock")
+            .insert((head_idx, first_query), pattern.to_vec());
     }
 }
 
@@ -30,7 +33,10 @@ impl Collected {
     /// Puts the chunks of logits together and gives everything.
     pub fn finish(mut self) -> BTreeMap<String, Vec<f32>> {
         let d_vocab = self.logits.last().map_or(0, |(range, _)| range.end);
-        let n = self.logits.first().map_or(0, |(range, values)| values.len() / range.len());
+        let n = self
+            .logits
+            .first()
+            .map_or(0, |(range, values)| values.len() / range.len());
         let mut logits = vec![0.0; n * d_vocab];
         for (range, values) in &self.logits {
             for (row, part) in logits.chunks_mut(d_vocab).zip(values.chunks(range.len())) {
@@ -48,7 +54,8 @@ impl Tap for Collected {
     }
 
     fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
-        self.tensors.insert(hook.full_name(layer_idx), values.to_vec());
+        self.tensors
+            .insert(hook.full_name(layer_idx), values.to_vec());
         Ok(())
     }
 
@@ -58,7 +65,10 @@ impl Tap for Collected {
 
     fn end_of_layer(&mut self, layer_idx: usize) -> Result<()> {
         let blocks = std::mem::take(&mut *self.patterns.0.lock().expect("a lock"));
-        self.tensors.insert(Hook::Pattern.full_name(layer_idx), blocks.into_values().flatten().collect());
+        self.tensors.insert(
+            Hook::Pattern.full_name(layer_idx),
+            blocks.into_values().flatten().collect(),
+        );
         Ok(())
     }
 

@@ -1,0 +1,74 @@
+//! A matrix at several resolutions, each cell the maximum of what it covers: any zoom reads one cell per pixel.
+
+use crate::attention::Pooled;
+
+/// A matrix and its reductions by 2, 4, 8, …
+#[derive(Debug, Clone)]
+pub struct Pyramid {
+    levels: Vec<Pooled>,
+}
+
+impl Pyramid {
+    pub fn new(finest: Pooled) -> Self {
+        let mut levels = vec![finest];
+        while let Some(last) = levels.last()
+            && (last.n_rows > 1 || last.n_cols > 1)
+        {
+            let next = halve(last);
+            levels.push(next);
+        }
+        Self { levels }
+    }
+
+    /// The level at which each cell covers 2^`level` cells of the finest on a side; the coarsest there is beyond it.
+    pub fn level(&self, level: usize) -> &Pooled {
+        &self.levels[level.min(self.levels.len() - 1)]
+    }
+
+    pub fn finest(&self) -> &Pooled {
+        &self.levels[0]
+    }
+}
+
+fn halve(from: &Pooled) -> Pooled {
+    let mut to = Pooled {
+        n_rows: from.n_rows.div_ceil(2),
+        n_cols: from.n_cols.div_ceil(2),
+        queries_per_cell: from.queries_per_cell * 2,
+        keys_per_cell: from.keys_per_cell * 2,
+        cells: Vec::new(),
+    };
+    to.cells = vec![f32::NEG_INFINITY; to.n_rows * to.n_cols];
+    for (row_idx, row) in from.cells.chunks(from.n_cols).enumerate() {
+        let at = row_idx / 2 * to.n_cols;
+        for (cell, pair) in to.cells[at..at + to.n_cols].iter_mut().zip(row.chunks(2)) {
+            for value in pair {
+                if *value > *cell || value.is_nan() {
+                    *cell = *value;
+                }
+            }
+        }
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_holds_the_maxima_of_the_finer_one_and_odd_sides_are_kept() {
+        let mut finest = Pooled::with_cells(5, 3, 64);
+        for query_idx in 0..5 {
+            let row: Vec<f32> = (0..3)
+                .map(|key_idx| (query_idx * 3 + key_idx) as f32)
+                .collect();
+            finest.add_row(query_idx, &row);
+        }
+        let pyramid = Pyramid::new(finest);
+        let half = pyramid.level(1);
+        assert_eq!((half.n_rows, half.n_cols), (3, 2));
+        assert_eq!(half.cells, [4.0, 5.0, 10.0, 11.0, 13.0, 14.0]);
+        assert_eq!(pyramid.level(99).cells, [14.0]);
+    }
+}

@@ -1,0 +1,469 @@
+//! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::analysis::{
+    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, NonFinite, Observer, Options,
+    Outcome, Progress, TensorStats,
+};
+use crate::checkpoint::Checkpoint;
+use crate::error::{Error, Result};
+use crate::family;
+use crate::model::{Model, Sequence};
+use crate::ops::Cpu;
+use crate::prompt::{self, Limits, Prompt, Request, Source, Tokenizer};
+
+/// Tells apart what belongs to the run on screen from what an older one still sends.
+pub type RunId = u64;
+
+/// Where a prompt came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptOrigin {
+    BuiltIn,
+    Asked,
+}
+
+/// What happened on a thread.
+#[derive(Debug, Clone)]
+pub enum Event {
+    Opened {
+        model: Arc<Model>,
+        has_tokenizer: bool,
+    },
+    /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
+    OpenFailed(String),
+    Started {
+        run: RunId,
+        prompt: Arc<Prompt>,
+        source: Source,
+        origin: PromptOrigin,
+    },
+    /// A later prompt cannot be used; what is on screen stays.
+    Refused(String),
+    Progress {
+        run: RunId,
+        progress: Progress,
+    },
+    Layer {
+        run: RunId,
+        report: Arc<LayerReport>,
+    },
+    NonFinite {
+        run: RunId,
+        found: NonFinite,
+    },
+    Finished {
+        run: RunId,
+        outcome: Arc<Outcome>,
+        took: Duration,
+    },
+    Failed {
+        run: RunId,
+        reason: String,
+    },
+    Detail {
+        run: RunId,
+        query: HeadQuery,
+        detail: Arc<HeadDetail>,
+    },
+    DetailFailed {
+        run: RunId,
+        query: HeadQuery,
+        reason: String,
+    },
+    Tensor {
+        name: String,
+        stats: Option<TensorStats>,
+    },
+}
+
+/// Receives events, from any thread.
+pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Chooses the first prompt once the checkpoint is open.
+pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
+
+/// What runs are asked for.
+enum RunJob {
+    Open(Option<PathBuf>, FirstPrompt),
+    Run(Request),
+}
+
+/// What is asked about a run, beside it.
+enum Look {
+    Head(RunId, HeadQuery),
+    Tensor(String),
+}
+
+/// An open model and the run that looks refer to.
+#[derive(Default)]
+struct Context {
+    model: Option<Arc<Model>>,
+    run: RunId,
+    sequence: Option<Arc<Sequence>>,
+    kept: Option<Arc<Kept>>,
+}
+
+/// Two threads: one runs prompts, one answers questions about the run while it goes on.
+pub struct Worker {
+    runs: Arc<Lane<RunJob>>,
+    heads: Arc<Lane<Look>>,
+    tensors: Arc<Lane<Look>>,
+}
+
+impl Worker {
+    /// Opens a checkpoint (the demo when none is named) and runs its first prompt.
+    pub fn start(path: Option<PathBuf>, first: FirstPrompt, sink: Sink) -> Self {
+        let context: Arc<Mutex<Context>> = Arc::default();
+        let runs = Lane::spawn("runs", {
+            let (context, sink) = (context.clone(), sink.clone());
+            let mut runner = Runner {
+                context,
+                sink,
+                tokenizer: None,
+            };
+            move |id, job, stop: &(dyn Fn() -> bool + Sync)| runner.job(id, job, stop)
+        });
+        let looker = |name: &str| {
+            Lane::spawn(name, {
+                let (context, sink) = (context.clone(), sink.clone());
+                move |_, look, stop: &(dyn Fn() -> bool + Sync)| answer(&context, &sink, look, stop)
+            })
+        };
+        let worker = Self {
+            runs,
+            heads: looker("heads"),
+            tensors: looker("tensors"),
+        };
+        worker.runs.submit(RunJob::Open(path, first));
+        worker
+    }
+
+    /// Runs another prompt; a run still going is stopped.
+    pub fn run(&self, request: Request) {
+        self.runs.submit(RunJob::Run(request));
+    }
+
+    /// Stops the run that is going.
+    pub fn cancel(&self) {
+        self.runs.cancel();
+    }
+
+    /// Asks for a head of a run; an older question still open is dropped.
+    pub fn look_at(&self, run: RunId, query: HeadQuery) {
+        self.heads.submit(Look::Head(run, query));
+    }
+
+    /// Asks for the figures of a tensor.
+    pub fn tensor(&self, name: String) {
+        self.tensors.submit(Look::Tensor(name));
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").finish_non_exhaustive()
+    }
+}
+
+/// A thread with one job running and at most one waiting.
+struct Lane<J> {
+    waiting: Mutex<Option<(u64, J)>>,
+    changed: Condvar,
+    newest: AtomicU64,
+}
+
+impl<J: Send + 'static> Lane<J> {
+    fn spawn<W>(name: &str, mut work: W) -> Arc<Self>
+    where
+        W: FnMut(u64, J, &(dyn Fn() -> bool + Sync)) + Send + 'static,
+    {
+        let lane = Arc::new(Self {
+            waiting: Mutex::new(None),
+            changed: Condvar::new(),
+            newest: AtomicU64::new(0),
+        });
+        let ours = lane.clone();
+        let body = move || {
+            loop {
+                let (id, job) = ours.next();
+                work(id, job, &|| ours.newest.load(Ordering::Relaxed) != id);
+            }
+        };
+        if let Err(e) = thread::Builder::new().name(name.to_owned()).spawn(body) {
+            log::error!("no thread for {name}: {e}");
+        }
+        lane
+    }
+
+    /// Puts a job next, in place of one that waits; the running one sees that it is no longer the newest.
+    fn submit(&self, job: J) {
+        let mut waiting = lock(&self.waiting);
+        let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        *waiting = Some((id, job));
+        self.changed.notify_one();
+    }
+
+    fn cancel(&self) {
+        self.newest.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn next(&self) -> (u64, J) {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            match waiting.take() {
+                Some(job) => return job,
+                None => {
+                    waiting = self
+                        .changed
+                        .wait(waiting)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is held is replaced whole: a panic elsewhere leaves nothing half-done in it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that opens and runs.
+struct Runner {
+    context: Arc<Mutex<Context>>,
+    sink: Sink,
+    tokenizer: Option<Tokenizer>,
+}
+
+impl Runner {
+    fn job(&mut self, id: RunId, job: RunJob, stop: &(dyn Fn() -> bool + Sync)) {
+        match job {
+            RunJob::Open(path, first) => {
+                if let Err(error) = self.open(id, path, first, stop) {
+                    (self.sink)(Event::OpenFailed(error.to_string()));
+                }
+            }
+            RunJob::Run(request) => {
+                if let Err(error) = self.run(id, request, PromptOrigin::Asked, stop) {
+                    (self.sink)(Event::Refused(error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        id: RunId,
+        path: Option<PathBuf>,
+        first: FirstPrompt,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<()> {
+        let started = Instant::now();
+        let checkpoint = path
+            .as_deref()
+            .map_or_else(Checkpoint::demo, Checkpoint::open)?;
+        let model = Arc::new(family::read(checkpoint)?);
+        log::info!(
+            "opened {} in {:?}",
+            model.checkpoint.name,
+            started.elapsed()
+        );
+        lock(&self.context).model = Some(model.clone());
+        self.tokenizer = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let has_tokenizer = self.tokenizer.is_some();
+        (self.sink)(Event::Opened {
+            model: model.clone(),
+            has_tokenizer,
+        });
+        let (request, origin) = first(&model, has_tokenizer)?;
+        self.run(id, request, origin, stop)
+    }
+
+    /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
+    fn run(
+        &mut self,
+        run: RunId,
+        request: Request,
+        origin: PromptOrigin,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<()> {
+        let Some(model) = lock(&self.context).model.clone() else {
+            return Ok(());
+        };
+        let limits = Limits {
+            d_vocab: model.spec.d_vocab,
+            n_ctx: model.spec.n_ctx,
+        };
+        let prompt = Arc::new(prompt::prepare(&request, self.tokenizer.as_ref(), limits)?);
+        let sequence = Arc::new(Sequence {
+            tokens: prompt.tokens.clone(),
+            positions: prompt.positions.clone(),
+            real: prompt.real.clone(),
+        });
+        {
+            let mut context = lock(&self.context);
+            context.run = run;
+            context.sequence = Some(sequence.clone());
+            context.kept = None;
+        }
+        let sink = &self.sink;
+        sink(Event::Started {
+            run,
+            prompt,
+            source: request.source,
+            origin,
+        });
+        let started = Instant::now();
+        let mut relay = Relay {
+            run,
+            sink,
+            context: &self.context,
+        };
+        let options = Options {
+            keep_bytes: Some(KEEP_BYTES),
+            predicts: true,
+        };
+        match analysis::run(&Cpu, &model, &sequence, options, &mut relay, None, stop) {
+            Ok(outcome) => {
+                let took = started.elapsed();
+                log::info!("run {run}: {} tokens in {took:?}", sequence.len());
+                sink(Event::Finished {
+                    run,
+                    outcome: Arc::new(outcome),
+                    took,
+                });
+            }
+            Err(Error::Cancelled) => sink(Event::Failed {
+                run,
+                reason: "stopped".to_owned(),
+            }),
+            Err(error) => sink(Event::Failed {
+                run,
+                reason: error.to_string(),
+            }),
+        }
+        Ok(())
+    }
+}
+
+/// Sends what the pipeline says to whoever listens.
+struct Relay<'a> {
+    run: RunId,
+    sink: &'a Sink,
+    context: &'a Mutex<Context>,
+}
+
+impl Observer for Relay<'_> {
+    fn progress(&mut self, progress: Progress) -> std::ops::ControlFlow<()> {
+        (self.sink)(Event::Progress {
+            run: self.run,
+            progress,
+        });
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> std::ops::ControlFlow<()> {
+        (self.sink)(Event::Layer {
+            run: self.run,
+            report: Arc::new(report),
+        });
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn keeping(&mut self, kept: &Arc<Kept>) {
+        lock(self.context).kept = Some(kept.clone());
+    }
+
+    fn nonfinite(&mut self, found: &NonFinite) {
+        (self.sink)(Event::NonFinite {
+            run: self.run,
+            found: found.clone(),
+        });
+    }
+}
+
+/// Answers one question, from what the run has kept.
+fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() -> bool + Sync)) {
+    let (model, current, sequence, kept) = {
+        let context = lock(context);
+        (
+            context.model.clone(),
+            context.run,
+            context.sequence.clone(),
+            context.kept.clone(),
+        )
+    };
+    match look {
+        Look::Tensor(name) => {
+            let stats =
+                model.and_then(|model| analysis::tensor_stats(&model.checkpoint.tensors, &name));
+            sink(Event::Tensor { name, stats });
+        }
+        Look::Head(run, query) => {
+            let (Some(model), Some(sequence), Some(kept)) = (model, sequence, kept) else {
+                return;
+            };
+            // The question is about a run that is over.
+            if run != current {
+                return;
+            }
+            match analysis::head_detail(&Cpu, &model, &sequence, &kept, query, stop) {
+                Ok(detail) => sink(Event::Detail {
+                    run,
+                    query,
+                    detail: Arc::new(detail),
+                }),
+                Err(Error::Cancelled) => {}
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query,
+                    reason: error.to_string(),
+                }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn of_many_jobs_only_the_running_and_the_newest_are_done() {
+        let (entered, has_entered) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let lane = Lane::spawn(
+            "test",
+            move |_, job: u32, stop: &(dyn Fn() -> bool + Sync)| {
+                entered.send((job, false)).expect("a listener");
+                released.recv().expect("a release");
+                entered.send((job, stop())).expect("a listener");
+            },
+        );
+        lane.submit(1);
+        assert_eq!(has_entered.recv().expect("job 1"), (1, false));
+        for job in 2..=9 {
+            lane.submit(job);
+        }
+        release.send(()).expect("sent");
+        assert_eq!(
+            has_entered.recv().expect("job 1"),
+            (1, true),
+            "job 1 saw that it is outdated"
+        );
+        assert_eq!(
+            has_entered.recv().expect("job 9"),
+            (9, false),
+            "jobs 2 to 8 were never begun"
+        );
+        release.send(()).expect("sent");
+        assert_eq!(has_entered.recv().expect("job 9"), (9, false));
+    }
+}
