@@ -12,4 +12,5 @@ pub mod ops;
 pub mod prompt;
 pub mod report;
 pub mod stats;
+pub mod tui;
 pub mod worker;

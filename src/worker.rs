@@ -1,5 +1,6 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,9 +57,11 @@ pub enum Event {
         run: RunId,
         found: NonFinite,
     },
+    /// `labels` holds what every predicted id reads as.
     Finished {
         run: RunId,
         outcome: Arc<Outcome>,
+        labels: Arc<BTreeMap<u32, String>>,
         took: Duration,
     },
     Failed {
@@ -332,9 +335,11 @@ impl Runner {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", sequence.len());
+                let labels = Arc::new(self.labels(&outcome));
                 sink(Event::Finished {
                     run,
                     outcome: Arc::new(outcome),
+                    labels,
                     took,
                 });
             }
@@ -348,6 +353,22 @@ impl Runner {
             }),
         }
         Ok(())
+    }
+}
+
+impl Runner {
+    /// What every predicted id reads as.
+    fn labels(&self, outcome: &Outcome) -> BTreeMap<u32, String> {
+        let top = outcome
+            .predictions
+            .iter()
+            .flat_map(|p| p.top.iter().flatten());
+        let label = |id: u32| {
+            self.tokenizer
+                .as_ref()
+                .map_or_else(|| id.to_string(), |t| t.label(id))
+        };
+        top.map(|token| (token.id, label(token.id))).collect()
     }
 }
 

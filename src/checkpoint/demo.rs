@@ -6,4 +6,5 @@ pub const TOKENIZER: &str = include_str!("../../fixtures/induction/tokenizer.jso
 pub const WEIGHTS: &[u8] = include_bytes!("../../fixtures/induction/model.safetensors");
 
 /// The text the demo opens with: words, then the same words again.
-pub const DEMO_PROMPT: &str = "";
+pub const DEMO_PROMPT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
+     one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";

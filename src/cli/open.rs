@@ -1,10 +1,14 @@
 //! `attnscope [CHECKPOINT] [PROMPT]`: opens the screen.
 
+use std::io::{IsTerminal, stdin, stdout};
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{PromptArgs, RunArgs};
+use crate::model::Model;
+use crate::tui::{self, Start};
+use crate::worker::PromptOrigin;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -18,6 +22,24 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
-    let _ = (&args.checkpoint, &args.prompt);
-    Ok(())
+    if !stdout().is_terminal() || !stdin().is_terminal() {
+        bail!(
+            "the screen needs a terminal; without one, attnscope report CHECKPOINT writes the same statistics"
+        );
+    }
+    let asked = args.prompt.request()?;
+    let (prompt, is_demo) = (args.prompt.clone(), args.checkpoint.is_none());
+    let first = move |model: &Model, has_tokenizer: bool| {
+        Ok(match asked {
+            Some(request) => (request, PromptOrigin::Asked),
+            None => (
+                prompt.built_in(is_demo, has_tokenizer, model.spec.d_vocab),
+                PromptOrigin::BuiltIn,
+            ),
+        })
+    };
+    Ok(tui::run(Start {
+        path: args.checkpoint.clone(),
+        first: Box::new(first),
+    })?)
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::prompt::{Positions, Request, Source};
 
 /// A prompt: at most one of the four ways to give it.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct PromptArgs {
     /// Text to run; a built-in one unless given
     #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]

@@ -1,0 +1,245 @@
+//! The state of the screen, and the messages that change it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crossterm::event::{KeyEvent, MouseEvent};
+
+use super::editor::Editor;
+use super::find::Find;
+use super::run_view::{RunState, RunView};
+use super::selection::Selection;
+use super::theme::Theme;
+use crate::analysis::{HeadDetail, HeadQuery, LayerReport, TensorStats};
+use crate::attention::AttentionSpec;
+use crate::model::Model;
+use crate::prompt::Request;
+use crate::stats::{STATISTICS, Statistic};
+use crate::worker::{Event, RunId};
+
+/// Everything that can happen.
+#[derive(Debug)]
+pub enum Msg {
+    Key(KeyEvent),
+    Mouse(MouseEvent),
+    Paste(String),
+    Resize(u16, u16),
+    Worker(Event),
+    /// The program is asked to end from outside.
+    Terminate,
+}
+
+/// What an update wants done outside the state.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    Run(Request),
+    Cancel,
+    LookAt(RunId, HeadQuery),
+    Tensor(String),
+}
+
+/// The panels, in the order of their number keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Panel {
+    Overview,
+    Head,
+    Scores,
+    Tokens,
+    Model,
+}
+
+impl Panel {
+    pub const ALL: [Self; 5] = [
+        Self::Overview,
+        Self::Head,
+        Self::Scores,
+        Self::Tokens,
+        Self::Model,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Head => "Head",
+            Self::Scores => "Scores",
+            Self::Tokens => "Tokens",
+            Self::Model => "Model",
+        }
+    }
+
+    pub fn index(self) -> usize {
+        Self::ALL
+            .iter()
+            .position(|p| *p == self)
+            .unwrap_or_default()
+    }
+}
+
+/// What lies over the panels and takes the keys.
+#[derive(Debug)]
+pub enum Overlay {
+    Help { scroll: usize },
+    Find(Find),
+    Edit(Box<Editor>),
+}
+
+/// Which matrix the Head panel shows, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeadView {
+    pub shows_scores: bool,
+    pub is_log: bool,
+    pub hides_first_key: bool,
+    /// Pixels per cell when 1 or more, 2^−zoom cells per pixel when 0 or less; `None` fits the map to the panel.
+    pub zoom: Option<i32>,
+    /// First query and key shown; moved so that the crosshair is in sight.
+    pub first_query: usize,
+    pub first_key: usize,
+}
+
+/// Scroll and direction of the Tokens panel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokensView {
+    /// Shade by what the selected key receives, not by what the selected query gives.
+    pub shows_received: bool,
+}
+
+/// Scroll of the Model panel, and figures that have arrived.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ModelView {
+    pub tensor_idx: usize,
+    pub knob_scroll: usize,
+    /// `None` while being computed, `Some(None)` where there are none.
+    pub stats: BTreeMap<String, Option<Option<TensorStats>>>,
+}
+
+/// The whole state. Drawing reads it, updates change it.
+#[derive(Debug)]
+pub struct App {
+    pub theme: Theme,
+    pub size: (u16, u16),
+    pub panel: Panel,
+    /// Panels to go back to.
+    pub history: Vec<Panel>,
+    pub selection: Selection,
+    /// What to call the checkpoint before it is open.
+    pub opening: String,
+    pub model: Option<Arc<Model>>,
+    pub has_tokenizer: bool,
+    pub run: Option<RunView>,
+    pub statistic_idx: usize,
+    /// The head last computed in full.
+    pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
+    /// The head being computed.
+    pub awaited: Option<HeadQuery>,
+    pub head_view: HeadView,
+    pub tokens_view: TokensView,
+    pub model_view: ModelView,
+    pub overlay: Option<Overlay>,
+    /// One line about the last thing that was refused.
+    pub notice: Option<String>,
+    pub is_over: bool,
+    /// Why there is nothing to show: printed after the terminal is restored.
+    pub fatal: Option<String>,
+}
+
+impl App {
+    pub fn new(theme: Theme, size: (u16, u16), opening: String) -> Self {
+        Self {
+            theme,
+            size,
+            panel: Panel::Overview,
+            history: Vec::new(),
+            selection: Selection::default(),
+            opening,
+            model: None,
+            has_tokenizer: false,
+            run: None,
+            statistic_idx: 0,
+            detail: None,
+            awaited: None,
+            head_view: HeadView::default(),
+            tokens_view: TokensView::default(),
+            model_view: ModelView::default(),
+            overlay: None,
+            notice: None,
+            is_over: false,
+            fatal: None,
+        }
+    }
+
+    pub fn statistic(&self) -> &'static Statistic {
+        STATISTICS[self.statistic_idx]
+    }
+
+    pub fn n_layers(&self) -> usize {
+        self.model.as_ref().map_or(0, |model| model.spec.n_layers())
+    }
+
+    pub fn n_heads(&self) -> usize {
+        self.model
+            .as_ref()
+            .map_or(0, |model| model.spec.n_heads(self.selection.layer_idx))
+    }
+
+    pub fn n_tokens(&self) -> usize {
+        self.run.as_ref().map_or(0, RunView::n_tokens)
+    }
+
+    /// The attention of the selected layer.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        let model = self.model.as_ref()?;
+        Some(
+            &model
+                .spec
+                .main_stack()
+                .blocks
+                .get(self.selection.layer_idx)?
+                .attention,
+        )
+    }
+
+    /// The selected layer's report, when it has arrived.
+    pub fn layer(&self) -> Option<&LayerReport> {
+        self.run
+            .as_ref()?
+            .layers
+            .get(self.selection.layer_idx)
+            .map(Arc::as_ref)
+    }
+
+    /// The selected head at full resolution, when it has arrived.
+    pub fn shown_detail(&self) -> Option<&HeadDetail> {
+        let wanted = self.wanted_head();
+        self.detail
+            .as_ref()
+            .filter(|(query, _)| *query == wanted)
+            .map(|(_, detail)| detail.as_ref())
+    }
+
+    /// The head that the selection asks for.
+    pub fn wanted_head(&self) -> HeadQuery {
+        HeadQuery {
+            layer_idx: self.selection.layer_idx,
+            head_idx: self.selection.head_idx,
+            hides_first_key: self.head_view.hides_first_key,
+        }
+    }
+
+    /// What an id of the vocabulary reads as.
+    pub fn vocabulary_label(&self, id: u32) -> String {
+        let label = match self.run.as_ref().map(|run| &run.state) {
+            Some(RunState::Done { labels, .. }) => labels.get(&id).cloned(),
+            _ => None,
+        };
+        label.unwrap_or_else(|| id.to_string())
+    }
+
+    /// What a token reads as, on one line.
+    pub fn token(&self, position_idx: usize) -> String {
+        let label = self
+            .run
+            .as_ref()
+            .and_then(|run| run.prompt.labels.get(position_idx));
+        label.map_or_else(String::new, |label| super::figure::token_label(label))
+    }
+}

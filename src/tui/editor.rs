@@ -1,0 +1,141 @@
+//! The field in which the prompt is edited in place.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui_textarea::TextArea;
+
+use crate::prompt::{Request, Source};
+
+/// A prompt being edited: its text, or its ids where there is no tokenizer.
+#[derive(Debug)]
+pub struct Editor {
+    pub area: TextArea<'static>,
+    pub edits_ids: bool,
+    pub problem: Option<String>,
+}
+
+/// What a key did to the editor.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Edited {
+    Going,
+    Dismissed,
+    Submitted(Request),
+}
+
+impl Editor {
+    pub fn new(source: &Source) -> Self {
+        let (lines, edits_ids) = match source {
+            Source::Text(text) => (text.lines().map(str::to_owned).collect(), false),
+            Source::Ids(ids) => (
+                vec![
+                    ids.iter()
+                        .map(u32::to_string)
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                ],
+                true,
+            ),
+        };
+        let mut area = TextArea::new(lines);
+        area.move_cursor(ratatui_textarea::CursorMove::Bottom);
+        area.move_cursor(ratatui_textarea::CursorMove::End);
+        area.set_wrap_mode(ratatui_textarea::WrapMode::Word);
+        area.set_cursor_line_style(ratatui::style::Style::new());
+        Self {
+            area,
+            edits_ids,
+            problem: None,
+        }
+    }
+
+    pub fn key(&mut self, key: KeyEvent) -> Edited {
+        let has_modifier = key
+            .modifiers
+            .intersects(KeyModifiers::ALT | KeyModifiers::SHIFT);
+        match key.code {
+            KeyCode::Esc => return Edited::Dismissed,
+            KeyCode::Enter if !has_modifier => return self.submit(),
+            KeyCode::Enter => self.area.insert_newline(),
+            _ => {
+                self.area.input(key);
+            }
+        }
+        self.problem = None;
+        Edited::Going
+    }
+
+    pub fn paste(&mut self, text: &str) {
+        self.area.insert_str(text);
+        self.problem = None;
+    }
+
+    fn submit(&mut self) -> Edited {
+        let text = self.area.lines().join("\n");
+        if text.trim().is_empty() {
+            self.problem = Some("nothing to run: type something, or press Esc".to_owned());
+            return Edited::Going;
+        }
+        if !self.edits_ids {
+            return Edited::Submitted(Request::text(text));
+        }
+        let words = text
+            .split(|c: char| c == ',' || c.is_whitespace())
+            .filter(|word| !word.is_empty());
+        match words
+            .map(|word| word.parse().map_err(|_| word))
+            .collect::<Result<Vec<u32>, &str>>()
+        {
+            Ok(ids) => Edited::Submitted(Request::ids(ids)),
+            Err(word) => {
+                self.problem = Some(format!("expected token ids, found {word:?}"));
+                Edited::Going
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(editor: &mut Editor, code: KeyCode) -> Edited {
+        editor.key(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn ids_are_parsed_and_what_is_none_is_named() {
+        let mut editor = Editor::new(&Source::Ids(vec![1, 2]));
+        press(&mut editor, KeyCode::Char('x'));
+        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
+        assert!(
+            editor.problem.as_ref().is_some_and(|p| p.contains("2x")),
+            "{:?}",
+            editor.problem
+        );
+        press(&mut editor, KeyCode::Backspace);
+        assert_eq!(
+            press(&mut editor, KeyCode::Enter),
+            Edited::Submitted(Request::ids(vec![1, 2]))
+        );
+    }
+
+    #[test]
+    fn an_empty_text_is_not_submitted_and_escape_leaves() {
+        let mut editor = Editor::new(&Source::Text("a".to_owned()));
+        press(&mut editor, KeyCode::Backspace);
+        assert_eq!(press(&mut editor, KeyCode::Enter), Edited::Going);
+        assert!(editor.problem.is_some());
+        assert_eq!(press(&mut editor, KeyCode::Esc), Edited::Dismissed);
+    }
+
+    #[test]
+    fn letters_that_are_keys_elsewhere_are_text_here() {
+        let mut editor = Editor::new(&Source::Text(String::new()));
+        for c in "q?1".chars() {
+            assert_eq!(press(&mut editor, KeyCode::Char(c)), Edited::Going);
+        }
+        assert_eq!(
+            press(&mut editor, KeyCode::Enter),
+            Edited::Submitted(Request::text("q?1"))
+        );
+    }
+}

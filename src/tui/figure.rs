@@ -1,0 +1,145 @@
+//! Numbers as screens show them: the same digits in a column, whatever their size.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::stats::{Span, Statistic};
+
+/// A number in at most `width` columns, right-aligned.
+pub fn figure(value: f64, width: usize) -> String {
+    let text = match value {
+        v if v.is_nan() => "NaN".to_owned(),
+        v if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        v if v == 0.0 => "0.000".to_owned(),
+        v => match v.abs() {
+            a if a < 0.0005 => format!("{v:.0e}"),
+            a if a < 10.0 => format!("{v:.3}"),
+            a if a < 100.0 => format!("{v:.2}"),
+            a if a < 1000.0 => format!("{v:.1}"),
+            a if a < 100_000.0 => format!("{v:.0}"),
+            _ => format!("{v:.1e}"),
+        },
+    };
+    format!("{text:>width$}")
+}
+
+/// The range over which a statistic is coloured: its own limits, or those of the values at hand.
+pub fn colour_range(statistic: &Statistic, values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values
+        .filter(|v| v.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
+            (low.min(v), high.max(v))
+        });
+    match statistic.span {
+        Span::Share => (0.0, 1.0),
+        Span::Signed => (-1.0, 1.0),
+        _ if low > high => (0.0, 1.0),
+        Span::Positive => (0.0, if high > 0.0 { high } else { 1.0 }),
+        Span::Any if low == high => (low - 0.5, high + 0.5),
+        Span::Any => (low, high),
+    }
+}
+
+/// Where a value lies between low and high, from 0 to 1; NaN stays NaN.
+pub fn share(value: f64, (low, high): (f64, f64)) -> f32 {
+    ((value - low) / (high - low)).clamp(0.0, 1.0) as f32
+}
+
+/// A text cut or padded to exactly `width` columns.
+pub fn fit(text: &str, width: usize) -> String {
+    let mut fitted = cut(text, width);
+    let used = fitted.width();
+    fitted.extend(std::iter::repeat_n(' ', width.saturating_sub(used)));
+    fitted
+}
+
+/// A text cut to at most `width` columns, with an ellipsis where something is missing.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let w = c.width().unwrap_or(0);
+        if used + w + 1 > width {
+            break;
+        }
+        kept.push(c);
+        used += w;
+    }
+    if width > 0 {
+        kept.push('…');
+    }
+    kept
+}
+
+/// A token's label on one line: line breaks and tabs shown, blanks trimmed, never empty.
+pub fn token_label(label: &str) -> String {
+    let shown: String = label
+        .trim_matches(' ')
+        .chars()
+        .map(|c| match c {
+            '\n' => '⏎',
+            '\t' => '⇥',
+            c if c.is_control() => '·',
+            c => c,
+        })
+        .collect();
+    if shown.is_empty() {
+        "␣".to_owned()
+    } else {
+        shown
+    }
+}
+
+/// A horizontal bar of up to `width` columns, in eighths.
+pub fn bar(share: f32, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    if !share.is_finite() {
+        return String::new();
+    }
+    let eighths = (share.clamp(0.0, 1.0) * width as f32 * 8.0).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    text.push_str(EIGHTHS[eighths % 8]);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_their_width_whatever_their_size() {
+        let values = [
+            0.0,
+            0.12345,
+            -1.5,
+            12.345,
+            999.9,
+            54_321.0,
+            1.5e9,
+            1e-7,
+            f64::NAN,
+            f64::NEG_INFINITY,
+        ];
+        for value in values {
+            assert_eq!(figure(value, 8).width(), 8, "{value}");
+        }
+        assert_eq!(figure(0.61249, 0), "0.612");
+    }
+
+    #[test]
+    fn text_is_cut_by_columns_not_by_letters() {
+        assert_eq!(cut("attention", 5), "atte…");
+        assert_eq!(fit("猫と犬", 4), "猫… ");
+        assert_eq!(cut("猫", 2), "猫");
+    }
+
+    #[test]
+    fn bars_fill_in_eighths() {
+        assert_eq!(bar(1.0, 3), "███");
+        assert_eq!(bar(0.5, 1), "▌");
+        assert_eq!(bar(0.0, 3), "");
+        assert_eq!(bar(f32::NAN, 3), "");
+    }
+}

@@ -1,0 +1,300 @@
+//! Every key, once: dispatch, footer, help and docs all read this table.
+
+use std::fmt::Write as _;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::app::{App, Panel};
+
+/// What a key means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Quit,
+    Back,
+    Help,
+    Find,
+    Edit,
+    StopRun,
+    Go(Panel),
+    NextPanel,
+    PreviousPanel,
+    OpenHead,
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    First,
+    Last,
+    NextHead,
+    PreviousHead,
+    NextLayer,
+    PreviousLayer,
+    NextStatistic,
+    PreviousStatistic,
+    ToggleScores,
+    ToggleLog,
+    ToggleFirstKey,
+    ZoomIn,
+    ZoomOut,
+    ZoomFit,
+    ToggleReceived,
+    TensorStats,
+    ScrollKnobsDown,
+    ScrollKnobsUp,
+}
+
+/// One row of the table.
+pub struct Binding {
+    pub chords: &'static [(KeyCode, KeyModifiers)],
+    /// How the keys are written.
+    pub shown: &'static str,
+    pub action: Action,
+    /// A word or two for the footer; empty keeps it out of the footer.
+    pub label: &'static str,
+    pub help: &'static str,
+    pub group: Group,
+    /// Where it means this; empty for everywhere.
+    pub panels: &'static [Panel],
+    /// Why it does nothing now.
+    pub disabled: fn(&App) -> Option<&'static str>,
+}
+
+/// Headings of help and docs, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Everywhere,
+    Moving,
+    Overview,
+    Head,
+    Tokens,
+    Model,
+}
+
+impl Group {
+    pub const ALL: [Self; 6] = [
+        Self::Everywhere,
+        Self::Moving,
+        Self::Overview,
+        Self::Head,
+        Self::Tokens,
+        Self::Model,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Everywhere => "Everywhere",
+            Self::Moving => "Moving",
+            Self::Overview => "Overview and Scores",
+            Self::Head => "Head",
+            Self::Tokens => "Tokens",
+            Self::Model => "Model",
+        }
+    }
+}
+
+const NONE: KeyModifiers = KeyModifiers::NONE;
+
+const fn char(c: char) -> (KeyCode, KeyModifiers) {
+    (KeyCode::Char(c), NONE)
+}
+
+const fn key(code: KeyCode) -> (KeyCode, KeyModifiers) {
+    (code, NONE)
+}
+
+fn always(_: &App) -> Option<&'static str> {
+    None
+}
+
+fn needs_run(app: &App) -> Option<&'static str> {
+    if app.run.is_some() {
+        None
+    } else {
+        Some("nothing has run yet")
+    }
+}
+
+fn needs_running(app: &App) -> Option<&'static str> {
+    if app
+        .run
+        .as_ref()
+        .is_some_and(super::run_view::RunView::is_running)
+    {
+        None
+    } else {
+        Some("nothing is running")
+    }
+}
+
+fn needs_pattern(app: &App) -> Option<&'static str> {
+    if app.head_view.shows_scores {
+        Some("scores have no first key to leave out: press s")
+    } else {
+        None
+    }
+}
+
+fn needs_model(app: &App) -> Option<&'static str> {
+    if app.model.is_some() {
+        None
+    } else {
+        Some("the checkpoint is still being opened")
+    }
+}
+
+macro_rules! binding {
+    ($chords:expr, $shown:literal, $action:expr, $label:literal, $help:literal, $group:ident, $panels:expr, $disabled:ident) => {
+        Binding {
+            chords: $chords,
+            shown: $shown,
+            action: $action,
+            label: $label,
+            help: $help,
+            group: Group::$group,
+            panels: $panels,
+            disabled: $disabled,
+        }
+    };
+}
+
+use Panel::{Head, Model, Overview, Scores, Tokens};
+
+/// Every key. The first row that matches wins; within a panel no chord stands twice.
+#[rustfmt::skip]
+pub static BINDINGS: &[Binding] = &[
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens], needs_run),
+    binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores], always),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores], always),
+    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head], always),
+    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head], always),
+    binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
+    binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),
+    binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], always),
+    binding!(&[char('0')], "0", Action::ZoomFit, "", "fit the map to the panel", Head, &[Head], always),
+    binding!(&[char('r')], "r", Action::ToggleReceived, "gives/receives", "shade by what the query gives or the key receives", Tokens, &[Tokens], always),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::TensorStats, "figures", "compute min, max, mean and NaN count of the tensor", Model, &[Model], needs_model),
+    binding!(&[char('J')], "J", Action::ScrollKnobsDown, "knobs", "scroll the knobs down", Model, &[Model], always),
+    binding!(&[char('K')], "K", Action::ScrollKnobsUp, "", "scroll the knobs up", Model, &[Model], always),
+    binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
+    binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
+    binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], always),
+    binding!(&[key(KeyCode::Right), char('l')], "→ l", Action::Right, "", "one to the right", Moving, &[], always),
+    binding!(&[key(KeyCode::PageUp)], "PgUp", Action::PageUp, "", "ten up", Moving, &[], always),
+    binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
+    binding!(&[key(KeyCode::Home), char('g')], "Home g", Action::First, "", "to the first", Moving, &[], always),
+    binding!(&[key(KeyCode::End), char('G')], "End G", Action::Last, "", "to the last", Moving, &[], always),
+    binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
+    binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
+    binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),
+    binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], always),
+    binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_model),
+    binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
+    binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),
+    binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], always),
+    binding!(&[char('3')], "3", Action::Go(Scores), "", "statistics and distributions of one head", Everywhere, &[], always),
+    binding!(&[char('4')], "4", Action::Go(Tokens), "", "the text, shaded, and the model's predictions", Everywhere, &[], always),
+    binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
+    binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
+    binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
+    binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),
+    binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], needs_running),
+    binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], always),
+    binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], always),
+];
+
+/// The row that a key means in a panel.
+pub fn binding_of(event: KeyEvent, panel: Panel) -> Option<&'static Binding> {
+    // Shift is part of the character, and terminals differ in whether they report it.
+    let modifiers = match event.code {
+        KeyCode::Char(_) | KeyCode::BackTab => event.modifiers - KeyModifiers::SHIFT,
+        _ => event.modifiers,
+    };
+    let matches = |b: &&Binding| {
+        (b.panels.is_empty() || b.panels.contains(&panel))
+            && b.chords.contains(&(event.code, modifiers))
+    };
+    BINDINGS.iter().find(matches)
+}
+
+/// Rows for the footer of a panel, the panel's own first.
+pub fn footer_of(panel: Panel) -> impl Iterator<Item = &'static Binding> {
+    let labelled = move |own: bool| {
+        BINDINGS.iter().filter(move |b| {
+            !b.label.is_empty()
+                && b.panels.is_empty() != own
+                && (b.panels.is_empty() || b.panels.contains(&panel))
+        })
+    };
+    labelled(true).chain(labelled(false))
+}
+
+/// The page of keys in the docs.
+pub fn keys_page() -> String {
+    let mut page = "# Keys\n\nGenerated from the key table of the program; the help overlay (`?`) shows the same.\n\
+                    The mouse works too: click tabs, heads, cells, tokens and tensors; the wheel moves and zooms.\n"
+        .to_owned();
+    for group in Group::ALL {
+        let _ = write!(
+            page,
+            "\n## {}\n\n| keys | what they do |\n|---|---|\n",
+            group.title()
+        );
+        for binding in BINDINGS.iter().filter(|b| b.group == group) {
+            let _ = writeln!(page, "| `{}` | {} |", binding.shown, binding.help);
+        }
+    }
+    page
+}
+
+/// Chords that mean two things in one panel.
+pub fn key_problems() -> Vec<String> {
+    let mut problems = Vec::new();
+    for panel in Panel::ALL {
+        let here: Vec<&Binding> = BINDINGS
+            .iter()
+            .filter(|b| b.panels.is_empty() || b.panels.contains(&panel))
+            .collect();
+        for (idx, binding) in here.iter().enumerate() {
+            for other in &here[idx + 1..] {
+                if let Some(chord) = binding
+                    .chords
+                    .iter()
+                    .find(|chord| other.chords.contains(chord))
+                {
+                    problems.push(format!(
+                        "{chord:?} means {:?} and {:?} in {panel:?}",
+                        binding.action, other.action
+                    ));
+                }
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_chord_means_two_things_in_one_panel() {
+        assert_eq!(key_problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn capital_letters_match_whether_or_not_the_terminal_reports_shift() {
+        for modifiers in [KeyModifiers::NONE, KeyModifiers::SHIFT] {
+            let found = binding_of(KeyEvent::new(KeyCode::Char('L'), modifiers), Panel::Head);
+            assert_eq!(found.map(|b| b.action), Some(Action::ToggleLog));
+        }
+        assert!(
+            binding_of(
+                KeyEvent::new(KeyCode::Char('L'), KeyModifiers::NONE),
+                Panel::Tokens
+            )
+            .is_none()
+        );
+    }
+}

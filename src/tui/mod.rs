@@ -1,0 +1,21 @@
+//! The screen: the only room that names ratatui or crossterm.
+
+mod app;
+mod editor;
+mod figure;
+mod find;
+mod keys;
+mod panels;
+mod run_view;
+mod selection;
+mod terminal;
+mod theme;
+mod update;
+mod view;
+mod widgets;
+
+pub use app::{App, Effect, Msg, Panel};
+pub use keys::{key_problems, keys_page};
+pub use terminal::{Start, run};
+pub use theme::{Depth, Theme};
+pub use view::draw;

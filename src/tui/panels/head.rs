@@ -1,0 +1,531 @@
+//! One head at full resolution: the map with tokens on both axes, its margins, and the selected query's row.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::{selection_title, waiting};
+use crate::analysis::HeadDetail;
+use crate::tui::app::App;
+use crate::tui::figure::{bar, cut, figure, fit, share};
+use crate::tui::view::framed;
+use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Values, Window};
+use crate::tui::widgets::legend::legend;
+
+/// Columns for query labels, rows for key labels, columns for the rows' entropies.
+const QUERY_LABELS: u16 = 10;
+const KEY_LABELS: u16 = 6;
+const ENTROPIES: u16 = 6;
+
+/// Where things lie inside the panel.
+struct Parts {
+    frame: Rect,
+    map: Rect,
+    side: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let [frame, side] =
+        Layout::horizontal([Constraint::Percentage(66), Constraint::Min(30)]).areas(area);
+    let map = Rect {
+        x: frame.x + 1 + QUERY_LABELS,
+        y: frame.y + 1,
+        width: frame.width.saturating_sub(2 + QUERY_LABELS + ENTROPIES),
+        // Below the map: what keys receive, their labels, the legend.
+        height: frame.height.saturating_sub(2 + 1 + KEY_LABELS + 1),
+    };
+    Parts { frame, map, side }
+}
+
+/// The scale in force: what was chosen, or what fits.
+pub fn zoom(app: &App, area: Rect) -> i32 {
+    let map = parts(area).map;
+    let n = n_cells(app);
+    app.head_view
+        .zoom
+        .unwrap_or_else(|| Window::zoom_to_fit(n, n, 2 * map.height as usize, map.width as usize))
+}
+
+/// Cells of the finest level on a side.
+fn n_cells(app: &App) -> usize {
+    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    app.n_tokens().div_ceil(pooling)
+}
+
+/// The first query and key to show, such that the crosshair is in sight.
+pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
+    let map = parts(area).map;
+    let zoom = zoom(app, area);
+    let window = Window {
+        first_query: 0,
+        first_key: 0,
+        zoom,
+    };
+    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    let along = |first: usize, selected: usize, n_pixels: usize| {
+        let n_shown = window.cells_in(n_pixels).max(1);
+        let last_start = n_cells(app).saturating_sub(n_shown);
+        let kept = first
+            .min(selected)
+            .max((selected + 1).saturating_sub(n_shown))
+            .min(last_start);
+        // Zoomed out, a pixel begins at a multiple of what it covers.
+        if zoom < 0 {
+            kept >> -zoom << -zoom
+        } else {
+            kept
+        }
+    };
+    (
+        along(
+            app.head_view.first_query,
+            app.selection.query_idx / pooling,
+            2 * map.height as usize,
+        ),
+        along(
+            app.head_view.first_key,
+            app.selection.key_idx / pooling,
+            map.width as usize,
+        ),
+    )
+}
+
+fn window(app: &App, area: Rect) -> Window {
+    let (first_query, first_key) = window_start(app, area);
+    Window {
+        first_query,
+        first_key,
+        zoom: zoom(app, area),
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let parts = parts(area);
+    let (query, key) = (app.selection.query_idx, app.selection.key_idx);
+    let what = match (app.head_view.shows_scores, app.head_view.hides_first_key) {
+        (true, _) => "scores",
+        (false, true) => "pattern without first key",
+        (false, false) => "pattern",
+    };
+    let place = format!(
+        " · {what} · query {query} “{}” → key {key} “{}”",
+        app.token(query),
+        app.token(key)
+    );
+    framed(
+        frame,
+        parts.frame,
+        app,
+        cut(
+            &selection_title(app, &place),
+            parts.frame.width as usize - 4,
+        ),
+    );
+    match app.shown_detail() {
+        Some(detail) => {
+            draw_map(frame, area, &parts, app, detail);
+            draw_row(frame, parts.side, app, detail);
+        }
+        None => {
+            waiting(frame, parts.map, app);
+            framed(frame, parts.side, app, " query ");
+        }
+    }
+}
+
+/// The colour scale of what is shown.
+fn scale(app: &App, detail: &HeadDetail) -> Scale {
+    if app.head_view.shows_scores {
+        let Some(range) = detail
+            .scores
+            .finest()
+            .cells
+            .iter()
+            .copied()
+            .filter(|v| v.is_finite())
+            .fold(None, range_of)
+        else {
+            return Scale {
+                low: 0.0,
+                high: 1.0,
+                is_log: false,
+            };
+        };
+        return Scale {
+            low: range.0,
+            high: range.1,
+            is_log: false,
+        };
+    }
+    // The coarsest level holds the maximum of all.
+    let largest = detail.pattern.level(usize::MAX).cells[0];
+    let high = if largest > 0.0 && largest.is_finite() {
+        largest
+    } else {
+        1.0
+    };
+    Scale {
+        low: 0.0,
+        high,
+        is_log: app.head_view.is_log,
+    }
+}
+
+fn range_of(range: Option<(f32, f32)>, value: f32) -> Option<(f32, f32)> {
+    Some(range.map_or((value, value), |(low, high)| {
+        (low.min(value), high.max(value))
+    }))
+}
+
+fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail: &HeadDetail) {
+    let window = window(app, area);
+    let scale = scale(app, detail);
+    let values = if app.head_view.shows_scores {
+        &detail.scores
+    } else {
+        &detail.pattern
+    };
+    let pooling = detail.pooling();
+    let crosshair = Some((
+        app.selection.query_idx / pooling,
+        app.selection.key_idx / pooling,
+    ));
+    let map = parts.map;
+    frame.render_widget(
+        HeatMap {
+            theme: &app.theme,
+            values: Values::AnyZoom(values),
+            window,
+            scale,
+            crosshair,
+        },
+        map,
+    );
+    draw_query_axis(frame, map, app, window, pooling);
+    draw_key_axis(frame, map, app, window, pooling);
+    draw_legend(frame, parts, app, window, scale, pooling);
+}
+
+/// Labels of queries on the left, and the entropy of each row on the right.
+fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, pooling: usize) {
+    let theme = &app.theme;
+    let rows = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx))
+        .map(|head| &head.summary.rows);
+    let mut last_labelled = None;
+    for row in 0..map.height {
+        let queries = [0, 1]
+            .map(|half| window.cell_at(window.first_query, 2 * row as usize + half) * pooling);
+        if queries[0] >= app.n_tokens() {
+            break;
+        }
+        let is_selected = (queries[0]..=queries[1]).contains(&app.selection.query_idx)
+            || queries[0] / pooling == app.selection.query_idx / pooling;
+        let query = if is_selected {
+            app.selection.query_idx
+        } else {
+            queries[0]
+        };
+        if last_labelled != Some(query) {
+            let style = if is_selected {
+                theme.selected()
+            } else {
+                theme.dim()
+            };
+            let width = QUERY_LABELS as usize - 1;
+            let text = format!("{:>width$}", cut(&app.token(query), width));
+            let at = Rect {
+                x: map.x - QUERY_LABELS,
+                y: map.y + row,
+                width: QUERY_LABELS - 1,
+                height: 1,
+            };
+            frame.render_widget(Line::styled(fit(&text, width), style), at);
+        }
+        last_labelled = Some(query);
+        if let Some(summary) = rows
+            .and_then(|rows| rows.get(query))
+            .filter(|row| row.n_visible >= 2)
+        {
+            let relative = summary.entropy / (summary.n_visible as f32).ln();
+            let text = bar(relative, ENTROPIES as usize - 1);
+            let at = Rect {
+                x: map.right() + 1,
+                y: map.y + row,
+                width: ENTROPIES - 1,
+                height: 1,
+            };
+            let style = if is_selected {
+                theme.accent()
+            } else {
+                theme.dim()
+            };
+            frame.render_widget(Line::styled(text, style), at);
+        }
+    }
+}
+
+/// What keys receive, below the map, and their labels, written downwards.
+fn draw_key_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, pooling: usize) {
+    const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+    let theme = &app.theme;
+    let head = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx));
+    // What a key receives on average from the queries that see it: later keys are seen by fewer.
+    let received = |key_idx: usize| -> Option<f32> {
+        let head = head?;
+        let n_seeing = app.attention().map_or(1, |spec| {
+            if spec.mask.causal {
+                head.summary.column_sums.len() - key_idx
+            } else {
+                head.summary.column_sums.len()
+            }
+        });
+        Some(head.summary.column_sums.get(key_idx)? / n_seeing as f32)
+    };
+    let largest = (0..app.n_tokens())
+        .filter_map(received)
+        .filter(|v| v.is_finite())
+        .fold(0.0f32, f32::max);
+    let mut last_labelled = None;
+    for col in 0..map.width {
+        let first = window.cell_at(window.first_key, col as usize) * pooling;
+        let end = window.cell_at(window.first_key, col as usize + 1) * pooling;
+        if first >= app.n_tokens() {
+            break;
+        }
+        let is_selected = (first..end.max(first + 1)).contains(&app.selection.key_idx);
+        let style = if is_selected {
+            theme.accent()
+        } else {
+            theme.dim()
+        };
+        let most = (first..end.max(first + 1))
+            .filter_map(received)
+            .fold(0.0f32, f32::max);
+        let eighth = (most / largest.max(f32::MIN_POSITIVE) * 8.0).round() as usize;
+        let at = Rect {
+            x: map.x + col,
+            y: map.bottom(),
+            width: 1,
+            height: 1,
+        };
+        frame.render_widget(Line::styled(EIGHTHS[eighth.min(8)], style), at);
+        let key = if is_selected {
+            app.selection.key_idx
+        } else {
+            first
+        };
+        if last_labelled == Some(key) {
+            continue;
+        }
+        last_labelled = Some(key);
+        let style = if is_selected {
+            theme.selected()
+        } else {
+            theme.dim()
+        };
+        let label = fit(&app.token(key), KEY_LABELS as usize - 1);
+        for (row, letter) in label.chars().take(KEY_LABELS as usize - 1).enumerate() {
+            let at = Rect {
+                x: map.x + col,
+                y: map.bottom() + 1 + row as u16,
+                width: 1,
+                height: 1,
+            };
+            frame.render_widget(Line::styled(letter.to_string(), style), at);
+        }
+    }
+}
+
+fn draw_legend(
+    frame: &mut Frame<'_>,
+    parts: &Parts,
+    app: &App,
+    window: Window,
+    scale: Scale,
+    pooling: usize,
+) {
+    let theme = &app.theme;
+    let low = if scale.is_log {
+        LOG_FLOOR.min(scale.high)
+    } else {
+        scale.low
+    };
+    let mut line = legend(
+        theme,
+        &format!(" {}", figure(f64::from(low), 0)),
+        &figure(f64::from(scale.high), 0),
+        12,
+    );
+    let cells = match window.zoom {
+        z if z < 0 => pooling << -z,
+        _ => pooling,
+    };
+    let resolution = if cells == 1 {
+        String::new()
+    } else {
+        format!(" · 1 cell = max of {cells} × {cells}")
+    };
+    let log = if scale.is_log { " log" } else { "" };
+    let text = format!("{log}{resolution} · right: row entropy · below: mass received");
+    line.push_span(Span::styled(text, theme.dim()));
+    let at = Rect {
+        x: parts.frame.x + 1,
+        y: parts.frame.bottom() - 2,
+        width: parts.frame.width - 2,
+        height: 1,
+    };
+    frame.render_widget(line, at);
+}
+
+/// The selected query: its figures, and the keys it gives most to.
+fn draw_row(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
+    let theme = &app.theme;
+    let (query, key) = (app.selection.query_idx, app.selection.key_idx);
+    let inside = framed(
+        frame,
+        area,
+        app,
+        format!(" query {query} “{}” ", app.token(query)),
+    );
+    let pooling = detail.pooling();
+    let (row_idx, col_idx) = (query / pooling, key / pooling);
+    let score = detail.scores.finest().at(row_idx, col_idx);
+    let probability = detail.pattern.finest().at(row_idx, col_idx);
+    let mut lines = vec![Line::styled(
+        format!(" → key {key} “{}”", app.token(key)),
+        theme.strong(),
+    )];
+    let exact = if pooling == 1 { "" } else { " max of cell" };
+    let width = inside.width as usize;
+    let mut entry = |name: &str, value: String| {
+        let room = width.saturating_sub(name.chars().count() + value.chars().count() + 3);
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {name}"), theme.dim()),
+            Span::raw(" ".repeat(room.max(1))),
+            Span::raw(value),
+        ]));
+    };
+    let masked = score == f32::NEG_INFINITY;
+    entry(
+        &format!("probability{exact}"),
+        format!("{:.6}", probability),
+    );
+    entry(
+        &format!("score{exact}"),
+        if masked {
+            "masked".to_owned()
+        } else {
+            format!("{score:.5}")
+        },
+    );
+    let head = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx));
+    if let Some(head) = head
+        && let Some(row) = head.summary.rows.get(query)
+    {
+        let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
+        let spec = app.attention();
+        // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
+        let is_plain =
+            spec.is_some_and(|s| s.softcap.is_none() && s.bias == crate::attention::Bias::None);
+        if is_plain && !masked && pooling == 1 {
+            let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
+            entry("q·k", figure(f64::from(product), 0));
+            entry(
+                "cos(q, k)",
+                figure(f64::from(product / (row.q_norm * k_norm)), 0),
+            );
+        }
+        entry(
+            "‖q‖  ‖k‖",
+            format!(
+                "{}  {}",
+                figure(f64::from(row.q_norm), 0),
+                figure(f64::from(k_norm), 0)
+            ),
+        );
+        entry("visible keys", row.n_visible.to_string());
+        entry(
+            "row entropy",
+            format!("{} nats", figure(f64::from(row.entropy), 0)),
+        );
+        entry("row sum", format!("{:.6}", row.mass));
+    }
+    lines.push(Line::default());
+    let keys = if pooling == 1 {
+        "keys it gives most to"
+    } else {
+        "cells it gives most to"
+    };
+    lines.push(Line::styled(format!(" {keys}"), theme.title()));
+    let n_bars = (inside.height as usize).saturating_sub(lines.len());
+    lines.extend(top_keys(app, detail, row_idx, n_bars, width));
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The likeliest keys of a row as labelled bars, highest first.
+fn top_keys(
+    app: &App,
+    detail: &HeadDetail,
+    row_idx: usize,
+    n: usize,
+    width: usize,
+) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let finest = detail.pattern.finest();
+    let row = &finest.cells[row_idx * finest.n_cols..(row_idx + 1) * finest.n_cols];
+    let mut keys: Vec<usize> = (0..row.len())
+        .filter(|idx| row[*idx] > 0.0 || row[*idx].is_nan())
+        .collect();
+    keys.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+    let pooling = detail.pooling();
+    let most = keys.first().map_or(1.0, |idx| f64::from(row[*idx]));
+    let label_width = 12;
+    let bar_width = width.saturating_sub(label_width + 15);
+    let line = |cell: &usize| {
+        let key = cell * pooling;
+        let style = if key / pooling == app.selection.key_idx / pooling {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let value = f64::from(row[*cell]);
+        let length = share(value, (0.0, most));
+        Line::from(vec![
+            Span::styled(
+                format!(" {} {key:>4}", fit(&app.token(key), label_width - 1)),
+                style,
+            ),
+            Span::raw(" "),
+            Span::styled(
+                fit(&bar(length, bar_width), bar_width),
+                Style::new().fg(theme.heat(length.max(0.35))),
+            ),
+            Span::raw(figure(value, 7)),
+        ])
+    };
+    keys.iter().take(n).map(line).collect()
+}
+
+/// Puts the crosshair under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let map = parts(area).map;
+    if !map.contains(Position::new(column, row)) || app.n_tokens() == 0 {
+        return;
+    }
+    let window = window(app, area);
+    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    let last = app.n_tokens() - 1;
+    let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
+    let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
+    app.selection.query_idx = query.min(last);
+    app.selection.key_idx = key.min(last);
+    app.keep_crosshair_in_sight();
+}

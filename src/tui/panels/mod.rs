@@ -1,0 +1,67 @@
+//! The panels: one file each, drawn from the state and the shared selection.
+
+pub mod head;
+pub mod model;
+pub mod overview;
+pub mod scores;
+pub mod tokens;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::widgets::Paragraph;
+
+use super::app::{App, Panel};
+use super::run_view::RunState;
+
+/// Draws the panel that is open.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    match app.panel {
+        Panel::Overview => overview::draw(frame, area, app),
+        Panel::Head => head::draw(frame, area, app),
+        Panel::Scores => scores::draw(frame, area, app),
+        Panel::Tokens => tokens::draw(frame, area, app),
+        Panel::Model => model::draw(frame, area, app),
+    }
+}
+
+/// Takes a click inside the panel that is open.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    match app.panel {
+        Panel::Overview => overview::click(app, area, at),
+        Panel::Head => head::click(app, area, at),
+        Panel::Scores => {}
+        Panel::Tokens => tokens::click(app, area, at),
+        Panel::Model => model::click(app, area, at),
+    }
+}
+
+/// The selection as a frame's title: the same words in every panel.
+fn selection_title(app: &App, rest: &str) -> String {
+    format!(
+        " L{} H{}{rest} ",
+        app.selection.layer_idx, app.selection.head_idx
+    )
+}
+
+/// What a panel says while there is nothing to draw yet.
+fn waiting(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let layer_idx = app.selection.layer_idx;
+    let text = match (&app.model, &app.run) {
+        (None, _) => "opening the checkpoint …".to_owned(),
+        (_, None) => "reading the text …".to_owned(),
+        (_, Some(run)) => match &run.state {
+            RunState::Ended(reason) => {
+                format!("layer {layer_idx} did not run: {reason}. Press e to run again.")
+            }
+            _ if run.layers.len() <= layer_idx => format!("layer {layer_idx} has not run yet …"),
+            _ => format!(
+                "computing layer {layer_idx} head {} …",
+                app.selection.head_idx
+            ),
+        },
+    };
+    frame.render_widget(
+        Paragraph::new(format!(" {text}")).style(app.theme.dim()),
+        area,
+    );
+}

@@ -1,0 +1,251 @@
+//! How the checkpoint was read: every knob and where it came from, what was never read, and every tensor.
+
+use std::collections::BTreeSet;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::waiting;
+use crate::analysis::TensorStats;
+use crate::model::Model;
+use crate::tui::app::App;
+use crate::tui::figure::{cut, figure, fit};
+use crate::tui::view::framed;
+
+/// Where things lie inside the panel.
+struct Parts {
+    knobs: Rect,
+    unread: Rect,
+    tensors: Rect,
+    figures: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(46), Constraint::Min(0)]).areas(area);
+    let [knobs, unread] =
+        Layout::vertical([Constraint::Min(0), Constraint::Percentage(26)]).areas(left);
+    let [tensors, figures] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(5)]).areas(right);
+    Parts {
+        knobs,
+        unread,
+        tensors,
+        figures,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let parts = parts(area);
+    let Some(model) = &app.model else {
+        let inside = framed(frame, area, app, " model ");
+        return waiting(frame, inside, app);
+    };
+    draw_knobs(frame, parts.knobs, app, model);
+    draw_unread(frame, parts.unread, app, model);
+    draw_tensors(frame, parts.tensors, app, model);
+    draw_figures(frame, parts.figures, app, model);
+}
+
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+    let theme = &app.theme;
+    let knobs = &model.spec.knobs;
+    let n_rows = area.height.saturating_sub(2) as usize;
+    let first = app
+        .model_view
+        .knob_scroll
+        .min(knobs.len().saturating_sub(n_rows));
+    let last = (first + n_rows).min(knobs.len());
+    let title = format!(
+        " how it was read · {}–{last} of {} · J K scroll ",
+        first + 1,
+        knobs.len()
+    );
+    let inside = framed(frame, area, app, title);
+    let name_width = knobs
+        .iter()
+        .map(|knob| knob.name.len())
+        .max()
+        .unwrap_or(0)
+        .min(20);
+    let room = (inside.width as usize).saturating_sub(name_width + 3);
+    let value_width = (room / 2).min(26);
+    let line = |knob: &crate::checkpoint::Knob| {
+        Line::from(vec![
+            Span::raw(format!(" {} ", fit(knob.name, name_width))),
+            Span::styled(fit(&knob.value, value_width), theme.strong()),
+            Span::styled(
+                format!(" {}", cut(&knob.origin.to_string(), room - value_width)),
+                theme.dim(),
+            ),
+        ])
+    };
+    let lines: Vec<Line<'_>> = knobs.iter().skip(first).take(n_rows).map(line).collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+    let unread = &model.spec.unread_keys;
+    let title = format!(" config keys never read · {} ", unread.len());
+    let inside = framed(frame, area, app, title);
+    let text = if unread.is_empty() {
+        "every key was read".to_owned()
+    } else {
+        unread.join(", ")
+    };
+    let paragraph = Paragraph::new(text)
+        .style(app.theme.dim())
+        .wrap(ratatui::widgets::Wrap { trim: true });
+    frame.render_widget(paragraph, inside);
+}
+
+/// The first tensor shown, such that the selected one is in sight.
+fn first_tensor(app: &App, n_tensors: usize, n_rows: usize) -> usize {
+    app.model_view
+        .tensor_idx
+        .saturating_sub(n_rows / 2)
+        .min(n_tensors.saturating_sub(n_rows))
+}
+
+/// Rows of the list of tensors, below its heading.
+fn tensor_rows(area: Rect) -> usize {
+    area.height.saturating_sub(3) as usize
+}
+
+fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+    let theme = &app.theme;
+    let tensors = &model.checkpoint.tensors;
+    let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
+    let title = format!(
+        " tensors · {} · {} never used · Enter figures ",
+        tensors.len(),
+        unused.len()
+    );
+    let inside = framed(frame, area, app, title);
+    let shape_width = tensors
+        .iter()
+        .map(|(_, info)| shape(&info.shape).len())
+        .max()
+        .unwrap_or(5)
+        .clamp(5, 16);
+    let name_width = (inside.width as usize).saturating_sub(shape_width + 16);
+    let header = format!(
+        " {} {:5} {} {:7}",
+        fit("name", name_width),
+        "dtype",
+        fit("shape", shape_width),
+        "use"
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    let n_rows = tensor_rows(area);
+    let first = first_tensor(app, tensors.len(), n_rows);
+    for (idx, (name, info)) in tensors.iter().enumerate().skip(first).take(n_rows) {
+        let style = if idx == app.model_view.tensor_idx {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        // The end of a long name says more than its beginning.
+        let shown = if name.len() > name_width {
+            format!("…{}", tail(name, name_width - 1))
+        } else {
+            fit(name, name_width)
+        };
+        let usage = if unused.contains(name) {
+            Span::styled("unused", theme.notable())
+        } else {
+            Span::raw("")
+        };
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {shown}"), style),
+            Span::raw(format!(
+                " {:5} {} ",
+                info.dtype,
+                fit(&shape(&info.shape), shape_width)
+            )),
+            usage,
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn tail(name: &str, n: usize) -> String {
+    let skip = name.chars().count().saturating_sub(n);
+    name.chars().skip(skip).collect()
+}
+
+fn shape(dims: &[usize]) -> String {
+    dims.iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join("×")
+}
+
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+    let Some((name, info)) = model
+        .checkpoint
+        .tensors
+        .iter()
+        .nth(app.model_view.tensor_idx)
+    else {
+        return;
+    };
+    let title = format!(" {} ", cut(name, area.width.saturating_sub(4) as usize));
+    let inside = framed(frame, area, app, title);
+    let facts = format!(" {} elements · {} bytes", info.n_elements(), info.n_bytes());
+    let figures = match app.model_view.stats.get(name) {
+        None => Line::styled(
+            " press Enter for min, max, mean and NaN count",
+            app.theme.dim(),
+        ),
+        Some(None) => Line::styled(" computing …", app.theme.dim()),
+        Some(Some(None)) => Line::styled(" not floating point: no figures", app.theme.dim()),
+        Some(Some(Some(stats))) => figures_line(app, stats),
+    };
+    frame.render_widget(Paragraph::new(vec![Line::raw(facts), figures]), inside);
+}
+
+fn figures_line(app: &App, stats: &TensorStats) -> Line<'static> {
+    let number = |v: f64| figure(v, 0);
+    let text = format!(
+        " min {}   max {}   mean {}   ",
+        number(f64::from(stats.min)),
+        number(f64::from(stats.max)),
+        number(stats.mean)
+    );
+    let broken = stats.n_nan + stats.n_infinite > 0;
+    let style = if broken {
+        app.theme.bad()
+    } else {
+        app.theme.good()
+    };
+    Line::from(vec![
+        Span::raw(text),
+        Span::styled(
+            format!("{} NaN, {} infinite", stats.n_nan, stats.n_infinite),
+            style,
+        ),
+    ])
+}
+
+/// Selects the tensor under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let area = parts(area).tensors;
+    let n_tensors = app
+        .model
+        .as_ref()
+        .map_or(0, |model| model.checkpoint.tensors.len());
+    if !area.contains(Position::new(column, row)) || n_tensors == 0 {
+        return;
+    }
+    let first = first_tensor(app, n_tensors, tensor_rows(area));
+    if let Some(down) = (row as usize)
+        .checked_sub(area.y as usize + 2)
+        .filter(|down| *down < tensor_rows(area))
+    {
+        app.model_view.tensor_idx = (first + down).min(n_tensors - 1);
+    }
+}

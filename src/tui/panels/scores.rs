@@ -1,0 +1,315 @@
+//! The statistics of a head beside its layer's and the model's, its scores against chance, its rows one by one.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
+
+use super::{selection_title, waiting};
+use crate::analysis::{HeadReport, Histogram, LayerReport};
+use crate::stats::STATISTICS;
+use crate::tui::app::App;
+use crate::tui::figure::{cut, figure, fit, share};
+use crate::tui::view::framed;
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(50), Constraint::Min(0)]).areas(area);
+    let [top, bottom] =
+        Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]).areas(right);
+    match app
+        .layer()
+        .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)))
+    {
+        Some((layer, head)) => {
+            draw_table(frame, left, app, layer, head);
+            draw_histogram(frame, top, app, head);
+            draw_rows(frame, bottom, app, head);
+        }
+        None => {
+            let inside = framed(frame, left, app, selection_title(app, " · statistics"));
+            waiting(frame, inside, app);
+            framed(frame, top, app, " score distribution ");
+            framed(frame, bottom, app, " by query ");
+        }
+    }
+}
+
+/// Smallest and largest finite value.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values
+        .filter(|v| v.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
+            (low.min(v), high.max(v))
+        })
+}
+
+/// `0.12 … 0.98`, or nothing known yet.
+fn range_text((low, high): (f64, f64)) -> String {
+    if low > high {
+        fit("–", 15)
+    } else {
+        format!("{} {}", figure(low, 7), figure(high, 7))
+    }
+}
+
+fn draw_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    layer: &LayerReport,
+    head: &HeadReport,
+) {
+    let theme = &app.theme;
+    let inside = framed(frame, area, app, selection_title(app, " · statistics"));
+    let gauge_width = 9;
+    // A blank, the head's value, a blank, two numbers and a blank for the layer, the same for the model, the gauge.
+    let fixed = 1 + 8 + 1 + 15 + 2 + 15 + 1 + gauge_width;
+    let wide = inside.width as usize >= fixed + 14;
+    let fixed = if wide {
+        fixed
+    } else {
+        fixed - gauge_width - 17
+    };
+    let title_width = (inside.width as usize).saturating_sub(fixed);
+    let layers = app.run.as_ref().map_or(&[][..], |run| &run.layers);
+    let mut header = format!(
+        " {} {:>7}  {:^15}",
+        fit("", title_width),
+        "head",
+        "this layer"
+    );
+    if wide {
+        header.push_str(&format!("  {:^15}  in model", "model"));
+    }
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    for (idx, statistic) in STATISTICS.iter().enumerate() {
+        let is_per_head = statistic.is_per_head();
+        let value = if is_per_head {
+            head.stats.at(idx)
+        } else {
+            layer.stats.at(idx)
+        };
+        let in_layer = if is_per_head {
+            range(layer.heads.iter().map(|h| h.stats.at(idx)))
+        } else {
+            (f64::INFINITY, f64::NEG_INFINITY)
+        };
+        let in_model = if is_per_head {
+            range(
+                layers
+                    .iter()
+                    .flat_map(|l| l.heads.iter().map(|h| h.stats.at(idx))),
+            )
+        } else {
+            range(layers.iter().map(|l| l.stats.at(idx)))
+        };
+        let is_chosen = idx == app.statistic_idx;
+        let style = if is_chosen {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let mut spans = vec![
+            Span::styled(format!(" {}", fit(statistic.title, title_width)), style),
+            Span::styled(figure(value, 8), theme.strong()),
+            Span::styled(format!("  {}", range_text(in_layer)), theme.dim()),
+        ];
+        if wide {
+            spans.push(Span::styled(
+                format!("  {}", range_text(in_model)),
+                theme.dim(),
+            ));
+            spans.push(Span::styled(
+                format!(" {}", gauge(value, in_model, gauge_width - 1)),
+                theme.accent(),
+            ));
+        }
+        lines.push(Line::from(spans));
+    }
+    let chosen = STATISTICS[app.statistic_idx];
+    let n_rows = (inside.height as usize).saturating_sub(2);
+    let first = (app.statistic_idx + 2)
+        .saturating_sub(n_rows)
+        .min(lines.len().saturating_sub(n_rows));
+    let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();
+    frame.render_widget(Paragraph::new(shown), inside);
+    let note = Rect {
+        y: inside.bottom().saturating_sub(2),
+        height: 2.min(inside.height),
+        ..inside
+    };
+    let width = inside.width as usize - 1;
+    let texts = [
+        format!("{}: {}", chosen.title, chosen.definition),
+        format!("source: {}", chosen.source),
+    ];
+    let notes: Vec<Line<'static>> = texts
+        .iter()
+        .map(|text| Line::styled(format!(" {}", cut(text, width)), theme.dim()))
+        .collect();
+    frame.render_widget(Paragraph::new(notes), note);
+}
+
+/// Where a value lies in a range: a mark on a line.
+fn gauge(value: f64, (low, high): (f64, f64), width: usize) -> String {
+    if !value.is_finite() || low >= high {
+        return String::new();
+    }
+    let at = (share(value, (low, high)) * (width - 1) as f32).round() as usize;
+    (0..width)
+        .map(|i| if i == at { '●' } else { '─' })
+        .collect()
+}
+
+fn axis<'a>(app: &App, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
+    let labels = vec![figure(bounds[0], 0), figure(bounds[1], 0)];
+    Axis::default()
+        .title(title)
+        .style(app.theme.dim())
+        .bounds(bounds)
+        .labels(labels)
+        .labels_alignment(Alignment::Right)
+}
+
+/// The normal density that independent components would give.
+fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
+    const STEPS: usize = 120;
+    let density =
+        |x: f64| (-x * x / (2.0 * variance)).exp() / (std::f64::consts::TAU * variance).sqrt();
+    (0..=STEPS)
+        .map(|i| low + (high - low) * i as f64 / STEPS as f64)
+        .map(|x| (x, density(x)))
+        .collect()
+}
+
+fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
+    let title = " scores against chance: N(0, predicted variance) ";
+    let inside = framed(frame, area, app, title);
+    let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
+        return waiting(frame, inside, app);
+    };
+    if histogram.n == 0 || histogram.bin_width() == 0.0 {
+        let text = " all scores are alike, or none is finite: nothing to draw";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let variance = head.stats.of("score_var_predicted");
+    draw_densities(frame, inside, app, histogram, variance);
+}
+
+fn draw_densities(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    histogram: &Histogram,
+    variance: f64,
+) {
+    let observed = histogram.densities();
+    let spread = 3.0 * variance.sqrt();
+    let (low, high) = (f64::from(histogram.min), f64::from(histogram.max));
+    let (low, high) = if spread.is_finite() {
+        (low.min(-spread), high.max(spread))
+    } else {
+        (low, high)
+    };
+    let normal = if variance > 0.0 {
+        predicted_normal(variance, low, high)
+    } else {
+        Vec::new()
+    };
+    let top = observed
+        .iter()
+        .chain(&normal)
+        .map(|(_, d)| *d)
+        .fold(0.0, f64::max);
+    let datasets = vec![
+        Dataset::default()
+            .name("observed")
+            .marker(Marker::HalfBlock)
+            .graph_type(GraphType::Bar)
+            .style(app.theme.accent())
+            .data(&observed),
+        Dataset::default()
+            .name("predicted")
+            .marker(Marker::Braille)
+            .graph_type(GraphType::Line)
+            .style(app.theme.notable())
+            .data(&normal),
+    ];
+    let chart = Chart::new(datasets)
+        .x_axis(axis(app, "score", [low, high]))
+        .y_axis(axis(app, "density", [0.0, top]))
+        .legend_position(Some(LegendPosition::TopRight))
+        .hidden_legend_constraints((Constraint::Percentage(60), Constraint::Percentage(60)));
+    frame.render_widget(chart, area);
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
+    let inside = framed(
+        frame,
+        area,
+        app,
+        " by query: relative entropy and largest probability ",
+    );
+    let rows = || {
+        head.summary
+            .rows
+            .iter()
+            .enumerate()
+            .filter(|(_, row)| row.is_real && row.n_visible >= 2)
+    };
+    let entropy: Vec<(f64, f64)> = rows()
+        .map(|(i, row)| {
+            (
+                i as f64,
+                f64::from(row.entropy) / f64::from(row.n_visible).ln(),
+            )
+        })
+        .collect();
+    let largest: Vec<(f64, f64)> = rows()
+        .map(|(i, row)| (i as f64, f64::from(row.top1)))
+        .collect();
+    if entropy.is_empty() {
+        let text = " no query sees two keys: nothing to draw";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let line = |name, style, marker, data| {
+        Dataset::default()
+            .name(name)
+            .marker(marker)
+            .graph_type(GraphType::Line)
+            .style(style)
+            .data(data)
+    };
+    let datasets = vec![
+        line(
+            "entropy / log",
+            app.theme.accent(),
+            Marker::Braille,
+            &entropy,
+        ),
+        line(
+            "max probability",
+            app.theme.notable(),
+            Marker::Dot,
+            &largest,
+        ),
+    ];
+    let last = head.summary.rows.len().saturating_sub(1).max(1) as f64;
+    let chart = Chart::new(datasets)
+        .x_axis(
+            Axis::default()
+                .title("query")
+                .style(app.theme.dim())
+                .bounds([0.0, last])
+                .labels(vec!["0".to_owned(), format!("{last:.0}")]),
+        )
+        .y_axis(axis(app, "", [0.0, 1.0]))
+        .legend_position(Some(LegendPosition::TopRight))
+        .hidden_legend_constraints((Constraint::Percentage(60), Constraint::Percentage(60)));
+    frame.render_widget(chart, inside);
+}

@@ -1,0 +1,325 @@
+//! The text, each token shaded by what the selected query gives or the selected key receives, and the predictions.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::{selection_title, waiting};
+use crate::analysis::Predictions;
+use crate::tui::app::App;
+use crate::tui::figure::{cut, figure, fit, share, token_label};
+use crate::tui::view::framed;
+use crate::tui::widgets::legend::legend;
+
+/// Where things lie inside the panel.
+struct Parts {
+    text: Rect,
+    predictions: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let [text, predictions] =
+        Layout::vertical([Constraint::Percentage(55), Constraint::Min(8)]).areas(area);
+    Parts { text, predictions }
+}
+
+/// Where the words lie: inside the border, above the legend.
+fn words(area: Rect) -> Rect {
+    Rect {
+        x: area.x + 2,
+        y: area.y + 1,
+        width: area.width.saturating_sub(4),
+        height: area.height.saturating_sub(3),
+    }
+}
+
+/// Tokens by line, as they are wrapped: each with its first column and its width.
+fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
+    let mut lines = vec![Vec::new()];
+    let mut column = 0;
+    for idx in 0..app.n_tokens() {
+        let token_width = app.token(idx).width().min(width);
+        if column > 0 && column + token_width > width {
+            lines.push(Vec::new());
+            column = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push((idx, column, token_width));
+        }
+        column += token_width + 1;
+    }
+    lines
+}
+
+/// The token that the panel moves.
+fn selected(app: &App) -> usize {
+    if app.tokens_view.shows_received {
+        app.selection.key_idx
+    } else {
+        app.selection.query_idx
+    }
+}
+
+/// The line that is shown first, such that the selected token is in sight.
+fn first_line(app: &App, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
+    let token = selected(app);
+    let line = lines
+        .iter()
+        .position(|line| line.iter().any(|(idx, ..)| *idx == token))
+        .unwrap_or(0);
+    line.saturating_sub(n_shown / 2)
+        .min(lines.len().saturating_sub(n_shown))
+}
+
+/// How many tokens lie between the selected one and the one above or below it.
+pub fn step_line(app: &App, area: Rect, down: isize) -> isize {
+    let lines = wrapped(app, words(parts(area).text).width as usize);
+    let token = selected(app);
+    let here = lines.iter().enumerate().find_map(|(line_idx, line)| {
+        line.iter()
+            .find(|(idx, ..)| *idx == token)
+            .map(|(_, column, _)| (line_idx, *column))
+    });
+    let Some((line_idx, column)) = here else {
+        return 0;
+    };
+    let Some(line) = lines.get(line_idx.saturating_add_signed(down).min(lines.len() - 1)) else {
+        return 0;
+    };
+    let nearest = line.iter().min_by_key(|(_, at, _)| at.abs_diff(column));
+    nearest.map_or(0, |(idx, ..)| *idx as isize - token as isize)
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let parts = parts(area);
+    let token = selected(app);
+    let what = if app.tokens_view.shows_received {
+        "key receives from each query"
+    } else {
+        "query gives to each key"
+    };
+    let title = selection_title(
+        app,
+        &format!(" · what {what} · {token} “{}”", app.token(token)),
+    );
+    framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
+    draw_text(frame, parts.text, app);
+    draw_predictions(frame, parts.predictions, app);
+}
+
+/// What the selected token gives to, or receives from, every other.
+fn shares(app: &App) -> Option<Vec<f32>> {
+    let detail = app.shown_detail()?;
+    let finest = detail.pattern.finest();
+    let pooling = detail.pooling();
+    let at = |idx: usize| {
+        let (here, there) = (selected(app) / pooling, idx / pooling);
+        if app.tokens_view.shows_received {
+            finest.at(there, here)
+        } else {
+            finest.at(here, there)
+        }
+    };
+    Some((0..app.n_tokens()).map(at).collect())
+}
+
+fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let theme = &app.theme;
+    let place = words(area);
+    let values = shares(app);
+    if values.is_none() && app.run.is_none() {
+        return waiting(frame, place, app);
+    }
+    let largest = values
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|v| v.is_finite())
+        .fold(0.0f32, f32::max);
+    let range = (
+        0.0,
+        if largest > 0.0 {
+            f64::from(largest)
+        } else {
+            1.0
+        },
+    );
+    let lines = wrapped(app, place.width as usize);
+    let n_shown = place.height as usize;
+    let first = first_line(app, &lines, n_shown);
+    let token = selected(app);
+    let mut shown = Vec::new();
+    for line in lines.iter().skip(first).take(n_shown) {
+        let mut spans = Vec::new();
+        for (idx, _, width) in line {
+            let at = values
+                .as_ref()
+                .map_or(0.0, |values| share(f64::from(values[*idx]), range));
+            let mut style = match (theme.has_colour(), values.is_some()) {
+                (true, true) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
+                _ => Style::new(),
+            };
+            if *idx == token {
+                style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
+            }
+            spans.push(Span::styled(cut(&app.token(*idx), *width), style));
+            // Without colour the shade stands behind the token.
+            let gap = if theme.has_colour() {
+                ' '
+            } else {
+                theme.glyph(at)
+            };
+            spans.push(Span::raw(gap.to_string()));
+        }
+        shown.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(shown), place);
+    let mut line = legend(theme, " 0", &figure(range.1, 0), 12);
+    let state = if values.is_none() {
+        "computing the head …"
+    } else {
+        "r gives/receives · underlined: selected"
+    };
+    line.push_span(Span::styled(
+        format!("  probability · {state}"),
+        theme.dim(),
+    ));
+    frame.render_widget(
+        line,
+        Rect {
+            x: area.x + 1,
+            y: area.bottom() - 2,
+            width: area.width - 2,
+            height: 1,
+        },
+    );
+}
+
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let theme = &app.theme;
+    let has_head = app
+        .model
+        .as_ref()
+        .is_some_and(|model| model.spec.head.is_some());
+    let predictions = app
+        .run
+        .as_ref()
+        .and_then(|run| run.outcome())
+        .and_then(|o| o.predictions.as_ref());
+    let title = match predictions.and_then(|p| p.loss) {
+        Some(loss) => format!(
+            " predictions · loss {loss:.4} nats · perplexity {:.2} ",
+            loss.exp()
+        ),
+        None => " predictions ".to_owned(),
+    };
+    let inside = framed(frame, area, app, title);
+    match predictions {
+        Some(predictions) => draw_top(frame, inside, app, predictions),
+        None => {
+            let text = match (&app.model, has_head) {
+                (None, _) => "opening the checkpoint …",
+                (_, false) => "this checkpoint has no language-model head: it predicts no tokens",
+                (_, true) => "waiting for the last layer …",
+            };
+            frame.render_widget(Line::styled(format!(" {text}"), theme.dim()), inside);
+        }
+    }
+}
+
+fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predictions) {
+    let theme = &app.theme;
+    let token = selected(app);
+    let n_shown = (area.height as usize).saturating_sub(1);
+    let n = predictions.top.len();
+    let first = token
+        .saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown));
+    let name_width = ((area.width as usize).saturating_sub(24) / 4).clamp(6, 18);
+    let column = name_width + 8;
+    let next = if predictions.next_loss.is_some() {
+        "  loss"
+    } else {
+        ""
+    };
+    let header = format!(
+        " {:>4}  {} {} {} {}{next}",
+        "at",
+        fit("token", name_width),
+        fit("likeliest", column),
+        fit("second", column),
+        fit("third", column)
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    for (position_idx, top) in predictions.top.iter().enumerate().skip(first).take(n_shown) {
+        let style = if position_idx == token {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let mut spans = vec![Span::styled(
+            format!(
+                " {position_idx:>4}  {}",
+                fit(&app.token(position_idx), name_width)
+            ),
+            style,
+        )];
+        let follows = app
+            .run
+            .as_ref()
+            .and_then(|run| run.prompt.tokens.get(position_idx + 1))
+            .copied();
+        for candidate in top {
+            let label = fit(
+                &token_label(&app.vocabulary_label(candidate.id)),
+                name_width,
+            );
+            let is_right = predictions.next_loss.is_some() && follows == Some(candidate.id);
+            let style = if is_right { theme.good() } else { Style::new() };
+            let mark = if is_right { "✓" } else { " " };
+            spans.push(Span::styled(
+                format!(
+                    " {label}{} {mark}",
+                    figure(f64::from(candidate.probability), 6)
+                ),
+                style,
+            ));
+        }
+        if let Some(loss) = predictions
+            .next_loss
+            .as_ref()
+            .and_then(|losses| losses.get(position_idx))
+        {
+            spans.push(Span::styled(figure(f64::from(*loss), 6), theme.dim()));
+        }
+        lines.push(Line::from(spans));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Selects the token under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let place = words(parts(area).text);
+    if !place.contains(Position::new(column, row)) {
+        return;
+    }
+    let lines = wrapped(app, place.width as usize);
+    let first = first_line(app, &lines, place.height as usize);
+    let across = (column - place.x) as usize;
+    let Some(line) = lines.get(first + (row - place.y) as usize) else {
+        return;
+    };
+    if let Some((idx, ..)) = line
+        .iter()
+        .find(|(_, start, width)| (*start..start + width).contains(&across))
+    {
+        if app.tokens_view.shows_received {
+            app.selection.key_idx = *idx;
+        } else {
+            app.selection.query_idx = *idx;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What has arrived of the run on screen.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analysis::{LayerReport, NonFinite, Outcome, Progress};
+use crate::prompt::{Prompt, Source};
+use crate::worker::{PromptOrigin, RunId};
+
+/// One run, as far as it has come.
+#[derive(Debug)]
+pub struct RunView {
+    pub id: RunId,
+    pub prompt: Arc<Prompt>,
+    pub source: Source,
+    pub origin: PromptOrigin,
+    /// In order of layers, as they finish.
+    pub layers: Vec<Arc<LayerReport>>,
+    pub state: RunState,
+    pub nonfinite: Option<NonFinite>,
+}
+
+/// Whether a run still goes on.
+#[derive(Debug, Clone)]
+pub enum RunState {
+    Running(Progress),
+    Done {
+        outcome: Arc<Outcome>,
+        labels: Arc<BTreeMap<u32, String>>,
+        took: Duration,
+    },
+    /// Stopped or broken off; says why.
+    Ended(String),
+}
+
+impl RunView {
+    pub fn new(id: RunId, prompt: Arc<Prompt>, source: Source, origin: PromptOrigin) -> Self {
+        let state = RunState::Running(Progress::Embedding);
+        Self {
+            id,
+            prompt,
+            source,
+            origin,
+            layers: Vec::new(),
+            state,
+            nonfinite: None,
+        }
+    }
+
+    pub fn n_tokens(&self) -> usize {
+        self.prompt.tokens.len()
+    }
+
+    pub fn outcome(&self) -> Option<&Outcome> {
+        match &self.state {
+            RunState::Done { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, RunState::Running(_))
+    }
+}

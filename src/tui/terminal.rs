@@ -1,0 +1,180 @@
+//! The terminal itself: taken, drawn to, and given back whatever happens.
+
+use std::io::{self, Stdout, Write, stdout};
+use std::panic;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use crossterm::event::{
+    self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+    Event as TermEvent,
+};
+use crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{cursor, execute};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+
+use super::app::{App, Effect, Msg};
+use super::theme::{Depth, Theme};
+use super::view;
+use crate::error::{Error, Result};
+use crate::worker::{FirstPrompt, Worker};
+
+/// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
+const GRACE: Duration = Duration::from_millis(30);
+
+/// What to open the screen with.
+pub struct Start {
+    /// Checkpoint directory; the demo when there is none.
+    pub path: Option<PathBuf>,
+    pub first: FirstPrompt,
+}
+
+/// Opens the screen and stays until the person leaves.
+///
+/// # Errors
+/// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
+pub fn run(start: Start) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
+    let opening = match &start.path {
+        Some(path) => path.display().to_string(),
+        None => "the built-in demo".to_owned(),
+    };
+    let worker = {
+        let sender = sender.clone();
+        // The screen may be gone when a late event arrives: nobody misses it.
+        Worker::start(
+            start.path,
+            start.first,
+            Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
+        )
+    };
+    let size = crossterm::terminal::size().unwrap_or((80, 24));
+    let mut app = App::new(
+        Theme::new(Depth::detect(|name| std::env::var(name).ok())),
+        size,
+        opening,
+    );
+    if let Ok(msg) = receiver.recv_timeout(GRACE) {
+        take_in(&mut app, &worker, msg);
+    }
+    if !app.is_over {
+        listen(sender);
+        show(&mut app, &worker, &receiver)
+            .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
+    }
+    app.fatal
+        .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
+}
+
+/// Draws and waits in turn: everything that has queued is taken in before the next frame.
+fn show(app: &mut App, worker: &Worker, receiver: &Receiver<Msg>) -> io::Result<()> {
+    let guard = Guard::take()?;
+    let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+    while !app.is_over {
+        terminal.draw(|frame| view::draw(frame, app))?;
+        let Ok(msg) = receiver.recv() else { break };
+        take_in(app, worker, msg);
+        while let Ok(msg) = receiver.try_recv() {
+            take_in(app, worker, msg);
+        }
+    }
+    drop(guard);
+    Ok(())
+}
+
+fn take_in(app: &mut App, worker: &Worker, msg: Msg) {
+    for effect in app.update(msg) {
+        match effect {
+            Effect::Run(request) => worker.run(request),
+            Effect::Cancel => worker.cancel(),
+            Effect::LookAt(run, query) => worker.look_at(run, query),
+            Effect::Tensor(name) => worker.tensor(name),
+        }
+    }
+}
+
+/// Turns what the person and the system do into messages, on threads that end with the program.
+fn listen(sender: Sender<Msg>) {
+    let signals = sender.clone();
+    thread::spawn(move || {
+        while let Ok(event) = event::read() {
+            let msg = match event {
+                TermEvent::Key(key) => Msg::Key(key),
+                TermEvent::Mouse(mouse) => Msg::Mouse(mouse),
+                TermEvent::Paste(text) => Msg::Paste(text),
+                TermEvent::Resize(width, height) => Msg::Resize(width, height),
+                TermEvent::FocusGained | TermEvent::FocusLost => continue,
+            };
+            if sender.send(msg).is_err() {
+                return;
+            }
+        }
+        // The terminal is gone.
+        let _ = sender.send(Msg::Terminate);
+    });
+    #[cfg(unix)]
+    thread::spawn(move || {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        match signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]) {
+            Ok(mut caught) => {
+                if caught.forever().next().is_some() {
+                    let _ = signals.send(Msg::Terminate);
+                }
+            }
+            Err(e) => log::warn!("signals cannot be caught: {e}"),
+        }
+    });
+    #[cfg(not(unix))]
+    drop(signals);
+}
+
+/// Holds the terminal; dropping it gives the terminal back.
+struct Guard;
+
+impl Guard {
+    fn take() -> io::Result<Self> {
+        enable_raw_mode()?;
+        // From here on, whatever fails is undone by the drop.
+        let guard = Self;
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            // A message printed over the alternate screen would be lost with it.
+            restore();
+            before(info);
+        }));
+        execute!(
+            stdout(),
+            EnterAlternateScreen,
+            EnableMouseCapture,
+            EnableBracketedPaste,
+            cursor::Hide
+        )?;
+        Ok(guard)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    let mut out: Stdout = stdout();
+    // Each step is worth trying even when another failed.
+    let _ = execute!(
+        out,
+        DisableBracketedPaste,
+        DisableMouseCapture,
+        LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _ = disable_raw_mode();
+    let _ = out.flush();
+}

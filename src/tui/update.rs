@@ -1,0 +1,442 @@
+//! Messages → state. Nothing here draws, waits or computes.
+
+use std::sync::Arc;
+
+use crossterm::event::{
+    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
+
+use super::app::{App, Effect, Msg, Overlay, Panel};
+use super::editor::{Edited, Editor};
+use super::find::{Find, Found, Item, Target};
+use super::keys::{self, Action};
+use super::panels;
+use super::run_view::{RunState, RunView};
+use super::selection::step;
+use super::view;
+use crate::stats::STATISTICS;
+use crate::worker::Event;
+
+/// Rows or columns of a page.
+const PAGE: isize = 10;
+
+impl App {
+    /// Takes in one message; gives what is to be done elsewhere.
+    pub fn update(&mut self, msg: Msg) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match msg {
+            Msg::Terminate => self.is_over = true,
+            Msg::Resize(width, height) => self.size = (width, height),
+            Msg::Key(key) if key.kind != KeyEventKind::Release => self.key(key, &mut effects),
+            Msg::Key(_) => {}
+            Msg::Paste(text) => {
+                if let Some(Overlay::Edit(editor)) = &mut self.overlay {
+                    editor.paste(&text);
+                }
+            }
+            Msg::Mouse(mouse) => self.mouse(mouse),
+            Msg::Worker(event) => self.event(event),
+        }
+        self.ask_for_head(&mut effects);
+        effects
+    }
+
+    fn key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {
+        let is_interrupt =
+            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_interrupt {
+            self.is_over = true;
+            return;
+        }
+        // One layer gets the key: what lies on top.
+        match &mut self.overlay {
+            Some(Overlay::Edit(editor)) => match editor.key(key) {
+                Edited::Going => {}
+                Edited::Dismissed => self.overlay = None,
+                Edited::Submitted(request) => {
+                    self.overlay = None;
+                    effects.push(Effect::Run(request));
+                }
+            },
+            Some(Overlay::Find(find)) => match find.key(key) {
+                Found::Going => {}
+                Found::Dismissed => self.overlay = None,
+                Found::Chosen(target) => {
+                    self.overlay = None;
+                    self.go_to(target);
+                }
+            },
+            Some(Overlay::Help { scroll }) => match key.code {
+                KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
+                KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
+                KeyCode::PageDown => *scroll += PAGE as usize,
+                KeyCode::PageUp => *scroll = scroll.saturating_sub(PAGE as usize),
+                KeyCode::Char('q') => self.is_over = true,
+                _ => self.overlay = None,
+            },
+            None => {
+                self.notice = None;
+                let Some(binding) = keys::binding_of(key, self.panel) else {
+                    return;
+                };
+                match (binding.disabled)(self) {
+                    Some(reason) => self.notice = Some(reason.to_owned()),
+                    None => self.act(binding.action, effects),
+                }
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
+        match action {
+            Action::Quit => self.is_over = true,
+            Action::Back => self.back(),
+            Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
+            Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
+            Action::Edit => {
+                if let Some(run) = &self.run {
+                    self.overlay = Some(Overlay::Edit(Box::new(Editor::new(&run.source))));
+                }
+            }
+            Action::StopRun => effects.push(Effect::Cancel),
+            Action::Go(panel) => self.go(panel),
+            Action::NextPanel => self.go(Panel::ALL[(self.panel.index() + 1) % Panel::ALL.len()]),
+            Action::PreviousPanel => {
+                self.go(Panel::ALL[(self.panel.index() + Panel::ALL.len() - 1) % Panel::ALL.len()]);
+            }
+            Action::OpenHead => self.go(Panel::Head),
+            Action::Up => self.step(0, -1),
+            Action::Down => self.step(0, 1),
+            Action::Left => self.step(-1, 0),
+            Action::Right => self.step(1, 0),
+            Action::PageUp => self.step(0, -PAGE),
+            Action::PageDown => self.step(0, PAGE),
+            Action::First => self.step(0, isize::MIN / 2),
+            Action::Last => self.step(0, isize::MAX / 2),
+            Action::NextHead => self.next_head(1),
+            Action::PreviousHead => self.next_head(-1),
+            Action::NextLayer => self.step_layer(1),
+            Action::PreviousLayer => self.step_layer(-1),
+            Action::NextStatistic => self.next_statistic(1),
+            Action::PreviousStatistic => self.next_statistic(-1),
+            Action::ToggleScores => self.head_view.shows_scores = !self.head_view.shows_scores,
+            Action::ToggleLog => self.head_view.is_log = !self.head_view.is_log,
+            Action::ToggleFirstKey => {
+                self.head_view.hides_first_key = !self.head_view.hides_first_key
+            }
+            Action::ZoomIn => self.zoom(1),
+            Action::ZoomOut => self.zoom(-1),
+            Action::ZoomFit => self.head_view.zoom = None,
+            Action::ToggleReceived => {
+                self.tokens_view.shows_received = !self.tokens_view.shows_received
+            }
+            Action::TensorStats => self.ask_for_tensor(effects),
+            Action::ScrollKnobsDown => self.model_view.knob_scroll += 1,
+            Action::ScrollKnobsUp => {
+                self.model_view.knob_scroll = self.model_view.knob_scroll.saturating_sub(1)
+            }
+        }
+    }
+
+    fn go(&mut self, panel: Panel) {
+        if panel != self.panel {
+            self.history.retain(|p| *p != panel);
+            self.history.push(self.panel);
+            self.panel = panel;
+        }
+    }
+
+    fn back(&mut self) {
+        if let Some(panel) = self.history.pop() {
+            self.panel = panel;
+        }
+    }
+
+    /// Moves what the panel moves: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
+    pub(super) fn step(&mut self, across: isize, down: isize) {
+        let n_tokens = self.n_tokens();
+        match self.panel {
+            Panel::Overview | Panel::Scores => {
+                self.step_layer(down);
+                self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
+            }
+            Panel::Head => {
+                self.selection.query_idx = step(self.selection.query_idx, down, n_tokens);
+                self.selection.key_idx = step(self.selection.key_idx, across, n_tokens);
+                self.keep_crosshair_in_sight();
+            }
+            Panel::Tokens => {
+                let by = if across != 0 {
+                    across
+                } else {
+                    self.tokens_down(down)
+                };
+                if self.tokens_view.shows_received {
+                    self.selection.key_idx = step(self.selection.key_idx, by, n_tokens);
+                } else {
+                    self.selection.query_idx = step(self.selection.query_idx, by, n_tokens);
+                }
+            }
+            Panel::Model => {
+                let n_tensors = self
+                    .model
+                    .as_ref()
+                    .map_or(0, |model| model.checkpoint.tensors.len());
+                self.model_view.tensor_idx =
+                    step(self.model_view.tensor_idx, down + across, n_tensors);
+            }
+        }
+    }
+
+    /// Tokens to the one above or below, as the text is wrapped on screen.
+    fn tokens_down(&self, down: isize) -> isize {
+        if down.abs() > PAGE {
+            return down;
+        }
+        panels::tokens::step_line(self, view::areas(self.size).body, down)
+    }
+
+    fn step_layer(&mut self, by: isize) {
+        self.selection.layer_idx = step(self.selection.layer_idx, by, self.n_layers());
+        self.selection.head_idx = step(self.selection.head_idx, 0, self.n_heads());
+    }
+
+    /// The next head in reading order.
+    fn next_head(&mut self, by: isize) {
+        let n_heads = self.n_heads();
+        if n_heads == 0 {
+            return;
+        }
+        let place = step(
+            self.selection.layer_idx * n_heads + self.selection.head_idx,
+            by,
+            self.n_layers() * n_heads,
+        );
+        (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
+    }
+
+    fn next_statistic(&mut self, by: isize) {
+        let n = STATISTICS.len();
+        self.statistic_idx = self.statistic_idx.wrapping_add_signed(by + n as isize) % n;
+    }
+
+    /// Zooms about the crosshair.
+    pub(super) fn zoom(&mut self, by: i32) {
+        let body = view::areas(self.size).body;
+        let now = panels::head::zoom(self, body);
+        let most_out = -(self.n_tokens().max(1).ilog2() as i32);
+        // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
+        let next = match (now, by) {
+            (1, -1) => -1,
+            (-1, 1) => 1,
+            (now, by) => now + by,
+        };
+        self.head_view.zoom = Some(next.clamp(most_out.min(1), 8));
+        self.keep_crosshair_in_sight();
+    }
+
+    pub(super) fn keep_crosshair_in_sight(&mut self) {
+        let body = view::areas(self.size).body;
+        let (first_query, first_key) = panels::head::window_start(self, body);
+        (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
+    }
+
+    fn find_items(&self) -> Vec<Item> {
+        let Some(model) = &self.model else {
+            return Vec::new();
+        };
+        let heads = (0..self.n_layers()).flat_map(|layer_idx| {
+            (0..model.spec.n_heads(layer_idx)).map(move |head_idx| Item {
+                label: format!("L{layer_idx}H{head_idx}"),
+                kind: "head",
+                target: Target::Head {
+                    layer_idx,
+                    head_idx,
+                },
+            })
+        });
+        let tokens = (0..self.n_tokens()).map(|idx| Item {
+            label: format!("{} {idx}", self.token(idx)),
+            kind: "token",
+            target: Target::Token(idx),
+        });
+        let tensors = model
+            .checkpoint
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(idx, (name, _))| Item {
+                label: name.to_owned(),
+                kind: "tensor",
+                target: Target::Tensor(idx),
+            });
+        heads.chain(tokens).chain(tensors).collect()
+    }
+
+    fn go_to(&mut self, target: Target) {
+        match target {
+            Target::Head {
+                layer_idx,
+                head_idx,
+            } => {
+                (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
+                if matches!(self.panel, Panel::Model) {
+                    self.go(Panel::Overview);
+                }
+            }
+            Target::Token(idx) => {
+                self.selection.query_idx = idx;
+                if !matches!(self.panel, Panel::Head | Panel::Tokens) {
+                    self.go(Panel::Tokens);
+                }
+                self.keep_crosshair_in_sight();
+            }
+            Target::Tensor(idx) => {
+                self.model_view.tensor_idx = idx;
+                self.go(Panel::Model);
+            }
+        }
+    }
+
+    fn mouse(&mut self, mouse: MouseEvent) {
+        let areas = view::areas(self.size);
+        let at = (mouse.column, mouse.row);
+        match mouse.kind {
+            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_some() => {
+                self.overlay = None
+            }
+            MouseEventKind::Down(MouseButton::Left) => {
+                if let Some(panel) = view::tab_at(areas.tabs, at) {
+                    self.go(panel);
+                } else {
+                    panels::click(self, areas.body, at);
+                }
+            }
+            MouseEventKind::Drag(MouseButton::Left) if self.overlay.is_none() => {
+                panels::click(self, areas.body, at)
+            }
+            MouseEventKind::ScrollUp => self.wheel(-1),
+            MouseEventKind::ScrollDown => self.wheel(1),
+            _ => {}
+        }
+    }
+
+    fn wheel(&mut self, down: isize) {
+        match &mut self.overlay {
+            Some(Overlay::Help { scroll }) => *scroll = scroll.saturating_add_signed(down * 3),
+            Some(_) => {}
+            None if self.panel == Panel::Head => self.zoom(if down < 0 { 1 } else { -1 }),
+            None => self.step(0, down),
+        }
+    }
+
+    fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
+        let Some(model) = &self.model else { return };
+        if let Some((name, _)) = model
+            .checkpoint
+            .tensors
+            .iter()
+            .nth(self.model_view.tensor_idx)
+        {
+            self.model_view.stats.insert(name.to_owned(), None);
+            effects.push(Effect::Tensor(name.to_owned()));
+        }
+    }
+
+    /// Asks for the selected head in full, once its layer is there and a panel shows it.
+    fn ask_for_head(&mut self, effects: &mut Vec<Effect>) {
+        let wanted = self.wanted_head();
+        let is_shown = matches!(self.panel, Panel::Head | Panel::Scores | Panel::Tokens);
+        if !is_shown
+            || self.layer().is_none()
+            || self.shown_detail().is_some()
+            || self.awaited == Some(wanted)
+        {
+            return;
+        }
+        if let Some(run) = &self.run {
+            self.awaited = Some(wanted);
+            effects.push(Effect::LookAt(run.id, wanted));
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Opened {
+                model,
+                has_tokenizer,
+            } => {
+                self.model = Some(model);
+                self.has_tokenizer = has_tokenizer;
+            }
+            Event::OpenFailed(reason) => {
+                self.fatal = Some(reason);
+                self.is_over = true;
+            }
+            Event::Started {
+                run,
+                prompt,
+                source,
+                origin,
+            } => {
+                let n_tokens = prompt.tokens.len();
+                self.run = Some(RunView::new(run, prompt, source, origin));
+                (self.detail, self.awaited, self.notice) = (None, None, None);
+                // The last token of a text is where a causal model has seen it all.
+                self.selection.query_idx = n_tokens - 1;
+                self.selection.key_idx = self.selection.key_idx.min(n_tokens - 1);
+                self.keep_crosshair_in_sight();
+            }
+            Event::Refused(reason) => self.notice = Some(reason),
+            Event::Tensor { name, stats } => {
+                self.model_view.stats.insert(name, Some(stats));
+            }
+            Event::Progress { run, .. }
+            | Event::Layer { run, .. }
+            | Event::NonFinite { run, .. }
+            | Event::Finished { run, .. }
+            | Event::Failed { run, .. }
+            | Event::Detail { run, .. }
+            | Event::DetailFailed { run, .. } => {
+                // What an older run still sends is of no interest.
+                if self.run.as_ref().is_some_and(|shown| shown.id == run) {
+                    self.event_of_run(event);
+                }
+            }
+        }
+    }
+
+    fn event_of_run(&mut self, event: Event) {
+        let Some(run) = &mut self.run else { return };
+        match event {
+            Event::Progress { progress, .. } => run.state = RunState::Running(progress),
+            Event::Layer { report, .. } => run.layers.push(report),
+            Event::NonFinite { found, .. } => run.nonfinite = Some(found),
+            Event::Finished {
+                outcome,
+                labels,
+                took,
+                ..
+            } => {
+                run.state = RunState::Done {
+                    outcome,
+                    labels,
+                    took,
+                };
+            }
+            Event::Failed { reason, .. } => run.state = RunState::Ended(reason),
+            Event::Detail { query, detail, .. } => {
+                self.detail = Some((query, Arc::clone(&detail)));
+                if self.awaited == Some(query) {
+                    self.awaited = None;
+                }
+            }
+            Event::DetailFailed { reason, .. } => self.notice = Some(reason),
+            Event::Opened { .. }
+            | Event::OpenFailed(_)
+            | Event::Started { .. }
+            | Event::Refused(_)
+            | Event::Tensor { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! State → one frame: header, tabs, the panel, the footer, and what lies over them. Changes nothing.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Paragraph};
+
+use super::app::{App, Overlay, Panel};
+use super::figure::{bar, cut};
+use super::keys;
+use super::panels;
+use super::run_view::{RunState, RunView};
+use super::widgets::overlay;
+use crate::analysis::Progress;
+use crate::worker::PromptOrigin;
+
+/// The smallest terminal that shows everything.
+const SMALLEST: (u16, u16) = (80, 24);
+
+/// Where the parts of a frame lie.
+#[derive(Debug, Clone, Copy)]
+pub struct Areas {
+    pub header: Rect,
+    pub tabs: Rect,
+    pub body: Rect,
+    pub footer: Rect,
+}
+
+/// The parts of a frame of a given size.
+pub fn areas((width, height): (u16, u16)) -> Areas {
+    let rows = [
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ];
+    let [header, tabs, body, footer] = Layout::vertical(rows).areas(Rect::new(0, 0, width, height));
+    Areas {
+        header,
+        tabs,
+        body,
+        footer,
+    }
+}
+
+/// Draws one frame.
+pub fn draw(frame: &mut Frame<'_>, app: &App) {
+    let size = frame.area().as_size();
+    if size.width < SMALLEST.0 || size.height < SMALLEST.1 {
+        let text = format!(
+            "attnscope needs {} × {}, this terminal is {} × {}",
+            SMALLEST.0, SMALLEST.1, size.width, size.height
+        );
+        frame.render_widget(
+            Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }),
+            frame.area(),
+        );
+        return;
+    }
+    let areas = areas((size.width, size.height));
+    frame.render_widget(header(app, areas.header.width), areas.header);
+    frame.render_widget(tabs(app, areas.tabs.width), areas.tabs);
+    panels::draw(frame, areas.body, app);
+    frame.render_widget(footer(app, areas.footer.width), areas.footer);
+    match &app.overlay {
+        Some(Overlay::Help { scroll }) => overlay::help(frame, areas.body, app, *scroll),
+        Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
+        Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
+        None => {}
+    }
+}
+
+/// Line 1: what is open, what runs, and the worst that was found.
+fn header(app: &App, width: u16) -> Line<'static> {
+    let theme = &app.theme;
+    let mut left = vec![Span::styled(" attnscope  ", theme.title())];
+    match &app.model {
+        None => left.push(Span::raw(format!("opening {} …", app.opening))),
+        Some(model) => {
+            let attention = &model.spec.main_stack().blocks[0].attention;
+            left.push(Span::styled(model.checkpoint.name.clone(), theme.strong()));
+            let kv = match attention.n_kv_heads {
+                n if n == attention.n_heads => String::new(),
+                n => format!(" ({n} kv)"),
+            };
+            let facts = format!(
+                " · {} · {} × {} heads{kv} · d_head {} · {} · cpu",
+                model.spec.family,
+                model.spec.n_layers(),
+                attention.n_heads,
+                attention.d_head,
+                model.checkpoint.dtype_label()
+            );
+            left.push(Span::raw(facts));
+        }
+    }
+    let mut right = Vec::new();
+    if let Some(run) = &app.run {
+        right.extend(state_of(app, run));
+        right.push(Span::raw("  "));
+        right.push(match &run.nonfinite {
+            Some(found) if found.value.is_nan() => Span::styled("● NaN", theme.bad()),
+            Some(_) => Span::styled("● infinity", theme.bad()),
+            None => Span::styled("● finite", theme.good()),
+        });
+        right.push(Span::raw(" "));
+    }
+    spread(left, right, width)
+}
+
+fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
+    let theme = &app.theme;
+    match &run.state {
+        RunState::Running(progress) => {
+            let n_layers = app.n_layers().max(1);
+            let (done, what) = match progress {
+                Progress::Embedding => (0, "embedding".to_owned()),
+                Progress::Layer(layer_idx) => {
+                    (*layer_idx, format!("layer {layer_idx} of {n_layers}"))
+                }
+                Progress::Predictions => (n_layers, "predictions".to_owned()),
+            };
+            let gauge = bar(done as f32 / (n_layers + 1) as f32, 10);
+            vec![
+                Span::styled(format!("▕{gauge:<10}▏"), theme.accent()),
+                Span::raw(format!(" {what} ")),
+                Span::styled("c stops", theme.dim()),
+            ]
+        }
+        RunState::Done { took, .. } => vec![Span::styled(
+            format!("done {:.2} s", took.as_secs_f64()),
+            theme.dim(),
+        )],
+        RunState::Ended(reason) => vec![Span::styled(cut(reason, 40), theme.notable())],
+    }
+}
+
+/// Left and right ends of one line; the left is cut where both do not fit.
+fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Line<'static> {
+    let right_width: usize = right.iter().map(Span::width).sum();
+    let mut room = (width as usize).saturating_sub(right_width + 1);
+    let mut line = Vec::new();
+    for span in left {
+        let text = cut(&span.content, room);
+        room -= Span::raw(text.as_str()).width();
+        line.push(Span::styled(text, span.style));
+    }
+    line.push(Span::raw(" ".repeat(room + 1)));
+    line.extend(right);
+    Line::from(line)
+}
+
+/// The tabs as text, in order.
+fn tab_texts() -> impl Iterator<Item = (Panel, String)> {
+    Panel::ALL
+        .into_iter()
+        .map(|panel| (panel, format!(" {} {} ", panel.index() + 1, panel.title())))
+}
+
+/// Line 2: the panels, and what text is on screen.
+fn tabs(app: &App, width: u16) -> Line<'static> {
+    let theme = &app.theme;
+    let style = |panel: Panel| {
+        if panel == app.panel {
+            theme.selected().add_modifier(Modifier::BOLD)
+        } else {
+            theme.dim()
+        }
+    };
+    let left = tab_texts()
+        .map(|(panel, text)| Span::styled(text, style(panel)))
+        .collect();
+    let right = match &app.run {
+        None => Vec::new(),
+        Some(run) => {
+            let origin = match run.origin {
+                PromptOrigin::BuiltIn => "built-in text, e edits",
+                PromptOrigin::Asked => "e edits",
+            };
+            let ids = if app.has_tokenizer {
+                ""
+            } else {
+                "no tokenizer: ids shown · "
+            };
+            let cut = match run.prompt.n_cut {
+                0 => String::new(),
+                n => format!("{n} cut · "),
+            };
+            vec![Span::styled(
+                format!("{} tokens · {cut}{ids}{origin} ", run.n_tokens()),
+                theme.dim(),
+            )]
+        }
+    };
+    spread(left, right, width)
+}
+
+/// The panel whose tab is at a place.
+pub fn tab_at(tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
+    if !tabs.contains(Position::new(column, row)) {
+        return None;
+    }
+    let mut start = tabs.x as usize;
+    tab_texts().find_map(|(panel, text)| {
+        let end = start + text.chars().count();
+        let is_hit = (start..end).contains(&(column as usize));
+        start = end;
+        is_hit.then_some(panel)
+    })
+}
+
+/// Last line: a notice, or the keys that matter here.
+fn footer(app: &App, width: u16) -> Line<'static> {
+    let theme = &app.theme;
+    if let Some(notice) = &app.notice {
+        return Line::styled(
+            format!(" {}", cut(notice, width as usize - 1)),
+            theme.notable(),
+        );
+    }
+    let mut room = width as usize;
+    let mut spans = vec![Span::styled(" ←↓↑→ move", theme.dim())];
+    room -= 11;
+    for binding in keys::footer_of(app.panel).filter(|b| (b.disabled)(app).is_none()) {
+        let text = [
+            format!("   {}", binding.shown),
+            format!(" {}", binding.label),
+        ];
+        let used: usize = text.iter().map(|t| t.chars().count()).sum();
+        if used > room {
+            break;
+        }
+        room -= used;
+        let [shown, label] = text;
+        spans.push(Span::styled(shown, theme.accent()));
+        spans.push(Span::styled(label, theme.dim()));
+    }
+    Line::from(spans)
+}
+
+/// A box with a border and a title, cleared of what lies under it.
+pub fn clear_box<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    title: impl Into<Line<'a>>,
+) -> Rect {
+    frame.render_widget(Clear, area);
+    framed(frame, area, app, title)
+}
+
+/// A box with a border and a title; gives what is inside.
+pub fn framed<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    title: impl Into<Line<'a>>,
+) -> Rect {
+    let block = ratatui::widgets::Block::bordered()
+        .border_style(app.theme.border())
+        .title(title)
+        .title_style(Style::new().patch(app.theme.title()));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    inside
+}

@@ -1,0 +1,5 @@
+//! Pieces that panels share: heat maps, legends, lists over the panels.
+
+pub mod heatmap;
+pub mod legend;
+pub mod overlay;

@@ -1,0 +1,127 @@
+//! What lies over the panels: help, the finder, the text field.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use crate::tui::app::App;
+use crate::tui::editor::Editor;
+use crate::tui::figure::{cut, fit};
+use crate::tui::find::Find;
+use crate::tui::keys::{BINDINGS, Group};
+use crate::tui::view::clear_box;
+
+/// A box in the middle, as large as it may be.
+fn middle(area: Rect, width: u16, height: u16) -> Rect {
+    area.centered(
+        Constraint::Length(width.min(area.width)),
+        Constraint::Length(height.min(area.height)),
+    )
+}
+
+/// Every key, by group.
+pub fn help(frame: &mut Frame<'_>, area: Rect, app: &App, scroll: usize) {
+    let theme = &app.theme;
+    let mut lines = Vec::new();
+    for group in Group::ALL {
+        lines.push(Line::styled(group.title(), theme.title()));
+        for binding in BINDINGS.iter().filter(|b| b.group == group) {
+            let applies = binding.panels.is_empty() || binding.panels.contains(&app.panel);
+            let reason = (binding.disabled)(app).filter(|_| applies);
+            let style = if reason.is_some() || !applies {
+                theme.dim()
+            } else {
+                ratatui::style::Style::new()
+            };
+            let mut spans = vec![
+                Span::styled(format!("  {:<10}", binding.shown), theme.accent()),
+                Span::styled(binding.help, style),
+            ];
+            if let Some(reason) = reason {
+                spans.push(Span::styled(format!("  ({reason})"), theme.dim()));
+            }
+            lines.push(Line::from(spans));
+        }
+        lines.push(Line::default());
+    }
+    lines.push(Line::styled(
+        "The mouse works too: click tabs, heads, cells, tokens; the wheel moves and zooms.",
+        theme.dim(),
+    ));
+    let inside = clear_box(
+        frame,
+        middle(area, 84, lines.len() as u16 + 2),
+        app,
+        " keys · ↑↓ scroll · any other key closes ",
+    );
+    let scroll = scroll.min(lines.len().saturating_sub(inside.height as usize));
+    frame.render_widget(Paragraph::new(lines).scroll((scroll as u16, 0)), inside);
+}
+
+/// The finder: what is typed, and what fits it.
+pub fn find(frame: &mut Frame<'_>, area: Rect, app: &App, find: &Find) {
+    let theme = &app.theme;
+    let inside = clear_box(
+        frame,
+        middle(area, 70, 20),
+        app,
+        " find a head, a token or a tensor · Enter goes there · Esc closes ",
+    );
+    let [input, list] = Layout::vertical([Constraint::Length(2), Constraint::Min(0)]).areas(inside);
+    let typed = Line::from(vec![
+        Span::styled(" / ", theme.accent()),
+        Span::raw(find.query.clone()),
+        Span::styled(" ", theme.selected()),
+    ]);
+    frame.render_widget(typed, input);
+    let n_rows = list.height as usize;
+    let first = find.cursor.saturating_sub(n_rows.saturating_sub(1));
+    let width = list.width as usize;
+    let mut lines = Vec::new();
+    for found_idx in first..(first + n_rows) {
+        let Some(item) = find.item(found_idx) else {
+            break;
+        };
+        let text = format!(
+            " {} {:>7} ",
+            fit(&item.label, width.saturating_sub(10)),
+            item.kind
+        );
+        let style = if found_idx == find.cursor {
+            theme.selected()
+        } else {
+            ratatui::style::Style::new()
+        };
+        lines.push(Line::styled(text, style));
+    }
+    if lines.is_empty() {
+        lines.push(Line::styled(
+            " nothing by that name: heads are written L3H7",
+            theme.dim(),
+        ));
+    }
+    frame.render_widget(Paragraph::new(lines), list);
+}
+
+/// The field in which the prompt is edited.
+pub fn edit(frame: &mut Frame<'_>, area: Rect, app: &App, editor: &Editor) {
+    let theme = &app.theme;
+    let title = if editor.edits_ids {
+        " token ids (no tokenizer) · Enter runs · Esc leaves it as it was "
+    } else {
+        " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
+    };
+    let inside = clear_box(
+        frame,
+        middle(area, area.width.saturating_sub(8).min(110), 12),
+        app,
+        title,
+    );
+    let [field, note] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
+    frame.render_widget(&editor.area, field);
+    if let Some(problem) = &editor.problem {
+        let text = cut(problem, note.width as usize);
+        frame.render_widget(Line::styled(text, theme.notable()), note);
+    }
+}
