@@ -1,5 +1,7 @@
 //! One attention head in f64, written from the definitions: whole matrices, no blocks, no shortcuts.
 
+pub mod compare;
+
 use attnscope::attention::{AttentionSpec, Bias, NoVisible, Scale, SoftmaxAxis, Window};
 
 /// What a head is computed from, all heads side by side as the projections leave them.
