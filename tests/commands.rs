@@ -364,6 +364,14 @@ fn chosen_layers_and_heads_are_those_of_the_whole_trace() {
 }
 
 #[test]
+#[ignore = "the file has a gap, and readers refuse it"]
+fn a_hook_named_twice_is_written_once() {
+    let copy = Copy::of("gpt2");
+    let twice = trace(&copy, &["--hooks", "pattern,z,pattern"]);
+    assert!(twice == trace(&copy, &["--hooks", "pattern,z"]));
+}
+
+#[test]
 fn a_trace_is_the_same_on_any_number_of_threads() {
     let copy = Copy::of("llama");
     let once = trace(&copy, &["--hooks", ALL_HOOKS, "--threads", "1"]);
