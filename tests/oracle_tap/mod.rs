@@ -17,15 +17,17 @@ pub struct Collected {
     logits: Vec<(Range<usize>, Vec<f32>)>,
 }
 
+/// Scores and pattern by head and first query.
+type Blocks = BTreeMap<(usize, usize), (Vec<f32>, Vec<f32>)>;
+
 #[derive(Default)]
-struct Patterns(Mutex<BTreeMap<(usize, usize), Vec<f32>>>);
+struct Patterns(Mutex<Blocks>);
 
 impl BlockSink for Patterns {
-    fn block(&self, head_idx: usize, first_query: usize, _: &[f32], pattern: &[f32]) {
-        self.0
-            .lock()
-            .expect("a lock")
-            .insert((head_idx, first_query), pattern.to_vec());
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let block = (scores.to_vec(), pattern.to_vec());
+        let mut blocks = self.0.lock().expect("a lock");
+        blocks.insert((head_idx, first_query), block);
     }
 }
 
@@ -65,10 +67,11 @@ impl Tap for Collected {
 
     fn end_of_layer(&mut self, layer_idx: usize) -> Result<()> {
         let blocks = std::mem::take(&mut *self.patterns.0.lock().expect("a lock"));
-        self.tensors.insert(
-            Hook::Pattern.full_name(layer_idx),
-            blocks.into_values().flatten().collect(),
-        );
+        let (scores, pattern): (Vec<_>, Vec<_>) = blocks.into_values().unzip();
+        for (hook, blocks) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
+            self.tensors
+                .insert(hook.full_name(layer_idx), blocks.concat());
+        }
         Ok(())
     }
 

@@ -1,0 +1,219 @@
+//! One attention head in f64, written from the definitions: whole matrices, no blocks, no shortcuts.
+
+pub mod compare;
+
+use attnscope::attention::{AttentionSpec, Bias, NoVisible, Scale, SoftmaxAxis, Window};
+
+/// What a head is computed from, all heads side by side as the projections leave them.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub spec: AttentionSpec,
+    pub n: usize,
+    /// [position, n_heads · d_head]
+    pub q: Vec<f32>,
+    /// [position, n_kv_heads · d_head]
+    pub k: Vec<f32>,
+    /// [position, n_kv_heads · d_value]
+    pub v: Vec<f32>,
+    pub real: Option<Vec<bool>>,
+    /// [head]
+    pub sinks: Option<Vec<f32>>,
+}
+
+/// Everything a head gives, in f64.
+#[derive(Debug)]
+pub struct Expected {
+    /// −inf where masked. // [query, key]
+    pub scores: Vec<Vec<f64>>,
+    /// scale·q·k, before softcap and bias, masked pairs included. // [query, key]
+    pub raw: Vec<Vec<f64>>,
+    /// [query, key]
+    pub pattern: Vec<Vec<f64>>,
+    /// [query, d_value]
+    pub z: Vec<Vec<f64>>,
+    /// Σ p·|v|: what rounding of an output is relative to. // [query, d_value]
+    pub z_size: Vec<Vec<f64>>,
+    /// [key]
+    pub k_norms: Vec<f64>,
+    /// [query]
+    pub q_norms: Vec<f64>,
+    /// log Σ exp(s) of each row, learned sink included. // [query]
+    pub log_sum_exp: Vec<f64>,
+    /// Indices of the keys each query sees. // [query]
+    pub visible: Vec<Vec<usize>>,
+    /// What multiplies q·k.
+    pub scale: f64,
+    /// What errors of f32 scores are relative to: the largest |score| and |scale·q·k| of a visible pair, an eighth of
+    /// the largest scale·Σ|q||k|, whose terms may cancel, and at least 1.
+    pub largest: f64,
+}
+
+impl Case {
+    pub fn is_real(&self, position_idx: usize) -> bool {
+        self.real.as_ref().is_none_or(|real| real[position_idx])
+    }
+
+    /// Whether a query sees a key, from the words of the spec: one condition after another.
+    pub fn sees(&self, query_idx: usize, key_idx: usize) -> bool {
+        let (query, key) = (query_idx as i64, key_idx as i64);
+        let mask = self.spec.mask;
+        let is_past_or_present = key <= query;
+        let in_window = match mask.window {
+            None => true,
+            Some(Window::Back(width)) => is_past_or_present && query - key < width as i64,
+            Some(Window::Around(reach)) => (query - key).abs() <= reach as i64,
+        };
+        (!mask.causal || is_past_or_present) && in_window && self.is_real(key_idx)
+    }
+
+    fn scale(&self) -> f64 {
+        let d_head = self.spec.d_head as f64;
+        match self.spec.scale {
+            Scale::InvSqrtD => 1.0 / d_head.sqrt(),
+            Scale::InvD => 1.0 / d_head,
+            Scale::One => 1.0,
+            Scale::Factor(factor) => f64::from(factor),
+        }
+    }
+
+    /// Computes one head.
+    pub fn head(&self, head_idx: usize) -> Expected {
+        let AttentionSpec {
+            n_heads,
+            n_kv_heads,
+            d_head,
+            d_value,
+            ..
+        } = self.spec;
+        let n = self.n;
+        // Query heads in a row share a key and value head.
+        let kv_head_idx = head_idx * n_kv_heads / n_heads;
+        let slice = |values: &[f32], n_all: usize, head_idx: usize, width: usize| {
+            (0..n)
+                .map(|position_idx| {
+                    let at = position_idx * n_all * width + head_idx * width;
+                    values[at..at + width]
+                        .iter()
+                        .map(|v| f64::from(*v))
+                        .collect()
+                })
+                .collect::<Vec<Vec<f64>>>()
+        };
+        let q = slice(&self.q, n_heads, head_idx, d_head);
+        let k = slice(&self.k, n_kv_heads, kv_head_idx, d_head);
+        let v = slice(&self.v, n_kv_heads, kv_head_idx, d_value);
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let norms = |rows: &[Vec<f64>]| {
+            rows.iter()
+                .map(|row| dot(row, row).sqrt())
+                .collect::<Vec<f64>>()
+        };
+        let raw: Vec<Vec<f64>> = q
+            .iter()
+            .map(|q| k.iter().map(|k| self.scale() * dot(q, k)).collect())
+            .collect();
+        let scores: Vec<Vec<f64>> = (0..n)
+            .map(|i| {
+                (0..n)
+                    .map(|j| self.score(head_idx, i, j, raw[i][j]))
+                    .collect()
+            })
+            .collect();
+        let visible: Vec<Vec<usize>> = (0..n)
+            .map(|i| (0..n).filter(|j| self.sees(i, *j)).collect())
+            .collect();
+        let sink = self.sinks.as_ref().map(|sinks| f64::from(sinks[head_idx]));
+        let log_sum_exp: Vec<f64> = (0..n)
+            .map(|i| log_of_sum(visible[i].iter().map(|j| scores[i][*j]).chain(sink)))
+            .collect();
+        let columns: Vec<f64> = (0..n)
+            .map(|j| {
+                let seen_by = (0..n).filter(|i| self.sees(*i, j));
+                log_of_sum(seen_by.map(|i| scores[i][j]))
+            })
+            .collect();
+        let pattern: Vec<Vec<f64>> = (0..n)
+            .map(|i| {
+                if visible[i].is_empty() {
+                    let value = match self.spec.no_visible {
+                        NoVisible::Zero => 0.0,
+                        NoVisible::Uniform => 1.0 / n as f64,
+                        NoVisible::Nan => f64::NAN,
+                    };
+                    return vec![value; n];
+                }
+                let normaliser = |j: usize| match self.spec.softmax_axis {
+                    SoftmaxAxis::Keys => log_sum_exp[i],
+                    SoftmaxAxis::Queries => columns[j],
+                };
+                let p = |j: usize| {
+                    if self.sees(i, j) {
+                        (scores[i][j] - normaliser(j)).exp()
+                    } else {
+                        0.0
+                    }
+                };
+                (0..n).map(p).collect()
+            })
+            .collect();
+        let mix = |weight: fn(f64) -> f64| {
+            pattern
+                .iter()
+                .map(|row| {
+                    (0..d_value)
+                        .map(|c| row.iter().zip(&v).map(|(p, v)| p * weight(v[c])).sum())
+                        .collect()
+                })
+                .collect::<Vec<Vec<f64>>>()
+        };
+        let (z, z_size) = (mix(|v| v), mix(f64::abs));
+        let pairs = (0..n).flat_map(|i| visible[i].iter().map(move |j| (i, *j)));
+        let terms = |i: usize, j: usize| -> f64 {
+            let terms = q[i].iter().zip(&k[j]).map(|(q, k)| (q * k).abs());
+            self.scale() * terms.sum::<f64>()
+        };
+        let largest = pairs.fold(1.0f64, |largest, (i, j)| {
+            let of_pair = [scores[i][j].abs(), raw[i][j].abs(), terms(i, j) / 8.0];
+            of_pair.into_iter().fold(largest, f64::max)
+        });
+        Expected {
+            scores,
+            raw,
+            pattern,
+            z,
+            z_size,
+            k_norms: norms(&k),
+            q_norms: norms(&q),
+            log_sum_exp,
+            visible,
+            scale: self.scale(),
+            largest,
+        }
+    }
+
+    fn score(&self, head_idx: usize, query_idx: usize, key_idx: usize, scaled: f64) -> f64 {
+        if !self.sees(query_idx, key_idx) {
+            return f64::NEG_INFINITY;
+        }
+        let capped = match self.spec.softcap {
+            Some(cap) => f64::from(cap) * (scaled / f64::from(cap)).tanh(),
+            None => scaled,
+        };
+        let bias = match &self.spec.bias {
+            Bias::None => 0.0,
+            Bias::Alibi { slopes } => {
+                f64::from(slopes[head_idx]) * (key_idx as f64 - query_idx as f64)
+            }
+        };
+        capped + bias
+    }
+}
+
+fn log_of_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.collect();
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if max == f64::NEG_INFINITY {
+        return max;
+    }
+    max + values.iter().map(|v| (v - max).exp()).sum::<f64>().ln()
+}
