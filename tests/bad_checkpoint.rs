@@ -122,7 +122,6 @@ fn a_missing_model_type_is_asked_for() {
 }
 
 #[test]
-#[ignore = "the message calls it missing"]
 fn a_model_type_that_is_no_string_is_not_called_missing() {
     let copy = Copy::of("gpt2");
     copy.config(|config| {
@@ -330,7 +329,6 @@ fn an_index_without_tensors_asks_for_the_first_one() {
 }
 
 #[test]
-#[ignore = "the message names either of two tensors, by the order of a hash table"]
 fn a_tensor_in_two_shards_is_refused() {
     let copy = Copy::of("gpt2");
     copy.shard();

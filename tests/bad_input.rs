@@ -185,7 +185,6 @@ fn a_device_that_this_build_lacks_is_refused() {
 }
 
 #[test]
-#[ignore = "the threads are started, and take the machine for minutes"]
 fn an_absurd_number_of_threads_is_refused() {
     let copy = Copy::of("gpt2");
     let said = refused_report(&copy, &[PROMPT, &["--threads", "5000"]].concat());

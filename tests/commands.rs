@@ -150,7 +150,6 @@ fn a_reader_that_goes_away_is_no_failure() {
 
 #[cfg(unix)]
 #[test]
-#[ignore = "the pipe is replaced by a file"]
 fn an_output_that_is_no_regular_file_is_written_to_and_stays_what_it_is() {
     use std::os::unix::fs::FileTypeExt;
     let copy = Copy::of("gpt2");
@@ -364,7 +363,6 @@ fn chosen_layers_and_heads_are_those_of_the_whole_trace() {
 }
 
 #[test]
-#[ignore = "the file has a gap, and readers refuse it"]
 fn a_hook_named_twice_is_written_once() {
     let copy = Copy::of("gpt2");
     let twice = trace(&copy, &["--hooks", "pattern,z,pattern"]);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::first_nonfinite::{NonFinite, in_tensors};
+use super::first_nonfinite::{NonFinite, find, in_tensors};
 use super::kept::Kept;
 use super::layer::{HeadReport, LayerReport};
 use super::predictions::{Predictions, Scan};
@@ -157,7 +157,8 @@ pub fn run<O: Ops>(
     let wants_logits = tap
         .as_ref()
         .is_some_and(|tap| tap.wants(stack.blocks.len(), Hook::Logits));
-    if !wants_logits && !(options.predicts && spec.head.is_some()) {
+    let predicts = options.predicts && spec.head.is_some();
+    if !wants_logits && !predicts {
         return Ok(outcome);
     }
     go_on(observer.progress(Progress::Predictions))?;
@@ -176,6 +177,20 @@ pub fn run<O: Ops>(
                         return Err(Error::Cancelled);
                     }
                     scan.add(&range, logits);
+                    if outcome.nonfinite.is_none()
+                        && let Some(element) = find(logits)
+                    {
+                        let found = NonFinite {
+                            layer_idx: stack.blocks.len(),
+                            hook: Hook::Logits,
+                            position_idx: element / range.len(),
+                            column_idx: range.start + element % range.len(),
+                            value: logits[element],
+                            tensor: guilty_tensor(model, stack.blocks.len(), Hook::Logits),
+                        };
+                        observer.nonfinite(&found);
+                        outcome.nonfinite = Some(found);
+                    }
                     match &mut tap {
                         Some(tap) if wants_logits => tap.logits(range, logits),
                         _ => Ok(()),
@@ -218,6 +233,26 @@ fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
 fn guilty_tensor(model: &Model, layer_idx: usize, hook: Hook) -> Option<(String, usize)> {
     let needed = model.spec.needed_tensors();
     let stack = model.spec.main_stack();
+    if hook == Hook::Logits {
+        // After the last block only the final norm and the head have run; the head may be the embedding.
+        let norm = stack
+            .final_norm
+            .iter()
+            .flat_map(|n| n.gain.iter().chain(&n.bias));
+        let transform = model
+            .spec
+            .head
+            .iter()
+            .filter_map(|head| head.transform.as_ref());
+        let transform = transform.flat_map(|(dense, _, norm)| {
+            let dense = std::iter::once(&dense.weight).chain(&dense.bias);
+            dense.chain(&norm.gain).chain(&norm.bias)
+        });
+        let unembed = model.spec.head.iter().map(|head| &head.unembed);
+        let unembed = unembed.flat_map(|l| std::iter::once(&l.weight).chain(&l.bias));
+        let names = norm.chain(transform).chain(unembed);
+        return in_tensors(&model.checkpoint.tensors, names.map(String::as_str));
+    }
     let block = &stack.blocks[layer_idx];
     let of_block = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
     let names: Vec<String> = match hook {

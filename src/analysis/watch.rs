@@ -56,10 +56,7 @@ fn row_norms(values: &[f32], width: usize) -> Vec<f32> {
 impl Hooks for Watch<'_> {
     fn wants(&self, hook: Hook) -> bool {
         // Every value is looked at for NaN; what is not needed for that is asked of the tap.
-        match hook {
-            Hook::Scores | Hook::Pattern | Hook::Logits => false,
-            _ => true,
-        }
+        !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
     }
 
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {

@@ -65,8 +65,13 @@ impl Moments {
         self.n += 1.0;
         self.sum += shifted;
         self.sum_sq += shifted * shifted;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
+        // Not `min` and `max`, which would drop a NaN.
+        if value < self.min || value.is_nan() {
+            self.min = value;
+        }
+        if value > self.max || value.is_nan() {
+            self.max = value;
+        }
     }
 
     fn mean(&self) -> f64 {

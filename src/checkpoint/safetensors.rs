@@ -115,7 +115,8 @@ fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
         return Err(Error::file(&path, problem));
     }
     let file_idx = tensors.files.len();
-    for (name, info) in metadata.tensors() {
+    // By name, so that the same file is refused in the same words every time.
+    for (name, info) in metadata.tensors().into_iter().collect::<BTreeMap<_, _>>() {
         let (first, last) = info.data_offsets;
         let described = TensorInfo {
             dtype: dtype(info.dtype),

@@ -54,6 +54,9 @@ impl Cli {
     }
 }
 
+/// More threads than any machine has cores are a slip, and starting them takes minutes.
+const MOST_THREADS: usize = 1024;
+
 /// What every command that runs a model takes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
@@ -75,6 +78,9 @@ impl RunArgs {
     /// When the device is not to be had, or the log cannot be written.
     fn prepare(&self) -> Result<()> {
         if let Some(threads) = self.threads {
+            if !(1..=MOST_THREADS).contains(&threads) {
+                anyhow::bail!("--threads {threads}: expected 1 to {MOST_THREADS}");
+            }
             // A second pool in one process only happens in tests, which do not set it.
             rayon::ThreadPoolBuilder::new()
                 .num_threads(threads)

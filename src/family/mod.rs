@@ -26,13 +26,12 @@ pub static FAMILIES: &[Family] = &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY];
 pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     let config = &checkpoint.config;
     let mut reader = Reader::new(config);
-    let model_type = reader
-        .value("model_type")
-        .and_then(|v| v.as_str())
-        .ok_or_else(|| {
-            let problem = format!("missing, expected one of: {}", known());
-            Error::config(config.path(), "model_type", problem)
-        })?;
+    let stored = reader.value("model_type");
+    let model_type = stored.and_then(|v| v.as_str()).ok_or_else(|| {
+        let found = stored.map_or("missing".to_owned(), |v| format!("found {v}"));
+        let problem = format!("{found}, expected one of: {}", known());
+        Error::config(config.path(), "model_type", problem)
+    })?;
     let Some(family) = FAMILIES
         .iter()
         .find(|family| family.model_type == model_type)

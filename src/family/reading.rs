@@ -128,7 +128,7 @@ pub(super) fn even_heads(
     d_model: usize,
     n_heads: usize,
 ) -> Result<usize> {
-    if d_model % n_heads != 0 {
+    if !d_model.is_multiple_of(n_heads) {
         let problem = format!("{n_heads} heads do not divide a width of {d_model}");
         return Err(Error::config(reader.path(), n_heads_key, problem));
     }

@@ -219,7 +219,7 @@ impl Ops for Cpu {
             };
             // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
             (0..n_rows)
-                .map(|row_idx| squared(row_idx))
+                .map(squared)
                 .map(|s| if s < 0.0 { 0.0 } else { s.sqrt() as f32 })
                 .collect()
         };

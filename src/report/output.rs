@@ -12,6 +12,11 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub enum Output {
     Stdout,
+    /// Something that is no regular file: a device or a pipe, written to as it is.
+    Special {
+        file: File,
+        target: PathBuf,
+    },
     /// Written beside the target under a temporary name, and renamed at the end.
     File {
         temporary: NamedTempFile,
@@ -34,6 +39,15 @@ impl Output {
                 "expected a file to write to, found a directory",
             ));
         }
+        // A device or a pipe is written to; renaming a file over it would destroy it.
+        if target.metadata().is_ok_and(|m| !m.is_file()) {
+            let file = File::options().write(true).open(target);
+            let file = file.map_err(|e| Error::file(target, format!("cannot be written ({e})")))?;
+            return Ok(Self::Special {
+                file,
+                target: target.to_path_buf(),
+            });
+        }
         let directory = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -50,7 +64,7 @@ impl Output {
     /// The file to write to, for formats that seek; `None` for standard output.
     pub fn file(&self) -> Option<&File> {
         match self {
-            Self::Stdout => None,
+            Self::Stdout | Self::Special { .. } => None,
             Self::File { temporary, .. } => Some(temporary.as_file()),
         }
     }
@@ -65,6 +79,7 @@ impl Output {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(content).and_then(|()| stdout.flush())
             }
+            Self::Special { file, .. } => file.write_all(content),
             Self::File { temporary, .. } => temporary.write_all(content),
         };
         match written {
@@ -80,7 +95,7 @@ impl Output {
     /// When it cannot be renamed.
     pub fn close(self) -> Result<()> {
         match self {
-            Self::Stdout => Ok(()),
+            Self::Stdout | Self::Special { .. } => Ok(()),
             Self::File { temporary, target } => {
                 widen_permissions(temporary.as_file());
                 let kept = temporary.persist(&target);
@@ -93,7 +108,7 @@ impl Output {
     fn name(&self) -> &Path {
         match self {
             Self::Stdout => Path::new("standard output"),
-            Self::File { target, .. } => target,
+            Self::Special { target, .. } | Self::File { target, .. } => target,
         }
     }
 }

@@ -47,8 +47,12 @@ impl TracePlan {
         let layers = chosen("layer", selection.layers.as_deref(), spec.n_layers())?;
         let heads = chosen("head", selection.heads.as_deref(), attention.n_heads)?;
         let n = prompt.tokens.len();
+        // A hook named twice would reserve its bytes twice, and leave a gap that readers refuse.
+        let mut hooks = selection.hooks.clone();
+        hooks.sort_unstable();
+        hooks.dedup();
         let mut plan = Self {
-            hooks: selection.hooks.clone(),
+            hooks,
             layers,
             heads,
             n_kv_heads: attention.n_kv_heads,

@@ -9,7 +9,7 @@ pub fn figure(value: f64, width: usize) -> String {
     let text = match value {
         v if v.is_nan() => "NaN".to_owned(),
         v if v.is_infinite() => if v > 0.0 { "inf" } else { "-inf" }.to_owned(),
-        v if v == 0.0 => "0.000".to_owned(),
+        0.0 => "0.000".to_owned(),
         v => match v.abs() {
             a if a < 0.0005 => format!("{v:.0e}"),
             a if a < 10.0 => format!("{v:.3}"),
