@@ -162,8 +162,12 @@ pub fn compare(case: &Case, head_idx: usize) {
             );
         }
     }
-    for key_idx in 0..n {
-        let (sum, norm) = (column_sums[key_idx], expected.k_norms[key_idx]);
+    for (key_idx, (sum, norm)) in column_sums
+        .iter()
+        .copied()
+        .zip(expected.k_norms.iter().copied())
+        .enumerate()
+    {
         near(
             summary.column_sums[key_idx],
             sum,
