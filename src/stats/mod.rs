@@ -3,10 +3,13 @@
 mod concentration;
 mod entropy;
 mod norms;
+mod page;
 mod position;
 mod residual;
 mod scores;
 mod variance;
+
+pub use page::statistics_page;
 
 use crate::attention::{HeadSummary, RowSummary};
 

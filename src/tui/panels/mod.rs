@@ -1,6 +1,7 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod head;
+mod head_row;
 pub mod model;
 pub mod overview;
 pub mod scores;

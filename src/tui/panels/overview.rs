@@ -7,13 +7,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{selection_title, waiting};
-use crate::analysis::HeadReport;
+use crate::analysis::{HeadReport, Pyramid};
 use crate::attention::Pooled;
 use crate::stats::STATISTICS;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, share};
 use crate::tui::view::framed;
-use crate::tui::widgets::heatmap::{HeatMap, Scale, Values, Window};
+use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
 use crate::tui::widgets::legend::legend;
 
 /// Columns of a layer's label, and of the strip behind its heads.
@@ -317,13 +317,14 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: &App, pooled: &Pooled, title
         2 * map.height as usize,
         map.width as usize,
     );
-    // The pooled map has one resolution: where even that is too large, its far end is cut.
     let window = Window {
         first_query: 0,
         first_key: 0,
-        zoom: zoom.max(1),
+        zoom,
     };
-    let width = (pooled.n_cols * window.zoom as usize) as u16;
+    // At most 64 × 64 cells: reducing them once a frame costs nothing.
+    let pyramid = Pyramid::new(pooled.clone());
+    let width = pyramid.level((-zoom).max(0) as usize).n_cols as u16 * zoom.max(1) as u16;
     let map = Rect {
         x: map.x + map.width.saturating_sub(width) / 2,
         ..map
@@ -343,7 +344,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: &App, pooled: &Pooled, title
     frame.render_widget(
         HeatMap {
             theme: &app.theme,
-            values: Values::Pooled(pooled),
+            values: &pyramid,
             window,
             scale,
             crosshair: None,
@@ -351,7 +352,8 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: &App, pooled: &Pooled, title
         map,
     );
     let mut line = legend(&app.theme, " 0", &figure(f64::from(scale.high), 0), 12);
-    let per_cell = match (pooled.queries_per_cell, pooled.keys_per_cell) {
+    let shown = pyramid.level((-zoom).max(0) as usize);
+    let per_cell = match (shown.queries_per_cell, shown.keys_per_cell) {
         (1, 1) => "query ↓ key →".to_owned(),
         (queries, keys) => format!("query ↓ key → · cell = max of {queries} × {keys}"),
     };

@@ -102,26 +102,16 @@ impl Window {
 #[derive(Debug, Clone, Copy)]
 pub struct HeatMap<'a> {
     pub theme: &'a Theme,
-    pub values: Values<'a>,
+    pub values: &'a Pyramid,
     pub window: Window,
     pub scale: Scale,
     /// Row and column that are marked.
     pub crosshair: Option<(usize, usize)>,
 }
 
-/// Where the values come from.
-#[derive(Debug, Clone, Copy)]
-pub enum Values<'a> {
-    AnyZoom(&'a Pyramid),
-    Pooled(&'a Pooled),
-}
-
 impl HeatMap<'_> {
     fn level(&self) -> &Pooled {
-        match self.values {
-            Values::AnyZoom(pyramid) => pyramid.level(self.window.level()),
-            Values::Pooled(pooled) => pooled,
-        }
+        self.values.level(self.window.level())
     }
 
     /// The value under a pixel; `None` outside the matrix.
@@ -238,7 +228,7 @@ mod tests {
         pooled.add_row(0, &[1.0]);
         let map = HeatMap {
             theme: &theme,
-            values: Values::Pooled(&pooled),
+            values: &Pyramid::new(pooled),
             window: Window {
                 first_query: 0,
                 first_key: 0,

@@ -1,0 +1,43 @@
+//! The page of statistics in the docs, written from the registry.
+
+use std::fmt::Write as _;
+
+use super::{Compute, Gather, STATISTICS, Span};
+
+/// Every statistic with its id, unit, range, meaning and source, as Markdown.
+pub fn statistics_page() -> String {
+    let mut page = "# Statistics\n\nGenerated from the registry of the program: the same ids stand in reports, the same words on \
+                    screens.\nAll are computed over visible pairs of real tokens; scores are f32, sums f64. A value without \
+                    meaning is NaN.\n"
+        .to_owned();
+    for statistic in STATISTICS {
+        let range = match statistic.span {
+            Span::Share => "0 … 1",
+            Span::Signed => "−1 … 1",
+            Span::Positive => "0 …",
+            Span::Any => "any number",
+        };
+        let level = match statistic.compute {
+            Compute::Head(_, Gather::Mean) => "head; layer: mean over heads",
+            Compute::Head(_, Gather::Max) => "head; layer: largest over heads",
+            Compute::Head(_, Gather::Min) => "head; layer: smallest over heads",
+            Compute::Layer(_) => "layer",
+        };
+        let unit = if statistic.unit.is_empty() {
+            "none"
+        } else {
+            statistic.unit
+        };
+        let _ = write!(
+            page,
+            "\n## `{}` · {}\n\n{}\n\n| unit | range | low | high | of | source |\n|---|---|---|---|---|---|\n| {unit} | {range} | {} | {} | {level} | {} |\n",
+            statistic.id,
+            statistic.title,
+            statistic.definition,
+            statistic.low,
+            statistic.high,
+            statistic.source
+        );
+    }
+    page
+}
