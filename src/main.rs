@@ -10,12 +10,33 @@ use clap::Parser;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and the version were asked for: they go to standard output.
+        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(refused) => return failed(&one_line(&refused.to_string())),
+    };
+    match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Nobody may be reading: the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "attnscope: {error:#}");
-            ExitCode::from(FAILED)
-        }
+        Err(error) => failed(&format!("{error:#}")),
     }
+}
+
+fn failed(reason: &str) -> ExitCode {
+    // Nobody may be reading: the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "attnscope: {reason}");
+    ExitCode::from(FAILED)
+}
+
+/// What is wrong with the command line, without the usage that follows it.
+fn one_line(refusal: &str) -> String {
+    let reason = refusal.split("\nUsage:").next().unwrap_or(refusal);
+    let reason = reason
+        .split("\nFor more information")
+        .next()
+        .unwrap_or(reason);
+    let words: Vec<&str> = reason.split_whitespace().collect();
+    let reason = words.join(" ");
+    let reason = reason.strip_prefix("error: ").unwrap_or(&reason);
+    format!("{reason} (see --help)")
 }

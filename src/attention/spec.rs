@@ -72,6 +72,24 @@ pub struct Mask {
     pub window: Option<Window>,
 }
 
+impl Mask {
+    /// How many of `n` queries may see a key, padding aside.
+    pub fn n_queries_seeing(self, key_idx: usize, n: usize) -> usize {
+        let first = match self.window {
+            Some(Window::Around(reach)) if !self.causal => key_idx.saturating_sub(reach),
+            Some(Window::Back(_)) => key_idx,
+            _ if self.causal => key_idx,
+            _ => 0,
+        };
+        let end = match self.window {
+            Some(Window::Back(width)) => key_idx + width,
+            Some(Window::Around(reach)) => key_idx + reach + 1,
+            None => n,
+        };
+        end.min(n).saturating_sub(first)
+    }
+}
+
 impl fmt::Display for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.causal {
@@ -152,5 +170,32 @@ impl AttentionSpec {
     /// The key and value head that serves a query head.
     pub fn kv_head_of(&self, head_idx: usize) -> usize {
         head_idx / (self.n_heads / self.n_kv_heads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::Visibility;
+
+    #[test]
+    fn the_queries_that_see_a_key_are_counted_as_the_mask_lets_them() {
+        let n = 9;
+        let windows = [None, Some(Window::Back(3)), Some(Window::Around(2))];
+        for (causal, window) in [false, true]
+            .into_iter()
+            .flat_map(|c| windows.map(|w| (c, w)))
+        {
+            let mask = Mask { causal, window };
+            let visibility = Visibility::of_self(mask, n, None);
+            for key_idx in 0..n {
+                let counted = (0..n).filter(|q| visibility.sees(*q, key_idx)).count();
+                assert_eq!(
+                    mask.n_queries_seeing(key_idx, n),
+                    counted,
+                    "{mask} key {key_idx}"
+                );
+            }
+        }
     }
 }

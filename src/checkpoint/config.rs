@@ -74,8 +74,17 @@ impl fmt::Display for Origin {
             Self::Key(key) => write!(f, "config {key}"),
             Self::Default(key) => write!(f, "default, no {key}"),
             Self::Derived(how) => write!(f, "from {how}"),
-            Self::Family => f.write_str("always so in this family"),
+            Self::Family => f.write_str("always so here"),
         }
+    }
+}
+
+/// A number as a person writes it: 1e-12, not eleven zeros.
+fn short(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-3 {
+        format!("{number:e}")
+    } else {
+        number.to_string()
     }
 }
 
@@ -190,12 +199,12 @@ impl<'a> Reader<'a> {
     pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
         match self.value(key) {
             None => {
-                self.note(knob, default, Origin::Default(key.to_owned()));
+                self.note(knob, short(default), Origin::Default(key.to_owned()));
                 Ok(default)
             }
             Some(value) => match value.as_f64().filter(|v| v.is_finite()) {
                 Some(number) => {
-                    self.note(knob, number, Origin::Key(key.to_owned()));
+                    self.note(knob, short(number), Origin::Key(key.to_owned()));
                     Ok(number)
                 }
                 None => Err(Error::config(

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::open_checkpoint;
 use crate::analysis::{TensorStats, tensor_stats};
 use crate::checkpoint::{Checkpoint, TensorInfo};
-use crate::report::Output;
+use crate::report::{Number, Output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -105,7 +105,9 @@ fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
         if with_stats {
             let stats = tensor_stats(&checkpoint.tensors, name);
             entry["stats"] = stats.map_or(Value::Null, |s| {
-                json!({ "min": s.min, "max": s.max, "mean": s.mean, "nan": s.n_nan, "infinite": s.n_infinite })
+                let [min, max, mean] =
+                    [f64::from(s.min), f64::from(s.max), s.mean].map(Number);
+                json!({ "min": min, "max": max, "mean": mean, "nan": s.n_nan, "infinite": s.n_infinite })
             });
         }
         entry

@@ -48,7 +48,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         return Err(Error::config(reader.path(), "add_cross_attention", problem));
     }
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
-    note_attention(reader, &attention);
+    note_attention(reader, &attention, Origin::Family);
 
     let base = prefix(tensors, &["bert.", ""], "embeddings.word_embeddings.weight");
     let block = |layer_idx: usize| {

@@ -1,9 +1,7 @@
 //! GPT-2: learned positions, norms before each branch, fused projections stored input-major.
 
 use super::Family;
-use super::reading::{
-    activation, even_heads, layer_norm, note_attention, note_scale, prefix, tied_head,
-};
+use super::reading::{activation, even_heads, layer_norm, note_attention, prefix, tied_head};
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
@@ -41,22 +39,23 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let is_scaled = reader.flag_or("scaled_scores", "scale_attn_weights", true)?;
     let by_layer = reader.flag_or("scaled_by_layer", "scale_attn_by_inverse_layer_idx", false)?;
 
-    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, true);
-    note_attention(reader, &attention);
-    if !is_scaled {
-        note_scale(reader, Scale::One, d_head, "scale_attn_weights");
-    }
-    let scale = |layer_idx: usize| match (is_scaled, by_layer) {
-        (true, false) => Scale::InvSqrtD,
-        (false, false) => Scale::One,
-        (_, true) => {
-            let base = if is_scaled {
-                Scale::InvSqrtD
-            } else {
-                Scale::One
-            };
-            Scale::Factor(base.factor(d_head) / (layer_idx + 1) as f32)
-        }
+    let attention = AttentionSpec {
+        scale: if is_scaled {
+            Scale::InvSqrtD
+        } else {
+            Scale::One
+        },
+        ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
+    };
+    let scale_origin = match (is_scaled, by_layer) {
+        (_, true) => Origin::Derived("layer 0 of scale / (layer + 1)".to_owned()),
+        (false, _) => Origin::Key("scale_attn_weights".to_owned()),
+        (true, _) => Origin::Family,
+    };
+    note_attention(reader, &attention, scale_origin);
+    let scale = |layer_idx: usize| match by_layer {
+        false => attention.scale,
+        true => Scale::Factor(attention.scale.factor(d_head) / (layer_idx + 1) as f32),
     };
 
     let base = prefix(tensors, &["transformer.", ""], "wte.weight");

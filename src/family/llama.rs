@@ -48,7 +48,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         rope: Some(rope),
         ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, true)
     };
-    note_attention(reader, &attention);
+    note_attention(reader, &attention, Origin::Family);
     reader.note("positions", "rotary, halves", Origin::Family);
 
     let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
+use crate::attention::{AttentionSpec, RopeScaling, RopeSpec};
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::NormSource;
@@ -140,24 +140,13 @@ pub(super) fn even_heads(
     Ok(d_model / n_heads)
 }
 
-/// Notes the knobs that the attention spec holds and no key of the configuration sets on its own.
-pub(super) fn note_attention(reader: &mut Reader<'_>, spec: &AttentionSpec) {
-    reader.note(
-        "scale",
-        format!("{} = {:.6}", spec.scale, spec.scale.factor(spec.d_head)),
-        Origin::Family,
-    );
+/// Notes the knobs that the attention spec holds, and where its scale comes from.
+pub(super) fn note_attention(reader: &mut Reader<'_>, spec: &AttentionSpec, scale: Origin) {
+    reader.note("scale", spec.scale, scale);
+    let factor = format!("{:.6}", spec.scale.factor(spec.d_head));
+    reader.note("scale_factor", factor, Origin::Derived("scale".to_owned()));
     reader.note("softmax_axis", spec.softmax_axis, Origin::Family);
     reader.note("mask", spec.mask, Origin::Family);
-}
-
-/// Notes a scale that the configuration changed.
-pub(super) fn note_scale(reader: &mut Reader<'_>, scale: Scale, d_head: usize, key: &str) {
-    reader.note(
-        "scale",
-        format!("{scale} = {:.6}", scale.factor(d_head)),
-        Origin::Key(key.to_owned()),
-    );
 }
 
 /// Reads a rotary embedding: `rope_theta` with `rope_scaling` (v4), or `rope_parameters` (v5).

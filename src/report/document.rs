@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::number::Number;
 use crate::analysis::{LayerReport, NonFinite, Observer, Outcome, Progress};
 use crate::model::{Model, Stack};
 use crate::prompt::Prompt;
@@ -143,20 +144,6 @@ impl<P: FnMut(Progress)> Observer for Recorder<P> {
             heads,
         });
         ControlFlow::Continue(())
-    }
-}
-
-/// JSON has no word for NaN: it becomes a string, never null and never 0.
-struct Number(f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            v if v.is_nan() => to.serialize_str("NaN"),
-            f64::INFINITY => to.serialize_str("Infinity"),
-            f64::NEG_INFINITY => to.serialize_str("-Infinity"),
-            v => to.serialize_f64(v),
-        }
     }
 }
 

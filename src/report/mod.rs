@@ -2,12 +2,14 @@
 
 mod document;
 mod json;
+mod number;
 mod output;
 mod trace;
 mod trace_plan;
 
 pub use document::{LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION};
 pub use json::write_json;
+pub use number::Number;
 pub use output::Output;
 pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};

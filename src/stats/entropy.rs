@@ -22,7 +22,7 @@ fn entropy(head: &HeadEvidence<'_>) -> f64 {
 
 pub static RELATIVE: Statistic = Statistic {
     id: "entropy_relative",
-    title: "entropy / log(visible)",
+    title: "relative entropy",
     unit: "",
     span: Span::Share,
     low: "one key",

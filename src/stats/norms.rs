@@ -97,7 +97,7 @@ fn output_norm(head: &HeadEvidence<'_>) -> f64 {
 
 pub static OUTPUT_SHARE: Statistic = Statistic {
     id: "head_output_share",
-    title: "head output / residual",
+    title: "output / residual",
     unit: "",
     span: Span::Positive,
     low: "writes nothing",

@@ -47,7 +47,7 @@ fn predicted(head: &HeadEvidence<'_>) -> f64 {
 
 pub static RATIO: Statistic = Statistic {
     id: "score_var_ratio",
-    title: "observed / predicted variance",
+    title: "variance ratio",
     unit: "",
     span: Span::Positive,
     low: "flatter than chance",

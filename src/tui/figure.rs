@@ -22,6 +22,19 @@ pub fn figure(value: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
+/// A number in `width` columns with as many decimals as fit, right-aligned.
+pub fn figure_within(value: f64, width: usize) -> String {
+    let usual = figure(value, width);
+    if usual.len() <= width || !value.is_finite() {
+        return usual;
+    }
+    (0..3)
+        .rev()
+        .map(|decimals| format!("{value:>width$.decimals$}"))
+        .find(|text| text.len() <= width)
+        .unwrap_or(usual)
+}
+
 /// The range over which a statistic is coloured: its own limits, or those of the values at hand.
 pub fn colour_range(statistic: &Statistic, values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (low, high) = values
@@ -126,6 +139,13 @@ mod tests {
             assert_eq!(figure(value, 8).width(), 8, "{value}");
         }
         assert_eq!(figure(0.61249, 0), "0.612");
+    }
+
+    #[test]
+    fn in_narrow_places_figures_are_rounded_not_cut() {
+        assert_eq!(figure_within(0.609, 4), "0.61");
+        assert_eq!(figure_within(-12.345, 4), " -12");
+        assert_eq!(figure_within(0.5, 6), " 0.500");
     }
 
     #[test]

@@ -411,7 +411,10 @@ impl App {
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
             Event::Layer { report, .. } => run.layers.push(report),
-            Event::NonFinite { found, .. } => run.nonfinite = Some(found),
+            Event::NonFinite { found, .. } => {
+                self.notice = Some(found.to_string());
+                run.nonfinite = Some(found);
+            }
             Event::Finished {
                 outcome,
                 labels,

@@ -74,7 +74,9 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
 /// Line 1: what is open, what runs, and the worst that was found.
 fn header(app: &App, width: u16) -> Line<'static> {
     let theme = &app.theme;
-    let mut left = vec![Span::styled(" attnscope  ", theme.title())];
+    // A narrow terminal needs the room for what is open.
+    let program = if width < 100 { " " } else { " attnscope  " };
+    let mut left = vec![Span::styled(program, theme.title())];
     match &app.model {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(model) => {
@@ -129,10 +131,18 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
             ]
         }
         RunState::Done { took, .. } => vec![Span::styled(
-            format!("done {:.2} s", took.as_secs_f64()),
+            format!("done in {}", duration(*took)),
             theme.dim(),
         )],
         RunState::Ended(reason) => vec![Span::styled(cut(reason, 40), theme.notable())],
+    }
+}
+
+/// Seconds, or milliseconds where seconds would say 0.
+fn duration(took: std::time::Duration) -> String {
+    match took.as_secs_f64() {
+        seconds if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
+        seconds => format!("{seconds:.1} s"),
     }
 }
 
@@ -175,20 +185,20 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
         None => Vec::new(),
         Some(run) => {
             let origin = match run.origin {
-                PromptOrigin::BuiltIn => "built-in text, e edits",
-                PromptOrigin::Asked => "e edits",
+                PromptOrigin::BuiltIn => " · built-in text",
+                PromptOrigin::Asked => "",
             };
             let ids = if app.has_tokenizer {
                 ""
             } else {
-                "no tokenizer: ids shown · "
+                " · ids, no tokenizer"
             };
             let cut = match run.prompt.n_cut {
                 0 => String::new(),
-                n => format!("{n} cut · "),
+                n => format!(" · {n} cut"),
             };
             vec![Span::styled(
-                format!("{} tokens · {cut}{ids}{origin} ", run.n_tokens()),
+                format!("{} tokens{cut}{ids}{origin} ", run.n_tokens()),
                 theme.dim(),
             )]
         }

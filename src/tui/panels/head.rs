@@ -14,36 +14,72 @@ use crate::tui::widgets::legend::legend;
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;
-const KEY_LABELS: u16 = 6;
+const KEY_LABELS: u16 = 5;
+const KEY_LABELS_LEAST: u16 = 3;
+const KEY_LABELS_MOST: u16 = 14;
 const ENTROPIES: u16 = 6;
 
 /// Where things lie inside the panel.
 struct Parts {
     frame: Rect,
     map: Rect,
+    /// Rows of key labels, below the map and its margin.
+    n_key_labels: u16,
     side: Rect,
 }
 
-fn parts(area: Rect) -> Parts {
+fn parts(app: &App, area: Rect) -> Parts {
     let [frame, side] =
         Layout::horizontal([Constraint::Percentage(66), Constraint::Min(30)]).areas(area);
-    let map = Rect {
+    let map_with = |n_key_labels: u16| Rect {
         x: frame.x + 1 + QUERY_LABELS,
         y: frame.y + 1,
         width: frame.width.saturating_sub(2 + QUERY_LABELS + ENTROPIES),
         // Below the map: what keys receive, their labels, the legend.
-        height: frame.height.saturating_sub(2 + 1 + KEY_LABELS + 1),
+        height: frame.height.saturating_sub(2 + 1 + n_key_labels + 1),
     };
-    Parts { frame, map, side }
+    // Short labels where they let the map show more; longer ones where it leaves rows free.
+    let [usual, short] = [KEY_LABELS, KEY_LABELS_LEAST].map(|n| zoom_in(app, map_with(n)));
+    let n_labels = if short > usual {
+        KEY_LABELS_LEAST
+    } else {
+        KEY_LABELS
+    };
+    let map = map_with(n_labels);
+    let (n, zoom) = (n_cells(app), usual.max(short));
+    let n_pixels = if zoom >= 1 {
+        n * zoom as usize
+    } else {
+        n.div_ceil(1 << -zoom)
+    };
+    let n_used = u16::try_from(n_pixels.div_ceil(2)).unwrap_or(u16::MAX);
+    let n_spare = map
+        .height
+        .saturating_sub(n_used)
+        .min(KEY_LABELS_MOST - KEY_LABELS);
+    Parts {
+        frame,
+        map: Rect {
+            height: map.height - n_spare,
+            ..map
+        },
+        n_key_labels: n_labels + n_spare,
+        side,
+    }
 }
 
-/// The scale in force: what was chosen, or what fits.
-pub fn zoom(app: &App, area: Rect) -> i32 {
-    let map = parts(area).map;
+/// The scale in force in a map: what was chosen, or what fits.
+fn zoom_in(app: &App, map: Rect) -> i32 {
     let n = n_cells(app);
     app.head_view
         .zoom
         .unwrap_or_else(|| Window::zoom_to_fit(n, n, 2 * map.height as usize, map.width as usize))
+}
+
+/// The scale in force: what was chosen, or what fits.
+pub fn zoom(app: &App, area: Rect) -> i32 {
+    // Longer labels take only rows that the map does not need: its scale stays the same.
+    zoom_in(app, parts(app, area).map)
 }
 
 /// Cells of the finest level on a side.
@@ -54,7 +90,7 @@ fn n_cells(app: &App) -> usize {
 
 /// The first query and key to show, such that the crosshair is in sight.
 pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
-    let map = parts(area).map;
+    let map = parts(app, area).map;
     let zoom = zoom(app, area);
     let window = Window {
         first_query: 0,
@@ -100,7 +136,7 @@ fn window(app: &App, area: Rect) -> Window {
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let parts = parts(area);
+    let parts = parts(app, area);
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let what = match (app.head_view.shows_scores, app.head_view.hides_first_key) {
         (true, _) => "scores",
@@ -202,7 +238,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail:
         map,
     );
     draw_query_axis(frame, map, app, window, pooling);
-    draw_key_axis(frame, map, app, window, pooling);
+    draw_key_axis(frame, parts, app, window, pooling);
     draw_legend(frame, parts, app, window, scale, pooling);
 }
 
@@ -267,7 +303,8 @@ fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, 
 }
 
 /// What keys receive, below the map, and their labels, written downwards.
-fn draw_key_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, pooling: usize) {
+fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window, pooling: usize) {
+    let (map, n_labels) = (parts.map, parts.n_key_labels as usize);
     const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
     let theme = &app.theme;
     let head = app
@@ -276,14 +313,11 @@ fn draw_key_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, po
     // What a key receives on average from the queries that see it: later keys are seen by fewer.
     let received = |key_idx: usize| -> Option<f32> {
         let head = head?;
-        let n_seeing = app.attention().map_or(1, |spec| {
-            if spec.mask.causal {
-                head.summary.column_sums.len() - key_idx
-            } else {
-                head.summary.column_sums.len()
-            }
-        });
-        Some(head.summary.column_sums.get(key_idx)? / n_seeing as f32)
+        let n = head.summary.column_sums.len();
+        let n_seeing = app
+            .attention()
+            .map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
+        Some(head.summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
     };
     let largest = (0..app.n_tokens())
         .filter_map(received)
@@ -327,8 +361,8 @@ fn draw_key_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, po
         } else {
             theme.dim()
         };
-        let label = fit(&app.token(key), KEY_LABELS as usize - 1);
-        for (row, letter) in label.chars().take(KEY_LABELS as usize - 1).enumerate() {
+        let label = fit(&app.token(key), n_labels);
+        for (row, letter) in label.chars().take(n_labels).enumerate() {
             let at = Rect {
                 x: map.x + col,
                 y: map.bottom() + 1 + row as u16,
@@ -383,7 +417,7 @@ fn draw_legend(
 
 /// Puts the crosshair under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let map = parts(area).map;
+    let map = parts(app, area).map;
     if !map.contains(Position::new(column, row)) || app.n_tokens() == 0 {
         return;
     }

@@ -115,8 +115,8 @@ fn top_keys(
     keys.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
     let pooling = detail.pooling();
     let most = keys.first().map_or(1.0, |idx| f64::from(row[*idx]));
-    let label_width = 12;
-    let bar_width = width.saturating_sub(label_width + 15);
+    let label_width = if width < 34 { 8 } else { 12 };
+    let bar_width = width.saturating_sub(label_width + 14);
     let line = |cell: &usize| {
         let key = cell * pooling;
         let style = if key / pooling == app.selection.key_idx / pooling {
@@ -136,7 +136,7 @@ fn top_keys(
                 fit(&bar(length, bar_width), bar_width),
                 Style::new().fg(theme.heat(length.max(0.35))),
             ),
-            Span::raw(figure(value, 7)),
+            Span::raw(figure(value, 6)),
         ])
     };
     keys.iter().take(n).map(line).collect()

@@ -1,9 +1,11 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod head;
+mod head_grid;
 mod head_row;
 pub mod model;
 pub mod overview;
+mod ranking;
 pub mod scores;
 pub mod tokens;
 

@@ -7,9 +7,11 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
 use crate::analysis::TensorStats;
+use crate::checkpoint::Knob;
 use crate::model::Model;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
@@ -25,7 +27,7 @@ struct Parts {
 
 fn parts(area: Rect) -> Parts {
     let [left, right] =
-        Layout::horizontal([Constraint::Percentage(46), Constraint::Min(0)]).areas(area);
+        Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
     let [knobs, unread] =
         Layout::vertical([Constraint::Min(0), Constraint::Percentage(26)]).areas(left);
     let [tensors, figures] =
@@ -51,40 +53,50 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
-    let theme = &app.theme;
-    let knobs = &model.spec.knobs;
-    let n_rows = area.height.saturating_sub(2) as usize;
+    let inside = ratatui::widgets::Block::bordered().inner(area);
+    let lines = knob_lines(app, &model.spec.knobs, inside.width as usize);
+    let n_rows = inside.height as usize;
     let first = app
         .model_view
         .knob_scroll
-        .min(knobs.len().saturating_sub(n_rows));
-    let last = (first + n_rows).min(knobs.len());
-    let title = format!(
-        " how it was read · {}–{last} of {} · J K scroll ",
-        first + 1,
-        knobs.len()
-    );
-    let inside = framed(frame, area, app, title);
-    let name_width = knobs
-        .iter()
-        .map(|knob| knob.name.len())
-        .max()
-        .unwrap_or(0)
-        .min(20);
-    let room = (inside.width as usize).saturating_sub(name_width + 3);
-    let value_width = (room / 2).min(26);
-    let line = |knob: &crate::checkpoint::Knob| {
-        Line::from(vec![
-            Span::raw(format!(" {} ", fit(knob.name, name_width))),
-            Span::styled(fit(&knob.value, value_width), theme.strong()),
-            Span::styled(
-                format!(" {}", cut(&knob.origin.to_string(), room - value_width)),
-                theme.dim(),
-            ),
-        ])
+        .min(lines.len().saturating_sub(n_rows));
+    let scrolls = if lines.len() > n_rows {
+        format!("· {} more, J K scroll ", lines.len() - n_rows)
+    } else {
+        String::new()
     };
-    let lines: Vec<Line<'_>> = knobs.iter().skip(first).take(n_rows).map(line).collect();
-    frame.render_widget(Paragraph::new(lines), inside);
+    framed(frame, area, app, format!(" how it was read {scrolls}"));
+    let shown: Vec<Line<'_>> = lines.into_iter().skip(first).take(n_rows).collect();
+    frame.render_widget(Paragraph::new(shown), inside);
+}
+
+/// Name, value and origin of every knob; an origin that does not fit beside its value stands below it.
+fn knob_lines(app: &App, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
+    let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
+    let name_width = longest.min(20);
+    let room = width.saturating_sub(name_width + 3);
+    let mut lines = Vec::new();
+    for knob in knobs {
+        let value = cut(&knob.value, room);
+        let origin = knob.origin.to_string();
+        let gap = room.saturating_sub(value.width() + origin.width());
+        let fits_beside = gap >= 1;
+        let mut spans = vec![
+            Span::raw(format!(" {} ", fit(knob.name, name_width))),
+            Span::styled(value, app.theme.strong()),
+        ];
+        if fits_beside {
+            spans.push(Span::raw(" ".repeat(gap)));
+            spans.push(Span::styled(origin, app.theme.dim()));
+        }
+        lines.push(Line::from(spans));
+        if !fits_beside {
+            let origin = cut(&knob.origin.to_string(), width - 2);
+            let below = format!("{origin:>width$}", width = width - 1);
+            lines.push(Line::styled(below, app.theme.dim()));
+        }
+    }
+    lines
 }
 
 fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {

@@ -15,8 +15,9 @@ use crate::tui::figure::{cut, figure, fit, share};
 use crate::tui::view::framed;
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let left_share = if area.width < 100 { 61 } else { 58 };
     let [left, right] =
-        Layout::horizontal([Constraint::Percentage(50), Constraint::Min(0)]).areas(area);
+        Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
     let [top, bottom] =
         Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]).areas(right);
     match app
@@ -46,12 +47,16 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
         })
 }
 
-/// `0.12 … 0.98`, or nothing known yet.
+/// Columns of two numbers, and of the mark that places a value in the model's range.
+const RANGE: usize = 14;
+const GAUGE: usize = 8;
+
+/// `0.12   0.98`, or nothing where the statistic has no such range.
 fn range_text((low, high): (f64, f64)) -> String {
     if low > high {
-        fit("–", 15)
+        fit("", RANGE)
     } else {
-        format!("{} {}", figure(low, 7), figure(high, 7))
+        format!(" {} {}", figure(low, 6), figure(high, 6))
     }
 }
 
@@ -64,26 +69,20 @@ fn draw_table(
 ) {
     let theme = &app.theme;
     let inside = framed(frame, area, app, selection_title(app, " · statistics"));
-    let gauge_width = 9;
-    // A blank, the head's value, a blank, two numbers and a blank for the layer, the same for the model, the gauge.
-    let fixed = 1 + 8 + 1 + 15 + 2 + 15 + 1 + gauge_width;
-    let wide = inside.width as usize >= fixed + 14;
-    let fixed = if wide {
-        fixed
-    } else {
-        fixed - gauge_width - 17
-    };
+    // A blank, the head's value, the layer's two numbers, the model's two where there is room, the gauge.
+    let fixed = 1 + 7 + RANGE;
+    let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
+    let fixed = fixed + GAUGE + if wide { RANGE } else { 0 };
     let title_width = (inside.width as usize).saturating_sub(fixed);
     let layers = app.run.as_ref().map_or(&[][..], |run| &run.layers);
-    let mut header = format!(
-        " {} {:>7}  {:^15}",
+    let model = if wide { " in model     " } else { "" };
+    let header = format!(
+        " {}{:>7} {:<13}{model}  {:<6}",
         fit("", title_width),
         "head",
-        "this layer"
+        "in layer",
+        "model"
     );
-    if wide {
-        header.push_str(&format!("  {:^15}  in model", "model"));
-    }
     let mut lines = vec![Line::styled(header, theme.dim())];
     for (idx, statistic) in STATISTICS.iter().enumerate() {
         let is_per_head = statistic.is_per_head();
@@ -114,19 +113,13 @@ fn draw_table(
         };
         let mut spans = vec![
             Span::styled(format!(" {}", fit(statistic.title, title_width)), style),
-            Span::styled(figure(value, 8), theme.strong()),
-            Span::styled(format!("  {}", range_text(in_layer)), theme.dim()),
+            Span::styled(figure(value, 7), theme.strong()),
+            Span::styled(range_text(in_layer), theme.dim()),
         ];
         if wide {
-            spans.push(Span::styled(
-                format!("  {}", range_text(in_model)),
-                theme.dim(),
-            ));
-            spans.push(Span::styled(
-                format!(" {}", gauge(value, in_model, gauge_width - 1)),
-                theme.accent(),
-            ));
+            spans.push(Span::styled(range_text(in_model), theme.dim()));
         }
+        spans.push(Span::styled(gauge(value, in_model), theme.accent()));
         lines.push(Line::from(spans));
     }
     let chosen = STATISTICS[app.statistic_idx];
@@ -154,14 +147,16 @@ fn draw_table(
 }
 
 /// Where a value lies in a range: a mark on a line.
-fn gauge(value: f64, (low, high): (f64, f64), width: usize) -> String {
+fn gauge(value: f64, (low, high): (f64, f64)) -> String {
+    let width = GAUGE - 2;
     if !value.is_finite() || low >= high {
-        return String::new();
+        return fit("", GAUGE);
     }
     let at = (share(value, (low, high)) * (width - 1) as f32).round() as usize;
-    (0..width)
+    let line: String = (0..width)
         .map(|i| if i == at { '●' } else { '─' })
-        .collect()
+        .collect();
+    format!("  {line}")
 }
 
 fn axis<'a>(app: &App, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
@@ -186,7 +181,7 @@ fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
 }
 
 fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
-    let title = " scores against chance: N(0, predicted variance) ";
+    let title = " scores and the predicted normal ";
     let inside = framed(frame, area, app, title);
     let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
         return waiting(frame, inside, app);
@@ -248,12 +243,7 @@ fn draw_densities(
 }
 
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
-    let inside = framed(
-        frame,
-        area,
-        app,
-        " by query: relative entropy and largest probability ",
-    );
+    let inside = framed(frame, area, app, " by query ");
     let rows = || {
         head.summary
             .rows
@@ -277,25 +267,27 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
     }
-    let line = |name, style, marker, data| {
+    let line = |name, style, marker, graph_type, data| {
         Dataset::default()
             .name(name)
             .marker(marker)
-            .graph_type(GraphType::Line)
+            .graph_type(graph_type)
             .style(style)
             .data(data)
     };
     let datasets = vec![
         line(
-            "entropy / log",
+            "relative entropy",
             app.theme.accent(),
             Marker::Braille,
+            GraphType::Line,
             &entropy,
         ),
         line(
             "max probability",
             app.theme.notable(),
             Marker::Dot,
+            GraphType::Scatter,
             &largest,
         ),
     ];

@@ -20,9 +20,22 @@ struct Parts {
     predictions: Rect,
 }
 
-fn parts(area: Rect) -> Parts {
+fn parts(app: &App, area: Rect) -> Parts {
+    let has_predictions = app
+        .model
+        .as_ref()
+        .is_none_or(|model| model.spec.head.is_some());
+    // The text takes the lines it needs, and leaves half of the panel to the predictions.
+    let n_lines = wrapped(app, words(area).width as usize).len() as u16;
+    let n_least = if has_predictions { area.height / 2 } else { 3 };
+    let n_text = (n_lines + 4).max(7).min(area.height - n_least);
+    let n_text = if has_predictions {
+        n_text
+    } else {
+        area.height - n_least
+    };
     let [text, predictions] =
-        Layout::vertical([Constraint::Percentage(55), Constraint::Min(8)]).areas(area);
+        Layout::vertical([Constraint::Length(n_text), Constraint::Min(0)]).areas(area);
     Parts { text, predictions }
 }
 
@@ -76,7 +89,7 @@ fn first_line(app: &App, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -
 
 /// How many tokens lie between the selected one and the one above or below it.
 pub fn step_line(app: &App, area: Rect, down: isize) -> isize {
-    let lines = wrapped(app, words(parts(area).text).width as usize);
+    let lines = wrapped(app, words(parts(app, area).text).width as usize);
     let token = selected(app);
     let here = lines.iter().enumerate().find_map(|(line_idx, line)| {
         line.iter()
@@ -94,7 +107,7 @@ pub fn step_line(app: &App, area: Rect, down: isize) -> isize {
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let parts = parts(area);
+    let parts = parts(app, area);
     let token = selected(app);
     let what = if app.tokens_view.shows_received {
         "key receives from each query"
@@ -302,7 +315,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
 
 /// Selects the token under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let place = words(parts(area).text);
+    let place = words(parts(app, area).text);
     if !place.contains(Position::new(column, row)) {
         return;
     }

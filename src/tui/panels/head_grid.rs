@@ -1,0 +1,324 @@
+//! Layers × heads as coloured cells of one statistic, with a strip per layer and a legend.
+
+use std::ops::Range;
+
+use ratatui::Frame;
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::waiting;
+use crate::analysis::LayerReport;
+use crate::stats::STATISTICS;
+use crate::tui::app::App;
+use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
+use crate::tui::view::framed;
+use crate::tui::widgets::legend::legend;
+
+/// Columns of a layer's label, and of its bar where there is room for one.
+const LABEL: usize = 5;
+const BAR: usize = 8;
+/// Columns of a layer's value.
+const VALUE: usize = 8;
+/// Rows that are no cells: the border, head numbers above, a blank line, legend and definition below.
+const AROUND: usize = 6;
+
+/// How many rows the grid needs when a layer takes `pitch` of them.
+pub fn height(n_layers: usize, pitch: usize) -> usize {
+    AROUND + n_layers * pitch
+}
+
+/// How the grid of heads lies in its box.
+struct Grid {
+    inside: Rect,
+    /// Columns of a cell, and rows from one layer to the next.
+    cell_width: usize,
+    pitch: usize,
+    bar_width: usize,
+    heads: Range<usize>,
+    layers: Range<usize>,
+}
+
+impl Grid {
+    fn of(app: &App, area: Rect, pitch: usize) -> Self {
+        let inside = Rect {
+            x: area.x + 1,
+            y: area.y + 1,
+            width: area.width.saturating_sub(2),
+            height: area.height.saturating_sub(2),
+        };
+        let bar_width = if inside.width >= 50 { BAR } else { 0 };
+        let room = (inside.width as usize).saturating_sub(LABEL + VALUE + bar_width);
+        let n_heads = app.n_heads();
+        let cell_width = [12, 9, 7, 6, 3, 2]
+            .into_iter()
+            .find(|width| width * n_heads <= room)
+            .unwrap_or(2);
+        let n_rows = (area.height as usize).saturating_sub(AROUND);
+        let around = |selected: usize, n_shown: usize, n: usize| {
+            let first = selected
+                .saturating_sub(n_shown / 2)
+                .min(n.saturating_sub(n_shown));
+            first..first + n_shown
+        };
+        let n_heads_shown = (room / cell_width).min(n_heads);
+        let n_layers_shown = (n_rows / pitch).min(app.n_layers());
+        Self {
+            inside,
+            cell_width,
+            pitch,
+            bar_width,
+            heads: around(app.selection.head_idx, n_heads_shown, n_heads),
+            layers: around(app.selection.layer_idx, n_layers_shown, app.n_layers()),
+        }
+    }
+
+    /// Filled rows of a cell; the others keep layers apart.
+    fn n_filled(&self) -> usize {
+        (self.pitch - 1).max(1)
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize) {
+    let theme = &app.theme;
+    let statistic = app.statistic();
+    let grid = Grid::of(app, area, pitch);
+    framed(frame, area, app, title(app, &grid));
+    let Some(run) = &app.run else {
+        return waiting(frame, grid.inside, app);
+    };
+    let values = run.layers.iter().flat_map(|layer| values(app, layer));
+    let range = colour_range(statistic, values);
+
+    let mut lines = vec![head_numbers(&grid, statistic.is_per_head())];
+    for layer_idx in grid.layers.clone() {
+        for row in 0..grid.pitch {
+            let is_middle = row == (grid.n_filled() - 1) / 2;
+            let line = if row < grid.n_filled() {
+                layer_line(app, &grid, layer_idx, range, is_middle)
+            } else {
+                Line::default()
+            };
+            lines.push(line);
+        }
+    }
+    frame.render_widget(Paragraph::new(lines), grid.inside);
+    if let Some(found) = &run.nonfinite {
+        let text = cut(&format!(" {found}"), grid.inside.width as usize);
+        frame.render_widget(Line::styled(text, theme.bad()), from_bottom(&grid, 3));
+    }
+    draw_legend(frame, app, &grid, range);
+}
+
+/// What the grid shows, and which part of it where not all fits.
+fn title(app: &App, grid: &Grid) -> String {
+    let part = |what: &str, shown: &Range<usize>, n: usize| {
+        if shown.len() < n {
+            format!(" · {what} {}–{} of {n}", shown.start, shown.end - 1)
+        } else {
+            String::new()
+        }
+    };
+    format!(
+        " {} · {} of {}{}{} ",
+        app.statistic().title,
+        app.statistic_idx + 1,
+        STATISTICS.len(),
+        part("layers", &grid.layers, app.n_layers()),
+        part("heads", &grid.heads, app.n_heads()),
+    )
+}
+
+/// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
+fn values(app: &App, layer: &LayerReport) -> Vec<f64> {
+    if app.statistic().is_per_head() {
+        let of_heads = layer.heads.iter();
+        of_heads
+            .map(|head| head.stats.at(app.statistic_idx))
+            .collect()
+    } else {
+        vec![layer.stats.at(app.statistic_idx)]
+    }
+}
+
+/// One terminal row of a layer; numbers stand in its middle row only.
+fn layer_line(
+    app: &App,
+    grid: &Grid,
+    layer_idx: usize,
+    range: (f64, f64),
+    is_middle: bool,
+) -> Line<'static> {
+    let theme = &app.theme;
+    let is_selected_layer = layer_idx == app.selection.layer_idx;
+    let label_style = if is_selected_layer {
+        theme.strong()
+    } else {
+        theme.dim()
+    };
+    let label = if is_middle {
+        format!(" L{layer_idx}")
+    } else {
+        String::new()
+    };
+    let mut spans = vec![Span::styled(format!("{label:<LABEL$}"), label_style)];
+    let Some(layer) = app.run.as_ref().and_then(|run| run.layers.get(layer_idx)) else {
+        let waiting = "·".repeat(grid.heads.len() * grid.cell_width);
+        spans.push(Span::styled(waiting, theme.dim()));
+        return Line::from(spans);
+    };
+    for head_idx in grid.heads.clone() {
+        if app.statistic().is_per_head() {
+            let value = layer.heads[head_idx].stats.at(app.statistic_idx);
+            let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
+            let number = is_middle.then_some(value);
+            spans.extend(cell(
+                app,
+                grid.cell_width,
+                share(value, range),
+                number,
+                is_selected,
+            ));
+        } else {
+            spans.push(Span::raw(" ".repeat(grid.cell_width)));
+        }
+    }
+    if is_middle {
+        let value = layer.stats.at(app.statistic_idx);
+        let strip = bar(share(value, range), grid.bar_width.saturating_sub(1));
+        spans.push(Span::raw(format!(" {}", figure(value, 7))));
+        spans.push(Span::styled(format!(" {strip}"), theme.accent()));
+    }
+    Line::from(spans)
+}
+
+fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
+    let mut text = " ".repeat(LABEL);
+    let at = LABEL + grid.cell_width * grid.heads.len();
+    if is_per_head {
+        // Narrow cells have room for a number every few heads.
+        let every = if grid.cell_width >= 3 { 1 } else { 5 };
+        let room = grid.cell_width * every;
+        for head_idx in grid.heads.clone().filter(|idx| idx % every == 0) {
+            let start = LABEL + (head_idx - grid.heads.start) * grid.cell_width;
+            text.push_str(&" ".repeat(start.saturating_sub(text.len())));
+            let label = if grid.cell_width >= 6 {
+                format!(" H{head_idx}")
+            } else {
+                head_idx.to_string()
+            };
+            text.push_str(&format!("{label:<room$}"));
+        }
+    }
+    let text: String = text.chars().take(at).collect();
+    Line::raw(format!("{text:<at$}    layer"))
+}
+
+/// One row of a head's cell: its colour, its number where there is room, and brackets where it is selected.
+fn cell(
+    app: &App,
+    width: usize,
+    at: f32,
+    number: Option<f64>,
+    is_selected: bool,
+) -> Vec<Span<'static>> {
+    let theme = &app.theme;
+    let filled = if theme.has_colour() {
+        Style::new().bg(theme.heat(at)).fg(theme.on_heat(at))
+    } else {
+        Style::new()
+    };
+    let glyph = if theme.has_colour() {
+        ' '
+    } else {
+        theme.glyph(at)
+    };
+    let (open, close) = if is_selected {
+        ("▐", "▌")
+    } else {
+        (" ", " ")
+    };
+    let mark = theme.strong();
+    match width {
+        6.. => {
+            let inner = width - 2;
+            let text = match number {
+                Some(value) if theme.has_colour() => figure_within(value, inner.min(6)),
+                Some(value) => format!("{glyph}{}", figure_within(value, inner.min(6) - 1)),
+                None => glyph.to_string().repeat(inner),
+            };
+            let text = format!("{text:^inner$}");
+            vec![
+                Span::styled(open, mark),
+                Span::styled(text, filled),
+                Span::styled(close, mark),
+            ]
+        }
+        _ => {
+            let mut text = glyph.to_string().repeat(width - 1);
+            if is_selected {
+                text = text.replacen(glyph, "◆", 1);
+            }
+            vec![Span::styled(text, filled), Span::raw(" ")]
+        }
+    }
+}
+
+/// The `n`th line counted from the bottom, 1 being the last.
+fn from_bottom(grid: &Grid, n: u16) -> Rect {
+    Rect {
+        y: grid.inside.bottom().saturating_sub(n),
+        height: 1.min(grid.inside.height),
+        ..grid.inside
+    }
+}
+
+fn draw_legend(frame: &mut Frame<'_>, app: &App, grid: &Grid, range: (f64, f64)) {
+    let statistic = app.statistic();
+    let unit = if statistic.unit.is_empty() {
+        String::new()
+    } else {
+        format!(" {}", statistic.unit)
+    };
+    let low = figure(range.0, 0);
+    let high = format!("{}{unit}", figure(range.1, 0));
+    let is_wide = grid.inside.width >= 50;
+    let n_swatches = if is_wide { 16 } else { 6 };
+    let mut line = legend(&app.theme, &format!(" {low}"), &high, n_swatches);
+    let meaning = format!("   {} ←→ {}", statistic.low, statistic.high);
+    let room = (grid.inside.width as usize).saturating_sub(line.width());
+    line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
+    frame.render_widget(line, from_bottom(grid, 2));
+    let definition = cut(
+        &format!(" {}", statistic.definition),
+        grid.inside.width as usize,
+    );
+    frame.render_widget(
+        Line::styled(definition, app.theme.dim()),
+        from_bottom(grid, 1),
+    );
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, pitch: usize, (column, row): (u16, u16)) {
+    let grid = Grid::of(app, area, pitch);
+    if !grid.inside.contains(Position::new(column, row)) {
+        return;
+    }
+    let down = ((row - grid.inside.y) as usize).checked_sub(1);
+    let across = ((column - grid.inside.x) as usize).checked_sub(LABEL);
+    let Some(layer_idx) = down
+        .map(|y| grid.layers.start + y / grid.pitch)
+        .filter(|layer_idx| grid.layers.contains(layer_idx))
+    else {
+        return;
+    };
+    app.selection.layer_idx = layer_idx;
+    if let Some(head_idx) = across
+        .map(|x| grid.heads.start + x / grid.cell_width)
+        .filter(|head_idx| grid.heads.contains(head_idx))
+    {
+        app.selection.head_idx = head_idx;
+    }
+}

@@ -1,0 +1,240 @@
+//! Every panel as a person sees it, at the smallest size and at a usual one; and what keys and clicks do to it.
+
+mod screen;
+
+use attnscope::prompt::Request;
+use attnscope::tui::{Depth, Panel};
+use crossterm::event::KeyCode;
+use screen::Screen;
+
+/// Words of the demo's vocabulary, said twice.
+const TEXT: &str =
+    "the old king gave a red apple to his horse . the old king gave a red apple to his horse .";
+
+const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
+
+fn demo(size: (u16, u16)) -> Screen {
+    Screen::open(None, Request::text(TEXT), size, Depth::Truecolor)
+}
+
+fn shows(name: &str, (width, height): (u16, u16), screen: &mut Screen) {
+    insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen.picture());
+}
+
+#[test]
+fn overview() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.typed("]]]]]]]");
+        shows("overview", size, &mut screen);
+    }
+}
+
+#[test]
+fn head() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.typed("]]]]]]]");
+        screen.key(KeyCode::Enter);
+        shows("head", size, &mut screen);
+        screen.typed("sh");
+        shows("head_scores", size, &mut screen);
+    }
+}
+
+#[test]
+fn scores() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.go(Panel::Scores);
+        shows("scores", size, &mut screen);
+    }
+}
+
+#[test]
+fn tokens() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.typed("]]]]]]]");
+        screen.go(Panel::Tokens);
+        shows("tokens", size, &mut screen);
+    }
+}
+
+#[test]
+fn model() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.go(Panel::Model);
+        screen.key(KeyCode::Enter);
+        shows("model", size, &mut screen);
+    }
+}
+
+#[test]
+fn what_lies_over_the_panels() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.typed("?");
+        shows("help", size, &mut screen);
+        screen.key(KeyCode::Esc);
+        screen.typed("/L1h");
+        shows("find", size, &mut screen);
+        screen.key(KeyCode::Esc);
+        screen.typed("e");
+        shows("edit", size, &mut screen);
+    }
+}
+
+#[test]
+fn a_terminal_without_colours_shows_glyphs() {
+    let mut screen = Screen::open(None, Request::text(TEXT), (80, 24), Depth::None);
+    shows("overview_no_colour", (80, 24), &mut screen);
+    screen.typed("]]]]]]]");
+    screen.key(KeyCode::Enter);
+    shows("head_no_colour", (80, 24), &mut screen);
+    let buffer = screen.frame();
+    let is_plain = |x: u16, y: u16| {
+        let style = buffer[(x, y)].style();
+        [style.fg, style.bg]
+            .into_iter()
+            .flatten()
+            .all(|colour| colour == ratatui::style::Color::Reset)
+    };
+    assert!((0..24).all(|y| (0..80).all(|x| is_plain(x, y))));
+}
+
+#[test]
+fn a_small_terminal_says_what_it_needs_and_a_larger_one_goes_on() {
+    let mut screen = demo((120, 40));
+    screen.go(Panel::Head);
+    for (width, height) in [(79, 24), (80, 23), (20, 5), (1, 1)] {
+        screen.resize(width, height);
+        let text = screen.text().replace('\n', " ");
+        if width >= 20 {
+            assert!(text.contains("needs 80"), "{text}");
+        }
+    }
+    screen.resize(200, 60);
+    assert_eq!(screen.app.panel, Panel::Head);
+    assert!(screen.text().contains("query"));
+}
+
+#[test]
+fn every_panel_survives_every_size() {
+    let mut screen = demo((80, 24));
+    for panel in Panel::ALL {
+        screen.resize(80, 24);
+        screen.go(panel);
+        for (width, height) in [
+            (80, 24),
+            (81, 25),
+            (97, 31),
+            (133, 24),
+            (80, 70),
+            (300, 100),
+        ] {
+            screen.resize(width, height);
+            assert!(!screen.text().is_empty());
+        }
+    }
+}
+
+#[test]
+fn tabs_cells_and_tokens_answer_to_the_mouse() {
+    let mut screen = demo((120, 40));
+    let place_of = |screen: &mut Screen, words: &str| -> (u16, u16) {
+        let text = screen.text();
+        let (row, line) = text
+            .lines()
+            .enumerate()
+            .find(|(_, line)| line.contains(words))
+            .unwrap_or_else(|| panic!("{words} is not on screen:\n{text}"));
+        let at = line.find(words).expect("found above");
+        (line[..at].chars().count() as u16, row as u16)
+    };
+    let (column, row) = place_of(&mut screen, "4 Tokens");
+    screen.click(column, row);
+    assert_eq!(screen.app.panel, Panel::Tokens);
+    let (column, row) = place_of(&mut screen, "king gave");
+    screen.click(column + 5, row);
+    assert_eq!(screen.app.token(screen.app.selection.query_idx), "gave");
+    screen.go(Panel::Overview);
+    let (column, row) = place_of(&mut screen, " L1 ");
+    screen.click(column + 10, row);
+    assert_eq!(screen.app.selection.layer_idx, 1);
+    let (column, row) = place_of(&mut screen, "L0 H2");
+    screen.click(column, row);
+    assert_eq!(
+        (
+            screen.app.selection.layer_idx,
+            screen.app.selection.head_idx
+        ),
+        (0, 2)
+    );
+}
+
+#[test]
+fn one_selection_is_moved_in_all_panels() {
+    let mut screen = demo((120, 40));
+    screen.go(Panel::Head);
+    screen.key(KeyCode::Home);
+    screen.typed("jjjll");
+    assert_eq!(
+        (screen.app.selection.query_idx, screen.app.selection.key_idx),
+        (3, 2)
+    );
+    screen.go(Panel::Tokens);
+    screen.key(KeyCode::Right);
+    assert_eq!(screen.app.selection.query_idx, 4);
+    screen.typed("}");
+    assert_eq!(screen.app.selection.layer_idx, 1);
+    screen.key(KeyCode::Esc);
+    assert_eq!(screen.app.panel, Panel::Head);
+}
+
+#[test]
+fn the_text_is_edited_in_place_and_run_again() {
+    let mut screen = demo((120, 40));
+    let n_before = screen.app.n_tokens();
+    screen.typed("e horse");
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.n_tokens(), n_before + 1);
+    assert_eq!(screen.app.token(n_before), "horse");
+}
+
+#[test]
+fn the_finder_goes_to_heads_tokens_and_tensors() {
+    let mut screen = demo((120, 40));
+    screen.typed("/L1H2");
+    screen.key(KeyCode::Enter);
+    assert_eq!(
+        (
+            screen.app.selection.layer_idx,
+            screen.app.selection.head_idx
+        ),
+        (1, 2)
+    );
+    screen.typed("/wpe");
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.panel, Panel::Model);
+    assert!(screen.text().contains("wpe.weight"));
+}
+
+#[test]
+fn q_quits_except_in_a_text_field_where_control_c_does() {
+    use attnscope::tui::Msg;
+    use crossterm::event::{KeyEvent, KeyModifiers};
+    let mut screen = demo((80, 24));
+    screen.typed("eq");
+    assert!(!screen.app.is_over, "q is a letter here");
+    screen.key(KeyCode::Esc);
+    screen.typed("/q");
+    assert!(!screen.app.is_over, "and here");
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    screen.send(Msg::Key(interrupt));
+    assert!(screen.app.is_over);
+    let mut screen = demo((80, 24));
+    screen.typed("q");
+    assert!(screen.app.is_over);
+}
