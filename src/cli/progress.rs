@@ -17,7 +17,7 @@ impl Meter {
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_layers as u64 + 1);
             if let Ok(style) =
-                ProgressStyle::with_template("{msg:>12} [{bar:30}] {pos}/{len} {elapsed}")
+                ProgressStyle::with_template("{msg:>16} [{bar:30}] {pos}/{len} {elapsed}")
             {
                 bar.set_style(style);
             }
@@ -29,7 +29,10 @@ impl Meter {
     pub fn show(&self, progress: Progress) {
         let (position, message) = match progress {
             Progress::Embedding => (0, "embedding".to_owned()),
-            Progress::Layer(layer_idx) => (layer_idx, format!("layer {layer_idx}")),
+            Progress::Layer(layer_idx) => {
+                let of = self.n_layers;
+                (layer_idx, format!("layer {layer_idx} of {of}"))
+            }
             Progress::Predictions => (self.n_layers, "predictions".to_owned()),
         };
         match &self.bar {
@@ -37,7 +40,7 @@ impl Meter {
                 bar.set_position(position as u64);
                 bar.set_message(message);
             }
-            None => note(&format!("{message} of {} layers", self.n_layers)),
+            None => note(&message),
         }
     }
 

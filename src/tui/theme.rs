@@ -36,6 +36,9 @@ impl Depth {
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
+/// A colour that the map does not have.
+const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
+
 /// Steps of the colour map that are told apart.
 const STEPS: usize = 256;
 
@@ -60,15 +63,19 @@ impl Theme {
     /// The colour of a share between 0 and 1; NaN has one of its own.
     pub fn heat(&self, share: f32) -> Color {
         if share.is_nan() {
-            return self.rgb([255, 0, 170]);
+            return self.rgb(NOT_A_NUMBER);
         }
         self.rgb(self.heat_rgb(share))
     }
 
     /// The same, moved towards white: for what is selected.
     pub fn heat_marked(&self, share: f32) -> Color {
-        let share = if share.is_nan() { 1.0 } else { share };
-        self.rgb(self.heat_rgb(share).map(|c| c.saturating_add(70)))
+        let colour = if share.is_nan() {
+            NOT_A_NUMBER
+        } else {
+            self.heat_rgb(share)
+        };
+        self.rgb(colour.map(|c| c.saturating_add(70)))
     }
 
     fn heat_rgb(&self, share: f32) -> [u8; 3] {

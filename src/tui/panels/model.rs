@@ -108,9 +108,13 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
     } else {
         unread.join(", ")
     };
-    let paragraph = Paragraph::new(text)
-        .style(app.theme.dim())
-        .wrap(ratatui::widgets::Wrap { trim: true });
+    let nonfinite = app.run.as_ref().and_then(|run| run.nonfinite.as_ref());
+    let mut lines: Vec<Line<'_>> = nonfinite
+        .map(|found| Line::styled(found.to_string(), app.theme.bad()))
+        .into_iter()
+        .collect();
+    lines.push(Line::styled(text, app.theme.dim()));
+    let paragraph = Paragraph::new(lines).wrap(ratatui::widgets::Wrap { trim: true });
     frame.render_widget(paragraph, inside);
 }
 
@@ -208,39 +212,37 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
     let title = format!(" {} ", cut(name, area.width.saturating_sub(4) as usize));
     let inside = framed(frame, area, app, title);
     let facts = format!(" {} elements · {} bytes", info.n_elements(), info.n_bytes());
-    let figures = match app.model_view.stats.get(name) {
-        None => Line::styled(
+    let mut lines = vec![Line::raw(facts)];
+    match app.model_view.stats.get(name) {
+        None => lines.push(Line::styled(
             " press Enter for min, max, mean and NaN count",
             app.theme.dim(),
-        ),
-        Some(None) => Line::styled(" computing …", app.theme.dim()),
-        Some(Some(None)) => Line::styled(" not floating point: no figures", app.theme.dim()),
-        Some(Some(Some(stats))) => figures_line(app, stats),
-    };
-    frame.render_widget(Paragraph::new(vec![Line::raw(facts), figures]), inside);
+        )),
+        Some(None) => lines.push(Line::styled(" computing …", app.theme.dim())),
+        Some(Some(None)) => lines.push(Line::styled(
+            " not floating point: no figures",
+            app.theme.dim(),
+        )),
+        Some(Some(Some(stats))) => lines.extend(figure_lines(app, stats)),
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
 }
 
-fn figures_line(app: &App, stats: &TensorStats) -> Line<'static> {
+fn figure_lines(app: &App, stats: &TensorStats) -> [Line<'static>; 2] {
     let number = |v: f64| figure(v, 0);
     let text = format!(
-        " min {}   max {}   mean {}   ",
+        " min {}   max {}   mean {}",
         number(f64::from(stats.min)),
         number(f64::from(stats.max)),
         number(stats.mean)
     );
-    let broken = stats.n_nan + stats.n_infinite > 0;
-    let style = if broken {
+    let style = if stats.n_nan + stats.n_infinite > 0 {
         app.theme.bad()
     } else {
         app.theme.good()
     };
-    Line::from(vec![
-        Span::raw(text),
-        Span::styled(
-            format!("{} NaN, {} infinite", stats.n_nan, stats.n_infinite),
-            style,
-        ),
-    ])
+    let broken = format!(" {} NaN, {} infinite", stats.n_nan, stats.n_infinite);
+    [Line::raw(text), Line::styled(broken, style)]
 }
 
 /// Selects the tensor under the pointer.

@@ -249,7 +249,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
             .rows
             .iter()
             .enumerate()
-            .filter(|(_, row)| row.is_real && row.n_visible >= 2)
+            .filter(|(_, row)| row.is_real && row.n_visible >= 2 && row.entropy.is_finite())
     };
     let entropy: Vec<(f64, f64)> = rows()
         .map(|(i, row)| {
@@ -263,7 +263,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
         .map(|(i, row)| (i as f64, f64::from(row.top1)))
         .collect();
     if entropy.is_empty() {
-        let text = " no query sees two keys: nothing to draw";
+        let text = " no query sees two keys with finite scores: nothing to draw";
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
     }
