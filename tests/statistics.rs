@@ -253,6 +253,11 @@ impl Head {
                 let trace: f64 = keys.iter().map(|j| p(i, *j) * (1.0 - p(i, *j))).sum();
                 f64::from(u8::from(trace < 1e-3))
             })),
+            "empty_rows" => {
+                let is_empty = |row: &&Vec<f64>| row.iter().all(|s| *s == f64::NEG_INFINITY);
+                let n_empty = self.scores.iter().filter(is_empty).count();
+                (n_empty as f64, Gathered::Max)
+            }
             "first_key_mass" => mean_of(self.rows(1, |i, _| p(i, 0))),
             "previous_mass" => {
                 let rows = self
@@ -331,7 +336,7 @@ fn assert_near(found: f64, expected: f64, place: &str) {
 }
 
 /// Compares every statistic of every head and layer of a run.
-fn compare(family: &str, n: usize, real: Option<Vec<bool>>) {
+fn compare(family: &str, n: usize, real: Option<Vec<bool>>) -> Whole {
     let whole = Whole::run(family, n, real);
     assert_eq!(whole.layers.len(), whole.model.spec.n_layers());
     for (layer_idx, layer) in whole.layers.iter().enumerate() {
@@ -367,6 +372,7 @@ fn compare(family: &str, n: usize, real: Option<Vec<bool>>) {
             assert_near(found, expected, &place);
         }
     }
+    whole
 }
 
 #[test]
@@ -388,7 +394,9 @@ fn statistics_of_a_bidirectional_model_are_what_they_say() {
 #[test]
 fn padding_counts_nowhere() {
     let left = (0..33).map(|i| i >= 5).collect();
-    compare("gpt2", 33, Some(left));
+    let whole = compare("gpt2", 33, Some(left));
+    let empty = whole.layers[0].heads[0].stats.of("empty_rows");
+    assert_eq!(empty, 5.0, "as many as there are pads on the left");
     let right = (0..30).map(|i| i < 21).collect();
     compare("bert", 30, Some(right));
     let scattered = (0..40).map(|i| i % 7 != 3).collect();

@@ -43,3 +43,21 @@ fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
         }
     })
 }
+
+pub static EMPTY_ROWS: Statistic = Statistic {
+    id: "empty_rows",
+    title: "empty rows",
+    unit: "rows",
+    span: Span::Positive,
+    low: "every query sees a key",
+    high: "queries that see nothing",
+    definition: "number of queries, padding included, that see no key: their pattern is what the spec says, not a softmax",
+    source: "ours",
+    compute: Compute::Head(
+        |head| {
+            let empty = head.summary.rows.iter().filter(|row| row.n_visible == 0);
+            empty.count() as f64
+        },
+        Gather::Max,
+    ),
+};

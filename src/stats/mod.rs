@@ -102,6 +102,7 @@ pub static STATISTICS: &[&Statistic] = &[
     &entropy::EFFECTIVE_KEYS,
     &concentration::MAX_PROBABILITY,
     &concentration::SATURATED_ROWS,
+    &concentration::EMPTY_ROWS,
     &position::FIRST_KEY_MASS,
     &position::PREVIOUS_MASS,
     &position::DIAGONAL_MASS,
