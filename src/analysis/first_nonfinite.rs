@@ -1,11 +1,12 @@
 //! The first value of a run that is NaN or infinite, and the tensor it came from.
 
 use crate::checkpoint::Tensors;
-use crate::model::Hook;
+use crate::model::{Hook, Model, NeededTensor, Stack};
 
 /// Where the first NaN or infinity appeared, in the order of computation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NonFinite {
+    pub stack: Stack,
     pub layer_idx: usize,
     pub hook: Hook,
     pub position_idx: usize,
@@ -23,7 +24,7 @@ impl std::fmt::Display for NonFinite {
             "infinity"
         };
         let (hook, position, column) = (
-            self.hook.full_name(self.layer_idx),
+            self.hook.full_name(self.stack, self.layer_idx),
             self.position_idx,
             self.column_idx,
         );
@@ -51,8 +52,33 @@ pub(super) fn find(values: &[f32]) -> Option<usize> {
         .map(|offset| start + offset)
 }
 
+/// A tensor that holds a NaN or infinity itself, and at which element, among those that could have brought one here.
+pub(super) fn guilty_tensor(
+    model: &Model,
+    stack: Stack,
+    layer_idx: usize,
+    hook: Hook,
+) -> Option<(String, usize)> {
+    let spec = model.spec.stack_of(stack);
+    let suspects: Vec<NeededTensor<'_>> = match hook {
+        // After the last block only the final norm and the head have run; the head may be the embedding.
+        Hook::Logits => {
+            let mut suspects = spec.norm_tensors();
+            suspects.extend(model.spec.head_tensors());
+            suspects
+        }
+        // Before the first block only the embedding has run; cross-attention begins inside a block.
+        Hook::ResidPre if stack != Stack::Cross => spec.embedding_tensors(),
+        _ => spec.blocks.get(layer_idx)?.tensors(),
+    };
+    in_tensors(
+        &model.checkpoint.tensors,
+        suspects.into_iter().map(|(name, _)| name),
+    )
+}
+
 /// The first of some tensors that holds a NaN or infinity, and at which element.
-pub(super) fn in_tensors<'a>(
+fn in_tensors<'a>(
     tensors: &Tensors,
     names: impl Iterator<Item = &'a str>,
 ) -> Option<(String, usize)> {

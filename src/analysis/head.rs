@@ -7,7 +7,10 @@ use super::kept::Kept;
 use super::pyramid::Pyramid;
 use crate::attention::{BlockSink, Pooled};
 use crate::error::{Error, Result};
-use crate::model::{BlockWeights, Model, NoHooks, Scratch, Sequence, attend_heads, run_block};
+use crate::model::{
+    BlockContext, Hook, Hooks, Input, Memory, Model, NoHooks, Scratch, Stack, attend_heads,
+    run_block,
+};
 use crate::ops::Ops;
 
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
@@ -16,6 +19,7 @@ pub const FULL_CELLS: usize = 4096;
 /// Which head is asked for, and how it is to be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadQuery {
+    pub stack: Stack,
     pub layer_idx: usize,
     pub head_idx: usize,
     /// Leave key 0 out and let the other probabilities of each row sum to what they would without it.
@@ -48,57 +52,65 @@ impl HeadDetail {
 pub fn head_detail<O: Ops>(
     ops: &O,
     model: &Model,
-    sequence: &Sequence,
+    input: &Input,
     kept: &Kept,
     query: HeadQuery,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<HeadDetail> {
     let HeadQuery {
+        stack,
         layer_idx,
         head_idx,
         hides_first_key,
     } = query;
-    let Some((from_layer, input)) = kept.nearest(layer_idx) else {
-        return Err(Error::Prompt(format!("layer {layer_idx} has not run yet")));
+    let spec = model.spec.stack_of(stack);
+    let missing = || Error::Prompt(format!("layer {layer_idx} has not run yet"));
+    let (from_layer, start) = kept.nearest((spec.stack, layer_idx)).ok_or_else(missing)?;
+    let sequence = match (stack, &input.source) {
+        (Stack::Encoder, Some(source)) => source,
+        _ => &input.sequence,
+    };
+    let mut encoded = O::Buffer::default();
+    let memory = match (spec.stack, &input.source, kept.memory()) {
+        (Stack::Decoder, Some(sequence), Some(memory)) => {
+            ops.put(memory, model.spec.d_model, &mut encoded)?; // [source position, d_model]
+            Some(Memory {
+                hidden: &encoded,
+                sequence,
+            })
+        }
+        _ => None,
+    };
+    let n_keys = match &memory {
+        Some(memory) if stack == Stack::Cross => memory.sequence.len(),
+        _ => sequence.len(),
     };
     let tensors = &model.checkpoint.tensors;
-    let blocks = &model.spec.main_stack().blocks;
+    let context = BlockContext::of(ops, tensors, spec, sequence, memory, stop)?;
     let mut resid = O::Buffer::default();
-    ops.put(&input, model.spec.d_model, &mut resid)?; // [position, d_model]
+    ops.put(&start, model.spec.d_model, &mut resid)?; // [position, d_model]
     let mut scratch = Scratch::<O>::default();
-    for spec in &blocks[from_layer..layer_idx] {
-        let weights = BlockWeights::read(ops, tensors, spec)?;
-        run_block(
-            ops,
-            spec,
-            &weights,
-            sequence,
-            &mut resid,
-            &mut scratch,
-            &mut NoHooks,
-            stop,
-        )?;
+    for block in &spec.blocks[from_layer..layer_idx] {
+        run_block(&context, block, &mut resid, &mut scratch, &mut NoHooks)?;
     }
-    let (n_queries, n_keys) = (sequence.len(), sequence.len());
+    let n_queries = sequence.len();
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
     let mut scores = empty.clone();
     scores.cells.fill(f32::NEG_INFINITY);
-    let sink = Collect {
+    let mut sink = Collect {
+        head_idx,
         n_keys,
         hides_first_key,
         held: Mutex::new((scores, empty)),
     };
-    let heads = head_idx..head_idx + 1;
-    attend_heads(
-        ops,
-        tensors,
-        &blocks[layer_idx],
-        sequence,
-        &resid,
-        heads,
-        &sink,
-        stop,
-    )?;
+    let block = &spec.blocks[layer_idx];
+    if stack == Stack::Cross {
+        // Its queries come after the block's self-attention: the whole block runs.
+        let mut hooks = OnlyCross(&mut sink);
+        run_block(&context, block, &mut resid, &mut scratch, &mut hooks)?;
+    } else {
+        attend_heads(&context, block, &resid, head_idx..head_idx + 1, &sink)?;
+    }
     let (scores, pattern) = sink
         .held
         .into_inner()
@@ -114,15 +126,54 @@ pub fn head_detail<O: Ops>(
     })
 }
 
+/// Hands the row blocks of a block's cross-attention to a sink, and looks at nothing else.
+struct OnlyCross<'a>(&'a mut Collect);
+
+impl Hooks for OnlyCross<'_> {
+    fn wants(&self, _: Hook) -> bool {
+        false
+    }
+
+    fn values(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        None
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        Some(self.0)
+    }
+}
+
+impl Hooks for Collect {
+    fn wants(&self, _: Hook) -> bool {
+        false
+    }
+
+    fn values(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        Some(self)
+    }
+}
+
 /// Collects the blocks of one head.
 struct Collect {
+    head_idx: usize,
     n_keys: usize,
     hides_first_key: bool,
     held: Mutex<(Pooled, Pooled)>,
 }
 
 impl BlockSink for Collect {
-    fn block(&self, _: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        if head_idx != self.head_idx {
+            return;
+        }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = scores.chunks(self.n_keys).zip(pattern.chunks(self.n_keys));
         for (query_idx, (scores, pattern)) in (first_query..).zip(rows) {

@@ -1,46 +1,69 @@
 //! Inputs of layers, kept up to a memory budget so that a head can be run again without running the model again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::model::Stack;
+
+/// A layer by its stack and its place in it.
+pub type LayerAt = (Stack, usize);
 
 /// Every how many layers an input is kept, and those that were.
 #[derive(Debug, Default)]
 pub struct Kept {
     stride: usize,
     /// By layer. // [position, d_model]
-    inputs: Mutex<BTreeMap<usize, Arc<Vec<f32>>>>,
+    inputs: Mutex<BTreeMap<LayerAt, Arc<Vec<f32>>>>,
+    /// The encoder's output. // [source position, d_model]
+    memory: OnceLock<Vec<f32>>,
 }
 
 impl Kept {
-    /// Plans what to keep of `n_layers` inputs of `n_values` values each within `budget` bytes.
+    /// Plans what to keep within `budget` bytes; stacks as (stack, layers, values of one input).
     ///
-    /// Layer 0 is always kept: it is where everything can be recomputed from.
-    pub fn plan(n_layers: usize, n_values: usize, budget: usize) -> Self {
-        let n_fit = (budget / (n_values.max(1) * size_of::<f32>())).max(1);
+    /// Layer 0 of each stack is always kept: it is where everything can be recomputed from.
+    pub fn plan(stacks: Vec<(Stack, usize, usize)>, budget: usize) -> Self {
+        let bytes_at = |stride: usize| -> usize {
+            let kept = stacks.iter().map(|(_, n_layers, n_values)| {
+                n_layers.div_ceil(stride) * n_values * size_of::<f32>()
+            });
+            kept.sum()
+        };
+        let n_layers = stacks.iter().map(|(_, n, _)| *n).max().unwrap_or(1).max(1);
+        let stride = (1..=n_layers).find(|stride| bytes_at(*stride) <= budget);
         Self {
-            stride: n_layers.div_ceil(n_fit).max(1),
-            inputs: Mutex::default(),
+            stride: stride.unwrap_or(n_layers),
+            ..Self::default()
         }
     }
 
     /// Whether a layer's input is to be kept.
-    pub fn wants(&self, layer_idx: usize) -> bool {
+    pub fn wants(&self, (_, layer_idx): LayerAt) -> bool {
         layer_idx.is_multiple_of(self.stride)
     }
 
-    pub fn put(&self, layer_idx: usize, input: Vec<f32>) {
-        self.lock().insert(layer_idx, Arc::new(input));
+    pub fn put(&self, at: LayerAt, input: Vec<f32>) {
+        self.lock().insert(at, Arc::new(input));
     }
 
-    /// The nearest kept input at or before a layer, and which layer's it is.
-    pub fn nearest(&self, layer_idx: usize) -> Option<(usize, Arc<Vec<f32>>)> {
+    /// The nearest kept input at or before a layer of the same stack, and which layer's it is.
+    pub fn nearest(&self, (stack, layer_idx): LayerAt) -> Option<(usize, Arc<Vec<f32>>)> {
         self.lock()
-            .range(..=layer_idx)
+            .range((stack, 0)..=(stack, layer_idx))
             .next_back()
-            .map(|(idx, input)| (*idx, input.clone()))
+            .map(|((_, idx), input)| (*idx, input.clone()))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, Arc<Vec<f32>>>> {
+    pub fn put_memory(&self, memory: Vec<f32>) {
+        // A run has one encoder: what is there already is the same.
+        let _ = self.memory.set(memory);
+    }
+
+    pub fn memory(&self) -> Option<&[f32]> {
+        self.memory.get().map(Vec::as_slice)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<LayerAt, Arc<Vec<f32>>>> {
         // A panic elsewhere cannot leave a map of finished values half-written.
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,26 +73,30 @@ impl Kept {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_budget_for_all_keeps_all_and_a_small_one_keeps_every_few() {
-        let all = Kept::plan(12, 100, 12 * 400);
-        assert!((0..12).all(|layer_idx| all.wants(layer_idx)));
-        let few = Kept::plan(12, 100, 3 * 400);
-        let kept: Vec<usize> = (0..12).filter(|layer_idx| few.wants(*layer_idx)).collect();
-        assert_eq!(kept, [0, 4, 8]);
-        assert!(
-            Kept::plan(12, 100, 0).wants(0),
-            "layer 0 is kept whatever the budget"
-        );
+    fn kept_layers(kept: &Kept, n_layers: usize) -> Vec<usize> {
+        let wanted = |layer_idx: &usize| kept.wants((Stack::Only, *layer_idx));
+        (0..n_layers).filter(wanted).collect()
     }
 
     #[test]
-    fn the_nearest_input_is_at_or_before_the_layer() {
-        let kept = Kept::plan(12, 1, 3 * 4);
-        kept.put(0, vec![0.0]);
-        kept.put(4, vec![4.0]);
-        assert_eq!(kept.nearest(3).map(|(idx, _)| idx), Some(0));
-        assert_eq!(kept.nearest(7).map(|(idx, _)| idx), Some(4));
-        assert!(Kept::default().nearest(0).is_none());
+    fn a_budget_for_all_keeps_all_and_a_small_one_keeps_every_few() {
+        let of = |budget| Kept::plan(vec![(Stack::Only, 12, 100)], budget);
+        assert_eq!(kept_layers(&of(12 * 400), 12).len(), 12);
+        assert_eq!(kept_layers(&of(3 * 400), 12), [0, 4, 8]);
+        assert_eq!(kept_layers(&of(0), 12), [0], "the first is always kept");
+        let both = vec![(Stack::Encoder, 6, 100), (Stack::Decoder, 6, 100)];
+        assert_eq!(kept_layers(&Kept::plan(both, 6 * 400), 6), [0, 2, 4]);
+    }
+
+    #[test]
+    fn the_nearest_input_is_the_last_one_before_in_the_same_stack() {
+        let kept = Kept::plan(vec![(Stack::Encoder, 4, 1), (Stack::Decoder, 4, 1)], 16);
+        kept.put((Stack::Encoder, 0), vec![1.0]);
+        kept.put((Stack::Encoder, 2), vec![2.0]);
+        kept.put((Stack::Decoder, 0), vec![3.0]);
+        let nearest = |at| kept.nearest(at).map(|(idx, input)| (idx, input[0]));
+        assert_eq!(nearest((Stack::Encoder, 3)), Some((2, 2.0)));
+        assert_eq!(nearest((Stack::Decoder, 3)), Some((0, 3.0)));
+        assert_eq!(nearest((Stack::Only, 3)), None);
     }
 }

@@ -1,6 +1,7 @@
 //! The pipeline: a prompt through the model layer by layer, each layer judged by its statistics as it passes.
 
 mod first_nonfinite;
+mod generate;
 mod head;
 mod histogram;
 mod kept;
@@ -13,6 +14,7 @@ mod tensor_stats;
 mod watch;
 
 pub use first_nonfinite::NonFinite;
+pub use generate::{generate, input_of};
 pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};
 pub use histogram::Histogram;
 pub use kept::Kept;

@@ -3,20 +3,18 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::first_nonfinite::{NonFinite, find, in_tensors};
+use super::first_nonfinite::{NonFinite, find, guilty_tensor};
 use super::kept::Kept;
-use super::layer::{HeadReport, LayerReport};
+use super::layer::{LayerReport, report};
 use super::predictions::{Predictions, Scan};
 use super::tap::Tap;
 use super::watch::Watch;
-use crate::attention::AttentionSpec;
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockRun, BlockWeights, Hook, Model, ModelSpec, Scratch, Sequence, Stack, embed, final_hidden,
-    logits_in_chunks, run_block,
+    BlockContext, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack, StackSpec,
+    embed, final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
-use crate::stats::{self, HeadEvidence, LayerEvidence, Values};
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;
@@ -34,8 +32,12 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     Embedding,
-    /// This layer runs now.
-    Layer(usize),
+    /// This layer runs now, after so many others.
+    Layer {
+        stack: Stack,
+        layer_idx: usize,
+        n_done: usize,
+    },
     Predictions,
 }
 
@@ -77,143 +79,234 @@ pub struct Outcome {
 pub fn run<O: Ops>(
     ops: &O,
     model: &Model,
-    sequence: &Sequence,
+    input: &Input,
     options: Options,
     observer: &mut dyn Observer,
-    mut tap: Option<&mut dyn Tap>,
+    tap: Option<&mut dyn Tap>,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Outcome> {
     let spec = &model.spec;
-    let stack = spec.main_stack();
     let kept = options.keep_bytes.map(|budget| {
-        Arc::new(Kept::plan(
-            stack.blocks.len(),
-            sequence.len() * spec.d_model,
-            budget,
-        ))
+        let layers = spec.stacks.iter().map(|stack| {
+            let n_values = tokens_of(stack, input).map_or(0, Sequence::len) * spec.d_model;
+            (stack.stack, stack.blocks.len(), n_values)
+        });
+        Arc::new(Kept::plan(layers.collect(), budget))
     });
     if let Some(kept) = &kept {
         observer.keeping(kept);
     }
-    go_on(observer.progress(Progress::Embedding))?;
-    let mut scratch = Scratch::<O>::default();
-    let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-    embed(ops, model, stack, sequence, &mut hidden, &mut resid)?; // [position, d_model]
-
-    let mut outcome = Outcome::default();
-    for (layer_idx, block) in stack.blocks.iter().enumerate() {
-        go_on(observer.progress(Progress::Layer(layer_idx)))?;
-        if stop() {
-            return Err(Error::Cancelled);
-        }
-        let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(layer_idx));
-        let layer_tap: Option<&mut dyn Tap> = match &mut tap {
-            Some(tap) => Some(&mut **tap),
-            None => None,
+    let mut pass = Pass {
+        ops,
+        model,
+        observer,
+        tap,
+        stop,
+        kept,
+        n_done: 0,
+        outcome: Outcome::default(),
+    };
+    go_on(pass.observer.progress(Progress::Embedding))?;
+    let mut memory = O::Buffer::default();
+    for stack in &spec.stacks {
+        let Some(sequence) = tokens_of(stack, input) else {
+            return Err(Error::Prompt(
+                "an encoder without tokens to read".to_owned(),
+            ));
         };
-        let mut watch = Watch::new(
-            layer_idx,
-            keeps_input,
-            outcome.nonfinite.is_none(),
-            layer_tap,
-        );
-        let weights = BlockWeights::read(ops, &model.checkpoint.tensors, block)?;
-        let ran = run_block(
-            ops,
-            block,
-            &weights,
+        let source = input
+            .source
+            .as_ref()
+            .filter(|_| stack.stack == Stack::Decoder);
+        let memory_of = source.map(|sequence| Memory {
+            hidden: &memory,
             sequence,
-            &mut resid,
-            &mut scratch,
-            &mut watch,
-            stop,
-        )?;
-        drop(weights);
-        if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
-            kept.put(layer_idx, input);
+        });
+        let resid = pass.stack(stack, sequence, memory_of)?; // [position, d_model]
+        if stack.stack == Stack::Encoder {
+            final_hidden(ops, model, stack, &resid, &mut memory)?; // [source position, d_model]
+            pass.remember(&memory)?;
+        } else {
+            pass.predict(stack, sequence, &resid, options.predicts)?;
         }
-        if let Some(found) = watch.nonfinite.take() {
-            let found = NonFinite {
-                tensor: guilty_tensor(model, layer_idx, found.hook),
-                ..found
-            };
-            observer.nonfinite(&found);
-            outcome.nonfinite = Some(found);
-        }
-        let report = report(
-            stack.stack,
-            layer_idx,
-            &block.attention,
-            ran,
-            &watch,
-            sequence,
-        );
-        if let Some(tap) = &mut tap {
-            tap.end_of_layer(layer_idx)?;
-        }
-        go_on(observer.layer(report))?;
     }
+    Ok(pass.outcome)
+}
 
-    let wants_logits = tap
-        .as_ref()
-        .is_some_and(|tap| tap.wants(stack.blocks.len(), Hook::Logits));
-    let predicts = options.predicts && spec.head.is_some();
-    if !wants_logits && !predicts {
-        return Ok(outcome);
+/// The tokens that a stack reads.
+fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
+    match stack.stack {
+        Stack::Encoder => input.source.as_ref(),
+        _ => Some(&input.sequence),
     }
-    go_on(observer.progress(Progress::Predictions))?;
-    final_hidden(ops, model, stack, &resid, &mut hidden)?; // [position, d_model]
-    match &spec.head {
-        Some(head) => {
-            let mut scan = Scan::new(targets(spec, sequence));
-            logits_in_chunks(
-                ops,
-                model,
-                head,
-                &hidden,
-                sequence.len(),
-                |range, logits| {
-                    if stop() {
-                        return Err(Error::Cancelled);
-                    }
-                    scan.add(&range, logits);
-                    if outcome.nonfinite.is_none()
-                        && let Some(element) = find(logits)
-                    {
-                        let found = NonFinite {
-                            layer_idx: stack.blocks.len(),
-                            hook: Hook::Logits,
-                            position_idx: element / range.len(),
-                            column_idx: range.start + element % range.len(),
-                            value: logits[element],
-                            tensor: guilty_tensor(model, stack.blocks.len(), Hook::Logits),
-                        };
-                        observer.nonfinite(&found);
-                        outcome.nonfinite = Some(found);
-                    }
-                    match &mut tap {
-                        Some(tap) if wants_logits => tap.logits(range, logits),
-                        _ => Ok(()),
-                    }
-                },
-            )?;
-            // A pair counts when both its tokens are real: padding is neither context nor label.
-            let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
-            outcome.predictions = Some(scan.finish(spec.is_causal_lm, is_counted));
-        }
-        None => {
-            if let Some(tap) = &mut tap {
-                tap.logits(0..spec.d_model, &ops.get(&hidden)?.values)?;
-            }
-        }
-    }
-    Ok(outcome)
 }
 
 fn go_on(flow: ControlFlow<()>) -> Result<()> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Error::Cancelled),
+    }
+}
+
+/// One run, under way.
+struct Pass<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    observer: &'a mut dyn Observer,
+    tap: Option<&'a mut dyn Tap>,
+    stop: &'a (dyn Fn() -> bool + Sync),
+    kept: Option<Arc<Kept>>,
+    /// Layers that have run.
+    n_done: usize,
+    outcome: Outcome,
+}
+
+impl<O: Ops> Pass<'_, O> {
+    /// Runs one stack and gives its last residual. // [position, d_model]
+    fn stack(
+        &mut self,
+        stack: &StackSpec,
+        sequence: &Sequence,
+        memory: Option<Memory<'_, O>>,
+    ) -> Result<O::Buffer> {
+        let (ops, model) = (self.ops, self.model);
+        let mut scratch = Scratch::<O>::default();
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        embed(ops, model, stack, sequence, &mut spare, &mut resid)?; // [position, d_model]
+        let tensors = &model.checkpoint.tensors;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
+        for (layer_idx, block) in stack.blocks.iter().enumerate() {
+            go_on(self.observer.progress(Progress::Layer {
+                stack: stack.stack,
+                layer_idx,
+                n_done: self.n_done,
+            }))?;
+            if (self.stop)() {
+                return Err(Error::Cancelled);
+            }
+            let at = (stack.stack, layer_idx);
+            let kept = self.kept.clone();
+            let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
+            let looks = self.outcome.nonfinite.is_none();
+            let tap: Option<&mut dyn Tap> = match &mut self.tap {
+                Some(tap) => Some(&mut **tap),
+                None => None,
+            };
+            let mut watch = Watch::new(at, keeps_input, looks, tap);
+            let ran = run_block(&context, block, &mut resid, &mut scratch, &mut watch)?;
+            if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
+                kept.put(at, input);
+            }
+            let found = watch.nonfinite.take();
+            let norms = watch.finish();
+            let real = |position_idx: usize| sequence.is_real(position_idx);
+            let report_of =
+                |stack, spec, ran, norms| report(stack, layer_idx, spec, ran, norms, &real);
+            let of_cross = block
+                .cross
+                .as_ref()
+                .zip(ran.cross)
+                .zip(norms.cross.as_deref());
+            let of_cross = of_cross
+                .map(|((spec, ran), norms)| report_of(Stack::Cross, &spec.attention, ran, norms));
+            let of_self = report_of(stack.stack, &block.attention, ran.attention, &norms);
+            if let Some(found) = found {
+                self.first_nonfinite(NonFinite {
+                    tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
+                    ..found
+                });
+            }
+            if let Some(tap) = &mut self.tap {
+                tap.end_of_layer()?;
+            }
+            self.n_done += 1;
+            go_on(self.observer.layer(of_self))?;
+            if let Some(of_cross) = of_cross {
+                go_on(self.observer.layer(of_cross))?;
+            }
+        }
+        Ok(resid)
+    }
+
+    fn first_nonfinite(&mut self, found: NonFinite) {
+        self.observer.nonfinite(&found);
+        self.outcome.nonfinite = Some(found);
+    }
+
+    /// Keeps the encoder's output for whoever wants it later.
+    fn remember(&mut self, memory: &O::Buffer) -> Result<()> {
+        let host = self.ops.get(memory)?;
+        if let Some(kept) = &self.kept {
+            kept.put_memory(host.values.to_vec());
+        }
+        match &mut self.tap {
+            Some(tap) => tap.memory(&host.values),
+            None => Ok(()),
+        }
+    }
+
+    /// Final norm and head, where somebody wants what they give.
+    fn predict(
+        &mut self,
+        stack: &StackSpec,
+        sequence: &Sequence,
+        resid: &O::Buffer,
+        predicts: bool,
+    ) -> Result<()> {
+        let (ops, model) = (self.ops, self.model);
+        let (spec, after) = (&model.spec, stack.blocks.len());
+        let wants_logits = self
+            .tap
+            .as_ref()
+            .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
+        if !wants_logits && !(predicts && spec.head.is_some()) {
+            return Ok(());
+        }
+        go_on(self.observer.progress(Progress::Predictions))?;
+        let mut hidden = O::Buffer::default();
+        final_hidden(ops, model, stack, resid, &mut hidden)?; // [position, d_model]
+        let Some(head) = &spec.head else {
+            let host = ops.get(&hidden)?;
+            return match &mut self.tap {
+                Some(tap) => tap.logits(0..host.width, &host.values),
+                None => Ok(()),
+            };
+        };
+        let mut scan = Scan::new(targets(spec, sequence));
+        logits_in_chunks(
+            ops,
+            model,
+            head,
+            &hidden,
+            sequence.len(),
+            |range, logits| {
+                if (self.stop)() {
+                    return Err(Error::Cancelled);
+                }
+                scan.add(&range, logits);
+                if self.outcome.nonfinite.is_none()
+                    && let Some(element) = find(logits)
+                {
+                    self.first_nonfinite(NonFinite {
+                        stack: stack.stack,
+                        layer_idx: after,
+                        hook: Hook::Logits,
+                        position_idx: element / range.len(),
+                        column_idx: range.start + element % range.len(),
+                        value: logits[element],
+                        tensor: guilty_tensor(model, stack.stack, after, Hook::Logits),
+                    });
+                }
+                match &mut self.tap {
+                    Some(tap) if wants_logits => tap.logits(range, logits),
+                    _ => Ok(()),
+                }
+            },
+        )?;
+        // A pair counts when both its tokens are real: padding is neither context nor label.
+        let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
+        self.outcome.predictions = Some(scan.finish(spec.is_causal_lm, is_counted));
+        Ok(())
     }
 }
 
@@ -227,111 +320,4 @@ fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
             .filter(|_| spec.is_causal_lm)
     };
     (0..sequence.len()).map(next).collect()
-}
-
-/// A tensor that holds a NaN itself, among those that could have brought one to this place.
-fn guilty_tensor(model: &Model, layer_idx: usize, hook: Hook) -> Option<(String, usize)> {
-    let needed = model.spec.needed_tensors();
-    let stack = model.spec.main_stack();
-    if hook == Hook::Logits {
-        // After the last block only the final norm and the head have run; the head may be the embedding.
-        let norm = stack
-            .final_norm
-            .iter()
-            .flat_map(|n| n.gain.iter().chain(&n.bias));
-        let transform = model
-            .spec
-            .head
-            .iter()
-            .filter_map(|head| head.transform.as_ref());
-        let transform = transform.flat_map(|(dense, _, norm)| {
-            let dense = std::iter::once(&dense.weight).chain(&dense.bias);
-            dense.chain(&norm.gain).chain(&norm.bias)
-        });
-        let unembed = model.spec.head.iter().map(|head| &head.unembed);
-        let unembed = unembed.flat_map(|l| std::iter::once(&l.weight).chain(&l.bias));
-        let names = norm.chain(transform).chain(unembed);
-        return in_tensors(&model.checkpoint.tensors, names.map(String::as_str));
-    }
-    let block = &stack.blocks[layer_idx];
-    let of_block = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-    let names: Vec<String> = match hook {
-        // Before the first block only the embedding has run.
-        Hook::ResidPre => {
-            let first = of_block(&[&block.q.weight]);
-            needed
-                .iter()
-                .map(|(name, _)| (*name).to_owned())
-                .take_while(|name| !first.contains(name))
-                .collect()
-        }
-        _ => {
-            let linears = [
-                &block.q,
-                &block.k,
-                &block.v,
-                &block.o,
-                &block.mlp.up,
-                &block.mlp.down,
-            ];
-            let linears = linears.into_iter().chain(&block.mlp.gate);
-            let norms = [&block.attn_pre, &block.attn_out, &block.attn_post]
-                .into_iter()
-                .chain([&block.mlp_pre, &block.mlp_out, &block.mlp_post])
-                .flatten();
-            let of_linears = linears.flat_map(|l| std::iter::once(&l.weight).chain(&l.bias));
-            let of_norms = norms.flat_map(|n| n.gain.iter().chain(&n.bias));
-            of_linears.chain(of_norms).cloned().collect()
-        }
-    };
-    in_tensors(&model.checkpoint.tensors, names.iter().map(String::as_str))
-}
-
-fn report(
-    stack: Stack,
-    layer_idx: usize,
-    spec: &AttentionSpec,
-    ran: BlockRun,
-    watch: &Watch<'_>,
-    sequence: &Sequence,
-) -> LayerReport {
-    let heads: Vec<HeadReport> = ran
-        .heads
-        .into_iter()
-        .zip(&ran.head_output_norms)
-        .map(|(summary, output_norms)| {
-            let evidence = HeadEvidence {
-                summary: &summary,
-                output_norms,
-                resid_norms: &watch.resid_pre,
-                scale: spec.scale.factor(spec.d_head),
-                d_head: spec.d_head,
-            };
-            HeadReport {
-                stats: stats::of_head(&evidence),
-                summary,
-            }
-        })
-        .collect();
-    let real = |norms: &[f32]| -> Vec<f32> {
-        norms
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| sequence.is_real(*i))
-            .map(|(_, norm)| *norm)
-            .collect()
-    };
-    let evidence = LayerEvidence {
-        resid_pre: &real(&watch.resid_pre),
-        attn_out: &real(&watch.attn_out),
-        mlp_out: &real(&watch.mlp_out),
-        resid_post: &real(&watch.resid_post),
-    };
-    let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
-    LayerReport {
-        stack,
-        layer_idx,
-        stats: stats::of_layer(&of_heads, &evidence),
-        heads,
-    }
 }

@@ -4,26 +4,39 @@ use std::ops::Range;
 
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::model::Hook;
+use crate::model::{Hook, Stack};
 
 /// Receives what it wants of a run, layer by layer.
 pub trait Tap {
-    fn wants(&self, layer_idx: usize, hook: Hook) -> bool;
+    fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool;
 
     /// One value of a block. // values: [position, width]
     ///
     /// # Errors
     /// When it cannot be kept; stops the run.
-    fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], width: usize) -> Result<()>;
+    fn values(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        width: usize,
+    ) -> Result<()>;
 
     /// Receives scores and pattern of a layer's heads, when they are wanted.
-    fn blocks(&self, layer_idx: usize) -> Option<&dyn BlockSink>;
+    fn blocks(&self, stack: Stack, layer_idx: usize) -> Option<&dyn BlockSink>;
 
     /// Called when a layer is done.
     ///
     /// # Errors
     /// When something of it could not be kept; stops the run.
-    fn end_of_layer(&mut self, layer_idx: usize) -> Result<()>;
+    fn end_of_layer(&mut self) -> Result<()>;
+
+    /// The encoder's output. // [source position, d_model]
+    ///
+    /// # Errors
+    /// When it cannot be kept; stops the run.
+    fn memory(&mut self, values: &[f32]) -> Result<()>;
 
     /// Logits of all positions for a range of the vocabulary, or of the last hidden state's width. // [position, range]
     ///

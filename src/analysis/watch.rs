@@ -5,16 +5,26 @@ use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::Result;
 use crate::kernels::sum_of_squares;
-use crate::model::{Hook, Hooks};
+use crate::model::{Hook, Hooks, Stack};
 
-/// What was seen of one block.
-pub(super) struct Watch<'a> {
-    pub layer_idx: usize,
-    /// Norms per position. // [position]
+/// Lengths of what one attention and its block read and add. // [position]
+#[derive(Debug, Default)]
+pub(super) struct Norms {
     pub resid_pre: Vec<f32>,
     pub attn_out: Vec<f32>,
     pub mlp_out: Vec<f32>,
     pub resid_post: Vec<f32>,
+    /// Those of the block's attention to the encoder's output.
+    pub cross: Option<Box<Norms>>,
+}
+
+/// What was seen of one block.
+pub(super) struct Watch<'a> {
+    /// Where: changes to `Stack::Cross` while cross-attention runs.
+    stack: Stack,
+    layer_idx: usize,
+    norms: Norms,
+    cross: Norms,
     /// The block's input, when it is to be kept. // [position, d_model]
     pub input: Option<Vec<f32>>,
     keeps_input: bool,
@@ -22,27 +32,34 @@ pub(super) struct Watch<'a> {
     pub nonfinite: Option<NonFinite>,
     looks_for_nonfinite: bool,
     tap: Option<&'a mut dyn Tap>,
+    home: Stack,
 }
 
 impl<'a> Watch<'a> {
     pub fn new(
-        layer_idx: usize,
+        (stack, layer_idx): (Stack, usize),
         keeps_input: bool,
         looks_for_nonfinite: bool,
         tap: Option<&'a mut dyn Tap>,
     ) -> Self {
         Self {
+            stack,
             layer_idx,
-            resid_pre: Vec::new(),
-            attn_out: Vec::new(),
-            mlp_out: Vec::new(),
-            resid_post: Vec::new(),
+            norms: Norms::default(),
+            cross: Norms::default(),
             input: None,
             keeps_input,
             nonfinite: None,
             looks_for_nonfinite,
             tap,
+            home: stack,
         }
+    }
+
+    /// The norms of the block and of its cross-attention.
+    pub fn finish(mut self) -> Norms {
+        self.norms.cross = Some(Box::new(self.cross));
+        self.norms
     }
 }
 
@@ -60,16 +77,22 @@ impl Hooks for Watch<'_> {
     }
 
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        let is_cross = self.stack == Stack::Cross;
+        let norms = if is_cross {
+            &mut self.cross
+        } else {
+            &mut self.norms
+        };
         match hook {
             Hook::ResidPre => {
-                self.resid_pre = row_norms(values, width);
-                if self.keeps_input {
+                norms.resid_pre = row_norms(values, width);
+                if self.keeps_input && !is_cross {
                     self.input = Some(values.to_vec());
                 }
             }
-            Hook::AttnOut => self.attn_out = row_norms(values, width),
-            Hook::MlpOut => self.mlp_out = row_norms(values, width),
-            Hook::ResidPost => self.resid_post = row_norms(values, width),
+            Hook::AttnOut => norms.attn_out = row_norms(values, width),
+            Hook::MlpOut => norms.mlp_out = row_norms(values, width),
+            Hook::ResidPost => norms.resid_post = row_norms(values, width),
             _ => {}
         }
         if self.looks_for_nonfinite
@@ -77,6 +100,7 @@ impl Hooks for Watch<'_> {
             && let Some(element) = find(values)
         {
             self.nonfinite = Some(NonFinite {
+                stack: self.stack,
                 layer_idx: self.layer_idx,
                 hook,
                 position_idx: element / width,
@@ -85,15 +109,26 @@ impl Hooks for Watch<'_> {
                 tensor: None,
             });
         }
+        let seen_from = self.stack;
+        if is_cross && hook == Hook::ResidPost {
+            // Cross-attention is over: what follows belongs to the block again.
+            self.stack = self.home;
+        }
         match &mut self.tap {
-            Some(tap) if tap.wants(self.layer_idx, hook) => {
-                tap.values(self.layer_idx, hook, values, width)
+            Some(tap) if tap.wants(seen_from, self.layer_idx, hook) => {
+                tap.values(seen_from, self.layer_idx, hook, values, width)
             }
             _ => Ok(()),
         }
     }
 
     fn blocks(&self) -> Option<&dyn BlockSink> {
-        self.tap.as_ref().and_then(|tap| tap.blocks(self.layer_idx))
+        let tap = self.tap.as_ref()?;
+        tap.blocks(self.stack, self.layer_idx)
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        self.stack = Stack::Cross;
+        Some(self)
     }
 }

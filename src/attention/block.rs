@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::mask::Visibility;
 use super::pooled::Pooled;
 use super::row::{HeadMath, finish_row};
-use super::spec::{AttentionSpec, SoftmaxAxis};
+use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use super::summary::{HeadSummary, RowSummary};
 use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
 
@@ -26,6 +26,10 @@ pub struct Run<'a> {
     pub heads: Range<usize>,
     /// Learned sink logits. // [head]
     pub sinks: Option<&'a [f32]>,
+    /// Learned values of a bias by buckets. // [bucket, head]
+    pub bucket_values: Option<&'a [f32]>,
+    /// Positions of the tokens, where a bias counts them; indices where it is empty. // [position]
+    pub positions: &'a [usize],
     pub sink: Option<&'a dyn BlockSink>,
     /// Asked between blocks: true stops the work.
     pub stop: &'a (dyn Fn() -> bool + Sync),
@@ -61,9 +65,17 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
     let mut pattern = vec![0.0; scores.len()];
 
+    let bias_by_distance = match (&spec.bias, run.bucket_values) {
+        (Bias::Buckets(buckets), Some(values)) => {
+            buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
+        }
+        _ => Vec::new(),
+    };
     let mut math = HeadMath {
         spec,
         head_idx,
+        positions: run.positions,
+        bias_by_distance: &bias_by_distance,
         visibility: run.visibility,
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,
@@ -120,6 +132,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
             rows,
             column_sums,
             k_norms,
+            real_keys: run.visibility.real_keys().map(<[bool]>::to_vec),
             pooled,
         },
     })

@@ -28,6 +28,23 @@ impl Visibility {
         }
     }
 
+    /// Queries of one sequence, keys of another; each as its length and which of its tokens are real.
+    pub fn of_cross(
+        mask: Mask,
+        queries: (usize, Option<&[bool]>),
+        keys: (usize, Option<&[bool]>),
+    ) -> Self {
+        let padded =
+            |real: Option<&[bool]>| real.filter(|r| r.contains(&false)).map(<[bool]>::to_vec);
+        Self {
+            n_queries: queries.0,
+            n_keys: keys.0,
+            mask,
+            real_queries: padded(queries.1),
+            real_keys: padded(keys.1),
+        }
+    }
+
     /// The keys that the declared mask lets a query see, padding aside: one range.
     pub fn range(&self, query_idx: usize) -> Range<usize> {
         let mut start = 0;

@@ -3,12 +3,17 @@
 use std::f64::consts::TAU;
 
 /// How the frequencies of a rotary embedding are rescaled.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
     None,
     /// All frequencies divided by the factor (position interpolation).
     Linear {
         factor: f64,
+    },
+    /// A larger base once a sequence is longer than the model's context, for all of its positions.
+    Dynamic {
+        factor: f64,
+        n_ctx: f64,
     },
     /// Long wavelengths divided by the factor, short ones kept, a smooth band between (Llama 3.1).
     Llama3 {
@@ -17,37 +22,74 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         original_n_ctx: f64,
     },
+    /// Dimensions that turn often are kept, those that turn rarely divided, a ramp between
+    /// (Peng et al. 2023, arXiv 2309.00071).
+    Yarn {
+        factor: f64,
+        beta_fast: f64,
+        beta_slow: f64,
+        original_n_ctx: f64,
+        /// The ramp begins and ends at whole dimensions.
+        truncates: bool,
+    },
+    /// A divisor per pair, one list for sequences within the original context and one for longer ones
+    /// (Ding et al. 2024, arXiv 2402.13753).
+    Long {
+        short: Vec<f64>,
+        long: Vec<f64>,
+        original_n_ctx: usize,
+    },
 }
 
 /// A rotary embedding of queries and keys (Su et al. 2021).
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RopeSpec {
     pub theta: f64,
-    /// How many leading dimensions of a head rotate; even.
+    /// The first dimension of a head that rotates, and how many do; an even number.
+    pub first: usize,
     pub d_rotary: usize,
     /// Pairs are (0,1)(2,3)… when true, (0, half)(1, half+1)… when false.
     pub interleaved: bool,
     pub scaling: RopeScaling,
+    /// Multiplies cosines and sines, so that scores grow by its square.
+    pub magnitude: f64,
 }
 
 impl RopeSpec {
-    /// Radians per position of each pair. // [d_rotary / 2]
-    pub fn frequencies(&self) -> Vec<f64> {
-        let d_rotary = self.d_rotary as f64;
-        let plain = (0..self.d_rotary / 2)
-            .map(|pair_idx| self.theta.powf(-2.0 * pair_idx as f64 / d_rotary));
+    /// The plain embedding of all `d_head` dimensions, paired by halves.
+    pub fn plain(theta: f64, d_head: usize) -> Self {
+        Self {
+            theta,
+            first: 0,
+            d_rotary: d_head,
+            interleaved: false,
+            scaling: RopeScaling::None,
+            magnitude: 1.0,
+        }
+    }
+
+    /// Radians per position of each pair, for a sequence whose last position is `n_positions` − 1. // [d_rotary / 2]
+    pub fn frequencies(&self, n_positions: usize) -> Vec<f64> {
+        let d = self.d_rotary as f64;
+        let theta = match self.scaling {
+            RopeScaling::Dynamic { factor, n_ctx } if n_positions as f64 > n_ctx => {
+                let grown = factor * n_positions as f64 / n_ctx - (factor - 1.0);
+                self.theta * grown.powf(d / (d - 2.0))
+            }
+            _ => self.theta,
+        };
+        let plain = (0..self.d_rotary / 2).map(|pair_idx| theta.powf(-2.0 * pair_idx as f64 / d));
         plain
-            .map(|frequency| self.scaling.apply(frequency))
+            .enumerate()
+            .map(|(pair_idx, frequency)| self.rescaled(pair_idx, frequency, n_positions))
             .collect()
     }
-}
 
-impl RopeScaling {
-    fn apply(self, frequency: f64) -> f64 {
-        match self {
-            Self::None => frequency,
-            Self::Linear { factor } => frequency / factor,
-            Self::Llama3 {
+    fn rescaled(&self, pair_idx: usize, frequency: f64, n_positions: usize) -> f64 {
+        match &self.scaling {
+            RopeScaling::None | RopeScaling::Dynamic { .. } => frequency,
+            RopeScaling::Linear { factor } => frequency / factor,
+            RopeScaling::Llama3 {
                 factor,
                 low_freq_factor,
                 high_freq_factor,
@@ -66,6 +108,42 @@ impl RopeScaling {
                     (1.0 - keep) * frequency / factor + keep * frequency
                 }
             }
+            RopeScaling::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_n_ctx,
+                truncates,
+            } => {
+                let d = self.d_rotary as f64;
+                // The dimension that turns this often over the original context.
+                let dimension = |n_turns: f64| {
+                    d * (original_n_ctx / (n_turns * TAU)).ln() / (2.0 * self.theta.ln())
+                };
+                let (mut low, mut high) = (dimension(*beta_fast), dimension(*beta_slow));
+                if *truncates {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let low = low.max(0.0);
+                let mut high = high.min(d - 1.0);
+                if low == high {
+                    high += 0.001;
+                }
+                let divided = ((pair_idx as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                frequency / factor * divided + frequency * (1.0 - divided)
+            }
+            RopeScaling::Long {
+                short,
+                long,
+                original_n_ctx,
+            } => {
+                let divisors = if n_positions > *original_n_ctx {
+                    long
+                } else {
+                    short
+                };
+                frequency / divisors[pair_idx]
+            }
         }
     }
 }
@@ -73,7 +151,9 @@ impl RopeScaling {
 /// Cosines and sines for every position of a sequence.
 #[derive(Debug, Clone)]
 pub struct RopeTable {
-    pub spec: RopeSpec,
+    pub first: usize,
+    pub n_pairs: usize,
+    pub interleaved: bool,
     /// [position, d_rotary / 2]
     pub cos: Vec<f32>,
     /// [position, d_rotary / 2]
@@ -81,24 +161,34 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    pub fn new(spec: RopeSpec, positions: &[usize]) -> Self {
-        let frequencies = spec.frequencies();
+    pub fn new(spec: &RopeSpec, positions: &[usize]) -> Self {
+        let n_positions = positions.iter().max().map_or(0, |last| last + 1);
+        let frequencies = spec.frequencies(n_positions);
         // Frequencies and angles are rounded to f32 as trained models saw them: at position 10,000 the rounding
         // of an angle is larger than everything else that differs.
         let angles = positions
             .iter()
             .flat_map(|p| frequencies.iter().map(move |f| *p as f32 * *f as f32));
-        let (cos, sin) = angles.map(|angle| (angle.cos(), angle.sin())).unzip();
-        Self { spec, cos, sin }
+        let magnitude = spec.magnitude as f32;
+        let turned = angles.map(|angle| (angle.cos() * magnitude, angle.sin() * magnitude));
+        let (cos, sin) = turned.unzip();
+        Self {
+            first: spec.first,
+            n_pairs: spec.d_rotary / 2,
+            interleaved: spec.interleaved,
+            cos,
+            sin,
+        }
     }
 
     /// Rotates one position of one head in place. // head: [d_head]
     pub fn rotate(&self, position_idx: usize, head: &mut [f32]) {
-        let n_pairs = self.spec.d_rotary / 2;
+        let n_pairs = self.n_pairs;
+        let head = &mut head[self.first..self.first + 2 * n_pairs];
         let cos = &self.cos[position_idx * n_pairs..][..n_pairs];
         let sin = &self.sin[position_idx * n_pairs..][..n_pairs];
         for pair_idx in 0..n_pairs {
-            let (a, b) = if self.spec.interleaved {
+            let (a, b) = if self.interleaved {
                 (2 * pair_idx, 2 * pair_idx + 1)
             } else {
                 (pair_idx, pair_idx + n_pairs)
@@ -114,23 +204,18 @@ impl RopeTable {
 mod tests {
     use super::*;
 
-    const PLAIN: RopeSpec = RopeSpec {
-        theta: 100.0,
-        d_rotary: 8,
-        interleaved: false,
-        scaling: RopeScaling::None,
-    };
+    fn plain() -> RopeSpec {
+        RopeSpec::plain(100.0, 8)
+    }
 
     #[test]
     fn the_product_of_rotated_vectors_depends_on_their_distance_alone() {
         for interleaved in [false, true] {
-            let table = RopeTable::new(
-                RopeSpec {
-                    interleaved,
-                    ..PLAIN
-                },
-                &[0, 1, 2, 3, 4, 5],
-            );
+            let spec = RopeSpec {
+                interleaved,
+                ..plain()
+            };
+            let table = RopeTable::new(&spec, &[0, 1, 2, 3, 4, 5]);
             let dot = |i: usize, j: usize| {
                 let mut q: Vec<f32> = (0..10).map(|v| (v as f32 * 0.3).cos()).collect();
                 let mut k: Vec<f32> = (0..10).map(|v| (v as f32 * 0.9).sin()).collect();
@@ -151,9 +236,55 @@ mod tests {
             high_freq_factor: 4.0,
             original_n_ctx: 64.0,
         };
-        assert_eq!(scaling.apply(1.0), 1.0);
-        assert_eq!(scaling.apply(0.01), 0.01 / 8.0);
-        let between = scaling.apply(TAU / 32.0);
+        let spec = RopeSpec { scaling, ..plain() };
+        assert_eq!(spec.rescaled(0, 1.0, 10), 1.0);
+        assert_eq!(spec.rescaled(0, 0.01, 10), 0.01 / 8.0);
+        let between = spec.rescaled(0, TAU / 32.0, 10);
         assert!(between > TAU / 32.0 / 8.0 && between < TAU / 32.0);
+    }
+    #[test]
+    fn dynamic_scaling_begins_beyond_the_context_and_long_factors_change_there() {
+        let spec = RopeSpec {
+            scaling: RopeScaling::Dynamic {
+                factor: 2.0,
+                n_ctx: 16.0,
+            },
+            ..plain()
+        };
+        assert_eq!(spec.frequencies(16), plain().frequencies(16));
+        // The base grows by (2·32/16 − 1)^(8/6).
+        let grown = RopeSpec::plain(100.0 * 3f64.powf(8.0 / 6.0), 8);
+        assert_eq!(spec.frequencies(32), grown.frequencies(32));
+        let spec = RopeSpec {
+            scaling: RopeScaling::Long {
+                short: vec![1.0; 4],
+                long: vec![2.0; 4],
+                original_n_ctx: 16,
+            },
+            ..plain()
+        };
+        assert_eq!(spec.frequencies(16), plain().frequencies(16));
+        assert_eq!(spec.frequencies(17)[1], plain().frequencies(17)[1] / 2.0);
+    }
+
+    #[test]
+    fn yarn_keeps_what_turns_often_and_divides_what_turns_rarely() {
+        let spec = RopeSpec {
+            scaling: RopeScaling::Yarn {
+                factor: 4.0,
+                beta_fast: 32.0,
+                beta_slow: 1.0,
+                original_n_ctx: 4096.0,
+                truncates: true,
+            },
+            ..RopeSpec::plain(10_000.0, 128)
+        };
+        let (scaled, plain) = (
+            spec.frequencies(10),
+            RopeSpec::plain(10_000.0, 128).frequencies(10),
+        );
+        assert_eq!(scaled[0], plain[0]);
+        assert_eq!(scaled[63], plain[63] / 4.0);
+        assert!(scaled[35] < plain[35] && scaled[35] > plain[35] / 4.0);
     }
 }

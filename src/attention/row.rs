@@ -16,6 +16,10 @@ pub struct HeadMath<'a> {
     pub k_norms: &'a [f32],
     /// log Σ over queries of exp(s) per key, for a softmax over queries. // [key]
     pub column_log_sum_exp: Option<&'a [f32]>,
+    /// Positions of the tokens, where a bias counts them. // [position]
+    pub positions: &'a [usize],
+    /// The learned bias of every distance from −(n_queries − 1) on; empty where there is none.
+    pub bias_by_distance: &'a [f32],
 }
 
 impl HeadMath<'_> {
@@ -27,8 +31,14 @@ impl HeadMath<'_> {
         };
         match &self.spec.bias {
             Bias::None => capped,
-            Bias::Alibi { slopes } => {
-                capped + slopes[self.head_idx] * (key_idx as f32 - query_idx as f32)
+            Bias::Alibi(alibi) => {
+                let at = |idx: usize| self.positions.get(idx).copied().unwrap_or(idx);
+                let scale = self.spec.scale.factor(self.spec.d_head);
+                capped + alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
+            }
+            Bias::Buckets(_) => {
+                let from_first = self.visibility.n_queries - 1 - query_idx + key_idx;
+                capped + self.bias_by_distance[from_first]
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::bias::{Alibi, Buckets};
 use super::rope::RopeSpec;
 
 /// What multiplies the product of a query and a key.
@@ -120,10 +121,8 @@ pub enum NoVisible {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Bias {
     None,
-    /// slope · (key − query) per head (Press et al. 2021).
-    Alibi {
-        slopes: Vec<f32>,
-    },
+    Alibi(Alibi),
+    Buckets(Buckets),
 }
 
 /// One attention, whole.
@@ -144,6 +143,8 @@ pub struct AttentionSpec {
     pub softcap: Option<f32>,
     pub bias: Bias,
     pub rope: Option<RopeSpec>,
+    /// Keys are tokens of another sequence: an encoder's output.
+    pub is_cross: bool,
 }
 
 impl AttentionSpec {
@@ -164,6 +165,7 @@ impl AttentionSpec {
             softcap: None,
             bias: Bias::None,
             rope: None,
+            is_cross: false,
         }
     }
 

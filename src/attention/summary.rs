@@ -102,5 +102,7 @@ pub struct HeadSummary {
     pub column_sums: Vec<f32>,
     /// ‖k‖ per key. // [key]
     pub k_norms: Vec<f32>,
+    /// Which keys are no padding; `None` when none is. // [key]
+    pub real_keys: Option<Vec<bool>>,
     pub pooled: Pooled,
 }

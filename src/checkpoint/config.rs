@@ -256,25 +256,116 @@ impl<'a> Reader<'a> {
         Ok(word)
     }
 
-    /// A number inside an object of the configuration, such as a rope scaling.
+    /// A number where absent means a default and null means none.
     ///
     /// # Errors
-    /// When it is missing or no number.
-    pub fn nested_number(&mut self, knob: &'static str, outer: &str, inner: &str) -> Result<f64> {
-        let value = self.value(outer).and_then(|o| o.get(inner));
-        let key = format!("{outer}.{inner}");
-        match value.and_then(Value::as_f64).filter(|v| v.is_finite()) {
-            Some(number) => {
-                self.note(knob, number, Origin::Key(key));
-                Ok(number)
+    /// When the key is there and is no number.
+    pub fn number_or_none(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        default: Option<f64>,
+    ) -> Result<Option<f64>> {
+        let is_stated = self.config.values.contains_key(key);
+        match (self.value(key), is_stated, default) {
+            (Some(_), ..) => self.number_or(knob, key, 0.0).map(Some),
+            (None, false, Some(default)) => self.number_or(knob, key, default).map(Some),
+            (None, true, _) => {
+                self.note(knob, "none", Origin::Key(key.to_owned()));
+                Ok(None)
             }
+            (None, false, None) => {
+                self.note(knob, "none", Origin::Default(key.to_owned()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A positive size under the first of two names that is there.
+    ///
+    /// # Errors
+    /// As for [`Reader::size`].
+    pub fn either_size(&mut self, knob: &'static str, keys: [&str; 2]) -> Result<usize> {
+        let [first, second] = keys;
+        let has_second = self.value(second).is_some();
+        let key = if self.value(first).is_none() && has_second {
+            second
+        } else {
+            first
+        };
+        self.size(knob, key)
+    }
+
+    /// Whether a switch is on; it is no knob of its own.
+    ///
+    /// # Errors
+    /// When the key is there and is not a truth value.
+    pub fn flag_quietly(&mut self, key: &str) -> Result<bool> {
+        match self.value(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(value) => {
+                let problem = format!("expected true or false, found {value}");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A whole number, zero included, or the default when absent or null.
+    ///
+    /// # Errors
+    /// When the key is there and is no whole number of a sensible size.
+    pub fn count_or(&mut self, knob: &'static str, key: &str, default: usize) -> Result<usize> {
+        match self.value(key) {
             None => {
-                let found = value.map_or("nothing".to_owned(), Value::to_string);
-                Err(Error::config(
-                    self.path(),
-                    key,
-                    format!("expected a number, found {found}"),
-                ))
+                self.note(knob, default, Origin::Default(key.to_owned()));
+                Ok(default)
+            }
+            Some(value) if value.as_u64() == Some(0) => {
+                self.note(knob, 0, Origin::Key(key.to_owned()));
+                Ok(0)
+            }
+            Some(value) => self.checked_size(knob, key, value, LARGEST_SIZE),
+        }
+    }
+
+    /// A list of one word per layer, when it is there.
+    ///
+    /// # Errors
+    /// When it is no such list.
+    pub fn words_by_layer(&mut self, key: &str, n_layers: usize) -> Result<Option<Vec<String>>> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let words: Option<Vec<String>> = value.as_array().and_then(|list| {
+            let word = |v: &Value| v.as_str().map(str::to_owned);
+            list.iter().map(word).collect()
+        });
+        match words {
+            Some(words) if words.len() == n_layers => Ok(Some(words)),
+            _ => {
+                let problem = format!("expected a list of {n_layers} words, one per layer");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A list of whole numbers, when it is there.
+    ///
+    /// # Errors
+    /// When it is no such list.
+    pub fn numbers(&mut self, key: &str) -> Result<Option<Vec<u64>>> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let list = value.as_array();
+        let numbers: Option<Vec<u64>> =
+            list.and_then(|list| list.iter().map(Value::as_u64).collect());
+        match numbers {
+            Some(numbers) => Ok(Some(numbers)),
+            None => {
+                let problem = format!("expected a list of whole numbers, found {value}");
+                Err(Error::config(self.path(), key, problem))
             }
         }
     }

@@ -79,7 +79,12 @@ impl Tensors {
                 format!("missing, expected shape {shape:?}"),
             ));
         };
-        if info.shape != shape {
+        // A bias stored as one row of a matrix is still that bias.
+        let without_ones = |shape: &[usize]| {
+            let n_ones = shape.iter().take_while(|n| **n == 1).count();
+            shape[n_ones..].to_vec()
+        };
+        if without_ones(&info.shape) != without_ones(shape) {
             let problem = format!("expected shape {shape:?}, found {:?}", info.shape);
             return Err(Error::tensor(self.file_of(name), name, problem));
         }

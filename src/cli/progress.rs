@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write, stderr};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::analysis::Progress;
+use crate::model::ModelSpec;
 
 /// Shows how far a run is.
 pub struct Meter {
@@ -13,11 +14,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    pub fn new(n_layers: usize) -> Self {
+    pub fn of(spec: &ModelSpec) -> Self {
+        let n_layers = spec.stacks.iter().map(|stack| stack.blocks.len()).sum();
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(n_layers as u64 + 1);
             if let Ok(style) =
-                ProgressStyle::with_template("{msg:>16} [{bar:30}] {pos}/{len} {elapsed}")
+                ProgressStyle::with_template("{msg:>30} [{bar:30}] {pos}/{len} {elapsed}")
             {
                 bar.set_style(style);
             }
@@ -29,9 +31,19 @@ impl Meter {
     pub fn show(&self, progress: Progress) {
         let (position, message) = match progress {
             Progress::Embedding => (0, "embedding".to_owned()),
-            Progress::Layer(layer_idx) => {
+            Progress::Layer {
+                stack,
+                layer_idx,
+                n_done,
+            } => {
                 let of = self.n_layers;
-                (layer_idx, format!("layer {layer_idx} of {of}"))
+                let stack = stack
+                    .label()
+                    .map_or(String::new(), |label| format!("{label} "));
+                (
+                    n_done,
+                    format!("{stack}layer {layer_idx} ({n_done} of {of} done)"),
+                )
             }
             Progress::Predictions => (self.n_layers, "predictions".to_owned()),
         };

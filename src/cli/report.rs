@@ -7,12 +7,12 @@ use clap::ValueEnum;
 
 use super::progress::{Meter, note};
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Options, Progress};
+use crate::analysis::{self, Options, Progress, generate, input_of};
 use crate::error::Result as RoomResult;
 use crate::family;
-use crate::model::{Model, Sequence};
+use crate::model::Model;
 use crate::ops::Cpu;
-use crate::prompt::{self, Limits, Prompt, Tokenizer};
+use crate::prompt::{self, Prompt, Tokenizer};
 use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
     let prompt = prepare(&args.prompt, &model)?;
     let output = Output::open(&args.output)?;
-    let meter = Meter::new(model.spec.n_layers());
+    let meter = Meter::of(&model.spec);
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
     let options = Options {
         keep_bytes: None,
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = analysis::run(
         &Cpu,
         &model,
-        &sequence(&prompt),
+        &input_of(&prompt),
         options,
         &mut recorder,
         None,
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(output.write(&content)?)
 }
 
-/// Reads the prompt the flags ask for, or the built-in one.
+/// Reads the prompt the flags ask for, or the built-in one; lets a decoder without a target write its own.
 ///
 /// # Errors
 /// When the model cannot run it.
@@ -87,21 +87,12 @@ pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
             args.built_in(false, tokenizer.is_some(), model.spec.d_vocab)
         }
     };
-    prompt::prepare(
-        &request,
-        tokenizer.as_ref(),
-        Limits {
-            d_vocab: model.spec.d_vocab,
-            n_ctx: model.spec.n_ctx,
-        },
-    )
-}
-
-/// A prompt as the model takes it.
-pub(super) fn sequence(prompt: &Prompt) -> Sequence {
-    Sequence {
-        tokens: prompt.tokens.clone(),
-        positions: prompt.positions.clone(),
-        real: prompt.real.clone(),
-    }
+    let mut prompt = prompt::prepare(&request, tokenizer.as_ref(), model.spec.limits())?;
+    let label = |id: u32| {
+        tokenizer
+            .as_ref()
+            .map_or_else(|| id.to_string(), |t| t.label(id))
+    };
+    generate(&Cpu, model, &mut prompt, &label, &|| false)?;
+    Ok(prompt)
 }

@@ -6,11 +6,11 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
-use super::report::{prepare, sequence};
+use super::report::prepare;
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Options, Progress, Tap};
+use crate::analysis::{self, Options, Progress, Tap, input_of};
 use crate::family;
-use crate::model::Hook;
+use crate::model::{Hook, Stack};
 use crate::ops::Cpu;
 use crate::report::{Output, Recorder, Selection, TracePlan, TraceWriter};
 
@@ -28,9 +28,9 @@ pub struct Args {
         default_value = "pattern,resid_post,logits"
     )]
     hooks: Vec<Hook>,
-    /// Layers to write: 0,3-5; all unless given
-    #[arg(long, value_name = "LAYERS", value_parser = index_list)]
-    layers: Option<Indices>,
+    /// Layers to write: 0,3-5, or encoder.0-2,decoder.1; all unless given
+    #[arg(long, value_name = "LAYERS", value_parser = layer_list)]
+    layers: Option<Layers>,
     /// Heads to write, of every chosen layer: 0,2-3; all unless given
     #[arg(long, value_name = "HEADS", value_parser = index_list)]
     heads: Option<Indices>,
@@ -44,6 +44,26 @@ pub struct Args {
 /// A list of indices given as `0,3-5`.
 #[derive(Debug, Clone)]
 struct Indices(Vec<usize>);
+
+/// Layers given as `0,3-5` or `encoder.0-2`.
+#[derive(Debug, Clone)]
+struct Layers(Vec<(Option<Stack>, usize)>);
+
+fn layer_list(text: &str) -> Result<Layers, String> {
+    let mut layers = Vec::new();
+    for part in text.split(',') {
+        let (stack, indices) = match part.trim().split_once('.') {
+            None => (None, part),
+            Some(("encoder", indices)) => (Some(Stack::Encoder), indices),
+            Some(("decoder", indices)) => (Some(Stack::Decoder), indices),
+            Some((other, _)) => {
+                return Err(format!("expected encoder. or decoder., found {other:?}"));
+            }
+        };
+        layers.extend(index_list(indices)?.0.into_iter().map(|idx| (stack, idx)));
+    }
+    Ok(Layers(layers))
+}
 
 /// Ranges longer than this are slips of the finger, not layers or heads.
 const LONGEST_RANGE: usize = 100_000;
@@ -91,8 +111,8 @@ pub fn run(args: &Args) -> Result<()> {
         plan.tensors.len(),
         HumanBytes(plan.file_len())
     ));
-    let mut writer = TraceWriter::new(&plan, &prompt, model.spec.n_heads(0), file, &args.output)?;
-    let meter = Meter::new(model.spec.n_layers());
+    let mut writer = TraceWriter::new(&plan, &prompt, &model.spec, file, &args.output)?;
+    let meter = Meter::of(&model.spec);
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
     let options = Options {
         keep_bytes: None,
@@ -102,7 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = analysis::run(
         &Cpu,
         &model,
-        &sequence(&prompt),
+        &input_of(&prompt),
         options,
         &mut recorder,
         tap,

@@ -1,41 +1,85 @@
 //! GPT-2: learned positions, norms before each branch, fused projections stored input-major.
 
 use super::Family;
-use super::reading::{activation, even_heads, layer_norm, note_attention, prefix, tied_head};
+use super::reading::{
+    activation, even_heads, grouped, layer_norm, must_be_off, note_attention, prefix, stacked,
+    tied_head,
+};
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part, Stack, StackSpec,
-    TableSource,
+    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
+    PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
     model_type: "gpt2",
+    architecture: "GPT2",
     read,
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let store = Store {
+        is_input_major: true,
+        activation: "gelu_new",
+        fused: Fused::AllOfEach,
+    };
+    read_stored(checkpoint, reader, FAMILY.model_type, store)
+}
+
+/// What checkpoints with GPT-2's names differ in.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Store {
+    /// Weights are stored as [n_in, n_out].
+    pub is_input_major: bool,
+    /// Where the configuration names none.
+    pub activation: &'static str,
+    pub fused: Fused,
+}
+
+/// How queries, keys and values stand in their one tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fused {
+    /// All queries, all keys, all values.
+    AllOfEach,
+    /// All queries, then one key and one value for all of them.
+    OneKey,
+    /// Query, key and value of each head in turn.
+    PerHead,
+}
+
+/// Reads a checkpoint with GPT-2's names.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_stored(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    family: &'static str,
+    store: Store,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("n_layer")?;
     let n_heads = reader.size("n_heads", "n_head")?;
     let d_model = reader.size("d_model", "n_embd")?;
     let d_head = even_heads(reader, "n_head", d_model, n_heads)?;
-    let d_mlp = reader.size_or(
-        "d_mlp",
-        "n_inner",
-        4 * d_model,
-        Origin::Derived("4 d_model, no n_inner".to_owned()),
-    )?;
+    let n_kv_heads = match store.fused {
+        Fused::OneKey => 1,
+        _ => n_heads,
+    };
+    reader.note("n_kv_heads", n_kv_heads, Origin::Family);
+    let four = Origin::Derived("4 d_model, no n_inner".to_owned());
+    let d_mlp = reader.size_or("d_mlp", "n_inner", 4 * d_model, four)?;
     let n_ctx = reader.size("n_ctx", "n_positions")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
-    let activation = activation(reader, "activation_function", "gelu_new")?;
-    if reader.flag_or("cross_attention", "add_cross_attention", false)? {
-        let problem =
-            "expected false: a gpt2 with cross-attention cannot be run on its own, found true";
-        return Err(Error::config(reader.path(), "add_cross_attention", problem));
-    }
+    let activation = activation(reader, "activation_function", store.activation)?;
+    must_be_off(
+        reader,
+        "add_cross_attention",
+        "this model cannot be run without its encoder",
+    )?;
     let is_scaled = reader.flag_or("scaled_scores", "scale_attn_weights", true)?;
     let by_layer = reader.flag_or("scaled_by_layer", "scale_attn_by_inverse_layer_idx", false)?;
 
@@ -45,7 +89,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         } else {
             Scale::One
         },
-        ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
+        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, true)
     };
     let scale_origin = match (is_scaled, by_layer) {
         (_, true) => Origin::Derived("layer 0 of scale / (layer + 1)".to_owned()),
@@ -62,80 +106,62 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let block = |layer_idx: usize| {
         let at = format!("{base}h.{layer_idx}");
         let linear = |name: &str, n_in, n_out| {
-            LinearSource::whole(
-                format!("{at}.{name}.weight"),
-                Some(format!("{at}.{name}.bias")),
-                n_in,
-                n_out,
-            )
-            .input_major()
+            let bias = Some(format!("{at}.{name}.bias"));
+            let linear = LinearSource::whole(format!("{at}.{name}.weight"), bias, n_in, n_out);
+            if store.is_input_major {
+                linear.input_major()
+            } else {
+                linear
+            }
         };
-        let fused = |third: usize| {
-            let part = Part {
-                group: 3 * d_model,
-                offset: third * d_model,
-                len: d_model,
-            };
-            linear("attn.c_attn", d_model, 3 * d_model).part(part)
+        let widths = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * d_head);
+        let fused = linear("attn.c_attn", d_model, widths.iter().sum());
+        let [q, k, v] = match store.fused {
+            Fused::PerHead => grouped(&fused, 1, d_head),
+            _ => stacked(&fused, widths),
         };
+        let o = linear("attn.c_proj", d_model, d_model);
+        let mlp = MlpSpec {
+            up: linear("mlp.c_fc", d_model, d_mlp),
+            gate: None,
+            down: linear("mlp.c_proj", d_mlp, d_model),
+            activation,
+            gate_rule: GateRule::Product,
+        };
+        let attention = AttentionSpec {
+            scale: scale(layer_idx),
+            ..attention.clone()
+        };
+        let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         BlockSpec {
-            attention: AttentionSpec {
-                scale: scale(layer_idx),
-                ..attention.clone()
-            },
-            q: fused(0),
-            k: fused(1),
-            v: fused(2),
-            o: linear("attn.c_proj", d_model, d_model),
-            attn_pre: Some(layer_norm(tensors, &format!("{at}.ln_1"), d_model, eps)),
-            attn_out: None,
-            attn_post: None,
-            mlp: MlpSpec {
-                up: linear("mlp.c_fc", d_model, d_mlp),
-                gate: None,
-                down: linear("mlp.c_proj", d_mlp, d_model),
-                activation,
-            },
-            mlp_pre: Some(layer_norm(tensors, &format!("{at}.ln_2"), d_model, eps)),
-            mlp_out: None,
-            mlp_post: None,
-            is_parallel: false,
+            attn_pre: norm("ln_1"),
+            mlp_pre: norm("ln_2"),
+            ..BlockSpec::plain(
+                attention,
+                ProjectionSpec::plain(q, k, v, o),
+                FeedForward::Dense(mlp),
+            )
         }
     };
-    let tokens = format!("{base}wte.weight");
-    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens, true)?;
-    let stack = StackSpec {
-        stack: Stack::Only,
-        embed: EmbedSpec {
-            tokens: TableSource {
-                tensor: tokens,
-                n_rows: d_vocab,
-                offset: 0,
-            },
-            positions: Some(TableSource {
-                tensor: format!("{base}wpe.weight"),
-                n_rows: n_ctx,
-                offset: 0,
-            }),
-            token_types: None,
-            norm: None,
-        },
-        blocks: (0..n_layers).map(block).collect(),
-        final_norm: Some(layer_norm(tensors, &format!("{base}ln_f"), d_model, eps)),
+    let table = |name: &str, n_rows| TableSource {
+        tensor: format!("{base}{name}.weight"),
+        n_rows,
+        width: d_model,
+    };
+    let tokens = table("wte", d_vocab);
+    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens.tensor, true)?;
+    let embed = EmbedSpec {
+        positions: Some(PositionTable::Stored(table("wpe", n_ctx))),
+        ..EmbedSpec::plain(tokens)
     };
     reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);
+    let final_norm = layer_norm(tensors, &format!("{base}ln_f"), d_model, eps);
+    let blocks = (0..n_layers).map(block).collect();
+    let stack = StackSpec::only(embed, blocks, Some(final_norm));
+    let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
     Ok(ModelSpec {
-        family: FAMILY.model_type,
-        d_model,
-        d_vocab,
         n_ctx: Some(n_ctx),
-        stacks: vec![stack],
-        head: Some(HeadSpec {
-            transform: None,
-            unembed: LinearSource::whole(unembed, None, d_model, d_vocab),
-        }),
         is_causal_lm: true,
-        knobs: Vec::new(),
-        unread_keys: Vec::new(),
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
 }

@@ -1,9 +1,52 @@
 //! One file per checkpoint family: configuration → specs, canonical parts → tensor names. Computes nothing.
 
+mod albert;
+mod bart;
 mod bert;
+mod bloom;
+mod cohere;
+mod cohere2;
+mod deepseek_v3;
+mod distilbert;
+mod electra;
+mod falcon;
+mod gemma;
+mod gemma2;
+mod gemma3_text;
+mod glm;
 mod gpt2;
+mod gpt_bigcode;
+mod gpt_neo;
+mod gpt_neox;
+mod gpt_oss;
+mod gptj;
+mod granite;
 mod llama;
+mod marian;
+mod mbart;
+mod mistral;
+mod mixtral;
+mod modernbert;
+mod mpt;
+mod nomic_bert;
+mod olmo;
+mod olmo2;
+mod olmo3;
+mod opt;
+mod pegasus;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen2_moe;
+mod qwen3;
+mod qwen3_moe;
 mod reading;
+mod roberta;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
+mod t5;
+mod xlm_roberta;
 
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
@@ -13,11 +56,60 @@ use crate::model::{Model, ModelSpec};
 pub struct Family {
     /// The word in `config.json`.
     pub model_type: &'static str,
+    /// What the names of its classes begin with, for configurations that give only those.
+    pub architecture: &'static str,
     read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
 }
 
 /// Every family, in the order of its name: one line each.
-pub static FAMILIES: &[Family] = &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY];
+pub static FAMILIES: &[Family] = &[
+    albert::FAMILY,
+    bart::FAMILY,
+    bert::FAMILY,
+    bloom::FAMILY,
+    cohere::FAMILY,
+    cohere2::FAMILY,
+    deepseek_v3::FAMILY,
+    distilbert::FAMILY,
+    electra::FAMILY,
+    falcon::FAMILY,
+    gemma::FAMILY,
+    gemma2::FAMILY,
+    gemma3_text::FAMILY,
+    glm::FAMILY,
+    gpt2::FAMILY,
+    gpt_bigcode::FAMILY,
+    gpt_neo::FAMILY,
+    gpt_neox::FAMILY,
+    gpt_oss::FAMILY,
+    gptj::FAMILY,
+    granite::FAMILY,
+    llama::FAMILY,
+    marian::FAMILY,
+    mbart::FAMILY,
+    mistral::FAMILY,
+    mixtral::FAMILY,
+    modernbert::FAMILY,
+    mpt::FAMILY,
+    nomic_bert::FAMILY,
+    olmo::FAMILY,
+    olmo2::FAMILY,
+    olmo3::FAMILY,
+    opt::FAMILY,
+    pegasus::FAMILY,
+    phi::FAMILY,
+    phi3::FAMILY,
+    qwen2::FAMILY,
+    qwen2_moe::FAMILY,
+    qwen3::FAMILY,
+    qwen3_moe::FAMILY,
+    roberta::FAMILY,
+    smollm3::FAMILY,
+    stablelm::FAMILY,
+    starcoder2::FAMILY,
+    t5::FAMILY,
+    xlm_roberta::FAMILY,
+];
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there.
 ///
@@ -26,19 +118,7 @@ pub static FAMILIES: &[Family] = &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY];
 pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     let config = &checkpoint.config;
     let mut reader = Reader::new(config);
-    let stored = reader.value("model_type");
-    let model_type = stored.and_then(|v| v.as_str()).ok_or_else(|| {
-        let found = stored.map_or("missing".to_owned(), |v| format!("found {v}"));
-        let problem = format!("{found}, expected one of: {}", known());
-        Error::config(config.path(), "model_type", problem)
-    })?;
-    let Some(family) = FAMILIES
-        .iter()
-        .find(|family| family.model_type == model_type)
-    else {
-        let problem = format!("{model_type:?} is not known; known: {}", known());
-        return Err(Error::config(config.path(), "model_type", problem));
-    };
+    let family = find(&mut reader)?;
     // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
     for key in [
         "architectures",
@@ -53,6 +133,53 @@ pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     (spec.knobs, spec.unread_keys) = reader.finish();
     spec.check_tensors(&checkpoint.tensors)?;
     Ok(Model { checkpoint, spec })
+}
+
+/// The family that a configuration names by its `model_type`, or by the class it was saved from.
+fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
+    let by =
+        |stored: Option<&serde_json::Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
+    let architectures = reader.value("architectures");
+    if let Some(stored) = reader.value("model_type") {
+        let name = by(Some(stored)).ok_or_else(|| {
+            let problem = format!("found {stored}, expected one of: {}", known());
+            Error::config(reader.path(), "model_type", problem)
+        })?;
+        let found = FAMILIES.iter().find(|family| family.model_type == name);
+        return found.ok_or_else(|| {
+            let problem = format!("{name:?} is not known; known: {}", known());
+            Error::config(reader.path(), "model_type", problem)
+        });
+    }
+    let class = by(architectures.and_then(|list| list.get(0)));
+    let Some(class) = class else {
+        let problem = format!("missing, expected one of: {}", known());
+        return Err(Error::config(reader.path(), "model_type", problem));
+    };
+    // The longest name that fits: Qwen2Moe before Qwen2.
+    let fits = |family: &&Family| {
+        class
+            .strip_prefix(family.architecture)
+            .is_some_and(is_class_end)
+    };
+    let found = FAMILIES
+        .iter()
+        .filter(fits)
+        .max_by_key(|family| family.architecture.len());
+    found.ok_or_else(|| {
+        let problem = format!(
+            "{class:?} is not known, and there is no model_type; known: {}",
+            known()
+        );
+        Error::config(reader.path(), "architectures", problem)
+    })
+}
+
+/// What follows a family's name in the name of a class.
+fn is_class_end(rest: &str) -> bool {
+    ["For", "Model", "LMHead", "MTModel", "Double", ""]
+        .iter()
+        .any(|end| rest == *end || (!end.is_empty() && rest.starts_with(end)))
 }
 
 fn known() -> String {
@@ -78,6 +205,7 @@ mod tests {
                     .map(|stem| stem.to_string_lossy().into_owned())
             })
             .filter(|stem| !["mod", "reading"].contains(&stem.as_str()))
+            .map(|stem| stem.replace("xlm_", "xlm-"))
             .collect();
         files.sort();
         let registered: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();

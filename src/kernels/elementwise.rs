@@ -15,6 +15,10 @@ pub enum Activation {
     Relu,
     /// x·sigmoid(x).
     Silu,
+    /// x·sigmoid(1.702 x), a cheaper likeness of gelu.
+    QuickGelu,
+    /// The square of relu.
+    ReluSquared,
     Tanh,
 }
 
@@ -35,6 +39,11 @@ impl Activation {
                 }
             }
             Self::Silu => x / (1.0 + (-x).exp()),
+            Self::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
+            Self::ReluSquared => {
+                let positive = if x < 0.0 { 0.0 } else { x };
+                positive * positive
+            }
             Self::Tanh => x.tanh(),
         }
     }
@@ -56,6 +65,21 @@ pub fn add_assign(to: &mut [f32], from: &[f32]) {
     }
 }
 
+/// `values *= factor`.
+pub fn scale_assign(values: &mut [f32], factor: f32) {
+    for value in values {
+        *value *= factor;
+    }
+}
+
+/// `up = (clamp(up) + 1) · gate·sigmoid(α·gate)` with gate ≤ limit and |up| ≤ limit; NaN goes through.
+pub fn clamped_gate_assign(up: &mut [f32], gate: &[f32], limit: f32, alpha: f32) {
+    for (up, gate) in up.iter_mut().zip(gate) {
+        let gate = if *gate > limit { limit } else { *gate };
+        *up = (up.clamp(-limit, limit) + 1.0) * gate / (1.0 + (-alpha * gate).exp());
+    }
+}
+
 /// `to *= from`.
 pub fn multiply_assign(to: &mut [f32], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -72,7 +96,7 @@ pub fn layer_norm(
     bias: Option<&[f32]>,
     to: &mut [f32],
 ) {
-    by_rows(from, width, to, |from, to| {
+    by_rows(from, width, to, |row_idx, from, to| {
         let mean = (from.iter().map(|v| f64::from(*v)).sum::<f64>() / width as f64) as f32;
         let variance = from
             .iter()
@@ -83,29 +107,42 @@ pub fn layer_norm(
         for (to, from) in to.iter_mut().zip(from) {
             *to = (from - mean) * inverse;
         }
-        finish(to, gain, bias);
+        finish(row_idx, to, gain, bias);
     });
 }
 
 /// Divides each row by its root mean square, then applies the gain where given.
 pub fn rms_norm(from: &[f32], width: usize, eps: f32, gain: Option<&[f32]>, to: &mut [f32]) {
-    by_rows(from, width, to, |from, to| {
+    by_rows(from, width, to, |row_idx, from, to| {
         let inverse = 1.0 / ((sum_of_squares(from) / width as f64) as f32 + eps).sqrt();
         for (to, from) in to.iter_mut().zip(from) {
             *to = from * inverse;
         }
-        finish(to, gain, None);
+        finish(row_idx, to, gain, None);
     });
 }
 
-fn by_rows(from: &[f32], width: usize, to: &mut [f32], row: impl Fn(&[f32], &mut [f32]) + Sync) {
+fn by_rows(
+    from: &[f32],
+    width: usize,
+    to: &mut [f32],
+    row: impl Fn(usize, &[f32], &mut [f32]) + Sync,
+) {
     to.par_chunks_mut(width)
         .zip(from.par_chunks(width))
+        .enumerate()
         .with_min_len((TASK / width).max(1))
-        .for_each(|(to, from)| row(from, to));
+        .for_each(|(row_idx, (to, from))| row(row_idx, from, to));
 }
 
-fn finish(row: &mut [f32], gain: Option<&[f32]>, bias: Option<&[f32]>) {
+/// Applies gain and bias; those of several rows' length are for rows in turn.
+fn finish(row_idx: usize, row: &mut [f32], gain: Option<&[f32]>, bias: Option<&[f32]>) {
+    let of_row = |values: &[f32]| {
+        let n_rows = values.len() / row.len();
+        let at = row_idx % n_rows.max(1) * row.len();
+        at..at + row.len()
+    };
+    let (gain, bias) = (gain.map(|g| &g[of_row(g)]), bias.map(|b| &b[of_row(b)]));
     if let Some(gain) = gain {
         multiply_assign(row, gain);
     }

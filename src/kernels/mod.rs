@@ -4,6 +4,7 @@ mod elementwise;
 mod product;
 
 pub use elementwise::{
-    Activation, activate, add_assign, layer_norm, multiply_assign, rms_norm, sum_of_squares,
+    Activation, activate, add_assign, clamped_gate_assign, layer_norm, multiply_assign, rms_norm,
+    scale_assign, sum_of_squares,
 };
 pub use product::{Matrix, MatrixMut, Threads, product};

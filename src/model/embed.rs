@@ -1,8 +1,9 @@
 //! Tokens → the input of the first block.
 
 use super::Model;
-use super::spec::{NormSource, StackSpec, TableSource};
-use super::weights::read_norm;
+use super::source::{NormSource, TableSource};
+use super::spec::{PositionTable, StackSpec};
+use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
 
@@ -10,7 +11,7 @@ use crate::ops::Ops;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sequence {
     pub tokens: Vec<u32>,
-    /// Position of each token; counted from 0.
+    /// Position of each token, as the model's position rule counts it.
     pub positions: Vec<usize>,
     /// Which tokens are real; `None` when all are.
     pub real: Option<Vec<bool>>,
@@ -31,6 +32,15 @@ impl Sequence {
     }
 }
 
+/// Everything a model takes at once: its tokens, and those of its encoder where it has one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Input {
+    /// The encoder's tokens.
+    pub source: Option<Sequence>,
+    /// The tokens of the only stack, or of the decoder.
+    pub sequence: Sequence,
+}
+
 /// Looks tokens and positions up and adds them; only the rows that are asked for are read.
 ///
 /// # Errors
@@ -43,23 +53,44 @@ pub fn embed<O: Ops>(
     scratch: &mut O::Buffer,
     resid: &mut O::Buffer,
 ) -> Result<()> {
-    let d_model = model.spec.d_model;
-    let mut rows = vec![0.0; sequence.len() * d_model]; // [position, d_model]
+    let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
+    let project = |from: &O::Buffer, to: &mut O::Buffer| match &spec.projection {
+        Some(linear) => ops.linear(from, &Shelf { ops, tensors }.linear(linear)?, to),
+        None => ops.copy(from, to),
+    };
+    let mut width = spec.tokens.width;
+    let mut rows = vec![0.0; sequence.len() * width]; // [position, d_embed]
     let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
-    add_rows(model, &stack.embed.tokens, &tokens, &mut rows)?;
-    if let Some(table) = &stack.embed.positions {
-        add_rows(model, table, &sequence.positions, &mut rows)?;
+    add_rows(model, &spec.tokens, &tokens, &mut rows)?;
+    if spec.scale != 1.0 {
+        rows.iter_mut().for_each(|value| *value *= spec.scale);
     }
-    if let Some(table) = &stack.embed.token_types {
+    if spec.projects_first {
+        ops.put(&rows, width, scratch)?;
+        project(scratch, resid)?;
+        let projected = ops.get(resid)?;
+        (width, rows) = (projected.width, projected.values.into_owned()); // [position, d_model]
+    }
+    match &spec.positions {
+        Some(PositionTable::Stored(table)) => {
+            add_rows(model, table, &sequence.positions, &mut rows)?;
+        }
+        Some(PositionTable::Sinusoid) => add_sinusoids(&sequence.positions, width, &mut rows),
+        None => {}
+    }
+    if let Some(table) = &spec.token_types {
         add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
     }
-    match &stack.embed.norm {
-        Some(norm) => {
-            ops.put(&rows, d_model, scratch)?;
-            apply_norm(ops, model, norm, scratch, resid)
-        }
-        None => ops.put(&rows, d_model, resid),
+    ops.put(&rows, width, resid)?;
+    if let Some(norm) = &spec.norm {
+        apply_norm(ops, model, norm, resid, scratch)?;
+        std::mem::swap(resid, scratch);
     }
+    if !spec.projects_first && spec.projection.is_some() {
+        project(resid, scratch)?;
+        std::mem::swap(resid, scratch);
+    }
+    Ok(())
 }
 
 /// Normalises with weights read for this one use.
@@ -70,18 +101,17 @@ pub(super) fn apply_norm<O: Ops>(
     from: &O::Buffer,
     to: &mut O::Buffer,
 ) -> Result<()> {
-    let weights = ops.norm_weights(read_norm(&model.checkpoint.tensors, norm)?)?;
+    let tensors = &model.checkpoint.tensors;
+    let weights = Shelf { ops, tensors }.norm(norm)?;
     ops.norm(from, &weights, to)
 }
 
 fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f32]) -> Result<()> {
-    let d_model = model.spec.d_model;
     let view = model
         .checkpoint
         .tensors
-        .expect(&table.tensor, &[table.n_rows, d_model])?;
-    for (row, idx) in rows.chunks_mut(d_model).zip(indices) {
-        let at = idx + table.offset;
+        .expect(&table.tensor, &[table.n_rows, table.width])?;
+    for (row, at) in rows.chunks_mut(table.width).zip(indices.iter().copied()) {
         if at >= table.n_rows {
             let problem = format!(
                 "row {at} of {} does not exist in {}",
@@ -94,4 +124,30 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
         }
     }
     Ok(())
+}
+
+/// Sines in the first half of each row, cosines in the second; frequencies fall from 1 to 1/10,000.
+fn add_sinusoids(positions: &[usize], width: usize, rows: &mut [f32]) {
+    let n_sines = width.div_ceil(2);
+    for (row, position) in rows.chunks_mut(width).zip(positions) {
+        for (column, value) in row.iter_mut().enumerate() {
+            let is_sine = column < n_sines;
+            let pair_idx = if is_sine { column } else { column - n_sines };
+            let angle = *position as f64 / 10_000f64.powf(2.0 * pair_idx as f64 / width as f64);
+            *value += if is_sine { angle.sin() } else { angle.cos() } as f32;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinusoids_begin_with_sines_of_zero_and_cosines_of_one() {
+        let mut rows = vec![0.0; 12];
+        add_sinusoids(&[0, 3], 6, &mut rows);
+        assert_eq!(rows[..6], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        assert!((rows[6] - 3f32.sin()).abs() < 1e-6 && (rows[9] - 3f32.cos()).abs() < 1e-6);
+    }
 }

@@ -3,102 +3,241 @@
 use std::ops::Range;
 
 use super::embed::Sequence;
-use super::hook::{Hook, Hooks};
-use super::spec::BlockSpec;
-use super::weights::{AttentionWeights, BlockWeights};
-use crate::attention::{BlockSink, HeadSummary, RopeTable, Run, Visibility};
+use super::experts::experts;
+use super::hook::{Hook, Hooks, NoHooks};
+use super::spec::{
+    BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec, StackSpec,
+};
+use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights, Shelf};
+use crate::attention::{AttentionSpec, BlockSink, HeadSummary, RopeTable, Run, Visibility};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
 
-/// Buffers that every block of a run reuses.
-pub struct Scratch<O: Ops> {
+/// The encoder's output, and the tokens it belongs to.
+pub struct Memory<'a, O: Ops> {
+    /// [source position, d_model]
+    pub hidden: &'a O::Buffer,
+    pub sequence: &'a Sequence,
+}
+
+/// What all blocks of a stack share.
+pub struct BlockContext<'a, O: Ops> {
+    pub ops: &'a O,
+    pub tensors: &'a Tensors,
+    pub sequence: &'a Sequence,
+    /// Learned values of a bias by buckets. // [bucket, head]
+    pub bucket_values: Option<Vec<f32>>,
+    /// What cross-attention looks at.
+    pub memory: Option<Memory<'a, O>>,
+    /// Asked between row blocks and between experts: true stops the work.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a, O: Ops> BlockContext<'a, O> {
+    /// The context of a stack's blocks.
+    ///
+    /// # Errors
+    /// When a table of learned biases is missing or has another shape.
+    pub fn of(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        sequence: &'a Sequence,
+        memory: Option<Memory<'a, O>>,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Self> {
+        let bucket_values = match &stack.bucket_values {
+            Some(table) => {
+                let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
+                Some(stored.widen().into_owned())
+            }
+            None => None,
+        };
+        Ok(Self {
+            ops,
+            tensors,
+            sequence,
+            bucket_values,
+            memory,
+            stop,
+        })
+    }
+
+    pub(super) fn shelf(&self) -> Shelf<'a, O> {
+        Shelf {
+            ops: self.ops,
+            tensors: self.tensors,
+        }
+    }
+
+    fn self_visibility(&self, spec: &AttentionSpec) -> Visibility {
+        let real = self.sequence.real.as_deref();
+        Visibility::of_self(spec.mask, self.sequence.len(), real)
+    }
+}
+
+/// Buffers of one attention.
+pub struct AttentionScratch<O: Ops> {
     normed: O::Buffer,
     q: O::Buffer,
     k: O::Buffer,
     v: O::Buffer,
     z: O::Buffer,
-    branch: O::Buffer,
-    attn_out: O::Buffer,
-    hidden: O::Buffer,
-    gate: O::Buffer,
-    mlp_out: O::Buffer,
+    latent: O::Buffer,
+    normed_latent: O::Buffer,
+    own_key: O::Buffer,
+    shared_key: O::Buffer,
+    out: O::Buffer,
 }
 
-impl<O: Ops> Default for Scratch<O> {
+/// Buffers of one feed-forward layer.
+pub struct MlpScratch<O: Ops> {
+    hidden: O::Buffer,
+    gate: O::Buffer,
+    pub(super) gathered: O::Buffer,
+    pub(super) expert_out: O::Buffer,
+    pub(super) routed: O::Buffer,
+}
+
+/// Buffers that every block of a run reuses.
+pub struct Scratch<O: Ops> {
+    attention: AttentionScratch<O>,
+    normed: O::Buffer,
+    mlp: MlpScratch<O>,
+    mlp_out: O::Buffer,
+    spare: O::Buffer,
+}
+
+impl<O: Ops> Default for AttentionScratch<O> {
     fn default() -> Self {
+        let buffer = O::Buffer::default;
         Self {
-            normed: O::Buffer::default(),
-            q: O::Buffer::default(),
-            k: O::Buffer::default(),
-            v: O::Buffer::default(),
-            z: O::Buffer::default(),
-            branch: O::Buffer::default(),
-            attn_out: O::Buffer::default(),
-            hidden: O::Buffer::default(),
-            gate: O::Buffer::default(),
-            mlp_out: O::Buffer::default(),
+            normed: buffer(),
+            q: buffer(),
+            k: buffer(),
+            v: buffer(),
+            z: buffer(),
+            latent: buffer(),
+            normed_latent: buffer(),
+            own_key: buffer(),
+            shared_key: buffer(),
+            out: buffer(),
         }
     }
 }
 
-/// What a block's attention told, beside the residual it leaves.
+impl<O: Ops> Default for Scratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            attention: AttentionScratch::default(),
+            normed: buffer(),
+            mlp: MlpScratch {
+                hidden: buffer(),
+                gate: buffer(),
+                gathered: buffer(),
+                expert_out: buffer(),
+                routed: buffer(),
+            },
+            mlp_out: buffer(),
+            spare: buffer(),
+        }
+    }
+}
+
+/// What one attention told, beside what it adds.
 #[derive(Debug)]
-pub struct BlockRun {
+pub struct AttentionRun {
     /// One per head.
     pub heads: Vec<HeadSummary>,
     /// ‖what a head alone adds‖. // [head, position]
     pub head_output_norms: Vec<Vec<f32>>,
 }
 
+/// What a block's attentions told, beside the residual it leaves.
+#[derive(Debug)]
+pub struct BlockRun {
+    pub attention: AttentionRun,
+    pub cross: Option<AttentionRun>,
+}
+
 /// Runs one block on the residual stream, in place.
 ///
 /// # Errors
-/// When `stop` says so, the device fails, or a hook cannot keep what it asked for.
-#[expect(clippy::too_many_arguments)]
+/// When `stop` says so, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
 pub fn run_block<O: Ops>(
-    ops: &O,
+    context: &BlockContext<'_, O>,
     spec: &BlockSpec,
-    weights: &BlockWeights<'_, O>,
-    sequence: &Sequence,
     resid: &mut O::Buffer,
     scratch: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
-    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<BlockRun> {
-    let s = scratch;
+    let (ops, s) = (context.ops, scratch);
+    let weights = BlockWeights::read(context.shelf(), spec)?;
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
-    project(ops, spec, &weights.attention, sequence, resid, s, hooks)?;
-    let visibility = Visibility::of_self(
-        spec.attention.mask,
-        sequence.len(),
-        sequence.real.as_deref(),
-    );
-    let run = Run {
-        spec: &spec.attention,
-        visibility: &visibility,
-        heads: 0..spec.attention.n_heads,
-        sinks: None,
-        sink: hooks.blocks(),
-        stop,
-    };
-    let heads = ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z)?; // [position, n_heads · d_value]
-    emit(ops, hooks, Hook::Z, &s.z)?;
-    let head_output_norms = ops.head_output_norms(&s.z, &weights.o, spec.attention.n_heads)?;
-    ops.linear(&s.z, &weights.o, &mut s.attn_out)?; // [position, d_model]
+    project(
+        context,
+        &spec.attention,
+        &spec.projections,
+        &weights.attention,
+        resid,
+        &mut s.attention,
+        hooks,
+    )?;
+    let visibility = context.self_visibility(&spec.attention);
+    let heads = 0..spec.attention.n_heads;
+    let attention = attend(
+        context,
+        &spec.attention,
+        &weights.attention,
+        &visibility,
+        heads,
+        hooks.blocks(),
+        &mut s.attention,
+    )?;
+    let attention = output(
+        context,
+        spec.attention.n_heads,
+        attention,
+        &weights.o,
+        &mut s.attention,
+        hooks,
+    )?;
     normed_in_place(
         ops,
         weights.attn_out.as_ref(),
-        &mut s.attn_out,
-        &mut s.branch,
+        &mut s.attention.out,
+        &mut s.spare,
     )?;
-    emit(ops, hooks, Hook::AttnOut, &s.attn_out)?;
-
-    if !spec.is_parallel {
-        ops.add(resid, &s.attn_out)?;
-        normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.branch)?;
+    scaled(ops, spec.branch_scale, &mut s.attention.out)?;
+    emit(ops, hooks, Hook::AttnOut, &s.attention.out)?; // [position, d_model]
+    if spec.adds_to_normed {
+        ops.copy(&s.attention.normed, resid)?;
     }
+    if !spec.is_parallel {
+        ops.add(resid, &s.attention.out)?;
+        normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
+    }
+
+    let cross = match (&spec.cross, &weights.cross) {
+        (Some(spec), Some(weights)) => {
+            // In a parallel block the output of self-attention is still needed: cross-attention has buffers of its own.
+            let mut of_cross = AttentionScratch::default();
+            Some(run_cross(
+                context,
+                spec,
+                weights,
+                resid,
+                &mut of_cross,
+                &mut s.spare,
+                hooks,
+            )?)
+        }
+        _ => None,
+    };
+
     let mlp_in = match &weights.mlp_pre {
         Some(norm) => {
             ops.norm(resid, norm, &mut s.normed)?;
@@ -106,83 +245,138 @@ pub fn run_block<O: Ops>(
         }
         None => &*resid,
     };
-    ops.linear(mlp_in, &weights.up, &mut s.hidden)?; // [position, d_mlp]
-    match &weights.gate {
-        Some(gate) => {
-            ops.linear(mlp_in, gate, &mut s.gate)?; // [position, d_mlp]
-            ops.activate(spec.mlp.activation, &mut s.gate)?;
-            ops.multiply(&mut s.hidden, &s.gate)?;
+    match &spec.feed_forward {
+        FeedForward::Dense(mlp) => {
+            let weights = MlpWeights::read(context.shelf(), mlp)?;
+            run_mlp(ops, mlp, &weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
         }
-        None => ops.activate(spec.mlp.activation, &mut s.hidden)?,
+        FeedForward::Experts(spec) => experts(context, spec, mlp_in, &mut s.mlp, &mut s.mlp_out)?, // [position, d_model]
     }
-    ops.linear(&s.hidden, &weights.down, &mut s.mlp_out)?; // [position, d_model]
-    normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.branch)?;
+    normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
+    scaled(ops, spec.branch_scale, &mut s.mlp_out)?;
     emit(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
 
+    if spec.adds_to_normed && weights.mlp_pre.is_some() {
+        ops.copy(&s.normed, resid)?;
+    }
     if spec.is_parallel {
-        ops.add(resid, &s.attn_out)?;
+        ops.add(resid, &s.attention.out)?;
     }
     ops.add(resid, &s.mlp_out)?;
-    normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.branch)?;
+    normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
-    Ok(BlockRun {
+    Ok(BlockRun { attention, cross })
+}
+
+/// Attends to the encoder's output and adds what it finds to the residual.
+fn run_cross<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &CrossSpec,
+    weights: &CrossWeights<'_, O>,
+    resid: &mut O::Buffer,
+    s: &mut AttentionScratch<O>,
+    spare: &mut O::Buffer,
+    hooks: &mut dyn Hooks,
+) -> Result<AttentionRun> {
+    let ops = context.ops;
+    let mut none = NoHooks;
+    let hooks: &mut dyn Hooks = match hooks.cross() {
+        Some(hooks) => hooks,
+        None => &mut none,
+    };
+    emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
+    project(
+        context,
+        &spec.attention,
+        &spec.projections,
+        &weights.attention,
+        resid,
+        s,
+        hooks,
+    )?;
+    let visibility = cross_visibility(context, spec);
+    let heads = 0..spec.attention.n_heads;
+    let attention = attend(
+        context,
+        &spec.attention,
+        &weights.attention,
+        &visibility,
         heads,
-        head_output_norms,
-    })
+        hooks.blocks(),
+        s,
+    )?;
+    let attention = output(
+        context,
+        spec.attention.n_heads,
+        attention,
+        &weights.o,
+        s,
+        hooks,
+    )?;
+    emit(ops, hooks, Hook::AttnOut, &s.out)?; // [position, d_model]
+    ops.add(resid, &s.out)?;
+    normed_in_place(ops, weights.post.as_ref(), resid, spare)?;
+    emit(ops, hooks, Hook::ResidPost, resid)?;
+    Ok(attention)
+}
+
+fn cross_visibility<O: Ops>(context: &BlockContext<'_, O>, spec: &CrossSpec) -> Visibility {
+    let keys = context.memory.as_ref().map(|memory| memory.sequence);
+    let n_keys = keys.map_or(0, Sequence::len);
+    Visibility::of_cross(
+        spec.attention.mask,
+        (context.sequence.len(), context.sequence.real.as_deref()),
+        (n_keys, keys.and_then(|keys| keys.real.as_deref())),
+    )
 }
 
 /// Runs the attention of some heads alone, from a block's input: for the head on screen.
 ///
 /// # Errors
 /// As for [`run_block`].
-#[expect(clippy::too_many_arguments)]
 pub fn attend_heads<O: Ops>(
-    ops: &O,
-    tensors: &Tensors,
+    context: &BlockContext<'_, O>,
     spec: &BlockSpec,
-    sequence: &Sequence,
     resid: &O::Buffer,
     heads: Range<usize>,
     sink: &dyn BlockSink,
-    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Vec<HeadSummary>> {
-    let mut s = Scratch::<O>::default();
-    let weights = AttentionWeights::read(ops, tensors, spec)?;
+    let mut s = AttentionScratch::<O>::default();
+    let n_heads = spec.attention.n_heads;
+    let weights =
+        AttentionWeights::read(context.shelf(), &spec.attn_pre, &spec.projections, n_heads)?;
     project(
-        ops,
-        spec,
+        context,
+        &spec.attention,
+        &spec.projections,
         &weights,
-        sequence,
         resid,
         &mut s,
-        &mut super::NoHooks,
+        &mut NoHooks,
     )?;
-    let visibility = Visibility::of_self(
-        spec.attention.mask,
-        sequence.len(),
-        sequence.real.as_deref(),
-    );
-    let run = Run {
-        spec: &spec.attention,
-        visibility: &visibility,
+    let visibility = context.self_visibility(&spec.attention);
+    attend(
+        context,
+        &spec.attention,
+        &weights,
+        &visibility,
         heads,
-        sinks: None,
-        sink: Some(sink),
-        stop,
-    };
-    ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z)
+        Some(sink),
+        &mut s,
+    )
 }
 
-/// Fills q, k and v from the block's input, positions applied.
+/// Fills q, k and v from the attention's input, positions applied.
 fn project<O: Ops>(
-    ops: &O,
-    spec: &BlockSpec,
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    spec: &ProjectionSpec,
     weights: &AttentionWeights<'_, O>,
-    sequence: &Sequence,
     resid: &O::Buffer,
-    s: &mut Scratch<O>,
+    s: &mut AttentionScratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<()> {
+    let ops = context.ops;
     let attn_in = match &weights.pre {
         Some(norm) => {
             ops.norm(resid, norm, &mut s.normed)?;
@@ -190,19 +384,129 @@ fn project<O: Ops>(
         }
         None => resid,
     };
-    ops.linear(attn_in, &weights.q, &mut s.q)?; // [position, n_heads · d_head]
-    ops.linear(attn_in, &weights.k, &mut s.k)?; // [position, n_kv_heads · d_head]
-    ops.linear(attn_in, &weights.v, &mut s.v)?; // [position, n_kv_heads · d_value]
+    // Only the attention to an encoder's output has keys that are not its queries' tokens.
+    let keys_in = match &context.memory {
+        Some(memory) if attention.is_cross => memory.hidden,
+        _ => attn_in,
+    };
+    match &weights.latent {
+        None => {
+            ops.linear(attn_in, &weights.q, &mut s.q)?; // [position, n_heads · d_head]
+            ops.linear(keys_in, &weights.k, &mut s.k)?; // [position, n_kv_heads · d_head]
+            ops.linear(keys_in, &weights.v, &mut s.v)?; // [position, n_kv_heads · d_value]
+        }
+        Some(latent) => {
+            match &latent.q {
+                Some((down, norm)) => {
+                    ops.linear(attn_in, down, &mut s.latent)?; // [position, d_latent]
+                    ops.norm(&s.latent, norm, &mut s.normed_latent)?;
+                    ops.linear(&s.normed_latent, &weights.q, &mut s.q)?;
+                }
+                None => ops.linear(attn_in, &weights.q, &mut s.q)?,
+            }
+            ops.linear(keys_in, &latent.kv, &mut s.latent)?; // [position, d_latent]
+            ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
+            ops.linear(&s.normed_latent, &weights.k, &mut s.own_key)?; // [position, n_heads · own]
+            ops.linear(&s.normed_latent, &weights.v, &mut s.v)?;
+            ops.linear(keys_in, &latent.shared_key, &mut s.shared_key)?; // [position, shared]
+            ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
+        }
+    }
+    if let Some(limit) = spec.clip {
+        for values in [&mut s.q, &mut s.k, &mut s.v] {
+            ops.clip(values, limit)?;
+        }
+    }
+    if let (Some(norm), Some(source)) = (&weights.q_norm, &spec.q_norm) {
+        ops.norm_heads(&mut s.q, norm, source.width)?;
+    }
+    if let (Some(norm), Some(source)) = (&weights.k_norm, &spec.k_norm) {
+        ops.norm_heads(&mut s.k, norm, source.width)?;
+    }
     emit(ops, hooks, Hook::Q, &s.q)?;
     emit(ops, hooks, Hook::K, &s.k)?;
     emit(ops, hooks, Hook::V, &s.v)?;
-    if let Some(rope) = spec.attention.rope {
-        let table = RopeTable::new(rope, &sequence.positions);
-        ops.rope(&mut s.q, &table, spec.attention.d_head)?;
-        ops.rope(&mut s.k, &table, spec.attention.d_head)?;
+    if let Some(rope) = &attention.rope {
+        let table = RopeTable::new(rope, &context.sequence.positions);
+        ops.rope(&mut s.q, &table, attention.d_head)?;
+        ops.rope(&mut s.k, &table, attention.d_head)?;
     }
     emit(ops, hooks, Hook::RotQ, &s.q)?;
     emit(ops, hooks, Hook::RotK, &s.k)
+}
+
+/// Scores, pattern and Σ p·v of some heads.
+fn attend<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    weights: &AttentionWeights<'_, O>,
+    visibility: &Visibility,
+    heads: Range<usize>,
+    sink: Option<&dyn BlockSink>,
+    s: &mut AttentionScratch<O>,
+) -> Result<Vec<HeadSummary>> {
+    let run = Run {
+        spec,
+        visibility,
+        heads,
+        sinks: weights.sinks.as_deref(),
+        bucket_values: context.bucket_values.as_deref(),
+        positions: &context.sequence.positions,
+        sink,
+        stop: context.stop,
+    };
+    context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
+}
+
+/// What all heads together add.
+fn output<O: Ops>(
+    context: &BlockContext<'_, O>,
+    n_heads: usize,
+    heads: Vec<HeadSummary>,
+    o: &O::Linear<'_>,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<AttentionRun> {
+    let ops = context.ops;
+    emit(ops, hooks, Hook::Z, &s.z)?;
+    let head_output_norms = ops.head_output_norms(&s.z, o, n_heads)?;
+    ops.linear(&s.z, o, &mut s.out)?; // [position, d_model]
+    Ok(AttentionRun {
+        heads,
+        head_output_norms,
+    })
+}
+
+/// down(act(up x)), or with a gate.
+pub(super) fn run_mlp<O: Ops>(
+    ops: &O,
+    spec: &MlpSpec,
+    weights: &MlpWeights<'_, O>,
+    from: &O::Buffer,
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    ops.linear(from, &weights.up, &mut s.hidden)?; // [position, d_mlp]
+    match (&weights.gate, spec.gate_rule) {
+        (Some(gate), GateRule::Product) => {
+            ops.linear(from, gate, &mut s.gate)?; // [position, d_mlp]
+            ops.activate(spec.activation, &mut s.gate)?;
+            ops.multiply(&mut s.hidden, &s.gate)?;
+        }
+        (Some(gate), GateRule::Clamped { limit, alpha }) => {
+            ops.linear(from, gate, &mut s.gate)?; // [position, d_mlp]
+            ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;
+        }
+        (None, _) => ops.activate(spec.activation, &mut s.hidden)?,
+    }
+    ops.linear(&s.hidden, &weights.down, to) // [position, d_model]
+}
+
+fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {
+    if factor == 1.0 {
+        return Ok(());
+    }
+    ops.scale(values, factor)
 }
 
 fn normed_in_place<O: Ops>(

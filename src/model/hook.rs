@@ -27,6 +27,15 @@ impl Stack {
             Self::Cross => Some("cross"),
         }
     }
+
+    /// What the names of its hooks begin with.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Only => "",
+            Self::Encoder => "encoder.",
+            Self::Decoder | Self::Cross => "decoder.",
+        }
+    }
 }
 
 /// A value inside one block.
@@ -84,14 +93,22 @@ impl Hook {
         }
     }
 
-    /// The whole name inside a layer: `blocks.3.attn.pattern`.
-    pub fn full_name(self, layer_idx: usize) -> String {
+    /// The whole name: `blocks.3.attn.pattern`, `decoder.blocks.3.cross_attn.pattern`.
+    pub fn full_name(self, stack: Stack, layer_idx: usize) -> String {
+        let block = format!("{}blocks.{layer_idx}", stack.prefix());
+        let attention = if stack == Stack::Cross {
+            "cross_attn"
+        } else {
+            "attn"
+        };
         match self {
-            Self::ResidPre | Self::AttnOut | Self::MlpOut | Self::ResidPost => {
-                format!("blocks.{layer_idx}.{}", self.name())
+            Self::ResidPre | Self::AttnOut | Self::MlpOut | Self::ResidPost
+                if stack != Stack::Cross =>
+            {
+                format!("{block}.{}", self.name())
             }
             Self::Logits => self.name().to_owned(),
-            _ => format!("blocks.{layer_idx}.attn.{}", self.name()),
+            _ => format!("{block}.{attention}.{}", self.name()),
         }
     }
 }
@@ -127,6 +144,10 @@ pub trait Hooks {
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()>;
     /// Receives scores and pattern, when they are wanted.
     fn blocks(&self) -> Option<&dyn BlockSink>;
+    /// Looks at the block's attention to the encoder's output.
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        None
+    }
 }
 
 /// Looks at nothing.

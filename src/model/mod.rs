@@ -1,21 +1,27 @@
 //! Norms, feed-forward layers and blocks; runs a model layer by layer. A quirk is a field of a spec or it does not exist.
 
 mod embed;
+mod experts;
 mod forward;
 mod hook;
+mod needed;
+mod route;
+mod source;
 mod spec;
 mod unembed;
 mod weights;
 
-pub use embed::{Sequence, embed};
-pub use forward::{BlockRun, Scratch, attend_heads, run_block};
+pub use embed::{Input, Sequence, embed};
+pub use forward::{AttentionRun, BlockContext, BlockRun, Memory, Scratch, attend_heads, run_block};
 pub use hook::{Hook, Hooks, NoHooks, Stack};
+pub use needed::NeededTensor;
+pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, EmbedSpec, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource, Part, StackSpec,
-    TableSource,
+    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec,
+    LatentSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, RouterRule, RouterScores,
+    StackSpec, TransformSpec,
 };
 pub use unembed::{final_hidden, logits_in_chunks};
-pub use weights::BlockWeights;
 
 use crate::checkpoint::Checkpoint;
 

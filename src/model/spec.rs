@@ -1,136 +1,210 @@
-//! What a model is made of, as data: which tensors, in which order, with which norms around them.
+//! What a model is made of, as data: its blocks, in order, and what stands around them.
 
-use std::collections::BTreeSet;
-
+use super::hook::Stack;
+use super::source::{LinearSource, NormSource, TableSource};
 use crate::attention::AttentionSpec;
-use crate::checkpoint::{Knob, Tensors};
-use crate::error::Result;
-use crate::model::Stack;
-use crate::ops::{Activation, NormKind};
-
-/// Which outputs of a stored, possibly fused, projection are meant: of every `group` outputs, `len` from `offset`.
-///
-/// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    pub group: usize,
-    pub offset: usize,
-    pub len: usize,
-}
-
-/// An affine map and the tensors that hold it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LinearSource {
-    pub weight: String,
-    pub bias: Option<String>,
-    pub n_in: usize,
-    /// Outputs of the stored tensor, before `part` chooses among them.
-    pub n_stored_out: usize,
-    /// Stored as [n_in, n_out] instead of [n_out, n_in].
-    pub is_input_major: bool,
-    pub part: Part,
-}
-
-impl LinearSource {
-    /// A whole tensor stored as [n_out, n_in].
-    pub fn whole(weight: String, bias: Option<String>, n_in: usize, n_out: usize) -> Self {
-        let part = Part {
-            group: n_out,
-            offset: 0,
-            len: n_out,
-        };
-        Self {
-            weight,
-            bias,
-            n_in,
-            n_stored_out: n_out,
-            is_input_major: false,
-            part,
-        }
-    }
-
-    /// The same, stored as [n_in, n_out].
-    pub fn input_major(self) -> Self {
-        Self {
-            is_input_major: true,
-            ..self
-        }
-    }
-
-    /// Some of the outputs.
-    pub fn part(self, part: Part) -> Self {
-        Self { part, ..self }
-    }
-
-    pub fn n_out(&self) -> usize {
-        self.n_stored_out / self.part.group * self.part.len
-    }
-
-    pub fn stored_shape(&self) -> [usize; 2] {
-        if self.is_input_major {
-            [self.n_in, self.n_stored_out]
-        } else {
-            [self.n_stored_out, self.n_in]
-        }
-    }
-}
-
-/// A norm and the tensors that hold it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NormSource {
-    pub kind: NormKind,
-    pub eps: f32,
-    pub width: usize,
-    pub gain: Option<String>,
-    pub bias: Option<String>,
-}
-
-/// A table of rows to look up.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TableSource {
-    pub tensor: String,
-    pub n_rows: usize,
-    /// Added to an index before the look-up.
-    pub offset: usize,
-}
+use crate::checkpoint::Knob;
+use crate::ops::Activation;
+use crate::prompt::{Limits, PositionRule};
 
 /// How tokens become the input of the first block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbedSpec {
     pub tokens: TableSource,
-    /// Learned positions, added.
-    pub positions: Option<TableSource>,
+    /// Multiplies the rows of tokens.
+    pub scale: f32,
+    pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
     pub norm: Option<NormSource>,
+    /// Brings embeddings to the width of the residual, where they have another.
+    pub projection: Option<LinearSource>,
+    /// The projection comes before positions and norm, not after them.
+    pub projects_first: bool,
 }
 
-/// A feed-forward layer: down(act(up x)), or down(act(gate x) · up x).
+impl EmbedSpec {
+    /// Rows of a table, nothing added.
+    pub fn plain(tokens: TableSource) -> Self {
+        Self {
+            tokens,
+            scale: 1.0,
+            positions: None,
+            token_types: None,
+            norm: None,
+            projection: None,
+            projects_first: false,
+        }
+    }
+}
+
+/// Positions that are added to embeddings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PositionTable {
+    /// Stored rows.
+    Stored(TableSource),
+    /// Sines of falling frequencies in the first half of a row, cosines in the second (Vaswani et al. 2017).
+    Sinusoid,
+}
+
+/// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
 #[derive(Debug, Clone, PartialEq)]
 pub struct MlpSpec {
     pub up: LinearSource,
     pub gate: Option<LinearSource>,
     pub down: LinearSource,
     pub activation: Activation,
+    pub gate_rule: GateRule,
+}
+
+/// How a gate and what it gates are put together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GateRule {
+    /// act(gate) · up.
+    Product,
+    /// (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
+    Clamped { limit: f32, alpha: f32 },
+}
+
+/// Many feed-forward layers, of which each token uses a few.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertsSpec {
+    pub router: LinearSource,
+    pub rule: RouterRule,
+    pub experts: Vec<MlpSpec>,
+    /// One that every token uses, and the single output whose sigmoid weighs it.
+    pub shared: Option<(MlpSpec, Option<LinearSource>)>,
+}
+
+/// How the router's outputs become weights of experts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterRule {
+    pub n_used: usize,
+    pub scores: RouterScores,
+    /// Added to the scores for the choice only. // [expert]
+    pub choice_bias: Option<String>,
+    /// Experts stand in this many groups, of which the second number stays: those with the largest sum of two.
+    pub groups: Option<(usize, usize)>,
+    /// Divide the weights of the chosen by their sum.
+    pub normalises: bool,
+    pub scale: f32,
+}
+
+/// What turns a router's outputs into scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterScores {
+    /// Softmax over all experts.
+    Softmax,
+    /// Softmax over the chosen ones.
+    SoftmaxOfChosen,
+    Sigmoid,
+}
+
+/// What follows attention in a block.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedForward {
+    Dense(MlpSpec),
+    Experts(Box<ExpertsSpec>),
+}
+
+/// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatentSpec {
+    /// Hidden → the latent that queries are projected from; queries come from the input where there is none.
+    pub q: Option<(LinearSource, NormSource)>,
+    /// Hidden → the latent that keys and values are projected from.
+    pub kv: LinearSource,
+    pub kv_norm: NormSource,
+    /// Hidden → the part of a key that all heads share, and that rotates.
+    pub shared_key: LinearSource,
+}
+
+/// Queries, keys, values and output of one attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProjectionSpec {
+    pub q: LinearSource,
+    pub k: LinearSource,
+    pub v: LinearSource,
+    pub o: LinearSource,
+    /// Norms of queries and keys before rope: over each head where their width is d_head, else over all of them.
+    pub q_norm: Option<NormSource>,
+    pub k_norm: Option<NormSource>,
+    pub latent: Option<Box<LatentSpec>>,
+    /// Queries, keys and values are brought between −clip and clip.
+    pub clip: Option<f32>,
+    /// Learned sink logits. // [head]
+    pub sinks: Option<String>,
+}
+
+impl ProjectionSpec {
+    pub fn plain(q: LinearSource, k: LinearSource, v: LinearSource, o: LinearSource) -> Self {
+        Self {
+            q,
+            k,
+            v,
+            o,
+            q_norm: None,
+            k_norm: None,
+            latent: None,
+            clip: None,
+            sinks: None,
+        }
+    }
+}
+
+/// A branch's attention to the encoder's output.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CrossSpec {
+    pub attention: AttentionSpec,
+    pub projections: ProjectionSpec,
+    pub pre: Option<NormSource>,
+    pub post: Option<NormSource>,
 }
 
 /// One block. Each branch may have a norm before it, on its output, and on the residual after the addition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockSpec {
     pub attention: AttentionSpec,
-    pub q: LinearSource,
-    pub k: LinearSource,
-    pub v: LinearSource,
-    pub o: LinearSource,
+    pub projections: ProjectionSpec,
     pub attn_pre: Option<NormSource>,
     pub attn_out: Option<NormSource>,
     pub attn_post: Option<NormSource>,
-    pub mlp: MlpSpec,
+    pub cross: Option<Box<CrossSpec>>,
+    pub feed_forward: FeedForward,
     pub mlp_pre: Option<NormSource>,
     pub mlp_out: Option<NormSource>,
     pub mlp_post: Option<NormSource>,
     /// Both branches read the block's input.
     pub is_parallel: bool,
+    /// Multiplies what a branch adds.
+    pub branch_scale: f32,
+    /// A branch is added to its normed input, not to the residual before the norm.
+    pub adds_to_normed: bool,
+}
+
+impl BlockSpec {
+    /// A block without norms, one branch after the other.
+    pub fn plain(
+        attention: AttentionSpec,
+        projections: ProjectionSpec,
+        feed_forward: FeedForward,
+    ) -> Self {
+        Self {
+            attention,
+            projections,
+            attn_pre: None,
+            attn_out: None,
+            attn_post: None,
+            cross: None,
+            feed_forward,
+            mlp_pre: None,
+            mlp_out: None,
+            mlp_post: None,
+            is_parallel: false,
+            branch_scale: 1.0,
+            adds_to_normed: false,
+        }
+    }
 }
 
 /// Blocks that run one after another on one residual stream.
@@ -139,15 +213,51 @@ pub struct StackSpec {
     pub stack: Stack,
     pub embed: EmbedSpec,
     pub blocks: Vec<BlockSpec>,
+    /// Learned values of a bias by buckets, shared by all blocks. // [bucket, head]
+    pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
+}
+
+/// What stands between the last residual and the unembedding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransformSpec {
+    pub dense: LinearSource,
+    pub activation: Option<Activation>,
+    pub norm: Option<NormSource>,
 }
 
 /// From the last residual to logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeadSpec {
-    /// A dense layer, its activation and a norm before the unembedding (masked language models).
-    pub transform: Option<(LinearSource, Activation, NormSource)>,
+    pub transform: Option<TransformSpec>,
     pub unembed: LinearSource,
+    /// Multiplies the products, before the bias of `extra_bias`.
+    pub scale: f32,
+    /// cap · tanh(logit / cap).
+    pub softcap: Option<f32>,
+    /// Added to the logits last. // [d_vocab]
+    pub extra_bias: Option<String>,
+}
+
+impl HeadSpec {
+    pub fn plain(unembed: LinearSource) -> Self {
+        Self {
+            transform: None,
+            unembed,
+            scale: 1.0,
+            softcap: None,
+            extra_bias: None,
+        }
+    }
+}
+
+/// What a model with an encoder needs beside its stacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecoderStart {
+    /// The token that a target begins with.
+    pub start_token: u32,
+    /// Tokens that end one.
+    pub end_tokens: Vec<u32>,
 }
 
 /// A whole model, and how its configuration was read.
@@ -158,117 +268,107 @@ pub struct ModelSpec {
     pub d_vocab: usize,
     /// Positions the model has; `None` when nothing limits them.
     pub n_ctx: Option<usize>,
+    pub positions: PositionRule,
+    /// One stack, or encoder and decoder.
     pub stacks: Vec<StackSpec>,
     pub head: Option<HeadSpec>,
     /// The head predicts the next token, so a text has a loss.
     pub is_causal_lm: bool,
+    /// Set for models of two stacks.
+    pub decoder_start: Option<DecoderStart>,
     pub knobs: Vec<Knob>,
     pub unread_keys: Vec<String>,
 }
 
-impl ModelSpec {
-    /// The stack whose attention is analysed first: the only one of all models but encoder–decoders.
-    pub fn main_stack(&self) -> &StackSpec {
-        &self.stacks[0]
-    }
-
-    pub fn n_layers(&self) -> usize {
-        self.main_stack().blocks.len()
-    }
-
-    /// Heads of a layer.
-    pub fn n_heads(&self, layer_idx: usize) -> usize {
-        self.main_stack().blocks[layer_idx].attention.n_heads
-    }
-
-    /// Every tensor the model needs, with the shape it must have.
-    pub fn needed_tensors(&self) -> Vec<(&str, Vec<usize>)> {
-        let mut needed = Needed::default();
-        for stack in &self.stacks {
-            needed.stack(stack, self.d_model);
+impl StackSpec {
+    /// The only stack of a model.
+    pub fn only(embed: EmbedSpec, blocks: Vec<BlockSpec>, final_norm: Option<NormSource>) -> Self {
+        Self {
+            stack: Stack::Only,
+            embed,
+            blocks,
+            bucket_values: None,
+            final_norm,
         }
-        if let Some(head) = &self.head {
-            if let Some((dense, _, norm)) = &head.transform {
-                needed.linear(dense);
-                needed.norm(Some(norm));
-            }
-            needed.linear(&head.unembed);
-        }
-        needed.0
-    }
-
-    /// Checks that every needed tensor is there in its shape, before anything runs.
-    ///
-    /// # Errors
-    /// Names the first tensor that is missing or has another shape.
-    pub fn check_tensors(&self, tensors: &Tensors) -> Result<()> {
-        self.needed_tensors()
-            .iter()
-            .try_for_each(|(name, shape)| tensors.expect(name, shape).map(|_| ()))
-    }
-
-    /// Tensors of the checkpoint that the model never reads.
-    pub fn unused_tensors<'a>(&self, tensors: &'a Tensors) -> Vec<&'a str> {
-        let needed: BTreeSet<&str> = self
-            .needed_tensors()
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        tensors
-            .iter()
-            .map(|(name, _)| name)
-            .filter(|name| !needed.contains(name))
-            .collect()
     }
 }
 
-#[derive(Default)]
-struct Needed<'a>(Vec<(&'a str, Vec<usize>)>);
-
-impl<'a> Needed<'a> {
-    fn stack(&mut self, stack: &'a StackSpec, d_model: usize) {
-        let tables = [
-            Some(&stack.embed.tokens),
-            stack.embed.positions.as_ref(),
-            stack.embed.token_types.as_ref(),
-        ];
-        for table in tables.into_iter().flatten() {
-            self.0.push((&table.tensor, vec![table.n_rows, d_model]));
-        }
-        self.norm(stack.embed.norm.as_ref());
-        for block in &stack.blocks {
-            for norm in [&block.attn_pre, &block.attn_out, &block.attn_post] {
-                self.norm(norm.as_ref());
-            }
-            for linear in [&block.q, &block.k, &block.v, &block.o] {
-                self.linear(linear);
-            }
-            for norm in [&block.mlp_pre, &block.mlp_out, &block.mlp_post] {
-                self.norm(norm.as_ref());
-            }
-            for linear in [
-                Some(&block.mlp.up),
-                block.mlp.gate.as_ref(),
-                Some(&block.mlp.down),
-            ] {
-                linear.into_iter().for_each(|linear| self.linear(linear));
-            }
-        }
-        self.norm(stack.final_norm.as_ref());
-    }
-
-    fn linear(&mut self, linear: &'a LinearSource) {
-        self.0
-            .push((&linear.weight, linear.stored_shape().to_vec()));
-        if let Some(bias) = &linear.bias {
-            self.0.push((bias, vec![linear.n_stored_out]));
+impl ModelSpec {
+    /// A model of one stack that counts positions from 0; its width is that of its table of tokens.
+    pub fn of_one_stack(family: &'static str, stack: StackSpec, head: Option<HeadSpec>) -> Self {
+        Self {
+            family,
+            d_model: stack.embed.tokens.width,
+            d_vocab: stack.embed.tokens.n_rows,
+            n_ctx: None,
+            positions: PositionRule::Index,
+            stacks: vec![stack],
+            head,
+            is_causal_lm: false,
+            decoder_start: None,
+            knobs: Vec::new(),
+            unread_keys: Vec::new(),
         }
     }
 
-    fn norm(&mut self, norm: Option<&'a NormSource>) {
-        let Some(norm) = norm else { return };
-        for tensor in [&norm.gain, &norm.bias].into_iter().flatten() {
-            self.0.push((tensor, vec![norm.width]));
+    /// The stack whose last residual the head reads: the only one, or the decoder.
+    pub fn main_stack(&self) -> &StackSpec {
+        &self.stacks[self.stacks.len() - 1]
+    }
+
+    /// Width of the last hidden state.
+    pub fn d_hidden(&self) -> usize {
+        self.d_model
+    }
+
+    pub fn is_encoder_decoder(&self) -> bool {
+        self.stacks.len() == 2
+    }
+
+    /// What a prompt may be.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            d_vocab: self.d_vocab,
+            n_ctx: self.n_ctx,
+            positions: self.positions,
+            start_token: self.decoder_start.as_ref().map(|start| start.start_token),
         }
+    }
+
+    /// Which grids of layers and heads the model has, in the order in which they run.
+    pub fn grids(&self) -> Vec<Stack> {
+        let mut grids: Vec<Stack> = self.stacks.iter().map(|stack| stack.stack).collect();
+        if self.is_encoder_decoder() {
+            grids.push(Stack::Cross);
+        }
+        grids
+    }
+
+    /// The stack in which the layers of a grid run: cross-attention runs in the decoder.
+    pub fn stack_of(&self, grid: Stack) -> &StackSpec {
+        match grid {
+            Stack::Encoder => &self.stacks[0],
+            _ => self.main_stack(),
+        }
+    }
+
+    /// The attention of one layer of a grid.
+    pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
+        let block = self.stack_of(grid).blocks.get(layer_idx)?;
+        match grid {
+            Stack::Cross => block.cross.as_ref().map(|cross| &cross.attention),
+            _ => Some(&block.attention),
+        }
+    }
+
+    /// Layers of a grid.
+    pub fn n_layers(&self, grid: Stack) -> usize {
+        self.stack_of(grid).blocks.len()
+    }
+
+    /// Heads of a layer of a grid.
+    pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
+        self.attention(grid, layer_idx)
+            .map_or(0, |attention| attention.n_heads)
     }
 }

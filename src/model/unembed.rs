@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Model;
 use super::embed::apply_norm;
 use super::spec::{HeadSpec, StackSpec};
-use super::weights::{read_linear, read_linear_rows};
+use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
 use crate::ops::Ops;
 
@@ -46,20 +46,29 @@ pub fn logits_in_chunks<O: Ops>(
     let tensors = &model.checkpoint.tensors;
     let mut transformed = O::Buffer::default();
     let from = match &head.transform {
-        Some((dense, activation, norm)) => {
+        Some(transform) => {
             let mut wide = O::Buffer::default();
             ops.linear(
                 hidden,
-                &ops.linear_weights(read_linear(tensors, dense)?)?,
+                &Shelf { ops, tensors }.linear(&transform.dense)?,
                 &mut wide,
             )?;
-            ops.activate(*activation, &mut wide)?;
-            apply_norm(ops, model, norm, &wide, &mut transformed)?;
+            if let Some(activation) = transform.activation {
+                ops.activate(activation, &mut wide)?;
+            }
+            match &transform.norm {
+                Some(norm) => apply_norm(ops, model, norm, &wide, &mut transformed)?,
+                None => std::mem::swap(&mut wide, &mut transformed),
+            }
             &transformed
         }
         None => hidden,
     };
     let d_vocab = head.unembed.n_out();
+    let extra_bias = match &head.extra_bias {
+        Some(name) => Some(tensors.expect(name, &[d_vocab])?.widen()),
+        None => None,
+    };
     let n_chunk = (CHUNK_VALUES / n_positions.max(1)).clamp(64, d_vocab.max(64));
     let mut logits = O::Buffer::default();
     for start in (0..d_vocab).step_by(n_chunk) {
@@ -67,7 +76,28 @@ pub fn logits_in_chunks<O: Ops>(
         let weights =
             ops.linear_weights(read_linear_rows(tensors, &head.unembed, range.clone())?)?;
         ops.linear(from, &weights, &mut logits)?; // [position, range]
-        each(range, &ops.get(&logits)?.values)?;
+        let mut values = ops.get(&logits)?.values;
+        let is_plain = head.scale == 1.0 && head.softcap.is_none() && extra_bias.is_none();
+        if !is_plain {
+            let bias = extra_bias.as_deref().map(|bias| &bias[range.clone()]);
+            finish(head, bias, range.len(), values.to_mut());
+        }
+        each(range, &values)?;
     }
     Ok(())
+}
+
+/// Scale, cap and bias of one chunk. // values: [position, range]
+fn finish(head: &HeadSpec, bias: Option<&[f32]>, width: usize, values: &mut [f32]) {
+    for row in values.chunks_mut(width) {
+        for value in row.iter_mut() {
+            *value *= head.scale;
+            if let Some(cap) = head.softcap {
+                *value = cap * (*value / cap).tanh();
+            }
+        }
+        if let Some(bias) = bias {
+            row.iter_mut().zip(bias).for_each(|(value, b)| *value += b);
+        }
+    }
 }

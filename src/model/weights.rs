@@ -3,22 +3,54 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::spec::{BlockSpec, LinearSource, NormSource, Part};
+use super::source::{LinearSource, NormSource, Part};
+use super::spec::{BlockSpec, MlpSpec, ProjectionSpec};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::{HostLinear, HostNorm, Ops};
 
+/// Reads weights for one device.
+#[derive(Debug)]
+pub(super) struct Shelf<'a, O> {
+    pub ops: &'a O,
+    pub tensors: &'a Tensors,
+}
+
+impl<O> Clone for Shelf<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for Shelf<'_, O> {}
+
+impl<'a, O: Ops> Shelf<'a, O> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
+    pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
+        self.ops.linear_weights(read_linear(self.tensors, source)?)
+    }
+
+    pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
+        self.ops.norm_weights(read_norm(self.tensors, source)?)
+    }
+
+    fn optional_norm(self, source: &Option<NormSource>) -> Result<Option<O::Norm<'a>>> {
+        source.as_ref().map(|source| self.norm(source)).transpose()
+    }
+
+    pub fn vector(self, name: &str, n: usize) -> Result<Cow<'a, [f32]>> {
+        Ok(self.tensors.expect(name, &[n])?.widen())
+    }
+}
+
 /// Reads an affine map; borrowed from the file when it is stored whole, as f32.
-///
-/// # Errors
-/// When a tensor is missing or has another shape.
-pub(super) fn read_linear<'a>(
-    tensors: &'a Tensors,
-    source: &LinearSource,
-) -> Result<HostLinear<'a>> {
-    let weight = tensors
-        .expect(&source.weight, &source.stored_shape())?
-        .widen();
+fn read_linear<'a>(tensors: &'a Tensors, source: &LinearSource) -> Result<HostLinear<'a>> {
+    let stored = tensors.expect(&source.weight, &source.stored_shape())?;
+    let weight = match source.slab {
+        Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
+        None => stored.widen(),
+    };
     let weight = if source.is_input_major {
         choose(weight, source.n_in, source.n_stored_out, source.part)
     } else {
@@ -26,7 +58,11 @@ pub(super) fn read_linear<'a>(
     };
     let bias = match &source.bias {
         Some(name) => {
-            let bias = tensors.expect(name, &[source.n_stored_out])?.widen();
+            let stored = tensors.expect(name, &source.stored_bias_shape())?;
+            let bias = match source.slab {
+                Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
+                None => stored.widen(),
+            };
             Some(choose(bias, 1, source.n_stored_out, source.part))
         }
         None => None,
@@ -95,87 +131,149 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
     choose(values, 1, n_values, in_values)
 }
 
-/// Reads a norm.
-///
-/// # Errors
-/// When a tensor is missing or has another shape.
-pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
-    let read = |name: &Option<String>| -> Result<Option<Cow<'a, [f32]>>> {
-        name.as_ref()
-            .map(|name| Ok(tensors.expect(name, &[source.width])?.widen()))
-            .transpose()
+/// Reads a norm; its gain as it is applied.
+fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
+    let read = |name: &String| Ok(tensors.expect(name, &source.gain_shape)?.widen());
+    let mut parts = source
+        .gain
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<Cow<'a, [f32]>>>>()?;
+    let mut gain = match parts.len() {
+        0 | 1 => parts.pop(),
+        _ => Some(Cow::Owned(parts.concat())),
     };
+    if source.adds_one {
+        gain = gain.map(|gain| gain.iter().map(|g| 1.0 + g).collect());
+    }
     Ok(HostNorm {
         kind: source.kind,
         eps: source.eps,
-        gain: read(&source.gain)?,
-        bias: read(&source.bias)?,
+        gain,
+        bias: source.bias.as_ref().map(read).transpose()?,
     })
 }
 
-/// The projections of one attention.
+/// The latent vectors that queries, keys and values are projected from.
+pub struct LatentWeights<'a, O: Ops> {
+    pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
+    pub kv: O::Linear<'a>,
+    pub kv_norm: O::Norm<'a>,
+    pub shared_key: O::Linear<'a>,
+}
+
+/// What makes queries, keys and values.
 pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
     pub q: O::Linear<'a>,
     pub k: O::Linear<'a>,
     pub v: O::Linear<'a>,
+    pub q_norm: Option<O::Norm<'a>>,
+    pub k_norm: Option<O::Norm<'a>>,
+    pub latent: Option<LatentWeights<'a, O>>,
+    /// [head]
+    pub sinks: Option<Cow<'a, [f32]>>,
 }
 
-/// One block's weights, where the device can use them.
+impl<'a, O: Ops> AttentionWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(
+        shelf: Shelf<'a, O>,
+        pre: &Option<NormSource>,
+        spec: &ProjectionSpec,
+        n_heads: usize,
+    ) -> Result<Self> {
+        let latent = match &spec.latent {
+            Some(latent) => Some(LatentWeights {
+                q: match &latent.q {
+                    Some((linear, norm)) => Some((shelf.linear(linear)?, shelf.norm(norm)?)),
+                    None => None,
+                },
+                kv: shelf.linear(&latent.kv)?,
+                kv_norm: shelf.norm(&latent.kv_norm)?,
+                shared_key: shelf.linear(&latent.shared_key)?,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            pre: shelf.optional_norm(pre)?,
+            q: shelf.linear(&spec.q)?,
+            k: shelf.linear(&spec.k)?,
+            v: shelf.linear(&spec.v)?,
+            q_norm: shelf.optional_norm(&spec.q_norm)?,
+            k_norm: shelf.optional_norm(&spec.k_norm)?,
+            latent,
+            sinks: match &spec.sinks {
+                Some(name) => Some(shelf.vector(name, n_heads)?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// Attention to the encoder's output.
+pub struct CrossWeights<'a, O: Ops> {
+    pub attention: AttentionWeights<'a, O>,
+    pub o: O::Linear<'a>,
+    pub post: Option<O::Norm<'a>>,
+}
+
+/// A feed-forward layer.
+pub struct MlpWeights<'a, O: Ops> {
+    pub up: O::Linear<'a>,
+    pub gate: Option<O::Linear<'a>>,
+    pub down: O::Linear<'a>,
+}
+
+impl<'a, O: Ops> MlpWeights<'a, O> {
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &MlpSpec) -> Result<Self> {
+        Ok(Self {
+            up: shelf.linear(&spec.up)?,
+            gate: spec
+                .gate
+                .as_ref()
+                .map(|gate| shelf.linear(gate))
+                .transpose()?,
+            down: shelf.linear(&spec.down)?,
+        })
+    }
+}
+
+/// One block's weights, where the device can use them; those of the feed-forward layer are read when it runs.
 pub struct BlockWeights<'a, O: Ops> {
     pub attention: AttentionWeights<'a, O>,
     pub o: O::Linear<'a>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
+    pub cross: Option<CrossWeights<'a, O>>,
     pub mlp_pre: Option<O::Norm<'a>>,
-    pub up: O::Linear<'a>,
-    pub gate: Option<O::Linear<'a>>,
-    pub down: O::Linear<'a>,
     pub mlp_out: Option<O::Norm<'a>>,
     pub mlp_post: Option<O::Norm<'a>>,
 }
 
-impl<'a, O: Ops> AttentionWeights<'a, O> {
-    /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(ops: &O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
-        let linear = |source| ops.linear_weights(read_linear(tensors, source)?);
-        let pre = spec
-            .attn_pre
-            .as_ref()
-            .map(|s| ops.norm_weights(read_norm(tensors, s)?))
-            .transpose()?;
-        Ok(Self {
-            pre,
-            q: linear(&spec.q)?,
-            k: linear(&spec.k)?,
-            v: linear(&spec.v)?,
-        })
-    }
-}
-
 impl<'a, O: Ops> BlockWeights<'a, O> {
-    /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(ops: &O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
-        let linear = |source| ops.linear_weights(read_linear(tensors, source)?);
-        let norm = |source: &Option<NormSource>| {
-            source
-                .as_ref()
-                .map(|s| ops.norm_weights(read_norm(tensors, s)?))
-                .transpose()
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &BlockSpec) -> Result<Self> {
+        let attention = |pre, projections: &ProjectionSpec, n_heads| {
+            AttentionWeights::read(shelf, pre, projections, n_heads)
+        };
+        let cross = match &spec.cross {
+            Some(cross) => Some(CrossWeights {
+                attention: attention(&cross.pre, &cross.projections, cross.attention.n_heads)?,
+                o: shelf.linear(&cross.projections.o)?,
+                post: shelf.optional_norm(&cross.post)?,
+            }),
+            None => None,
         };
         Ok(Self {
-            attention: AttentionWeights::read(ops, tensors, spec)?,
-            o: linear(&spec.o)?,
-            attn_out: norm(&spec.attn_out)?,
-            attn_post: norm(&spec.attn_post)?,
-            mlp_pre: norm(&spec.mlp_pre)?,
-            up: linear(&spec.mlp.up)?,
-            gate: spec.mlp.gate.as_ref().map(linear).transpose()?,
-            down: linear(&spec.mlp.down)?,
-            mlp_out: norm(&spec.mlp_out)?,
-            mlp_post: norm(&spec.mlp_post)?,
+            attention: attention(&spec.attn_pre, &spec.projections, spec.attention.n_heads)?,
+            o: shelf.linear(&spec.projections.o)?,
+            attn_out: shelf.optional_norm(&spec.attn_out)?,
+            attn_post: shelf.optional_norm(&spec.attn_post)?,
+            cross,
+            mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
+            mlp_out: shelf.optional_norm(&spec.mlp_out)?,
+            mlp_post: shelf.optional_norm(&spec.mlp_post)?,
         })
     }
 }

@@ -128,6 +128,76 @@ impl Ops for Cpu {
         Ok(())
     }
 
+    fn scale(&self, values: &mut Values, factor: f32) -> Result<()> {
+        kernels::scale_assign(&mut values.data, factor);
+        Ok(())
+    }
+
+    fn clip(&self, values: &mut Values, limit: f32) -> Result<()> {
+        for value in &mut values.data {
+            *value = value.clamp(-limit, limit);
+        }
+        Ok(())
+    }
+
+    fn clamped_gate(&self, up: &mut Values, gate: &Values, limit: f32, alpha: f32) -> Result<()> {
+        kernels::clamped_gate_assign(&mut up.data, &gate.data, limit, alpha);
+        Ok(())
+    }
+
+    fn norm_heads(&self, values: &mut Values, weights: &HostNorm<'_>, width: usize) -> Result<()> {
+        let row_width = values.width;
+        let mut normed = Values::default();
+        values.width = width;
+        self.norm(values, weights, &mut normed)?;
+        normed.width = row_width;
+        *values = normed;
+        Ok(())
+    }
+
+    fn join_heads(
+        &self,
+        own: &Values,
+        shared: &Values,
+        n_heads: usize,
+        to: &mut Values,
+    ) -> Result<()> {
+        let (n_own, n_shared) = (own.width / n_heads, shared.width);
+        to.reshape(own.n_rows(), n_heads * (n_own + n_shared));
+        let rows = own.data.chunks(own.width).zip(shared.data.chunks(n_shared));
+        for (to, (own, shared)) in to.data.chunks_mut(n_heads * (n_own + n_shared)).zip(rows) {
+            for (to, own) in to.chunks_mut(n_own + n_shared).zip(own.chunks(n_own)) {
+                to[..n_own].copy_from_slice(own);
+                to[n_own..].copy_from_slice(shared);
+            }
+        }
+        Ok(())
+    }
+
+    fn gather_rows(&self, from: &Values, rows: &[usize], to: &mut Values) -> Result<()> {
+        to.reshape(rows.len(), from.width);
+        for (to, row_idx) in to.data.chunks_mut(from.width).zip(rows) {
+            to.copy_from_slice(&from.data[row_idx * from.width..][..from.width]);
+        }
+        Ok(())
+    }
+
+    fn add_rows(
+        &self,
+        to: &mut Values,
+        rows: &[usize],
+        factors: &[f32],
+        from: &Values,
+    ) -> Result<()> {
+        let width = to.width;
+        for ((row_idx, factor), from) in rows.iter().zip(factors).zip(from.data.chunks(width)) {
+            for (to, from) in to.data[row_idx * width..][..width].iter_mut().zip(from) {
+                *to += factor * from;
+            }
+        }
+        Ok(())
+    }
+
     fn rope(&self, values: &mut Values, table: &RopeTable, d_head: usize) -> Result<()> {
         let width = values.width;
         values

@@ -84,6 +84,43 @@ pub trait Ops: Sync {
     fn activate(&self, activation: Activation, values: &mut Self::Buffer) -> Result<()>;
     fn add(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
     fn multiply(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()>;
+    fn scale(&self, values: &mut Self::Buffer, factor: f32) -> Result<()>;
+    /// Every value brought between −limit and limit; NaN goes through.
+    fn clip(&self, values: &mut Self::Buffer, limit: f32) -> Result<()>;
+    /// up = (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
+    fn clamped_gate(
+        &self,
+        up: &mut Self::Buffer,
+        gate: &Self::Buffer,
+        limit: f32,
+        alpha: f32,
+    ) -> Result<()>;
+    /// Every `width` values of each row normalised; a gain longer than that is for heads in turn.
+    fn norm_heads(
+        &self,
+        values: &mut Self::Buffer,
+        weights: &Self::Norm<'_>,
+        width: usize,
+    ) -> Result<()>;
+    /// Of each head, its own values, then those that all heads share. // [row, n_heads · (own + shared)]
+    fn join_heads(
+        &self,
+        own: &Self::Buffer,
+        shared: &Self::Buffer,
+        n_heads: usize,
+        to: &mut Self::Buffer,
+    ) -> Result<()>;
+    /// Some rows of a buffer, in the order given.
+    fn gather_rows(&self, from: &Self::Buffer, rows: &[usize], to: &mut Self::Buffer)
+    -> Result<()>;
+    /// to[rows[i]] += factors[i] · from[i].
+    fn add_rows(
+        &self,
+        to: &mut Self::Buffer,
+        rows: &[usize],
+        factors: &[f32],
+        from: &Self::Buffer,
+    ) -> Result<()>;
     /// Rotates every head of every row. // [position, n_heads · d_head]
     fn rope(&self, values: &mut Self::Buffer, table: &RopeTable, d_head: usize) -> Result<()>;
 

@@ -24,10 +24,39 @@ pub enum Positions {
     Mask,
 }
 
+/// How positions are counted when none are given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PositionRule {
+    /// 0, 1, 2, … whatever is padding.
+    Index,
+    /// The same from `by` on.
+    Shifted { by: usize },
+    /// Real tokens counted from `first`; padding has the position before it, or 0.
+    RealTokens { first: usize },
+    /// Tokens other than `pad` counted from pad + 1; the others have position `pad`.
+    NotPad { pad: u32 },
+}
+
+/// What the decoder of a model with an encoder is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A text; the start token is put before it.
+    Text(String),
+    /// Used verbatim, the start token included.
+    Ids(Vec<u32>),
+    /// Nothing: the model writes up to so many tokens itself.
+    Generate(usize),
+}
+
+/// Tokens that a model writes itself unless a number is given.
+pub const N_GENERATED: usize = 32;
+
 /// Everything a prompt depends on beside the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub source: Source,
+    /// Only models with an encoder have one.
+    pub target: Target,
     /// 1 for a real token, 0 for padding; one per token.
     pub attention_mask: Option<Vec<bool>>,
     pub positions: Positions,
@@ -42,6 +71,7 @@ impl Request {
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             source: Source::Text(text.into()),
+            target: Target::Generate(N_GENERATED),
             attention_mask: None,
             positions: Positions::Family,
             special_tokens: true,
@@ -63,6 +93,9 @@ impl Request {
 pub struct Limits {
     pub d_vocab: usize,
     pub n_ctx: Option<usize>,
+    pub positions: PositionRule,
+    /// The token that a decoder's input begins with, for models with an encoder.
+    pub start_token: Option<u32>,
 }
 
 /// A prompt that the model can run.
@@ -76,6 +109,25 @@ pub struct Prompt {
     pub real: Option<Vec<bool>>,
     /// Tokens dropped because the text was too long and cutting was asked for.
     pub n_cut: usize,
+    /// The encoder's side; then the rest is the decoder's.
+    pub source: Option<Box<Prompt>>,
+    /// How many tokens the model is to write after these.
+    pub n_to_generate: usize,
+}
+
+impl Prompt {
+    /// Adds a token that the model wrote.
+    pub fn push(&mut self, id: u32, label: String, rule: PositionRule) {
+        self.tokens.push(id);
+        self.labels.push(label);
+        self.positions = rule.positions(&self.tokens, None);
+        self.n_to_generate = self.n_to_generate.saturating_sub(1);
+    }
+
+    /// The prompt whose tokens a person gave: the encoder's where there is one.
+    pub fn given(&self) -> &Prompt {
+        self.source.as_deref().unwrap_or(self)
+    }
 }
 
 /// Turns a request into a prompt, and refuses what the model cannot run.
@@ -84,7 +136,61 @@ pub struct Prompt {
 /// When the prompt is empty, a text has no tokenizer, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
 pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits) -> Result<Prompt> {
-    let (mut tokens, mut labels) = match &request.source {
+    let given = side(&request.source, request, tokenizer, limits, true)?;
+    let Some(start_token) = limits.start_token else {
+        if !matches!(request.target, Target::Generate(_)) {
+            let problem =
+                "a target is for models with an encoder and a decoder; this one has one stack";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        return Ok(given);
+    };
+    let (source, n_to_generate, starts) = match &request.target {
+        Target::Text(text) => (Source::Text(text.clone()), 0, true),
+        Target::Ids(ids) => (Source::Ids(ids.clone()), 0, false),
+        Target::Generate(n) => (Source::Ids(Vec::new()), *n, true),
+    };
+    let unmasked = Request {
+        attention_mask: None,
+        ..request.clone()
+    };
+    let mut target = if n_to_generate > 0 && starts {
+        Prompt::default()
+    } else {
+        side(&source, &unmasked, tokenizer, limits, false)?
+    };
+    if starts {
+        let label = tokenizer.map_or_else(|| start_token.to_string(), |t| t.label(start_token));
+        target.tokens.insert(0, start_token);
+        target.labels.insert(0, label);
+        target.positions = limits.positions.positions(&target.tokens, None);
+    }
+    if let Some(n_ctx) = limits.n_ctx.filter(|n_ctx| target.tokens.len() > *n_ctx) {
+        return Err(too_long(target.tokens.len(), n_ctx));
+    }
+    let room = limits
+        .n_ctx
+        .map_or(usize::MAX, |n_ctx| n_ctx - target.tokens.len());
+    target.n_to_generate = n_to_generate.min(room);
+    target.source = Some(Box::new(given));
+    Ok(target)
+}
+
+fn too_long(found: usize, n_ctx: usize) -> Error {
+    Error::Prompt(format!(
+        "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
+    ))
+}
+
+/// The tokens of one side: of the only stack, the encoder, or the decoder.
+fn side(
+    source: &Source,
+    request: &Request,
+    tokenizer: Option<&Tokenizer>,
+    limits: Limits,
+    is_given: bool,
+) -> Result<Prompt> {
+    let (mut tokens, mut labels) = match source {
         Source::Text(text) => {
             let Some(tokenizer) = tokenizer else {
                 let problem = "a text needs a tokenizer.json beside the checkpoint; none found: give ids with --tokens";
@@ -100,9 +206,10 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         }
     };
     if tokens.is_empty() {
-        return Err(Error::Prompt(
-            "the prompt is empty: expected at least one token, found none".to_owned(),
-        ));
+        let what = if is_given { "prompt" } else { "target" };
+        return Err(Error::Prompt(format!(
+            "the {what} is empty: expected at least one token, found none"
+        )));
     }
     if let Some((position_idx, id)) = tokens
         .iter()
@@ -126,14 +233,10 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
     }
     let mut n_cut = 0;
     if let Some(n_ctx) = limits.n_ctx.filter(|n_ctx| tokens.len() > *n_ctx) {
-        let found = tokens.len();
         if !request.truncate {
-            let problem = format!(
-                "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
-            );
-            return Err(Error::Prompt(problem));
+            return Err(too_long(tokens.len(), n_ctx));
         }
-        n_cut = found - n_ctx;
+        n_cut = tokens.len() - n_ctx;
         tokens.truncate(n_ctx);
         labels.truncate(n_ctx);
         if let Some(real) = &mut real {
@@ -144,9 +247,9 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         let problem = "attention mask: expected at least one real token, found only padding";
         return Err(Error::Prompt(problem.to_owned()));
     }
-    let positions = match (request.positions, &real) {
-        (Positions::Mask, Some(real)) => positions_over_real(real),
-        _ => (0..tokens.len()).collect(),
+    let positions = match (request.positions, limits.positions, &real) {
+        (Positions::Mask, PositionRule::Index, Some(real)) => positions_over_real(real),
+        (_, rule, real) => rule.positions(&tokens, real.as_deref()),
     };
     Ok(Prompt {
         tokens,
@@ -154,7 +257,43 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
         positions,
         real,
         n_cut,
+        source: None,
+        n_to_generate: 0,
     })
+}
+
+impl PositionRule {
+    /// The position of every token.
+    pub fn positions(self, tokens: &[u32], real: Option<&[bool]>) -> Vec<usize> {
+        let is_real = |idx: usize| real.is_none_or(|real| real[idx]);
+        let mut n_seen = 0;
+        match self {
+            Self::Index => (0..tokens.len()).collect(),
+            Self::Shifted { by } => (by..by + tokens.len()).collect(),
+            Self::RealTokens { first } => {
+                let position = |idx: usize| {
+                    if is_real(idx) {
+                        n_seen += 1;
+                        first + n_seen - 1
+                    } else {
+                        first.saturating_sub(1)
+                    }
+                };
+                (0..tokens.len()).map(position).collect()
+            }
+            Self::NotPad { pad } => {
+                let position = |id: &u32| {
+                    if *id == pad {
+                        pad as usize
+                    } else {
+                        n_seen += 1;
+                        pad as usize + n_seen
+                    }
+                };
+                tokens.iter().map(position).collect()
+            }
+        }
+    }
 }
 
 /// Counts real tokens; padding before the first shares its position.
@@ -175,6 +314,8 @@ mod tests {
     const LIMITS: Limits = Limits {
         d_vocab: 10,
         n_ctx: Some(4),
+        positions: PositionRule::Index,
+        start_token: None,
     };
 
     fn refusal(request: &Request) -> String {
@@ -238,6 +379,50 @@ mod tests {
         assert_eq!(
             prepare(&request, None, LIMITS).expect("fits").positions,
             [0, 0, 0, 1]
+        );
+    }
+    #[test]
+    fn families_count_positions_in_three_ways() {
+        let (tokens, real) = ([1, 1, 5, 6], [false, false, true, true]);
+        let count = |rule: PositionRule| rule.positions(&tokens, Some(&real));
+        assert_eq!(count(PositionRule::Index), [0, 1, 2, 3]);
+        // Two for the rows that such tables begin with, one of which is for padding.
+        assert_eq!(count(PositionRule::RealTokens { first: 2 }), [1, 1, 2, 3]);
+        assert_eq!(count(PositionRule::RealTokens { first: 0 }), [0, 0, 0, 1]);
+        assert_eq!(count(PositionRule::NotPad { pad: 1 }), [1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
+        let limits = Limits {
+            start_token: Some(7),
+            ..LIMITS
+        };
+        let target = |target: Target| {
+            let request = Request {
+                target,
+                ..Request::ids(vec![1, 2, 3])
+            };
+            prepare(&request, None, limits).expect("fits")
+        };
+        let written = target(Target::Generate(9));
+        assert_eq!(
+            (written.tokens.as_slice(), written.n_to_generate),
+            (&[7][..], 3)
+        );
+        assert_eq!(written.given().tokens, [1, 2, 3]);
+        let verbatim = target(Target::Ids(vec![4, 5]));
+        assert_eq!(
+            (verbatim.tokens.as_slice(), verbatim.n_to_generate),
+            (&[4, 5][..], 0)
+        );
+        let request = Request {
+            target: Target::Ids(vec![1]),
+            ..Request::ids(vec![1])
+        };
+        assert!(
+            prepare(&request, None, LIMITS).is_err(),
+            "one stack has no target"
         );
     }
 }

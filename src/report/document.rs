@@ -29,7 +29,10 @@ pub struct Report {
 pub struct ModelRecord {
     pub name: String,
     pub family: &'static str,
+    /// Of the only stack, or of the decoder.
     pub n_layers: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_encoder_layers: Option<usize>,
     pub n_heads: usize,
     pub n_kv_heads: usize,
     pub d_head: usize,
@@ -46,7 +49,10 @@ impl ModelRecord {
         Self {
             name: model.checkpoint.name.clone(),
             family: spec.family,
-            n_layers: spec.n_layers(),
+            n_layers: spec.main_stack().blocks.len(),
+            n_encoder_layers: spec
+                .is_encoder_decoder()
+                .then(|| spec.n_layers(Stack::Encoder)),
             n_heads: attention.n_heads,
             n_kv_heads: attention.n_kv_heads,
             d_head: attention.d_head,
@@ -62,7 +68,10 @@ impl ModelRecord {
 #[derive(Debug, Serialize)]
 pub struct PromptRecord {
     pub id: String,
+    /// The encoder's tokens for models that have one.
     pub tokens: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decoder_tokens: Option<Vec<u32>>,
     /// Mean next-token loss in nats; null for models that predict no next token.
     #[serde(serialize_with = "optional_number")]
     pub loss: Option<f64>,
@@ -109,7 +118,8 @@ impl<P: FnMut(Progress)> Recorder<P> {
     pub fn finish(self, id: String, prompt: &Prompt, outcome: &Outcome) -> PromptRecord {
         PromptRecord {
             id,
-            tokens: prompt.tokens.clone(),
+            tokens: prompt.given().tokens.clone(),
+            decoder_tokens: prompt.source.as_ref().map(|_| prompt.tokens.clone()),
             loss: outcome.predictions.as_ref().and_then(|p| p.loss),
             first_nonfinite: outcome.nonfinite.as_ref().map(NonFinite::to_string),
             layers: self.layers,

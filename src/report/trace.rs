@@ -6,18 +6,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::trace_plan::{Planned, TracePlan};
+use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
 use crate::analysis::Tap;
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::Hook;
+use crate::model::{Hook, ModelSpec, Stack};
 use crate::prompt::Prompt;
 
 /// A trace file being written.
 #[derive(Debug)]
 pub struct TraceWriter<'a> {
     plan: &'a TracePlan,
-    n_heads: usize,
+    spec: &'a ModelSpec,
     target: PathBuf,
     file: Placed<'a>,
     blocks: Blocks<'a>,
@@ -45,13 +45,12 @@ impl Placed<'_> {
 #[derive(Debug)]
 struct Blocks<'a> {
     plan: &'a TracePlan,
-    n_positions: usize,
     state: Mutex<BlockState<'a>>,
 }
 
 #[derive(Debug)]
 struct BlockState<'a> {
-    layer_idx: usize,
+    at: (Stack, usize),
     file: Placed<'a>,
     failed: Option<io::Error>,
 }
@@ -64,7 +63,7 @@ impl<'a> TraceWriter<'a> {
     pub fn new(
         plan: &'a TracePlan,
         prompt: &Prompt,
-        n_heads: usize,
+        spec: &'a ModelSpec,
         file: &'a File,
         target: &Path,
     ) -> Result<Self> {
@@ -73,14 +72,15 @@ impl<'a> TraceWriter<'a> {
         writer.write_all(plan.header()).map_err(failed)?;
         // Reserves the space now: a disk that is too full says so before the run.
         file.set_len(plan.file_len()).map_err(failed)?;
-        let mut ints: Vec<i64> = prompt.tokens.iter().map(|id| i64::from(*id)).collect();
-        ints.extend(
-            prompt
-                .real
-                .iter()
-                .flatten()
-                .map(|is_real| i64::from(*is_real)),
-        );
+        let given = prompt.given();
+        let ids = |prompt: &Prompt| prompt.tokens.iter().map(|id| i64::from(*id)).collect();
+        let mut ints: Vec<i64> = ids(given);
+        let real = given.real.iter().flatten();
+        ints.extend(real.map(|is_real| i64::from(*is_real)));
+        if prompt.source.is_some() {
+            let target: Vec<i64> = ids(prompt);
+            ints.extend(target);
+        }
         writer
             .write_all(bytemuck::cast_slice(&ints))
             .map_err(failed)?;
@@ -88,22 +88,17 @@ impl<'a> TraceWriter<'a> {
             file,
             data_at: plan.header().len() as u64,
         };
-        let n_positions = prompt.tokens.len();
         let state = Mutex::new(BlockState {
-            layer_idx: 0,
+            at: (Stack::Only, 0),
             file: placed,
             failed: None,
         });
         Ok(Self {
             plan,
-            n_heads,
+            spec,
             target: target.to_path_buf(),
             file: placed,
-            blocks: Blocks {
-                plan,
-                n_positions,
-                state,
-            },
+            blocks: Blocks { plan, state },
             is_hidden_state: plan.tensors.contains_key("last_hidden_state"),
         })
     }
@@ -135,22 +130,33 @@ impl<'a> TraceWriter<'a> {
 }
 
 impl Tap for TraceWriter<'_> {
-    fn wants(&self, layer_idx: usize, hook: Hook) -> bool {
+    fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool {
         self.plan.hooks.contains(&hook)
-            && (hook == Hook::Logits || self.plan.layers.contains(&layer_idx))
+            && (hook == Hook::Logits || self.plan.layers.contains(&(stack, layer_idx)))
     }
 
-    fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], width: usize) -> Result<()> {
-        let Some(tensor) = self.plan.tensors.get(&hook.full_name(layer_idx)) else {
+    fn values(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let name = hook.full_name(stack, layer_idx);
+        let (Some(tensor), Some(attention)) = (
+            self.plan.tensors.get(&name),
+            self.spec.attention(stack, layer_idx),
+        ) else {
             return Ok(());
         };
         let by_head = match hook {
             Hook::Q | Hook::RotQ | Hook::Z => {
-                Some(self.by_head(values, width, self.n_heads, &self.plan.heads))
+                Some(self.by_head(values, width, attention.n_heads, &self.plan.heads))
             }
             Hook::K | Hook::RotK | Hook::V => {
-                let kv_heads = self.plan.kv_heads(self.n_heads);
-                Some(self.by_head(values, width, self.plan.n_kv_heads, &kv_heads))
+                let kv_heads = self.plan.kv_heads(attention);
+                Some(self.by_head(values, width, attention.n_kv_heads, &kv_heads))
             }
             _ => None,
         };
@@ -160,10 +166,10 @@ impl Tap for TraceWriter<'_> {
             .map_err(|e| self.failed(&e))
     }
 
-    fn blocks(&self, layer_idx: usize) -> Option<&dyn BlockSink> {
+    fn blocks(&self, stack: Stack, layer_idx: usize) -> Option<&dyn BlockSink> {
         let wanted = [Hook::Scores, Hook::Pattern]
             .iter()
-            .any(|hook| self.wants(layer_idx, *hook));
+            .any(|hook| self.wants(stack, layer_idx, *hook));
         if !wanted {
             return None;
         }
@@ -171,11 +177,11 @@ impl Tap for TraceWriter<'_> {
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .layer_idx = layer_idx;
+            .at = (stack, layer_idx);
         Some(&self.blocks)
     }
 
-    fn end_of_layer(&mut self, _: usize) -> Result<()> {
+    fn end_of_layer(&mut self) -> Result<()> {
         let failed = self
             .blocks
             .state
@@ -184,6 +190,16 @@ impl Tap for TraceWriter<'_> {
             .failed
             .take();
         failed.map_or(Ok(()), |e| Err(self.failed(&e)))
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        match self.plan.tensors.get(ENCODER_OUTPUT) {
+            Some(tensor) => self
+                .file
+                .write(tensor, 0, values)
+                .map_err(|e| self.failed(&e)),
+            None => Ok(()),
+        }
     }
 
     fn logits(&mut self, range: Range<usize>, values: &[f32]) -> Result<()> {
@@ -215,11 +231,16 @@ impl BlockSink for Blocks<'_> {
         if state.failed.is_some() {
             return;
         }
-        let element = (chosen_idx * self.n_positions + first_query) * self.n_positions;
+        let (stack, layer_idx) = state.at;
         for (hook, values) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
-            if let Some(tensor) = self.plan.tensors.get(&hook.full_name(state.layer_idx))
-                && let Err(e) = state.file.write(tensor, element, values)
-            {
+            let Some(tensor) = self.plan.tensors.get(&hook.full_name(stack, layer_idx)) else {
+                continue;
+            };
+            let [_, n_queries, n_keys] = tensor.shape[..] else {
+                continue;
+            };
+            let element = (chosen_idx * n_queries + first_query) * n_keys;
+            if let Err(e) = state.file.write(tensor, element, values) {
                 state.failed = Some(e);
                 return;
             }

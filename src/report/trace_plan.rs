@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::attention::AttentionSpec;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Model};
+use crate::model::{Hook, Model, ModelSpec, Stack};
 use crate::prompt::Prompt;
 
 /// Which hooks, layers and heads a trace takes.
 #[derive(Debug, Clone)]
 pub struct Selection {
     pub hooks: Vec<Hook>,
-    /// `None` for all.
-    pub layers: Option<Vec<usize>>,
+    /// `None` for all; those without a stack are meant in every stack.
+    pub layers: Option<Vec<(Option<Stack>, usize)>>,
     /// `None` for all; the same for every chosen layer.
     pub heads: Option<Vec<usize>>,
 }
@@ -30,84 +31,123 @@ pub struct Planned {
 #[derive(Debug)]
 pub struct TracePlan {
     pub hooks: Vec<Hook>,
-    pub layers: Vec<usize>,
+    pub layers: Vec<(Stack, usize)>,
     pub heads: Vec<usize>,
-    pub n_kv_heads: usize,
     pub tensors: BTreeMap<String, Planned>,
     header: Vec<u8>,
     pub data_len: u64,
 }
+
+/// The name of the encoder's output.
+pub const ENCODER_OUTPUT: &str = "encoder.last_hidden_state";
 
 impl TracePlan {
     /// # Errors
     /// When a layer or head does not exist.
     pub fn new(model: &Model, prompt: &Prompt, selection: &Selection) -> Result<Self> {
         let spec = &model.spec;
-        let attention = &spec.main_stack().blocks[0].attention;
-        let layers = chosen("layer", selection.layers.as_deref(), spec.n_layers())?;
-        let heads = chosen("head", selection.heads.as_deref(), attention.n_heads)?;
-        let n = prompt.tokens.len();
+        let main = &spec.main_stack().blocks[0].attention;
+        let heads = chosen("head", selection.heads.as_deref(), main.n_heads)?;
         // A hook named twice would reserve its bytes twice, and leave a gap that readers refuse.
         let mut hooks = selection.hooks.clone();
         hooks.sort_unstable();
         hooks.dedup();
         let mut plan = Self {
             hooks,
-            layers,
+            layers: chosen_layers(spec, selection.layers.as_deref())?,
             heads,
-            n_kv_heads: attention.n_kv_heads,
             tensors: BTreeMap::new(),
             header: Vec::new(),
             data_len: 0,
         };
         let mut entries = serde_json::Map::new();
         let metadata = json!({
-            "attnscope.mask": if attention.mask.causal { "causal" } else { "bidirectional" },
-            "attnscope.softmax_axis": attention.softmax_axis.to_string(),
+            "attnscope.mask": if main.mask.causal { "causal" } else { "bidirectional" },
+            "attnscope.softmax_axis": main.softmax_axis.to_string(),
             "attnscope.source": format!("{} ({})", model.checkpoint.name, spec.family),
         });
         entries.insert("__metadata__".to_owned(), metadata);
-        plan.add(&mut entries, "tokens".to_owned(), vec![n], "I64");
-        if prompt.real.is_some() {
-            plan.add(&mut entries, "attention_mask".to_owned(), vec![n], "I64");
+        let given = prompt.given();
+        plan.add(
+            &mut entries,
+            "tokens".to_owned(),
+            vec![given.tokens.len()],
+            "I64",
+        );
+        if given.real.is_some() {
+            plan.add(
+                &mut entries,
+                "attention_mask".to_owned(),
+                vec![given.tokens.len()],
+                "I64",
+            );
         }
-        let n_heads = plan.heads.len();
-        let kv_heads = plan.kv_heads(attention.n_heads);
-        for layer_idx in plan.layers.clone() {
+        if prompt.source.is_some() {
+            plan.add(
+                &mut entries,
+                "decoder_tokens".to_owned(),
+                vec![prompt.tokens.len()],
+                "I64",
+            );
+        }
+        for (stack, layer_idx) in plan.layers.clone() {
+            let Some(attention) = spec.attention(stack, layer_idx) else {
+                continue;
+            };
+            let n_queries = match stack {
+                Stack::Encoder => given.tokens.len(),
+                _ => prompt.tokens.len(),
+            };
+            let n_keys = match stack {
+                Stack::Cross => given.tokens.len(),
+                _ => n_queries,
+            };
+            let n_heads = plan.heads.len();
+            let n_kv_heads = plan.kv_heads(attention).len();
             for hook in plan.hooks.clone() {
                 let shape = match hook {
-                    Hook::Scores | Hook::Pattern => vec![n_heads, n, n],
-                    Hook::Q | Hook::RotQ => vec![n_heads, n, attention.d_head],
-                    Hook::Z => vec![n_heads, n, attention.d_value],
-                    Hook::K | Hook::RotK => vec![kv_heads.len(), n, attention.d_head],
-                    Hook::V => vec![kv_heads.len(), n, attention.d_value],
-                    Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost => {
-                        vec![n, spec.d_model]
+                    Hook::Scores | Hook::Pattern => vec![n_heads, n_queries, n_keys],
+                    Hook::Q | Hook::RotQ => vec![n_heads, n_queries, attention.d_head],
+                    Hook::Z => vec![n_heads, n_queries, attention.d_value],
+                    Hook::K | Hook::RotK => vec![n_kv_heads, n_keys, attention.d_head],
+                    Hook::V => vec![n_kv_heads, n_keys, attention.d_value],
+                    Hook::ResidPre | Hook::AttnOut | Hook::MlpOut | Hook::ResidPost
+                        if stack != Stack::Cross =>
+                    {
+                        vec![n_queries, spec.d_model]
                     }
-                    Hook::Logits => continue,
+                    _ => continue,
                 };
-                plan.add(&mut entries, hook.full_name(layer_idx), shape, "F32");
+                plan.add(&mut entries, hook.full_name(stack, layer_idx), shape, "F32");
             }
         }
         if plan.hooks.contains(&Hook::Logits) {
             let (name, width) = match &spec.head {
                 Some(_) => ("logits", spec.d_vocab),
-                None => ("last_hidden_state", spec.d_model),
+                None => ("last_hidden_state", model.spec.d_hidden()),
             };
-            plan.add(&mut entries, name.to_owned(), vec![n, width], "F32");
+            plan.add(
+                &mut entries,
+                name.to_owned(),
+                vec![prompt.tokens.len(), width],
+                "F32",
+            );
+            if prompt.source.is_some() {
+                let shape = vec![given.tokens.len(), spec.d_model];
+                plan.add(&mut entries, ENCODER_OUTPUT.to_owned(), shape, "F32");
+            }
         }
         plan.header = header(&Value::Object(entries));
         Ok(plan)
     }
 
     /// The kv heads that serve the chosen heads, in order.
-    pub fn kv_heads(&self, n_heads: usize) -> Vec<usize> {
-        let per_kv = n_heads / self.n_kv_heads;
-        let mut kv_heads: Vec<usize> = self
+    pub fn kv_heads(&self, attention: &AttentionSpec) -> Vec<usize> {
+        let of_heads = self
             .heads
             .iter()
-            .map(|head_idx| head_idx / per_kv)
-            .collect();
+            .map(|head_idx| attention.kv_head_of(*head_idx));
+        let mut kv_heads: Vec<usize> = of_heads.collect();
         kv_heads.dedup();
         kv_heads
     }
@@ -148,6 +188,35 @@ fn header(entries: &Value) -> Vec<u8> {
     let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
     bytes.extend(text);
     bytes
+}
+
+/// The layers asked for, in the order in which they run.
+fn chosen_layers(
+    spec: &ModelSpec,
+    asked: Option<&[(Option<Stack>, usize)]>,
+) -> Result<Vec<(Stack, usize)>> {
+    let mut layers = Vec::new();
+    for grid in spec.grids() {
+        // Cross-attention is part of the decoder's layers.
+        let named = if grid == Stack::Cross {
+            Stack::Decoder
+        } else {
+            grid
+        };
+        let of_grid = asked.map(|asked| {
+            let here = asked
+                .iter()
+                .filter(|(stack, _)| stack.is_none_or(|s| s == named));
+            here.map(|(_, layer_idx)| *layer_idx).collect::<Vec<_>>()
+        });
+        let what = match grid.label() {
+            Some(label) => format!("{label} layer"),
+            None => "layer".to_owned(),
+        };
+        let of_grid = chosen(&what, of_grid.as_deref(), spec.n_layers(grid))?;
+        layers.extend(of_grid.into_iter().map(|layer_idx| (grid, layer_idx)));
+    }
+    Ok(layers)
 }
 
 fn chosen(what: &str, asked: Option<&[usize]>, n: usize) -> Result<Vec<usize>> {

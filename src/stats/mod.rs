@@ -24,6 +24,8 @@ pub struct HeadEvidence<'a> {
     /// What multiplies q·k.
     pub scale: f32,
     pub d_head: usize,
+    /// Keys are tokens of another sequence: positions of queries and keys do not compare.
+    pub is_cross: bool,
 }
 
 impl<'a> HeadEvidence<'a> {

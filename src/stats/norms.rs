@@ -38,14 +38,13 @@ pub static K_NORM: Statistic = Statistic {
 };
 
 fn k_norm(head: &HeadEvidence<'_>) -> f64 {
-    // In self-attention a key is real where the query at its position is.
-    let real = head
-        .summary
-        .k_norms
-        .iter()
-        .zip(&head.summary.rows)
-        .filter(|(_, row)| row.is_real);
-    mean(real.map(|(norm, _)| f64::from(*norm)))
+    let real = |key_idx: usize| {
+        let keys = head.summary.real_keys.as_ref();
+        keys.is_none_or(|real| real[key_idx])
+    };
+    let norms = head.summary.k_norms.iter().enumerate();
+    let norms = norms.filter(|(key_idx, _)| real(*key_idx));
+    mean(norms.map(|(_, norm)| f64::from(*norm)))
 }
 
 pub static COSINE: Statistic = Statistic {

@@ -31,6 +31,9 @@ pub static PREVIOUS_MASS: Statistic = Statistic {
 };
 
 fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
+    if head.is_cross {
+        return f64::NAN;
+    }
     let has_previous = head
         .summary
         .rows
@@ -57,6 +60,9 @@ pub static DIAGONAL_MASS: Statistic = Statistic {
 };
 
 fn diagonal_mass(head: &HeadEvidence<'_>) -> f64 {
+    if head.is_cross {
+        return f64::NAN;
+    }
     row_mean(head.rows_seeing(1), |row| f64::from(row.diagonal_mass))
 }
 
@@ -73,5 +79,8 @@ pub static MEAN_DISTANCE: Statistic = Statistic {
 };
 
 fn mean_distance(head: &HeadEvidence<'_>) -> f64 {
+    if head.is_cross {
+        return f64::NAN;
+    }
     row_mean(head.rows_seeing(1), |row| f64::from(row.distance))
 }

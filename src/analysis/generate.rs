@@ -1,0 +1,117 @@
+//! Lets a decoder write its own target: the likeliest token at each step, until an end token or enough of them.
+
+use crate::error::{Error, Result};
+use crate::model::{
+    BlockContext, Input, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed, final_hidden,
+    logits_in_chunks, run_block,
+};
+use crate::ops::Ops;
+use crate::prompt::Prompt;
+
+/// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as.
+///
+/// # Errors
+/// When `stop` says so, a tensor is not as the spec says, or the device fails.
+pub fn generate<O: Ops>(
+    ops: &O,
+    model: &Model,
+    prompt: &mut Prompt,
+    label: &dyn Fn(u32) -> String,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<()> {
+    let spec = &model.spec;
+    let (Some(start), Some(given)) = (&spec.decoder_start, prompt.source.as_deref()) else {
+        return Ok(());
+    };
+    if prompt.n_to_generate == 0 {
+        return Ok(());
+    }
+    let writer = Writer { ops, model, stop };
+    let source = sequence_of(given);
+    let encoder = &spec.stacks[0];
+    let resid = writer.stack(encoder, &source, None)?;
+    let mut memory = O::Buffer::default();
+    final_hidden(ops, model, encoder, &resid, &mut memory)?; // [source position, d_model]
+    while prompt.n_to_generate > 0 {
+        if stop() {
+            return Err(Error::Cancelled);
+        }
+        let id = writer.next(&sequence_of(prompt), &memory, &source)?;
+        prompt.push(id, label(id), spec.positions);
+        if start.end_tokens.contains(&id) {
+            prompt.n_to_generate = 0;
+        }
+    }
+    Ok(())
+}
+
+/// A prompt as the model takes it.
+pub fn input_of(prompt: &Prompt) -> Input {
+    Input {
+        source: prompt.source.as_deref().map(sequence_of),
+        sequence: sequence_of(prompt),
+    }
+}
+
+fn sequence_of(prompt: &Prompt) -> Sequence {
+    Sequence {
+        tokens: prompt.tokens.clone(),
+        positions: prompt.positions.clone(),
+        real: prompt.real.clone(),
+    }
+}
+
+struct Writer<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<O: Ops> Writer<'_, O> {
+    /// The last residual of a stack. // [position, d_model]
+    fn stack(
+        &self,
+        stack: &StackSpec,
+        sequence: &Sequence,
+        memory: Option<Memory<'_, O>>,
+    ) -> Result<O::Buffer> {
+        let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        embed(ops, self.model, stack, sequence, &mut spare, &mut resid)?;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
+        let mut scratch = Scratch::<O>::default();
+        for block in &stack.blocks {
+            run_block(&context, block, &mut resid, &mut scratch, &mut NoHooks)?;
+        }
+        Ok(resid)
+    }
+
+    /// The likeliest token after a target; of equals the first.
+    fn next(&self, target: &Sequence, memory: &O::Buffer, source: &Sequence) -> Result<u32> {
+        let (ops, spec) = (self.ops, &self.model.spec);
+        let decoder = spec.main_stack();
+        let memory = Memory {
+            hidden: memory,
+            sequence: source,
+        };
+        let resid = self.stack(decoder, target, Some(memory))?;
+        let (mut hidden, mut last) = (O::Buffer::default(), O::Buffer::default());
+        final_hidden(ops, self.model, decoder, &resid, &mut hidden)?;
+        ops.gather_rows(&hidden, &[target.len() - 1], &mut last)?; // [1, d_model]
+        let Some(head) = &spec.head else {
+            let problem =
+                "the decoder has no head to write a target with: give one with --target-tokens";
+            return Err(Error::Prompt(problem.to_owned()));
+        };
+        let mut best = (0, f32::NEG_INFINITY);
+        logits_in_chunks(ops, self.model, head, &last, 1, |range, logits| {
+            for (id, logit) in range.zip(logits) {
+                if *logit > best.1 {
+                    best = (id, *logit);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(best.0 as u32)
+    }
+}

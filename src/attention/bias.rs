@@ -1,0 +1,140 @@
+//! What position adds to a score: ALiBi's slopes, or a learned value per bucket of distances.
+
+use half::bf16;
+
+/// slope · (key − query) per head (Press et al. 2021, arXiv 2108.12409).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Alibi {
+    /// [head]
+    pub slopes: Vec<f32>,
+    /// The bias is added before the scale multiplies, so that the scale shrinks it too (Falcon).
+    pub is_scaled: bool,
+    /// Slope and product are rounded to bf16, and counted from position 0 instead of from the query (Falcon).
+    pub rounds_to_bf16: bool,
+}
+
+impl Alibi {
+    /// The usual slopes: 2^(−8i/p) for the largest power of two p ≤ n_heads, then the odd ones of twice as many.
+    pub fn new(n_heads: usize, max_bias: f64) -> Self {
+        let p = 1usize << n_heads.max(1).ilog2();
+        let slope = |i: usize, of: usize| (-max_bias * i as f64 / of as f64).exp2() as f32;
+        let first = (1..=p).map(|i| slope(i, p));
+        let rest = (0..n_heads - p).map(|i| slope(2 * i + 1, 2 * p));
+        Self {
+            slopes: first.chain(rest).collect(),
+            is_scaled: false,
+            rounds_to_bf16: false,
+        }
+    }
+
+    /// What is added to the scaled score of a pair.
+    pub fn of(
+        &self,
+        head_idx: usize,
+        query_position: usize,
+        key_position: usize,
+        scale: f32,
+    ) -> f32 {
+        let slope = self.slopes[head_idx];
+        let bias = if self.rounds_to_bf16 {
+            // The rounding of a product with the position itself is part of what the model was trained with.
+            let product = bf16::from_f32(slope).to_f32() * key_position as f32;
+            bf16::from_f32(product).to_f32()
+        } else {
+            slope * (key_position as f32 - query_position as f32)
+        };
+        if self.is_scaled { bias * scale } else { bias }
+    }
+}
+
+/// A learned value per head and bucket of key − query: exact for short distances, logarithmic beyond
+/// (Raffel et al. 2020, arXiv 1910.10683).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buckets {
+    pub n_buckets: usize,
+    /// Distances from here on share the last bucket.
+    pub max_distance: usize,
+    /// Half of the buckets are for keys after the query.
+    pub is_bidirectional: bool,
+}
+
+impl Buckets {
+    /// The bucket of a distance key − query.
+    pub fn of(self, relative: isize) -> usize {
+        let (first, n) = if self.is_bidirectional {
+            let n = self.n_buckets / 2;
+            (if relative > 0 { n } else { 0 }, n)
+        } else {
+            (0, self.n_buckets)
+        };
+        let distance = if self.is_bidirectional {
+            relative.unsigned_abs()
+        } else {
+            (-relative).max(0) as usize
+        };
+        let n_exact = n / 2;
+        if distance < n_exact {
+            return first + distance;
+        }
+        // In f32, as the models were trained: at the borders of buckets the last bit decides.
+        let ratio = (distance as f32 / n_exact as f32).ln()
+            / ((self.max_distance as f64 / n_exact as f64).ln() as f32);
+        let bucket = n_exact + (ratio * (n - n_exact) as f32) as usize;
+        first + bucket.min(n - 1)
+    }
+
+    /// The bias of one head for every distance −(n_queries − 1) … n_keys − 1, in this order.
+    ///
+    /// `values` is the learned table. // [bucket, head]
+    pub fn by_distance(
+        self,
+        values: &[f32],
+        n_heads: usize,
+        head_idx: usize,
+        n_queries: usize,
+        n_keys: usize,
+    ) -> Vec<f32> {
+        let first = 1 - n_queries as isize;
+        (first..n_keys as isize)
+            .map(|relative| values[self.of(relative) * n_heads + head_idx])
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slopes_of_a_power_of_two_halve_and_others_are_put_between() {
+        let of_eight = Alibi::new(8, 8.0).slopes;
+        assert_eq!(of_eight[..3], [0.5, 0.25, 0.125]);
+        let of_six = Alibi::new(6, 8.0).slopes;
+        assert_eq!(of_six[..4], [0.25, 0.0625, 0.015625, 0.00390625]);
+        assert_eq!(of_six[4..], [0.5, 0.125]);
+    }
+
+    #[test]
+    fn short_distances_have_buckets_of_their_own_and_long_ones_share() {
+        let decoder = Buckets {
+            n_buckets: 32,
+            max_distance: 128,
+            is_bidirectional: false,
+        };
+        assert_eq!(
+            (0..16).map(|d| decoder.of(-d)).collect::<Vec<_>>(),
+            (0..16).collect::<Vec<_>>()
+        );
+        assert_eq!(decoder.of(3), 0, "later keys are no distance");
+        assert_eq!(
+            (decoder.of(-16), decoder.of(-127), decoder.of(-5000)),
+            (16, 31, 31)
+        );
+        let encoder = Buckets {
+            is_bidirectional: true,
+            ..decoder
+        };
+        assert_eq!((encoder.of(-3), encoder.of(3)), (3, 19));
+        assert_eq!(encoder.of(200), 31);
+    }
+}

@@ -1,0 +1,50 @@
+//! Gemma 3: Gemma 2 with norms of queries and keys, no caps, and a rotary base of its own for windowed layers.
+
+use super::Family;
+use super::reading::llama_like::{
+    self, BiasRule, FactorRule, LocalRope, NormPlaces, NormStyle, QkNorm, RMS, Recipe, ScorePower,
+};
+use super::reading::windows::WindowRule;
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+pub const FAMILY: Family = Family {
+    model_type: "gemma3_text",
+    architecture: "Gemma3",
+    read,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let recipe = Recipe {
+        norm: NormStyle {
+            adds_one: true,
+            ..RMS
+        },
+        norm_places: NormPlaces::Around,
+        embed_scale: FactorRule::RootWidth,
+        activation: ("hidden_activation", "gelu_pytorch_tanh"),
+        qkv_bias: BiasRule::Key("attention_bias", false),
+        o_bias: BiasRule::Key("attention_bias", false),
+        is_tied: true,
+        d_head: Some(256),
+        score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
+        qk_norm: QkNorm::Head,
+        caps: Some([
+            ("attn_logit_softcapping", 0.0),
+            ("final_logit_softcapping", 0.0),
+        ]),
+        theta: 1e6,
+        local_rope: Some(LocalRope {
+            theta_key: "rope_local_base_freq",
+            theta: 10_000.0,
+        }),
+        window: WindowRule::AllBut {
+            every: 6,
+            every_key: "sliding_window_pattern",
+            width: 4096,
+        },
+        ..Recipe::llama(FAMILY.model_type)
+    };
+    llama_like::read(checkpoint, reader, &recipe)
+}

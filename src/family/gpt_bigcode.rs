@@ -1,0 +1,27 @@
+//! GPT-BigCode (StarCoder): GPT-2 with one key and value head for all queries, stored output-major.
+
+use super::Family;
+use super::gpt2::{Fused, Store, read_stored};
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+pub const FAMILY: Family = Family {
+    model_type: "gpt_bigcode",
+    architecture: "GPTBigCode",
+    read,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let shares_key = reader.flag_or("multi_query", "multi_query", true)?;
+    let store = Store {
+        is_input_major: false,
+        activation: "gelu_pytorch_tanh",
+        fused: if shares_key {
+            Fused::OneKey
+        } else {
+            Fused::PerHead
+        },
+    };
+    read_stored(checkpoint, reader, FAMILY.model_type, store)
+}

@@ -1,0 +1,100 @@
+//! GPT-OSS: learned sinks, windows on every second layer, and experts with biases whose gates are clamped.
+
+use super::Family;
+use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
+use super::reading::windows::WindowRule;
+use crate::checkpoint::{Checkpoint, Origin, Reader};
+use crate::error::Result;
+use crate::model::{
+    ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, ModelSpec, Part, RouterRule,
+    RouterScores,
+};
+use crate::ops::Activation;
+
+pub const FAMILY: Family = Family {
+    model_type: "gpt_oss",
+    architecture: "GptOss",
+    read,
+};
+
+/// Where gates and what they gate are clamped, and the slope of the gate's sigmoid.
+const CLAMPED: GateRule = GateRule::Clamped {
+    limit: 7.0,
+    alpha: 1.702,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let bias = BiasRule::Key("attention_bias", true);
+    let recipe = Recipe {
+        norm: NormStyle { eps: 1e-5, ..RMS },
+        theta: 150_000.0,
+        qkv_bias: bias,
+        o_bias: bias,
+        window: WindowRule::AllBut {
+            every: 2,
+            every_key: "sliding_window_pattern",
+            width: 128,
+        },
+        has_sinks: true,
+        d_head: Some(64),
+        ..Recipe::llama(FAMILY.model_type)
+    };
+    let sizes = Sizes::read(reader, recipe.d_head)?;
+    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+    let n_experts = reader.size("n_experts", "num_local_experts")?;
+    let n_used = match reader.value("experts_per_token") {
+        Some(_) => reader.size("n_experts_used", "experts_per_token")?,
+        None => reader.size("n_experts_used", "num_experts_per_tok")?,
+    };
+    reader.value("hidden_act");
+    reader.note(
+        "activation",
+        "clamped gate, limit 7, slope 1.702",
+        Origin::Family,
+    );
+    let d_model = sizes.d_model;
+    let mlp = |_: usize, at: &str| {
+        let at = format!("{at}.mlp");
+        let slab = |name: &str, n_in, n_out, idx| {
+            let name = format!("{at}.experts.{name}");
+            let bias = Some(format!("{name}_bias"));
+            LinearSource::whole(name, bias, n_in, n_out)
+                .input_major()
+                .slab(idx, n_experts)
+        };
+        let expert = |idx: usize| {
+            // Gate and up take turns, column by column.
+            let turn = |offset| {
+                let fused = slab("gate_up_proj", d_model, 2 * d_mlp, idx);
+                fused.part(Part {
+                    group: 2,
+                    offset,
+                    len: 1,
+                })
+            };
+            MlpSpec {
+                up: turn(1),
+                gate: Some(turn(0)),
+                down: slab("down_proj", d_mlp, d_model, idx),
+                activation: Activation::Silu,
+                gate_rule: CLAMPED,
+            }
+        };
+        let router = format!("{at}.router");
+        let bias = Some(format!("{router}.bias"));
+        FeedForward::Experts(Box::new(ExpertsSpec {
+            router: LinearSource::whole(format!("{router}.weight"), bias, d_model, n_experts),
+            rule: RouterRule {
+                n_used,
+                scores: RouterScores::SoftmaxOfChosen,
+                choice_bias: None,
+                groups: None,
+                normalises: false,
+                scale: 1.0,
+            },
+            experts: (0..n_experts).map(expert).collect(),
+            shared: None,
+        }))
+    };
+    llama_like::read_with(checkpoint, reader, &recipe, sizes, &mlp)
+}

@@ -1,0 +1,24 @@
+//! Marian: BART with sinusoidal positions and no norm on the embeddings; the translators of OPUS.
+
+use super::Family;
+use super::reading::bart_like::{self, BartLike, Positions};
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+pub const FAMILY: Family = Family {
+    model_type: "marian",
+    architecture: "Marian",
+    read,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = BartLike {
+        family: FAMILY.model_type,
+        positions: Positions::Sinusoid,
+        norms_before: false,
+        norms_embedding: false,
+        start_token: Some("pad_token_id"),
+    };
+    bart_like::read(checkpoint, reader, like)
+}

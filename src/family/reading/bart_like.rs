@@ -1,0 +1,296 @@
+//! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
+
+use super::{activation, even_heads, layer_norm, linear, note_attention, prefix};
+use crate::attention::AttentionSpec;
+use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use crate::error::{Error, Result};
+use crate::model::{
+    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource,
+};
+use crate::ops::Activation;
+use crate::prompt::PositionRule;
+
+/// Not stated by any configuration.
+const EPS: f64 = 1e-5;
+
+/// Where positions come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Positions {
+    /// A learned table whose first rows are for no position.
+    Learned { n_rows_before: usize },
+    /// Sines and cosines, stored or not.
+    Sinusoid,
+}
+
+/// What a family of this kind changes.
+#[derive(Debug, Clone, Copy)]
+pub struct BartLike {
+    pub family: &'static str,
+    pub positions: Positions,
+    /// Norms stand before the branches, and one after the last block; else after each branch.
+    pub norms_before: bool,
+    pub norms_embedding: bool,
+    /// The decoder's first token where the configuration names none.
+    pub start_token: Option<&'static str>,
+}
+
+/// Sizes and switches of one side.
+struct Side<'a> {
+    tensors: &'a Tensors,
+    like: BartLike,
+    base: String,
+    stack: Stack,
+    n_layers: usize,
+    n_heads: usize,
+    d_model: usize,
+    d_head: usize,
+    d_mlp: usize,
+    n_ctx: usize,
+    activation: Activation,
+    scale: f32,
+    tokens: TableSource,
+}
+
+/// Reads a family of this kind.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let d_model = reader.size("d_model", "d_model")?;
+    let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    if let Some(other) = reader.value("decoder_vocab_size").and_then(|v| v.as_u64())
+        && other != d_vocab as u64
+    {
+        let problem = format!("expected the encoder's {d_vocab}, found {other}");
+        return Err(Error::config(reader.path(), "decoder_vocab_size", problem));
+    }
+    let activation = activation(reader, "activation_function", "gelu")?;
+    let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
+    reader.note("norm_eps", EPS, Origin::Family);
+    let base = prefix(tensors, &["model.", ""], "encoder.layers.0.fc1.weight");
+    let shared = format!("{base}shared.weight");
+    let tokens_of = |side: &str| {
+        let own = format!("{base}{side}.embed_tokens.weight");
+        TableSource {
+            tensor: if tensors.contains(&own) {
+                own
+            } else {
+                shared.clone()
+            },
+            n_rows: d_vocab,
+            width: d_model,
+        }
+    };
+    let mut side = |name: &'static str, stack: Stack, keys: [&str; 3]| -> Result<Side<'_>> {
+        let n_layers = reader.layers(keys[0])?;
+        let n_heads = reader.size("n_heads", keys[1])?;
+        let d_head = even_heads(reader, keys[1], d_model, n_heads)?;
+        Ok(Side {
+            tensors,
+            like,
+            base: format!("{base}{name}"),
+            stack,
+            n_layers,
+            n_heads,
+            d_model,
+            d_head,
+            d_mlp: reader.size("d_mlp", keys[2])?,
+            n_ctx,
+            activation,
+            scale: if scales {
+                (d_model as f64).sqrt() as f32
+            } else {
+                1.0
+            },
+            tokens: tokens_of(name),
+        })
+    };
+    let encoder = side(
+        "encoder",
+        Stack::Encoder,
+        [
+            "encoder_layers",
+            "encoder_attention_heads",
+            "encoder_ffn_dim",
+        ],
+    )?;
+    let decoder = side(
+        "decoder",
+        Stack::Decoder,
+        [
+            "decoder_layers",
+            "decoder_attention_heads",
+            "decoder_ffn_dim",
+        ],
+    )?;
+    let of_decoder = AttentionSpec::plain(decoder.n_heads, decoder.n_heads, decoder.d_head, true);
+    note_attention(reader, &of_decoder, Origin::Family);
+    reader.note("positions", format!("{:?}", like.positions), Origin::Family);
+    let start = decoder_start(reader, like.start_token)?;
+    reader.value("tie_word_embeddings");
+    let has_head = tensors.contains("lm_head.weight") || tensors.contains("final_logits_bias");
+    let head = has_head.then(|| {
+        let stored = tensors.contains("lm_head.weight");
+        let weight = if stored {
+            "lm_head.weight".to_owned()
+        } else {
+            decoder.tokens.tensor.clone()
+        };
+        let bias = "final_logits_bias".to_owned();
+        HeadSpec {
+            extra_bias: Some(bias).filter(|bias| tensors.contains(bias)),
+            ..HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_vocab))
+        }
+    });
+    Ok(ModelSpec {
+        d_model,
+        n_ctx: Some(n_ctx),
+        positions: match like.positions {
+            Positions::Learned { n_rows_before } => PositionRule::Shifted { by: n_rows_before },
+            Positions::Sinusoid => PositionRule::Index,
+        },
+        stacks: vec![encoder.stack(), decoder.stack()],
+        is_causal_lm: head.is_some(),
+        decoder_start: Some(start),
+        ..ModelSpec::of_one_stack(like.family, encoder.stack(), head)
+    })
+}
+
+/// The token that a target begins with, and those that end it.
+///
+/// # Errors
+/// When the configuration names none, or gives something that is no token.
+pub fn decoder_start(reader: &mut Reader<'_>, otherwise: Option<&str>) -> Result<DecoderStart> {
+    const KEY: &str = "decoder_start_token_id";
+    let key = match (reader.value(KEY), otherwise) {
+        (None, Some(other)) => other,
+        _ => KEY,
+    };
+    let Some(start) = reader.value(key).and_then(|v| v.as_u64()) else {
+        let problem = "missing: a target has to begin with some token";
+        return Err(Error::config(reader.path(), KEY, problem));
+    };
+    reader.note("start_token", start, Origin::Key(key.to_owned()));
+    let mut end_tokens = Vec::new();
+    for key in ["eos_token_id", "forced_eos_token_id"] {
+        match reader.value(key) {
+            Some(serde_json::Value::Array(ids)) => {
+                end_tokens.extend(ids.iter().filter_map(|v| v.as_u64()))
+            }
+            Some(id) => end_tokens.extend(id.as_u64()),
+            None => {}
+        }
+    }
+    Ok(DecoderStart {
+        start_token: start as u32,
+        end_tokens: end_tokens.into_iter().map(|id| id as u32).collect(),
+    })
+}
+
+impl Side<'_> {
+    fn norm(&self, name: &str) -> NormSource {
+        layer_norm(
+            self.tensors,
+            &format!("{}.{name}", self.base),
+            self.d_model,
+            EPS,
+        )
+    }
+
+    fn linear(&self, name: &str, n_in: usize, n_out: usize) -> LinearSource {
+        linear(&format!("{}.{name}", self.base), n_in, n_out, true)
+    }
+
+    fn projections(&self, at: &str) -> ProjectionSpec {
+        let d = self.d_model;
+        let one = |name: &str| self.linear(&format!("{at}.{name}"), d, d);
+        ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
+    }
+
+    fn block(&self, layer_idx: usize) -> BlockSpec {
+        let at = format!("layers.{layer_idx}");
+        let is_decoder = self.stack == Stack::Decoder;
+        let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
+        let mlp = MlpSpec {
+            up: self.linear(&format!("{at}.fc1"), self.d_model, self.d_mlp),
+            gate: None,
+            down: self.linear(&format!("{at}.fc2"), self.d_mlp, self.d_model),
+            activation: self.activation,
+            gate_rule: GateRule::Product,
+        };
+        // A norm stands before its branch or after it, under the same name.
+        let placed = |name: &str| {
+            let norm = Some(self.norm(&format!("{at}.{name}")));
+            if self.like.norms_before {
+                (norm, None)
+            } else {
+                (None, norm)
+            }
+        };
+        let (attn_pre, attn_post) = placed("self_attn_layer_norm");
+        let (mlp_pre, mlp_post) = placed("final_layer_norm");
+        let cross = is_decoder.then(|| {
+            let (pre, post) = placed("encoder_attn_layer_norm");
+            Box::new(CrossSpec {
+                attention: AttentionSpec {
+                    is_cross: true,
+                    ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
+                },
+                projections: self.projections(&format!("{at}.encoder_attn")),
+                pre,
+                post,
+            })
+        });
+        let projections = self.projections(&format!("{at}.self_attn"));
+        BlockSpec {
+            attn_pre,
+            attn_post,
+            cross,
+            mlp_pre,
+            mlp_post,
+            ..BlockSpec::plain(attention, projections, FeedForward::Dense(mlp))
+        }
+    }
+
+    fn stack(&self) -> StackSpec {
+        let table = format!("{}.embed_positions.weight", self.base);
+        let positions = match self.like.positions {
+            Positions::Learned { n_rows_before } => PositionTable::Stored(TableSource {
+                tensor: table,
+                n_rows: self.n_ctx + n_rows_before,
+                width: self.d_model,
+            }),
+            Positions::Sinusoid if self.tensors.contains(&table) => {
+                PositionTable::Stored(TableSource {
+                    tensor: table,
+                    n_rows: self.n_ctx,
+                    width: self.d_model,
+                })
+            }
+            Positions::Sinusoid => PositionTable::Sinusoid,
+        };
+        let like = self.like;
+        let embed = EmbedSpec {
+            scale: self.scale,
+            positions: Some(positions),
+            norm: like
+                .norms_embedding
+                .then(|| self.norm("layernorm_embedding")),
+            ..EmbedSpec::plain(self.tokens.clone())
+        };
+        let blocks = (0..self.n_layers)
+            .map(|layer_idx| self.block(layer_idx))
+            .collect();
+        StackSpec {
+            stack: self.stack,
+            ..StackSpec::only(
+                embed,
+                blocks,
+                like.norms_before.then(|| self.norm("layer_norm")),
+            )
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Rotary embeddings as configurations state them: in the keys of transformers 4, or in those of 5.
+
+use serde_json::Value;
+
+use crate::attention::{RopeScaling, RopeSpec};
+use crate::checkpoint::{Origin, Reader};
+use crate::error::{Error, Result};
+
+/// What a family knows of its rotary embedding before the configuration is read.
+#[derive(Debug, Clone, Copy)]
+pub struct RopeRule<'a> {
+    /// Width of what rotates, before the share of it is taken.
+    pub d_head: usize,
+    pub theta: f64,
+    pub theta_key: &'a str,
+    /// The share of the width that rotates.
+    pub share: f64,
+    pub share_key: &'a str,
+    pub interleaved: bool,
+    /// The kind of layer whose parameters are meant, where they are kept apart.
+    pub layer_type: Option<&'a str>,
+    /// Whether `rope_scaling` applies.
+    pub is_scaled: bool,
+    pub n_ctx: usize,
+}
+
+impl RopeRule<'_> {
+    /// All of a head, by halves, base 10,000.
+    pub fn plain(d_head: usize, n_ctx: usize) -> Self {
+        Self {
+            d_head,
+            theta: 10_000.0,
+            theta_key: "rope_theta",
+            share: 1.0,
+            share_key: "partial_rotary_factor",
+            interleaved: false,
+            layer_type: None,
+            is_scaled: true,
+            n_ctx,
+        }
+    }
+}
+
+/// Parameters inside one key of the configuration.
+struct Inside<'a> {
+    path: String,
+    values: Option<&'a Value>,
+}
+
+impl<'a> Inside<'a> {
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.values?.get(key).filter(|v| !v.is_null())
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.path)
+    }
+
+    /// A number, noted as a knob; `None` where it is absent.
+    fn number(
+        &self,
+        reader: &mut Reader<'_>,
+        knob: &'static str,
+        key: &str,
+    ) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_f64().filter(|v| v.is_finite() && *v > 0.0) {
+            Some(number) => {
+                reader.note(knob, number, Origin::Key(self.key(key)));
+                Ok(Some(number))
+            }
+            None => {
+                let problem = format!("expected a number above 0, found {value}");
+                Err(Error::config(reader.path(), self.key(key), problem))
+            }
+        }
+    }
+
+    fn needed(&self, reader: &mut Reader<'_>, knob: &'static str, key: &str) -> Result<f64> {
+        let found = self.number(reader, knob, key)?;
+        found.ok_or_else(|| {
+            Error::config(reader.path(), self.key(key), "missing, expected a number")
+        })
+    }
+
+    /// A list of divisors, one per rotating pair.
+    fn divisors(&self, reader: &Reader<'_>, key: &str, n_pairs: usize) -> Result<Vec<f64>> {
+        let list = self.get(key).and_then(Value::as_array);
+        let numbers: Option<Vec<f64>> =
+            list.and_then(|list| list.iter().map(Value::as_f64).collect());
+        match numbers {
+            Some(numbers) if numbers.len() == n_pairs && numbers.iter().all(|v| *v > 0.0) => {
+                Ok(numbers)
+            }
+            _ => {
+                let problem = format!("expected {n_pairs} numbers above 0, one per rotating pair");
+                Err(Error::config(reader.path(), self.key(key), problem))
+            }
+        }
+    }
+}
+
+/// Reads a rotary embedding.
+///
+/// # Errors
+/// When a value is missing or impossible, or the scaling is of a kind that is not known.
+pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
+    let inside = parameters(reader, rule);
+    let theta = match inside.number(reader, "rope_theta", "rope_theta")? {
+        Some(theta) => theta,
+        None => reader.number_or("rope_theta", rule.theta_key, rule.theta)?,
+    };
+    if theta <= 0.0 {
+        let problem = format!("expected more than 0, found {theta}");
+        return Err(Error::config(reader.path(), rule.theta_key, problem));
+    }
+    let share = match inside.number(reader, "rotary_share", rule.share_key)? {
+        Some(share) => share,
+        None if rule.share == 1.0 && reader.value(rule.share_key).is_none() => 1.0,
+        None => reader.number_or("rotary_share", rule.share_key, rule.share)?,
+    };
+    let d_rotary = (rule.d_head as f64 * share) as usize;
+    if !(d_rotary.is_multiple_of(2) && (2..=rule.d_head).contains(&d_rotary)) {
+        let problem = format!(
+            "expected an even number of dimensions from 2 to {} to rotate, found {d_rotary}",
+            rule.d_head
+        );
+        return Err(Error::config(reader.path(), rule.share_key, problem));
+    }
+    let pairs = if rule.interleaved {
+        "interleaved"
+    } else {
+        "halves"
+    };
+    let positions = format!("rotary, {pairs}, {d_rotary} of {}", rule.d_head);
+    reader.note("positions", positions, Origin::Family);
+    let (scaling, magnitude) = scaling(reader, &inside, rule, d_rotary)?;
+    Ok(RopeSpec {
+        theta,
+        first: 0,
+        d_rotary,
+        interleaved: rule.interleaved,
+        scaling,
+        magnitude,
+    })
+}
+
+/// Where the parameters stand: `rope_parameters`, perhaps by layer type, or `rope_scaling`.
+fn parameters<'a>(reader: &mut Reader<'a>, rule: RopeRule<'_>) -> Inside<'a> {
+    if let Some(values) = reader.value("rope_parameters") {
+        let nested = rule
+            .layer_type
+            .and_then(|kind| Some((kind, values.get(kind)?)));
+        return match nested {
+            Some((kind, values)) => Inside {
+                path: format!("rope_parameters.{kind}"),
+                values: Some(values),
+            },
+            None => Inside {
+                path: "rope_parameters".to_owned(),
+                values: Some(values),
+            },
+        };
+    }
+    let values = reader.value("rope_scaling").filter(|_| rule.is_scaled);
+    Inside {
+        path: "rope_scaling".to_owned(),
+        values,
+    }
+}
+
+/// The rescaling of frequencies, and what multiplies cosines and sines.
+fn scaling(
+    reader: &mut Reader<'_>,
+    inside: &Inside<'_>,
+    rule: RopeRule<'_>,
+    d_rotary: usize,
+) -> Result<(RopeScaling, f64)> {
+    let kind = match inside.get("rope_type").or_else(|| inside.get("type")) {
+        None => "default",
+        Some(Value::String(kind)) => kind,
+        Some(other) => {
+            let problem = format!("expected a string, found {other}");
+            return Err(Error::config(
+                reader.path(),
+                inside.key("rope_type"),
+                problem,
+            ));
+        }
+    };
+    let origin = match inside.values {
+        Some(_) => Origin::Key(inside.key("rope_type")),
+        None => Origin::Default("rope_scaling".to_owned()),
+    };
+    reader.note("rope_scaling", kind, origin);
+    let n_ctx = rule.n_ctx as f64;
+    let scaling = match kind {
+        "default" => return Ok((RopeScaling::None, 1.0)),
+        "linear" => RopeScaling::Linear {
+            factor: inside.needed(reader, "rope_factor", "factor")?,
+        },
+        "dynamic" => RopeScaling::Dynamic {
+            factor: inside.needed(reader, "rope_factor", "factor")?,
+            n_ctx,
+        },
+        "llama3" => RopeScaling::Llama3 {
+            factor: inside.needed(reader, "rope_factor", "factor")?,
+            low_freq_factor: inside.needed(reader, "rope_low_freq_factor", "low_freq_factor")?,
+            high_freq_factor: inside.needed(reader, "rope_high_freq_factor", "high_freq_factor")?,
+            original_n_ctx: original_n_ctx(reader, inside, n_ctx)?,
+        },
+        "yarn" => return yarn(reader, inside, n_ctx),
+        "longrope" | "su" => return long(reader, inside, n_ctx, d_rotary),
+        other => {
+            let problem = format!(
+                "{other:?} is not known; known: default, linear, dynamic, llama3, yarn, longrope"
+            );
+            return Err(Error::config(
+                reader.path(),
+                inside.key("rope_type"),
+                problem,
+            ));
+        }
+    };
+    Ok((scaling, 1.0))
+}
+
+fn original_n_ctx(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<f64> {
+    const KEY: &str = "original_max_position_embeddings";
+    if let Some(inner) = inside.number(reader, "rope_original_n_ctx", KEY)? {
+        return Ok(inner);
+    }
+    reader.number_or("rope_original_n_ctx", KEY, n_ctx)
+}
+
+/// 0.1·m·ln(factor) + 1: how much longer contexts sharpen attention.
+fn sharpening(factor: f64, m: f64) -> f64 {
+    if factor <= 1.0 {
+        1.0
+    } else {
+        0.1 * m * factor.ln() + 1.0
+    }
+}
+
+fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(RopeScaling, f64)> {
+    let original_n_ctx = original_n_ctx(reader, inside, n_ctx)?;
+    let factor = match inside.number(reader, "rope_factor", "factor")? {
+        Some(factor) => factor,
+        None => n_ctx / original_n_ctx,
+    };
+    let truncates = match inside.get("truncate") {
+        None => true,
+        Some(Value::Bool(truncates)) => *truncates,
+        Some(other) => {
+            let problem = format!("expected true or false, found {other}");
+            return Err(Error::config(
+                reader.path(),
+                inside.key("truncate"),
+                problem,
+            ));
+        }
+    };
+    let optional = |reader: &mut Reader<'_>, knob, key| inside.number(reader, knob, key);
+    let scaling = RopeScaling::Yarn {
+        factor,
+        beta_fast: optional(reader, "rope_beta_fast", "beta_fast")?.unwrap_or(32.0),
+        beta_slow: optional(reader, "rope_beta_slow", "beta_slow")?.unwrap_or(1.0),
+        original_n_ctx,
+        truncates,
+    };
+    let stated = optional(reader, "rope_attention_factor", "attention_factor")?;
+    // 0 stands for absent here.
+    let plain = |key: &str| {
+        inside
+            .get(key)
+            .and_then(Value::as_f64)
+            .filter(|v| *v != 0.0)
+    };
+    let magnitude = match (stated, plain("mscale"), plain("mscale_all_dim")) {
+        (Some(stated), ..) => stated,
+        (None, Some(one), Some(all)) => sharpening(factor, one) / sharpening(factor, all),
+        _ => sharpening(factor, 1.0),
+    };
+    Ok((scaling, magnitude))
+}
+
+/// What the scaling multiplies the scale of scores by: DeepSeek's models keep the sharpening there.
+///
+/// # Errors
+/// When the factor is missing where it is needed.
+pub fn score_sharpening(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<f64> {
+    let inside = parameters(reader, rule);
+    let m = inside.get("mscale_all_dim").and_then(Value::as_f64);
+    match m.filter(|m| *m != 0.0) {
+        None => Ok(1.0),
+        Some(m) => {
+            let factor = inside.needed(reader, "rope_factor", "factor")?;
+            Ok(sharpening(factor, m).powi(2))
+        }
+    }
+}
+
+fn long(
+    reader: &mut Reader<'_>,
+    inside: &Inside<'_>,
+    n_ctx: f64,
+    d_rotary: usize,
+) -> Result<(RopeScaling, f64)> {
+    let original_n_ctx = original_n_ctx(reader, inside, n_ctx)?;
+    let scaling = RopeScaling::Long {
+        short: inside.divisors(reader, "short_factor", d_rotary / 2)?,
+        long: inside.divisors(reader, "long_factor", d_rotary / 2)?,
+        original_n_ctx: original_n_ctx as usize,
+    };
+    let factor = match inside.number(reader, "rope_factor", "factor")? {
+        Some(factor) => factor,
+        None => n_ctx / original_n_ctx,
+    };
+    let magnitude = match inside.number(reader, "rope_attention_factor", "attention_factor")? {
+        Some(stated) => stated,
+        None if factor <= 1.0 => 1.0,
+        None => (1.0 + factor.ln() / original_n_ctx.ln()).sqrt(),
+    };
+    Ok((scaling, magnitude))
+}

@@ -1,0 +1,107 @@
+//! Which layers look back only so far, and how far.
+
+use crate::attention::Window;
+use crate::checkpoint::{Origin, Reader};
+use crate::error::{Error, Result};
+
+/// Which layers have a sliding window where no list says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowRule {
+    Never,
+    /// All, where a width is stated; and the width without one.
+    Always(Option<usize>),
+    /// All but every n-th; the key that states n, and the default width.
+    AllBut {
+        every: usize,
+        every_key: &'static str,
+        width: usize,
+    },
+    /// Where `use_sliding_window` is on: from this layer on.
+    From(&'static str),
+    /// Where `use_sliding_window` is on: every second layer before this one.
+    EvenBefore(&'static str),
+    /// Where `use_sliding_window` is on: all.
+    IfUsed,
+    /// Where `use_sliding_window` is on: layers whose entry in this list is 0; without it every n-th.
+    WhereZero(&'static str, usize),
+}
+
+/// The window of every layer.
+///
+/// # Errors
+/// When a width or a list is not what it must be.
+pub fn layer_windows(
+    reader: &mut Reader<'_>,
+    n_layers: usize,
+    rule: &WindowRule,
+) -> Result<Vec<Option<Window>>> {
+    let none = vec![None; n_layers];
+    if *rule == WindowRule::Never {
+        return Ok(none);
+    }
+    let default_width = match rule {
+        WindowRule::Always(width) => *width,
+        WindowRule::AllBut { width, .. } => Some(*width),
+        _ => None,
+    };
+    let width =
+        reader.number_or_none("window", "sliding_window", default_width.map(|w| w as f64))?;
+    let is_optional = !matches!(rule, WindowRule::Always(_) | WindowRule::AllBut { .. });
+    if is_optional && !reader.flag_or("uses_window", "use_sliding_window", false)? {
+        return Ok(none);
+    }
+    let Some(width) = width.filter(|w| *w >= 1.0) else {
+        return Ok(none);
+    };
+    let window = Some(Window::Back(width as usize));
+    if let Some(types) = reader.words_by_layer("layer_types", n_layers)? {
+        let of_type = |kind: &String| match kind.as_str() {
+            "sliding_attention" => Ok(window),
+            "full_attention" => Ok(None),
+            other => {
+                let problem =
+                    format!("expected full_attention or sliding_attention, found {other:?}");
+                Err(Error::config(reader.path(), "layer_types", problem))
+            }
+        };
+        let windows: Result<Vec<_>> = types.iter().map(of_type).collect();
+        let n_windowed = types.iter().filter(|t| *t == "sliding_attention").count();
+        let text = format!("{n_windowed} of {n_layers}");
+        reader.note(
+            "windowed_layers",
+            text,
+            Origin::Key("layer_types".to_owned()),
+        );
+        return windows;
+    }
+    let slides: Box<dyn Fn(usize) -> bool> = match *rule {
+        WindowRule::Never => Box::new(|_| false),
+        WindowRule::Always(_) | WindowRule::IfUsed => Box::new(|_| true),
+        WindowRule::AllBut {
+            every, every_key, ..
+        } => {
+            let default = Origin::Default(every_key.to_owned());
+            let every = reader.size_or("full_every", every_key, every, default)?;
+            Box::new(move |i| (i + 1) % every != 0)
+        }
+        WindowRule::From(key) => {
+            let first = reader.count_or("window_from_layer", key, n_layers)?;
+            Box::new(move |i| i >= first)
+        }
+        WindowRule::EvenBefore(key) => {
+            let end = reader.count_or("window_before_layer", key, n_layers)?;
+            Box::new(move |i| i % 2 == 0 && i < end)
+        }
+        WindowRule::WhereZero(key, every) => match reader.numbers(key)? {
+            Some(list) => Box::new(move |i| list.get(i) == Some(&0)),
+            None => Box::new(move |i| (i + 1) % every == 0),
+        },
+    };
+    let windows: Vec<Option<Window>> = (0..n_layers)
+        .map(|i| window.filter(|_| slides(i)))
+        .collect();
+    let n_windowed = windows.iter().flatten().count();
+    let text = format!("{n_windowed} of {n_layers}");
+    reader.note("windowed_layers", text, Origin::Family);
+    Ok(windows)
+}

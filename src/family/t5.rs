@@ -1,0 +1,201 @@
+//! T5 (1.0, 1.1, Flan): unscaled scores with a learned bias by distance, norms by root mean square, no biases of maps.
+
+use super::Family;
+use super::reading::bart_like::decoder_start;
+use super::reading::{activation_named, linear, note_attention, note_bias, rms_norm};
+use crate::attention::{AttentionSpec, Bias, Buckets, Scale};
+use crate::checkpoint::{Checkpoint, Origin, Reader};
+use crate::error::Result;
+use crate::model::{
+    BlockSpec, CrossSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
+    ModelSpec, ProjectionSpec, Stack, StackSpec, TableSource,
+};
+use crate::ops::Activation;
+
+pub const FAMILY: Family = Family {
+    model_type: "t5",
+    architecture: "T5",
+    read,
+};
+
+/// What encoder and decoder share.
+struct Sizes {
+    n_heads: usize,
+    d_model: usize,
+    d_head: usize,
+    d_mlp: usize,
+    eps: f64,
+    activation: Activation,
+    is_gated: bool,
+    n_buckets: usize,
+    max_distance: usize,
+}
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let tensors = &checkpoint.tensors;
+    let n_layers = reader.layers("num_layers")?;
+    let n_decoder_layers = match reader.value("num_decoder_layers") {
+        Some(_) => reader.layers("num_decoder_layers")?,
+        None => n_layers,
+    };
+    let default = |key: &str| Origin::Default(key.to_owned());
+    let (buckets, distance) = (
+        "relative_attention_num_buckets",
+        "relative_attention_max_distance",
+    );
+    let word = reader.word_or("feed_forward", "feed_forward_proj", "relu")?;
+    let (is_gated, name) = match word.strip_prefix("gated-") {
+        // By this name the models mean the tanh form.
+        Some("gelu") => (true, "gelu_new"),
+        Some(name) => (true, name),
+        None => (false, word.as_str()),
+    };
+    for derived in ["dense_act_fn", "is_gated_act", "is_encoder_decoder"] {
+        reader.value(derived);
+    }
+    let sizes = Sizes {
+        n_heads: reader.size("n_heads", "num_heads")?,
+        d_model: reader.size("d_model", "d_model")?,
+        d_head: reader.size("d_head", "d_kv")?,
+        d_mlp: reader.size("d_mlp", "d_ff")?,
+        eps: reader.number_or("norm_eps", "layer_norm_epsilon", 1e-6)?,
+        activation: activation_named(reader, "feed_forward_proj", name)?,
+        is_gated,
+        n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
+        max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
+    };
+    let d_vocab = reader.size("d_vocab", "vocab_size")?;
+    let is_tied = reader.flag_or("tied_unembedding", "tie_word_embeddings", true)?;
+    note_attention(reader, &sizes.attention(true), Origin::Family);
+    note_bias(reader, "learned, by buckets of distance");
+    let shared = TableSource {
+        tensor: "shared.weight".to_owned(),
+        n_rows: d_vocab,
+        width: sizes.d_model,
+    };
+    let tokens_of = |side: &str| {
+        let own = format!("{side}.embed_tokens.weight");
+        TableSource {
+            tensor: if tensors.contains(&shared.tensor) {
+                shared.tensor.clone()
+            } else {
+                own
+            },
+            ..shared.clone()
+        }
+    };
+    let decoder_tokens = tokens_of("decoder");
+    let stored = tensors.contains("lm_head.weight");
+    let weight = match stored {
+        true => "lm_head.weight".to_owned(),
+        false => decoder_tokens.tensor.clone(),
+    };
+    let head = (stored || is_tied).then(|| HeadSpec {
+        // Only a tied head is scaled: its matrix was made for looking up.
+        scale: if is_tied {
+            1.0 / (sizes.d_model as f64).sqrt() as f32
+        } else {
+            1.0
+        },
+        ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
+    });
+    let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
+    let decoder = sizes.stack("decoder", Stack::Decoder, n_decoder_layers, decoder_tokens);
+    let start = decoder_start(reader, Some("pad_token_id"))?;
+    Ok(ModelSpec {
+        stacks: vec![encoder.clone(), decoder],
+        is_causal_lm: head.is_some(),
+        decoder_start: Some(start),
+        ..ModelSpec::of_one_stack(FAMILY.model_type, encoder, head)
+    })
+}
+
+impl Sizes {
+    fn attention(&self, is_causal: bool) -> AttentionSpec {
+        AttentionSpec {
+            scale: Scale::One,
+            bias: Bias::Buckets(Buckets {
+                n_buckets: self.n_buckets,
+                max_distance: self.max_distance,
+                is_bidirectional: !is_causal,
+            }),
+            ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_causal)
+        }
+    }
+
+    fn projections(&self, at: &str) -> ProjectionSpec {
+        let width = self.n_heads * self.d_head;
+        let one = |name: &str| linear(&format!("{at}.{name}"), self.d_model, width, false);
+        let o = linear(&format!("{at}.o"), width, self.d_model, false);
+        ProjectionSpec::plain(one("q"), one("k"), one("v"), o)
+    }
+
+    fn block(&self, at: &str, is_decoder: bool) -> BlockSpec {
+        let norm = |idx: usize| {
+            let name = format!("{at}.layer.{idx}.layer_norm.weight");
+            Some(rms_norm(name, self.d_model, self.eps))
+        };
+        let mlp_idx = if is_decoder { 2 } else { 1 };
+        let one = |name: &str, n_in, n_out| {
+            linear(
+                &format!("{at}.layer.{mlp_idx}.DenseReluDense.{name}"),
+                n_in,
+                n_out,
+                false,
+            )
+        };
+        let (d_model, d_mlp) = (self.d_model, self.d_mlp);
+        let mlp = MlpSpec {
+            up: one(if self.is_gated { "wi_1" } else { "wi" }, d_model, d_mlp),
+            gate: self.is_gated.then(|| one("wi_0", d_model, d_mlp)),
+            down: one("wo", d_mlp, d_model),
+            activation: self.activation,
+            gate_rule: GateRule::Product,
+        };
+        let cross = is_decoder.then(|| {
+            Box::new(CrossSpec {
+                attention: AttentionSpec {
+                    bias: Bias::None,
+                    is_cross: true,
+                    ..self.attention(false)
+                },
+                projections: self.projections(&format!("{at}.layer.1.EncDecAttention")),
+                pre: norm(1),
+                post: None,
+            })
+        });
+        let projections = self.projections(&format!("{at}.layer.0.SelfAttention"));
+        BlockSpec {
+            attn_pre: norm(0),
+            cross,
+            mlp_pre: norm(mlp_idx),
+            ..BlockSpec::plain(
+                self.attention(is_decoder),
+                projections,
+                FeedForward::Dense(mlp),
+            )
+        }
+    }
+
+    fn stack(&self, name: &str, stack: Stack, n_layers: usize, tokens: TableSource) -> StackSpec {
+        let is_decoder = stack == Stack::Decoder;
+        let block = |layer_idx| self.block(&format!("{name}.block.{layer_idx}"), is_decoder);
+        let final_norm = rms_norm(
+            format!("{name}.final_layer_norm.weight"),
+            self.d_model,
+            self.eps,
+        );
+        let blocks = (0..n_layers).map(block).collect();
+        StackSpec {
+            stack,
+            bucket_values: Some(TableSource {
+                tensor: format!(
+                    "{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+                ),
+                n_rows: self.n_buckets,
+                width: self.n_heads,
+            }),
+            ..StackSpec::only(EmbedSpec::plain(tokens), blocks, Some(final_norm))
+        }
+    }
+}

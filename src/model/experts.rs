@@ -1,0 +1,79 @@
+//! A feed-forward layer of many experts: each token runs through the few that its router chooses.
+
+use super::forward::{BlockContext, MlpScratch, run_mlp};
+use super::route::route;
+use super::spec::ExpertsSpec;
+use super::weights::MlpWeights;
+use crate::error::{Error, Result};
+use crate::ops::Ops;
+
+/// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
+///
+/// # Errors
+/// When the context's `stop` says so, a tensor is not as the spec says, or the device fails.
+pub(super) fn experts<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &ExpertsSpec,
+    from: &O::Buffer,
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, shelf) = (context.ops, context.shelf());
+    let n_experts = spec.experts.len();
+    let choice_bias = match &spec.rule.choice_bias {
+        Some(name) => Some(shelf.vector(name, n_experts)?),
+        None => None,
+    };
+    ops.linear(from, &shelf.linear(&spec.router)?, &mut s.routed)?; // [position, expert]
+    let mut chosen_by: Vec<(Vec<usize>, Vec<f32>)> = vec![Default::default(); n_experts];
+    let n_positions = {
+        let routed = ops.get(&s.routed)?;
+        let tokens = routed.values.chunks(n_experts);
+        let n_positions = tokens.len();
+        for (position_idx, outputs) in tokens.enumerate() {
+            for (expert_idx, weight) in route(&spec.rule, outputs, choice_bias.as_deref()) {
+                chosen_by[expert_idx].0.push(position_idx);
+                chosen_by[expert_idx].1.push(weight);
+            }
+        }
+        n_positions
+    };
+    let width = ops.get(from)?.width;
+    ops.put(&vec![0.0; n_positions * width], width, to)?;
+    for (expert, (rows, factors)) in spec.experts.iter().zip(&chosen_by) {
+        if rows.is_empty() {
+            continue;
+        }
+        if (context.stop)() {
+            return Err(Error::Cancelled);
+        }
+        let weights = MlpWeights::read(shelf, expert)?;
+        let mut gathered = std::mem::take(&mut s.gathered);
+        let mut expert_out = std::mem::take(&mut s.expert_out);
+        ops.gather_rows(from, rows, &mut gathered)?; // [chosen, d_model]
+        run_mlp(ops, expert, &weights, &gathered, s, &mut expert_out)?;
+        ops.add_rows(to, rows, factors, &expert_out)?;
+        (s.gathered, s.expert_out) = (gathered, expert_out);
+    }
+    if let Some((mlp, gate)) = &spec.shared {
+        let weights = MlpWeights::read(shelf, mlp)?;
+        let mut shared = std::mem::take(&mut s.expert_out);
+        run_mlp(ops, mlp, &weights, from, s, &mut shared)?;
+        let rows: Vec<usize> = (0..n_positions).collect();
+        let factors: Vec<f32> = match gate {
+            Some(gate) => {
+                ops.linear(from, &shelf.linear(gate)?, &mut s.routed)?; // [position, 1]
+                let outputs = ops.get(&s.routed)?;
+                outputs
+                    .values
+                    .iter()
+                    .map(|v| 1.0 / (1.0 + (-v).exp()))
+                    .collect()
+            }
+            None => vec![1.0; n_positions],
+        };
+        ops.add_rows(to, &rows, &factors, &shared)?;
+        s.expert_out = shared;
+    }
+    Ok(())
+}

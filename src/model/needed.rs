@@ -1,0 +1,193 @@
+//! Every tensor that a spec reads, with the shape it must have: checked before anything runs.
+
+use std::collections::BTreeSet;
+
+use super::source::{LinearSource, NormSource, TableSource};
+use super::spec::{
+    BlockSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec,
+};
+use crate::checkpoint::Tensors;
+use crate::error::Result;
+
+/// A tensor's name and shape.
+pub type NeededTensor<'a> = (&'a str, Vec<usize>);
+
+impl ModelSpec {
+    /// Every tensor the model needs, in the order of computation.
+    pub fn needed_tensors(&self) -> Vec<NeededTensor<'_>> {
+        let mut needed = Needed::default();
+        for stack in &self.stacks {
+            needed.embedding(stack);
+            stack.blocks.iter().for_each(|block| needed.block(block));
+            needed.norm(stack.final_norm.as_ref());
+        }
+        needed.0.extend(self.head_tensors());
+        needed.0
+    }
+
+    /// Those of the head.
+    pub fn head_tensors(&self) -> Vec<NeededTensor<'_>> {
+        let mut needed = Needed::default();
+        if let Some(head) = &self.head {
+            if let Some(transform) = &head.transform {
+                needed.linear(&transform.dense);
+                needed.norm(transform.norm.as_ref());
+            }
+            needed.linear(&head.unembed);
+            needed.vector(head.extra_bias.as_ref(), self.d_vocab);
+        }
+        needed.0
+    }
+
+    /// Checks that every needed tensor is there in its shape.
+    ///
+    /// # Errors
+    /// Names the first tensor that is missing or has another shape.
+    pub fn check_tensors(&self, tensors: &Tensors) -> Result<()> {
+        self.needed_tensors()
+            .iter()
+            .try_for_each(|(name, shape)| tensors.expect(name, shape).map(|_| ()))
+    }
+
+    /// Tensors of the checkpoint that the model never reads.
+    pub fn unused_tensors<'a>(&self, tensors: &'a Tensors) -> Vec<&'a str> {
+        let needed: BTreeSet<&str> = self
+            .needed_tensors()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        let names = tensors.iter().map(|(name, _)| name);
+        names.filter(|name| !needed.contains(name)).collect()
+    }
+}
+
+impl StackSpec {
+    /// What runs before the first block.
+    pub fn embedding_tensors(&self) -> Vec<NeededTensor<'_>> {
+        let mut needed = Needed::default();
+        needed.embedding(self);
+        needed.0
+    }
+
+    pub fn norm_tensors(&self) -> Vec<NeededTensor<'_>> {
+        let mut needed = Needed::default();
+        needed.norm(self.final_norm.as_ref());
+        needed.0
+    }
+}
+
+impl BlockSpec {
+    /// What the block reads.
+    pub fn tensors(&self) -> Vec<NeededTensor<'_>> {
+        let mut needed = Needed::default();
+        needed.block(self);
+        needed.0
+    }
+}
+
+#[derive(Default)]
+struct Needed<'a>(Vec<NeededTensor<'a>>);
+
+impl<'a> Needed<'a> {
+    fn embedding(&mut self, stack: &'a StackSpec) {
+        let embed = &stack.embed;
+        self.table(&embed.tokens);
+        if let Some(PositionTable::Stored(table)) = &embed.positions {
+            self.table(table);
+        }
+        embed.token_types.iter().for_each(|table| self.table(table));
+        self.norm(embed.norm.as_ref());
+        embed
+            .projection
+            .iter()
+            .for_each(|linear| self.linear(linear));
+        stack
+            .bucket_values
+            .iter()
+            .for_each(|table| self.table(table));
+    }
+
+    fn block(&mut self, block: &'a BlockSpec) {
+        for norm in [&block.attn_pre, &block.attn_out, &block.attn_post] {
+            self.norm(norm.as_ref());
+        }
+        self.projections(&block.projections, block.attention.n_heads);
+        if let Some(cross) = &block.cross {
+            self.norm(cross.pre.as_ref());
+            self.norm(cross.post.as_ref());
+            self.projections(&cross.projections, cross.attention.n_heads);
+        }
+        for norm in [&block.mlp_pre, &block.mlp_out, &block.mlp_post] {
+            self.norm(norm.as_ref());
+        }
+        match &block.feed_forward {
+            FeedForward::Dense(mlp) => self.mlp(mlp),
+            FeedForward::Experts(experts) => {
+                self.linear(&experts.router);
+                self.vector(experts.rule.choice_bias.as_ref(), experts.experts.len());
+                experts.experts.iter().for_each(|mlp| self.mlp(mlp));
+                if let Some((mlp, gate)) = &experts.shared {
+                    self.mlp(mlp);
+                    gate.iter().for_each(|linear| self.linear(linear));
+                }
+            }
+        }
+    }
+
+    fn projections(&mut self, projections: &'a ProjectionSpec, n_heads: usize) {
+        for linear in [
+            &projections.q,
+            &projections.k,
+            &projections.v,
+            &projections.o,
+        ] {
+            self.linear(linear);
+        }
+        self.norm(projections.q_norm.as_ref());
+        self.norm(projections.k_norm.as_ref());
+        self.vector(projections.sinks.as_ref(), n_heads);
+        if let Some(latent) = &projections.latent {
+            if let Some((linear, norm)) = &latent.q {
+                self.linear(linear);
+                self.norm(Some(norm));
+            }
+            self.linear(&latent.kv);
+            self.norm(Some(&latent.kv_norm));
+            self.linear(&latent.shared_key);
+        }
+    }
+
+    fn mlp(&mut self, mlp: &'a MlpSpec) {
+        self.linear(&mlp.up);
+        mlp.gate.iter().for_each(|linear| self.linear(linear));
+        self.linear(&mlp.down);
+    }
+
+    fn table(&mut self, table: &'a TableSource) {
+        self.0
+            .push((&table.tensor, vec![table.n_rows, table.width]));
+    }
+
+    fn vector(&mut self, name: Option<&'a String>, n: usize) {
+        if let Some(name) = name {
+            self.0.push((name, vec![n]));
+        }
+    }
+
+    fn linear(&mut self, linear: &'a LinearSource) {
+        self.0.push((&linear.weight, linear.stored_shape()));
+        if let Some(bias) = &linear.bias {
+            self.0.push((bias, linear.stored_bias_shape()));
+        }
+    }
+
+    fn norm(&mut self, norm: Option<&'a NormSource>) {
+        let Some(norm) = norm else { return };
+        for tensor in &norm.gain {
+            self.0.push((tensor, norm.gain_shape.clone()));
+        }
+        if let Some(bias) = &norm.bias {
+            self.0.push((bias, norm.gain_shape.clone()));
+        }
+    }
+}

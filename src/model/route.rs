@@ -1,0 +1,114 @@
+//! Which experts a token uses, and with what weight: the router's outputs judged by its rule.
+
+use super::spec::{RouterRule, RouterScores};
+
+/// The chosen experts of one token with their weights, highest score first.
+pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+    let scores: Vec<f32> = match rule.scores {
+        RouterScores::Softmax => softmax(outputs),
+        RouterScores::SoftmaxOfChosen => outputs.to_vec(),
+        RouterScores::Sigmoid => outputs.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+    };
+    let mut for_choice = scores.clone();
+    if let Some(bias) = choice_bias {
+        for_choice.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
+    }
+    if let Some((n_groups, n_kept)) = rule.groups {
+        keep_groups(&mut for_choice, n_groups, n_kept);
+    }
+    let chosen = top(&for_choice, rule.n_used);
+    let mut weights: Vec<f32> = chosen
+        .iter()
+        .map(|expert_idx| scores[*expert_idx])
+        .collect();
+    if rule.scores == RouterScores::SoftmaxOfChosen {
+        weights = softmax(&weights);
+    }
+    if rule.normalises {
+        // The tiny addend is part of how such models were trained.
+        let sum = weights.iter().sum::<f32>() + 1e-20;
+        weights.iter_mut().for_each(|w| *w /= sum);
+    }
+    let weights = weights.into_iter().map(|w| w * rule.scale);
+    chosen.into_iter().zip(weights).collect()
+}
+
+fn softmax(values: &[f32]) -> Vec<f32> {
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exp: Vec<f32> = values.iter().map(|v| (v - max).exp()).collect();
+    let sum: f32 = exp.iter().sum();
+    exp.into_iter().map(|v| v / sum).collect()
+}
+
+/// Indices of the `n` largest, largest first; of equals the first.
+fn top(values: &[f32], n: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
+    order.truncate(n);
+    order
+}
+
+/// Sets the scores of all groups but the best to 0; a group is as good as the sum of its two best.
+fn keep_groups(scores: &mut [f32], n_groups: usize, n_kept: usize) {
+    let width = scores.len() / n_groups;
+    let of_group = |group: &[f32]| -> f32 { top(group, 2).iter().map(|i| group[*i]).sum() };
+    let groups: Vec<f32> = scores.chunks(width).map(of_group).collect();
+    let kept = top(&groups, n_kept);
+    for (group_idx, group) in scores.chunks_mut(width).enumerate() {
+        if !kept.contains(&group_idx) {
+            group.fill(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(scores: RouterScores) -> RouterRule {
+        RouterRule {
+            n_used: 2,
+            scores,
+            choice_bias: None,
+            groups: None,
+            normalises: false,
+            scale: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_softmax_over_the_chosen_sums_to_one_and_one_over_all_does_not() {
+        let outputs = [0.0, 2.0, 1.0, -1.0];
+        let sum = |routed: &[(usize, f32)]| routed.iter().map(|(_, w)| w).sum::<f32>();
+        let chosen = route(&rule(RouterScores::SoftmaxOfChosen), &outputs, None);
+        assert_eq!((chosen[0].0, chosen[1].0), (1, 2));
+        assert!((sum(&chosen) - 1.0).abs() < 1e-6);
+        let all = route(&rule(RouterScores::Softmax), &outputs, None);
+        assert!(sum(&all) < 0.9);
+        let normalised = RouterRule {
+            normalises: true,
+            ..rule(RouterScores::Softmax)
+        };
+        assert!((sum(&route(&normalised, &outputs, None)) - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_choice_bias_chooses_but_does_not_weigh() {
+        let outputs = [0.0, 2.0, 1.0, -1.0];
+        let bias = [0.0, 0.0, 0.0, 5.0];
+        let routed = route(&rule(RouterScores::Sigmoid), &outputs, Some(&bias));
+        assert_eq!((routed[0].0, routed[1].0), (3, 1));
+        assert!((routed[0].1 - 1.0 / (1.0 + 1f32.exp())).abs() < 1e-6);
+    }
+
+    #[test]
+    fn only_experts_of_the_best_groups_are_chosen() {
+        let grouped = RouterRule {
+            groups: Some((2, 1)),
+            ..rule(RouterScores::Sigmoid)
+        };
+        // The single best expert stands in the group whose two best are worse together.
+        let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
+        assert_eq!((routed[0].0, routed[1].0), (3, 2));
+    }
+}

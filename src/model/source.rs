@@ -1,0 +1,134 @@
+//! Which tensors hold an affine map, a norm or a table, and which part of them is meant.
+
+/// Which outputs of a stored, possibly fused, projection are meant: of every `group` outputs, `len` from `offset`.
+///
+/// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    pub group: usize,
+    pub offset: usize,
+    pub len: usize,
+}
+
+/// One of several matrices stored in one tensor of three axes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slab {
+    pub idx: usize,
+    pub n: usize,
+}
+
+/// An affine map and the tensors that hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinearSource {
+    pub weight: String,
+    pub bias: Option<String>,
+    pub n_in: usize,
+    /// Outputs of the stored tensor, before `part` chooses among them.
+    pub n_stored_out: usize,
+    /// Stored as [n_in, n_out] instead of [n_out, n_in].
+    pub is_input_major: bool,
+    pub part: Part,
+    pub slab: Option<Slab>,
+}
+
+impl LinearSource {
+    /// A whole tensor stored as [n_out, n_in].
+    pub fn whole(weight: String, bias: Option<String>, n_in: usize, n_out: usize) -> Self {
+        let part = Part {
+            group: n_out,
+            offset: 0,
+            len: n_out,
+        };
+        Self {
+            weight,
+            bias,
+            n_in,
+            n_stored_out: n_out,
+            is_input_major: false,
+            part,
+            slab: None,
+        }
+    }
+
+    /// The same, stored as [n_in, n_out].
+    pub fn input_major(self) -> Self {
+        Self {
+            is_input_major: true,
+            ..self
+        }
+    }
+
+    /// Some of the outputs.
+    pub fn part(self, part: Part) -> Self {
+        Self { part, ..self }
+    }
+
+    /// One matrix of a tensor that holds several.
+    pub fn slab(self, idx: usize, n: usize) -> Self {
+        let slab = Some(Slab { idx, n });
+        Self { slab, ..self }
+    }
+
+    pub fn n_out(&self) -> usize {
+        self.n_stored_out / self.part.group * self.part.len
+    }
+
+    /// The shape of the stored weight.
+    pub fn stored_shape(&self) -> Vec<usize> {
+        let matrix = if self.is_input_major {
+            [self.n_in, self.n_stored_out]
+        } else {
+            [self.n_stored_out, self.n_in]
+        };
+        let slabs = self.slab.iter().map(|slab| slab.n);
+        slabs.chain(matrix).collect()
+    }
+
+    /// The shape of the stored bias.
+    pub fn stored_bias_shape(&self) -> Vec<usize> {
+        let slabs = self.slab.iter().map(|slab| slab.n);
+        slabs.chain([self.n_stored_out]).collect()
+    }
+}
+
+/// What a norm divides by.
+pub use crate::ops::NormKind;
+
+/// A norm and the tensors that hold it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NormSource {
+    pub kind: NormKind,
+    pub eps: f32,
+    /// How many values are normalised together.
+    pub width: usize,
+    /// Tensors whose values follow each other; none where the norm has no gain.
+    pub gain: Vec<String>,
+    /// The shape of each of them.
+    pub gain_shape: Vec<usize>,
+    pub bias: Option<String>,
+    /// The stored gain is what is added to 1.
+    pub adds_one: bool,
+}
+
+impl NormSource {
+    /// A norm of `width` values with one gain.
+    pub fn new(kind: NormKind, eps: f64, width: usize, gain: Option<String>) -> Self {
+        Self {
+            kind,
+            eps: eps as f32,
+            width,
+            gain: gain.into_iter().collect(),
+            gain_shape: vec![width],
+            bias: None,
+            adds_one: false,
+        }
+    }
+}
+
+/// A table of rows to look up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableSource {
+    pub tensor: String,
+    pub n_rows: usize,
+    pub width: usize,
+}
