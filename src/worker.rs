@@ -14,9 +14,9 @@ use crate::analysis::{
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::family;
-use crate::model::{Model, Sequence};
+use crate::model::{Input, Model};
 use crate::ops::Cpu;
-use crate::prompt::{self, Limits, Prompt, Request, Source, Tokenizer};
+use crate::prompt::{self, Prompt, Request, Source, Tokenizer};
 
 /// Tells apart what belongs to the run on screen from what an older one still sends.
 pub type RunId = u64;
@@ -107,7 +107,7 @@ enum Look {
 struct Context {
     model: Option<Arc<Model>>,
     run: RunId,
-    sequence: Option<Arc<Sequence>>,
+    input: Option<Arc<Input>>,
     kept: Option<Arc<Kept>>,
 }
 
@@ -298,20 +298,16 @@ impl Runner {
         let Some(model) = lock(&self.context).model.clone() else {
             return Ok(());
         };
-        let limits = Limits {
-            d_vocab: model.spec.d_vocab,
-            n_ctx: model.spec.n_ctx,
-        };
-        let prompt = Arc::new(prompt::prepare(&request, self.tokenizer.as_ref(), limits)?);
-        let sequence = Arc::new(Sequence {
-            tokens: prompt.tokens.clone(),
-            positions: prompt.positions.clone(),
-            real: prompt.real.clone(),
-        });
+        let tokenizer = self.tokenizer.as_ref();
+        let mut prompt = prompt::prepare(&request, tokenizer, model.spec.limits())?;
+        let label = |id: u32| tokenizer.map_or_else(|| id.to_string(), |t| t.label(id));
+        analysis::generate(&Cpu, &model, &mut prompt, &label, stop)?;
+        let prompt = Arc::new(prompt);
+        let input = Arc::new(analysis::input_of(&prompt));
         {
             let mut context = lock(&self.context);
             context.run = run;
-            context.sequence = Some(sequence.clone());
+            context.input = Some(input.clone());
             context.kept = None;
         }
         let sink = &self.sink;
@@ -331,10 +327,10 @@ impl Runner {
             keep_bytes: Some(KEEP_BYTES),
             predicts: true,
         };
-        match analysis::run(&Cpu, &model, &sequence, options, &mut relay, None, stop) {
+        match analysis::run(&Cpu, &model, &input, options, &mut relay, None, stop) {
             Ok(outcome) => {
                 let took = started.elapsed();
-                log::info!("run {run}: {} tokens in {took:?}", sequence.len());
+                log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
                 let labels = Arc::new(self.labels(&outcome));
                 sink(Event::Finished {
                     run,
@@ -410,12 +406,12 @@ impl Observer for Relay<'_> {
 
 /// Answers one question, from what the run has kept.
 fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() -> bool + Sync)) {
-    let (model, current, sequence, kept) = {
+    let (model, current, input, kept) = {
         let context = lock(context);
         (
             context.model.clone(),
             context.run,
-            context.sequence.clone(),
+            context.input.clone(),
             context.kept.clone(),
         )
     };
@@ -426,14 +422,14 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
             sink(Event::Tensor { name, stats });
         }
         Look::Head(run, query) => {
-            let (Some(model), Some(sequence), Some(kept)) = (model, sequence, kept) else {
+            let (Some(model), Some(input), Some(kept)) = (model, input, kept) else {
                 return;
             };
             // The question is about a run that is over.
             if run != current {
                 return;
             }
-            match analysis::head_detail(&Cpu, &model, &sequence, &kept, query, stop) {
+            match analysis::head_detail(&Cpu, &model, &input, &kept, query, stop) {
                 Ok(detail) => sink(Event::Detail {
                     run,
                     query,

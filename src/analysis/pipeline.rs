@@ -76,14 +76,14 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When it was stopped, a tensor is not as the spec says, the device fails, or the tap cannot keep a value.
-pub fn run<O: Ops>(
-    ops: &O,
-    model: &Model,
+pub fn run<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
     input: &Input,
     options: Options,
-    observer: &mut dyn Observer,
-    tap: Option<&mut dyn Tap>,
-    stop: &(dyn Fn() -> bool + Sync),
+    observer: &'a mut dyn Observer,
+    tap: Option<&'a mut dyn Tap>,
+    stop: &'a (dyn Fn() -> bool + Sync),
 ) -> Result<Outcome> {
     let spec = &model.spec;
     let kept = options.keep_bytes.map(|budget| {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 
 use crate::checkpoint::DEMO_PROMPT;
 use crate::error::{Error, Result};
-use crate::prompt::{Positions, Request, Source};
+use crate::prompt::{N_GENERATED, Positions, Request, Source, Target};
 
 /// A prompt: at most one of the four ways to give it.
 #[derive(Debug, Clone, clap::Args)]
@@ -23,6 +23,20 @@ pub struct PromptArgs {
     /// Token ids to run, used verbatim
     #[arg(long, value_name = "ID,ID,…", value_delimiter = ',')]
     tokens: Option<Vec<u32>>,
+    /// Text of the decoder's side, for models with an encoder
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["target_tokens", "generate"])]
+    target_text: Option<String>,
+    /// Token ids of the decoder's side, used verbatim, the start token included
+    #[arg(
+        long,
+        value_name = "ID,ID,…",
+        value_delimiter = ',',
+        conflicts_with = "generate"
+    )]
+    target_tokens: Option<Vec<u32>>,
+    /// How many tokens a decoder without a target may write
+    #[arg(long, value_name = "N", default_value_t = N_GENERATED)]
+    generate: usize,
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
@@ -82,6 +96,11 @@ impl PromptArgs {
     fn apply(&self, source: Source) -> Request {
         Request {
             source,
+            target: match (&self.target_text, &self.target_tokens) {
+                (Some(text), _) => Target::Text(text.clone()),
+                (_, Some(ids)) => Target::Ids(ids.clone()),
+                _ => Target::Generate(self.generate),
+            },
             attention_mask: self
                 .attention_mask
                 .as_ref()

@@ -12,8 +12,8 @@ use super::selection::Selection;
 use super::theme::Theme;
 use crate::analysis::{HeadDetail, HeadQuery, LayerReport, TensorStats};
 use crate::attention::AttentionSpec;
-use crate::model::Model;
-use crate::prompt::Request;
+use crate::model::{Model, Stack};
+use crate::prompt::{Prompt, Request};
 use crate::stats::{STATISTICS, Statistic};
 use crate::worker::{Event, RunId};
 
@@ -73,6 +73,13 @@ impl Panel {
             .position(|p| *p == self)
             .unwrap_or_default()
     }
+}
+
+/// An axis of a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Axis {
+    Query,
+    Key,
 }
 
 /// What lies over the panels and takes the keys.
@@ -171,38 +178,76 @@ impl App {
         STATISTICS[self.statistic_idx]
     }
 
+    /// The grids of heads that the model has, in the order in which they run.
+    pub fn grids(&self) -> Vec<Stack> {
+        let model = self.model.as_ref();
+        model.map_or(vec![Stack::Only], |model| model.spec.grids())
+    }
+
+    /// Layers of the selected grid.
     pub fn n_layers(&self) -> usize {
-        self.model.as_ref().map_or(0, |model| model.spec.n_layers())
+        self.n_layers_of(self.selection.stack)
+    }
+
+    pub fn n_layers_of(&self, grid: Stack) -> usize {
+        self.model
+            .as_ref()
+            .map_or(0, |model| model.spec.n_layers(grid))
     }
 
     pub fn n_heads(&self) -> usize {
-        self.model
-            .as_ref()
-            .map_or(0, |model| model.spec.n_heads(self.selection.layer_idx))
+        self.n_heads_of(self.selection.stack)
     }
 
-    pub fn n_tokens(&self) -> usize {
-        self.run.as_ref().map_or(0, RunView::n_tokens)
+    pub fn n_heads_of(&self, grid: Stack) -> usize {
+        let layer_idx = self
+            .selection
+            .layer_idx
+            .min(self.n_layers_of(grid).saturating_sub(1));
+        self.model
+            .as_ref()
+            .map_or(0, |model| model.spec.n_heads(grid, layer_idx))
+    }
+
+    /// The tokens along one axis of the selected grid's maps.
+    fn tokens_along(&self, axis: Axis) -> Option<&Prompt> {
+        let prompt = self.run.as_ref()?.prompt.as_ref();
+        Some(match (self.selection.stack, axis) {
+            (Stack::Encoder, _) | (Stack::Cross, Axis::Key) => prompt.given(),
+            _ => prompt,
+        })
+    }
+
+    /// How many tokens lie along an axis.
+    pub fn n_along(&self, axis: Axis) -> usize {
+        self.tokens_along(axis)
+            .map_or(0, |prompt| prompt.tokens.len())
+    }
+
+    /// What a token along an axis reads as, on one line.
+    pub fn token(&self, axis: Axis, position_idx: usize) -> String {
+        let prompt = self.tokens_along(axis);
+        let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
+        label.map_or_else(String::new, |label| super::figure::token_label(label))
     }
 
     /// The attention of the selected layer.
     pub fn attention(&self) -> Option<&AttentionSpec> {
-        let model = self.model.as_ref()?;
-        Some(
-            &model
-                .spec
-                .main_stack()
-                .blocks
-                .get(self.selection.layer_idx)?
-                .attention,
-        )
+        let Selection {
+            stack, layer_idx, ..
+        } = self.selection;
+        self.model.as_ref()?.spec.attention(stack, layer_idx)
+    }
+
+    /// The layers of a grid that have arrived.
+    pub fn layers_of(&self, grid: Stack) -> &[Arc<LayerReport>] {
+        let layers = self.run.as_ref().and_then(|run| run.layers.get(&grid));
+        layers.map_or(&[], Vec::as_slice)
     }
 
     /// The selected layer's report, when it has arrived.
     pub fn layer(&self) -> Option<&LayerReport> {
-        self.run
-            .as_ref()?
-            .layers
+        self.layers_of(self.selection.stack)
             .get(self.selection.layer_idx)
             .map(Arc::as_ref)
     }
@@ -219,6 +264,7 @@ impl App {
     /// The head that the selection asks for.
     pub fn wanted_head(&self) -> HeadQuery {
         HeadQuery {
+            stack: self.selection.stack,
             layer_idx: self.selection.layer_idx,
             head_idx: self.selection.head_idx,
             hides_first_key: self.head_view.hides_first_key,
@@ -232,14 +278,5 @@ impl App {
             _ => None,
         };
         label.unwrap_or_else(|| id.to_string())
-    }
-
-    /// What a token reads as, on one line.
-    pub fn token(&self, position_idx: usize) -> String {
-        let label = self
-            .run
-            .as_ref()
-            .and_then(|run| run.prompt.labels.get(position_idx));
-        label.map_or_else(String::new, |label| super::figure::token_label(label))
     }
 }

@@ -1,5 +1,6 @@
 //! The list that finds a head, a token or a tensor by a few letters.
 
+use crate::model::Stack;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
@@ -7,7 +8,11 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 /// What a line of the list leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    Head { layer_idx: usize, head_idx: usize },
+    Head {
+        grid: Stack,
+        layer_idx: usize,
+        head_idx: usize,
+    },
     Token(usize),
     Tensor(usize),
 }
@@ -117,6 +122,7 @@ mod tests {
             label: format!("L{layer_idx}H{head_idx}"),
             kind: "head",
             target: Target::Head {
+                grid: Stack::Only,
                 layer_idx,
                 head_idx,
             },
@@ -132,6 +138,7 @@ mod tests {
         assert_eq!(
             chosen,
             Found::Chosen(Target::Head {
+                grid: Stack::Only,
                 layer_idx: 3,
                 head_idx: 7
             })

@@ -19,6 +19,7 @@ pub enum Action {
     NextPanel,
     PreviousPanel,
     OpenHead,
+    NextGrid,
     Up,
     Down,
     Left,
@@ -144,6 +145,14 @@ fn needs_model(app: &App) -> Option<&'static str> {
     }
 }
 
+fn needs_grids(app: &App) -> Option<&'static str> {
+    if app.grids().len() > 1 {
+        None
+    } else {
+        Some("this model has one stack")
+    }
+}
+
 macro_rules! binding {
     ($chords:expr, $shown:literal, $action:expr, $label:literal, $help:literal, $group:ident, $panels:expr, $disabled:ident) => {
         Binding {
@@ -185,6 +194,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[key(KeyCode::Home), char('g')], "Home g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[key(KeyCode::End), char('G')], "End G", Action::Last, "", "to the last", Moving, &[], always),
+    binding!(&[char('x')], "x", Action::NextGrid, "", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),

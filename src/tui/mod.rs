@@ -14,7 +14,7 @@ mod update;
 mod view;
 mod widgets;
 
-pub use app::{App, Effect, Msg, Panel};
+pub use app::{App, Axis, Effect, Msg, Panel};
 pub use keys::{key_problems, keys_page};
 pub use terminal::{Start, run};
 pub use theme::{Depth, Theme};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analysis::{LayerReport, NonFinite, Outcome, Progress};
+use crate::model::Stack;
 use crate::prompt::{Prompt, Source};
 use crate::worker::{PromptOrigin, RunId};
 
@@ -15,8 +16,8 @@ pub struct RunView {
     pub prompt: Arc<Prompt>,
     pub source: Source,
     pub origin: PromptOrigin,
-    /// In order of layers, as they finish.
-    pub layers: Vec<Arc<LayerReport>>,
+    /// By grid, in order of layers, as they finish.
+    pub layers: BTreeMap<Stack, Vec<Arc<LayerReport>>>,
     pub state: RunState,
     pub nonfinite: Option<NonFinite>,
 }
@@ -42,14 +43,10 @@ impl RunView {
             prompt,
             source,
             origin,
-            layers: Vec::new(),
+            layers: BTreeMap::new(),
             state,
             nonfinite: None,
         }
-    }
-
-    pub fn n_tokens(&self) -> usize {
-        self.prompt.tokens.len()
     }
 
     pub fn outcome(&self) -> Option<&Outcome> {

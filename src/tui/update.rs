@@ -6,7 +6,7 @@ use crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::app::{App, Effect, Msg, Overlay, Panel};
+use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
 use super::editor::{Edited, Editor};
 use super::find::{Find, Found, Item, Target};
 use super::keys::{self, Action};
@@ -14,6 +14,7 @@ use super::panels;
 use super::run_view::{RunState, RunView};
 use super::selection::step;
 use super::view;
+use crate::model::Stack;
 use crate::stats::STATISTICS;
 use crate::worker::Event;
 
@@ -104,6 +105,7 @@ impl App {
             Action::PreviousPanel => {
                 self.go(Panel::ALL[(self.panel.index() + Panel::ALL.len() - 1) % Panel::ALL.len()]);
             }
+            Action::NextGrid => self.next_grid(),
             Action::OpenHead => self.go(Panel::Head),
             Action::Up => self.step(0, -1),
             Action::Down => self.step(0, 1),
@@ -154,15 +156,15 @@ impl App {
 
     /// Moves what the panel moves: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
     pub(super) fn step(&mut self, across: isize, down: isize) {
-        let n_tokens = self.n_tokens();
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
         match self.panel {
             Panel::Overview | Panel::Scores => {
                 self.step_layer(down);
                 self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
             }
             Panel::Head => {
-                self.selection.query_idx = step(self.selection.query_idx, down, n_tokens);
-                self.selection.key_idx = step(self.selection.key_idx, across, n_tokens);
+                self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
+                self.selection.key_idx = step(self.selection.key_idx, across, n_keys);
                 self.keep_crosshair_in_sight();
             }
             Panel::Tokens => {
@@ -172,9 +174,9 @@ impl App {
                     self.tokens_down(down)
                 };
                 if self.tokens_view.shows_received {
-                    self.selection.key_idx = step(self.selection.key_idx, by, n_tokens);
+                    self.selection.key_idx = step(self.selection.key_idx, by, n_keys);
                 } else {
-                    self.selection.query_idx = step(self.selection.query_idx, by, n_tokens);
+                    self.selection.query_idx = step(self.selection.query_idx, by, n_queries);
                 }
             }
             Panel::Model => {
@@ -190,10 +192,28 @@ impl App {
 
     /// Tokens to the one above or below, as the text is wrapped on screen.
     fn tokens_down(&self, down: isize) -> isize {
-        if down.abs() > PAGE {
+        // Between two texts, what is moved is not what is wrapped on screen.
+        if down.abs() > PAGE || self.selection.stack == Stack::Cross {
             return down;
         }
         panels::tokens::step_line(self, view::areas(self.size).body, down)
+    }
+
+    /// Selects a grid of heads, and keeps the rest of the selection inside it.
+    pub(super) fn select_grid(&mut self, grid: Stack) {
+        self.selection.stack = grid;
+        self.step_layer(0);
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        self.selection.query_idx = step(self.selection.query_idx, 0, n_queries);
+        self.selection.key_idx = step(self.selection.key_idx, 0, n_keys);
+        self.keep_crosshair_in_sight();
+    }
+
+    fn next_grid(&mut self) {
+        let grids = self.grids();
+        let here = grids.iter().position(|grid| *grid == self.selection.stack);
+        let next = here.map_or(0, |idx| (idx + 1) % grids.len());
+        self.select_grid(grids[next]);
     }
 
     fn step_layer(&mut self, by: isize) {
@@ -224,7 +244,7 @@ impl App {
     pub(super) fn zoom(&mut self, by: i32) {
         let body = view::areas(self.size).body;
         let now = panels::head::zoom(self, body);
-        let most_out = -(self.n_tokens().max(1).ilog2() as i32);
+        let most_out = -(self.n_along(Axis::Query).max(1).ilog2() as i32);
         // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
         let next = match (now, by) {
             (1, -1) => -1,
@@ -245,18 +265,28 @@ impl App {
         let Some(model) = &self.model else {
             return Vec::new();
         };
-        let heads = (0..self.n_layers()).flat_map(|layer_idx| {
-            (0..model.spec.n_heads(layer_idx)).map(move |head_idx| Item {
-                label: format!("L{layer_idx}H{head_idx}"),
-                kind: "head",
-                target: Target::Head {
-                    layer_idx,
-                    head_idx,
-                },
+        let heads = self.grids().into_iter().flat_map(|grid| {
+            let layers = 0..model.spec.n_layers(grid);
+            layers.flat_map(move |layer_idx| {
+                let heads = 0..model.spec.n_heads(grid, layer_idx);
+                heads.map(move |head_idx| {
+                    let stack = grid
+                        .label()
+                        .map_or(String::new(), |label| format!("{label} "));
+                    Item {
+                        label: format!("{stack}L{layer_idx}H{head_idx}"),
+                        kind: "head",
+                        target: Target::Head {
+                            grid,
+                            layer_idx,
+                            head_idx,
+                        },
+                    }
+                })
             })
         });
-        let tokens = (0..self.n_tokens()).map(|idx| Item {
-            label: format!("{} {idx}", self.token(idx)),
+        let tokens = (0..self.n_along(Axis::Query)).map(|idx| Item {
+            label: format!("{} {idx}", self.token(Axis::Query, idx)),
             kind: "token",
             target: Target::Token(idx),
         });
@@ -276,9 +306,11 @@ impl App {
     fn go_to(&mut self, target: Target) {
         match target {
             Target::Head {
+                grid,
                 layer_idx,
                 head_idx,
             } => {
+                self.select_grid(grid);
                 (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
                 if matches!(self.panel, Panel::Model) {
                     self.go(Panel::Overview);
@@ -379,13 +411,17 @@ impl App {
                 source,
                 origin,
             } => {
-                let n_tokens = prompt.tokens.len();
                 self.run = Some(RunView::new(run, prompt, source, origin));
                 (self.detail, self.awaited, self.notice) = (None, None, None);
                 // The last token of a text is where a causal model has seen it all.
-                self.selection.query_idx = n_tokens - 1;
-                self.selection.key_idx = self.selection.key_idx.min(n_tokens - 1);
-                self.keep_crosshair_in_sight();
+                self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
+                let grids = self.grids();
+                let is_known = grids.contains(&self.selection.stack);
+                self.select_grid(if is_known {
+                    self.selection.stack
+                } else {
+                    grids[0]
+                });
             }
             Event::Refused(reason) => self.notice = Some(reason),
             Event::Tensor { name, stats } => {
@@ -410,7 +446,9 @@ impl App {
         let Some(run) = &mut self.run else { return };
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
-            Event::Layer { report, .. } => run.layers.push(report),
+            Event::Layer { report, .. } => {
+                run.layers.entry(report.stack).or_default().push(report);
+            }
             Event::NonFinite { found, .. } => {
                 self.notice = Some(found.to_string());
                 run.nonfinite = Some(found);

@@ -81,6 +81,12 @@ fn header(app: &App, width: u16) -> Line<'static> {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(model) => {
             let attention = &model.spec.main_stack().blocks[0].attention;
+            let n_layers: Vec<String> = model
+                .spec
+                .stacks
+                .iter()
+                .map(|stack| stack.blocks.len().to_string())
+                .collect();
             left.push(Span::styled(model.checkpoint.name.clone(), theme.strong()));
             let kv = match attention.n_kv_heads {
                 n if n == attention.n_heads => String::new(),
@@ -89,7 +95,7 @@ fn header(app: &App, width: u16) -> Line<'static> {
             let facts = format!(
                 " · {} · {} × {} heads{kv} · d_head {} · {} · cpu",
                 model.spec.family,
-                model.spec.n_layers(),
+                n_layers.join("+"),
                 attention.n_heads,
                 attention.d_head,
                 model.checkpoint.dtype_label()
@@ -115,11 +121,33 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
         RunState::Running(progress) => {
-            let n_layers = app.n_layers().max(1);
+            let of_stacks = |model: &crate::model::Model| -> usize {
+                model
+                    .spec
+                    .stacks
+                    .iter()
+                    .map(|stack| stack.blocks.len())
+                    .sum()
+            };
+            let n_layers = app
+                .model
+                .as_ref()
+                .map_or(1, |model| of_stacks(model))
+                .max(1);
             let (done, what) = match progress {
                 Progress::Embedding => (0, "embedding".to_owned()),
-                Progress::Layer(layer_idx) => {
-                    (*layer_idx, format!("layer {layer_idx} of {n_layers}"))
+                Progress::Layer {
+                    stack,
+                    layer_idx,
+                    n_done,
+                } => {
+                    let stack = stack
+                        .label()
+                        .map_or(String::new(), |label| format!("{label} "));
+                    (
+                        *n_done,
+                        format!("{stack}layer {layer_idx} · {n_done} of {n_layers}"),
+                    )
                 }
                 Progress::Predictions => (n_layers, "predictions".to_owned()),
             };
@@ -198,12 +226,21 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
                 n => format!(" · {n} cut"),
             };
             vec![Span::styled(
-                format!("{} tokens{cut}{ids}{origin} ", run.n_tokens()),
+                format!("{}{cut}{ids}{origin} ", n_tokens(run)),
                 theme.dim(),
             )]
         }
     };
     spread(left, right, width)
+}
+
+/// How many tokens the run has, on both sides where there are two.
+fn n_tokens(run: &RunView) -> String {
+    let n = run.prompt.tokens.len();
+    match &run.prompt.source {
+        Some(source) => format!("{} → {n} tokens", source.tokens.len()),
+        None => format!("{n} tokens"),
+    }
 }
 
 /// The panel whose tab is at a place.

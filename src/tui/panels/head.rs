@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::{head_row, selection_title, waiting};
 use crate::analysis::HeadDetail;
-use crate::tui::app::App;
+use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, cut, figure, fit};
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
@@ -46,7 +46,7 @@ fn parts(app: &App, area: Rect) -> Parts {
         KEY_LABELS
     };
     let map = map_with(n_labels);
-    let (n, zoom) = (n_cells(app), usual.max(short));
+    let (n, zoom) = (n_cells(app, Axis::Query), usual.max(short));
     let n_pixels = if zoom >= 1 {
         n * zoom as usize
     } else {
@@ -70,10 +70,10 @@ fn parts(app: &App, area: Rect) -> Parts {
 
 /// The scale in force in a map: what was chosen, or what fits.
 fn zoom_in(app: &App, map: Rect) -> i32 {
-    let n = n_cells(app);
-    app.head_view
-        .zoom
-        .unwrap_or_else(|| Window::zoom_to_fit(n, n, 2 * map.height as usize, map.width as usize))
+    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| n_cells(app, axis));
+    let (rows, cols) = (2 * map.height as usize, map.width as usize);
+    let fitting = || Window::zoom_to_fit(n_queries, n_keys, rows, cols);
+    app.head_view.zoom.unwrap_or_else(fitting)
 }
 
 /// The scale in force: what was chosen, or what fits.
@@ -82,10 +82,10 @@ pub fn zoom(app: &App, area: Rect) -> i32 {
     zoom_in(app, parts(app, area).map)
 }
 
-/// Cells of the finest level on a side.
-fn n_cells(app: &App) -> usize {
+/// Cells of the finest level along an axis.
+fn n_cells(app: &App, axis: Axis) -> usize {
     let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
-    app.n_tokens().div_ceil(pooling)
+    app.n_along(axis).div_ceil(pooling)
 }
 
 /// The first query and key to show, such that the crosshair is in sight.
@@ -98,9 +98,9 @@ pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
         zoom,
     };
     let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
-    let along = |first: usize, selected: usize, n_pixels: usize| {
+    let along = |axis: Axis, first: usize, selected: usize, n_pixels: usize| {
         let n_shown = window.cells_in(n_pixels).max(1);
-        let last_start = n_cells(app).saturating_sub(n_shown);
+        let last_start = n_cells(app, axis).saturating_sub(n_shown);
         let kept = first
             .min(selected)
             .max((selected + 1).saturating_sub(n_shown))
@@ -114,11 +114,13 @@ pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
     };
     (
         along(
+            Axis::Query,
             app.head_view.first_query,
             app.selection.query_idx / pooling,
             2 * map.height as usize,
         ),
         along(
+            Axis::Key,
             app.head_view.first_key,
             app.selection.key_idx / pooling,
             map.width as usize,
@@ -145,8 +147,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     };
     let place = format!(
         " · {what} · query {query} “{}” → key {key} “{}”",
-        app.token(query),
-        app.token(key)
+        app.token(Axis::Query, query),
+        app.token(Axis::Key, key)
     );
     framed(
         frame,
@@ -253,7 +255,7 @@ fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, 
     for row in 0..map.height {
         let queries = [0, 1]
             .map(|half| window.cell_at(window.first_query, 2 * row as usize + half) * pooling);
-        if queries[0] >= app.n_tokens() {
+        if queries[0] >= app.n_along(Axis::Query) {
             break;
         }
         let is_selected = (queries[0]..=queries[1]).contains(&app.selection.query_idx)
@@ -270,7 +272,7 @@ fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, 
                 theme.dim()
             };
             let width = QUERY_LABELS as usize - 1;
-            let text = format!("{:>width$}", cut(&app.token(query), width));
+            let text = format!("{:>width$}", cut(&app.token(Axis::Query, query), width));
             let at = Rect {
                 x: map.x - QUERY_LABELS,
                 y: map.y + row,
@@ -313,13 +315,14 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
     // What a key receives on average from the queries that see it: later keys are seen by fewer.
     let received = |key_idx: usize| -> Option<f32> {
         let head = head?;
-        let n = head.summary.column_sums.len();
+        let n = head.summary.rows.len();
         let n_seeing = app
             .attention()
             .map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
         Some(head.summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
     };
-    let largest = (0..app.n_tokens())
+    let n_keys = app.n_along(Axis::Key);
+    let largest = (0..n_keys)
         .filter_map(received)
         .filter(|v| v.is_finite())
         .fold(0.0f32, f32::max);
@@ -327,7 +330,7 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
     for col in 0..map.width {
         let first = window.cell_at(window.first_key, col as usize) * pooling;
         let end = window.cell_at(window.first_key, col as usize + 1) * pooling;
-        if first >= app.n_tokens() {
+        if first >= n_keys {
             break;
         }
         let is_selected = (first..end.max(first + 1)).contains(&app.selection.key_idx);
@@ -361,7 +364,7 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
         } else {
             theme.dim()
         };
-        let label = fit(&app.token(key), n_labels);
+        let label = fit(&app.token(Axis::Key, key), n_labels);
         for (row, letter) in label.chars().take(n_labels).enumerate() {
             let at = Rect {
                 x: map.x + col,
@@ -418,15 +421,15 @@ fn draw_legend(
 /// Puts the crosshair under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let map = parts(app, area).map;
-    if !map.contains(Position::new(column, row)) || app.n_tokens() == 0 {
+    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.n_along(axis));
+    if !map.contains(Position::new(column, row)) || n_queries * n_keys == 0 {
         return;
     }
     let window = window(app, area);
     let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
-    let last = app.n_tokens() - 1;
     let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
     let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
-    app.selection.query_idx = query.min(last);
-    app.selection.key_idx = key.min(last);
+    app.selection.query_idx = query.min(n_queries - 1);
+    app.selection.key_idx = key.min(n_keys - 1);
     app.keep_crosshair_in_sight();
 }

@@ -10,6 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use super::waiting;
 use crate::analysis::LayerReport;
+use crate::model::Stack;
 use crate::stats::STATISTICS;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
@@ -31,6 +32,7 @@ pub fn height(n_layers: usize, pitch: usize) -> usize {
 
 /// How the grid of heads lies in its box.
 struct Grid {
+    grid: Stack,
     inside: Rect,
     /// Columns of a cell, and rows from one layer to the next.
     cell_width: usize,
@@ -41,7 +43,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn of(app: &App, area: Rect, pitch: usize) -> Self {
+    fn of(app: &App, area: Rect, pitch: usize, grid: Stack) -> Self {
         let inside = Rect {
             x: area.x + 1,
             y: area.y + 1,
@@ -50,7 +52,8 @@ impl Grid {
         };
         let bar_width = if inside.width >= 50 { BAR } else { 0 };
         let room = (inside.width as usize).saturating_sub(LABEL + VALUE + bar_width);
-        let n_heads = app.n_heads();
+        let n_heads = app.n_heads_of(grid);
+        let n_layers = app.n_layers_of(grid);
         let cell_width = [12, 9, 7, 6, 3, 2]
             .into_iter()
             .find(|width| width * n_heads <= room)
@@ -63,14 +66,15 @@ impl Grid {
             first..first + n_shown
         };
         let n_heads_shown = (room / cell_width).min(n_heads);
-        let n_layers_shown = (n_rows / pitch).min(app.n_layers());
+        let n_layers_shown = (n_rows / pitch).min(n_layers);
         Self {
+            grid,
             inside,
             cell_width,
             pitch,
             bar_width,
             heads: around(app.selection.head_idx, n_heads_shown, n_heads),
-            layers: around(app.selection.layer_idx, n_layers_shown, app.n_layers()),
+            layers: around(app.selection.layer_idx, n_layers_shown, n_layers),
         }
     }
 
@@ -80,15 +84,18 @@ impl Grid {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize, grid: Stack) {
     let theme = &app.theme;
     let statistic = app.statistic();
-    let grid = Grid::of(app, area, pitch);
+    let grid = Grid::of(app, area, pitch, grid);
     framed(frame, area, app, title(app, &grid));
     let Some(run) = &app.run else {
         return waiting(frame, grid.inside, app);
     };
-    let values = run.layers.iter().flat_map(|layer| values(app, layer));
+    let values = app
+        .layers_of(grid.grid)
+        .iter()
+        .flat_map(|layer| values(app, layer));
     let range = colour_range(statistic, values);
 
     let mut lines = vec![head_numbers(&grid, statistic.is_per_head())];
@@ -120,13 +127,15 @@ fn title(app: &App, grid: &Grid) -> String {
             String::new()
         }
     };
+    let label = grid.grid.label();
+    let label = label.map_or(String::new(), |label| format!("{label} · "));
     format!(
-        " {} · {} of {}{}{} ",
+        " {label}{} · {} of {}{}{} ",
         app.statistic().title,
         app.statistic_idx + 1,
         STATISTICS.len(),
-        part("layers", &grid.layers, app.n_layers()),
-        part("heads", &grid.heads, app.n_heads()),
+        part("layers", &grid.layers, app.n_layers_of(grid.grid)),
+        part("heads", &grid.heads, app.n_heads_of(grid.grid)),
     )
 }
 
@@ -151,7 +160,8 @@ fn layer_line(
     is_middle: bool,
 ) -> Line<'static> {
     let theme = &app.theme;
-    let is_selected_layer = layer_idx == app.selection.layer_idx;
+    let is_selected_layer =
+        grid.grid == app.selection.stack && layer_idx == app.selection.layer_idx;
     let label_style = if is_selected_layer {
         theme.strong()
     } else {
@@ -163,7 +173,7 @@ fn layer_line(
         String::new()
     };
     let mut spans = vec![Span::styled(format!("{label:<LABEL$}"), label_style)];
-    let Some(layer) = app.run.as_ref().and_then(|run| run.layers.get(layer_idx)) else {
+    let Some(layer) = app.layers_of(grid.grid).get(layer_idx) else {
         let waiting = "·".repeat(grid.heads.len() * grid.cell_width);
         spans.push(Span::styled(waiting, theme.dim()));
         return Line::from(spans);
@@ -301,8 +311,8 @@ fn draw_legend(frame: &mut Frame<'_>, app: &App, grid: &Grid, range: (f64, f64))
 }
 
 /// Selects the head under the pointer.
-pub fn click(app: &mut App, area: Rect, pitch: usize, (column, row): (u16, u16)) {
-    let grid = Grid::of(app, area, pitch);
+pub fn click(app: &mut App, area: Rect, pitch: usize, stack: Stack, (column, row): (u16, u16)) {
+    let grid = Grid::of(app, area, pitch, stack);
     if !grid.inside.contains(Position::new(column, row)) {
         return;
     }
@@ -314,6 +324,7 @@ pub fn click(app: &mut App, area: Rect, pitch: usize, (column, row): (u16, u16))
     else {
         return;
     };
+    app.select_grid(stack);
     app.selection.layer_idx = layer_idx;
     if let Some(head_idx) = across
         .map(|x| grid.heads.start + x / grid.cell_width)

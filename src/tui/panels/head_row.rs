@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use crate::analysis::HeadDetail;
-use crate::tui::app::App;
+use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, figure, fit, share};
 use crate::tui::view::framed;
 
@@ -19,14 +19,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
         frame,
         area,
         app,
-        format!(" query {query} “{}” ", app.token(query)),
+        format!(" query {query} “{}” ", app.token(Axis::Query, query)),
     );
     let pooling = detail.pooling();
     let (row_idx, col_idx) = (query / pooling, key / pooling);
     let score = detail.scores.finest().at(row_idx, col_idx);
     let probability = detail.pattern.finest().at(row_idx, col_idx);
     let mut lines = vec![Line::styled(
-        format!(" → key {key} “{}”", app.token(key)),
+        format!(" → key {key} “{}”", app.token(Axis::Key, key)),
         theme.strong(),
     )];
     let exact = if pooling == 1 { "" } else { " max of cell" };
@@ -128,7 +128,10 @@ fn top_keys(
         let length = share(value, (0.0, most));
         Line::from(vec![
             Span::styled(
-                format!(" {} {key:>4}", fit(&app.token(key), label_width - 1)),
+                format!(
+                    " {} {key:>4}",
+                    fit(&app.token(Axis::Key, key), label_width - 1)
+                ),
                 style,
             ),
             Span::raw(" "),

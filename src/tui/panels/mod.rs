@@ -40,8 +40,10 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
 
 /// The selection as a frame's title: the same words in every panel.
 fn selection_title(app: &App, rest: &str) -> String {
+    let grid = app.selection.stack.label();
+    let grid = grid.map_or(String::new(), |label| format!("{label} "));
     format!(
-        " L{} H{}{rest} ",
+        " {grid}L{} H{}{rest} ",
         app.selection.layer_idx, app.selection.head_idx
     )
 }
@@ -56,7 +58,9 @@ fn waiting(frame: &mut Frame<'_>, area: Rect, app: &App) {
             RunState::Ended(reason) => {
                 format!("layer {layer_idx} did not run: {reason}. Press e to run again.")
             }
-            _ if run.layers.len() <= layer_idx => format!("layer {layer_idx} has not run yet …"),
+            _ if app.layers_of(app.selection.stack).len() <= layer_idx => {
+                format!("layer {layer_idx} has not run yet …")
+            }
             _ => format!(
                 "computing layer {layer_idx} head {} …",
                 app.selection.head_idx

@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::{head_grid, ranking, selection_title, waiting};
 use crate::analysis::{HeadReport, Pyramid};
 use crate::attention::Pooled;
+use crate::model::Stack;
 use crate::stats::STATISTICS;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
@@ -20,10 +21,10 @@ const RANKING: usize = 8;
 
 /// Where things lie inside the panel.
 struct Parts {
-    grid: Rect,
-    /// Rows from one layer of the grid to the next.
+    grids: Vec<(Stack, Rect)>,
+    /// Rows from one layer of a grid to the next.
     pitch: usize,
-    /// Where the grid leaves room.
+    /// Where the grids leave room.
     ranking: Option<Rect>,
     map: Rect,
     figures: Rect,
@@ -36,30 +37,37 @@ fn parts(app: &App, area: Rect) -> Parts {
     let n_figures = if area.height >= 42 { 12 } else { 9 };
     let [map, figures] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(n_figures)]).areas(side);
-    let room = left.height as usize;
-    let n_layers = app.n_layers().max(1);
+    let grids = app.grids();
+    let heights = |pitch: usize| -> Vec<usize> {
+        let n_layers = |grid: &Stack| app.n_layers_of(*grid).max(1);
+        grids
+            .iter()
+            .map(|grid| head_grid::height(n_layers(grid), pitch))
+            .collect()
+    };
     // The tallest cells that leave room for the ranking, or else the lowest.
-    let fits = |pitch: usize| head_grid::height(n_layers, pitch) + RANKING <= room;
+    let room = left.height as usize;
+    let fits = |pitch: usize| heights(pitch).iter().sum::<usize>() + RANKING <= room;
     let pitch = [4, 3, 2]
         .into_iter()
         .find(|pitch| fits(*pitch))
         .unwrap_or(1);
-    if !fits(pitch) {
-        return Parts {
-            grid: left,
-            pitch,
-            ranking: None,
-            map,
-            figures,
-        };
+    let mut rows: Vec<Constraint> = if fits(pitch) || grids.len() == 1 {
+        let lengths = heights(pitch).into_iter();
+        lengths.map(|n| Constraint::Length(n as u16)).collect()
+    } else {
+        vec![Constraint::Fill(1); grids.len()]
+    };
+    if fits(pitch) {
+        rows.push(Constraint::Min(0));
+    } else if grids.len() == 1 {
+        rows = vec![Constraint::Min(0)];
     }
-    let n_grid = head_grid::height(n_layers, pitch) as u16;
-    let [grid, ranking] =
-        Layout::vertical([Constraint::Length(n_grid), Constraint::Min(0)]).areas(left);
+    let areas = Layout::vertical(rows).split(left);
     Parts {
-        grid,
+        ranking: fits(pitch).then(|| areas[grids.len()]),
+        grids: grids.into_iter().zip(areas.iter().copied()).collect(),
         pitch,
-        ranking: Some(ranking),
         map,
         figures,
     }
@@ -67,7 +75,9 @@ fn parts(app: &App, area: Rect) -> Parts {
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let parts = parts(app, area);
-    head_grid::draw(frame, parts.grid, app, parts.pitch);
+    for (grid, area) in &parts.grids {
+        head_grid::draw(frame, *area, app, parts.pitch, *grid);
+    }
     if let Some(area) = parts.ranking {
         ranking::draw(frame, area, app);
     }
@@ -193,7 +203,9 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport)
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     let parts = parts(app, area);
-    head_grid::click(app, parts.grid, parts.pitch, at);
+    for (grid, area) in &parts.grids {
+        head_grid::click(app, *area, parts.pitch, *grid, at);
+    }
     if let Some(area) = parts.ranking {
         ranking::click(app, area, at);
     }

@@ -21,7 +21,7 @@ struct Ranked {
 
 /// All heads that have run, NaN first, then highest first.
 fn ranked(app: &App) -> Vec<Ranked> {
-    let layers = app.run.as_ref().map_or(&[][..], |run| &run.layers);
+    let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
         layer
             .heads

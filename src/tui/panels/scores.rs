@@ -74,7 +74,7 @@ fn draw_table(
     let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
     let fixed = fixed + GAUGE + if wide { RANGE } else { 0 };
     let title_width = (inside.width as usize).saturating_sub(fixed);
-    let layers = app.run.as_ref().map_or(&[][..], |run| &run.layers);
+    let layers = app.layers_of(app.selection.stack);
     let model = if wide { " in model     " } else { "" };
     let header = format!(
         " {}{:>7} {:<13}{model}  {:<6}",

@@ -9,7 +9,8 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{selection_title, waiting};
 use crate::analysis::Predictions;
-use crate::tui::app::App;
+use crate::model::Stack;
+use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
@@ -53,8 +54,9 @@ fn words(area: Rect) -> Rect {
 fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
     let mut lines = vec![Vec::new()];
     let mut column = 0;
-    for idx in 0..app.n_tokens() {
-        let token_width = app.token(idx).width().min(width);
+    let (_, shaded) = axes(app);
+    for idx in 0..app.n_along(shaded) {
+        let token_width = app.token(shaded, idx).width().min(width);
         if column > 0 && column + token_width > width {
             lines.push(Vec::new());
             column = 0;
@@ -65,6 +67,15 @@ fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
         column += token_width + 1;
     }
     lines
+}
+
+/// The axis of the token that the panel moves, and the axis of those it shades.
+fn axes(app: &App) -> (Axis, Axis) {
+    if app.tokens_view.shows_received {
+        (Axis::Key, Axis::Query)
+    } else {
+        (Axis::Query, Axis::Key)
+    }
 }
 
 /// The token that the panel moves.
@@ -116,7 +127,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     };
     let title = selection_title(
         app,
-        &format!(" · what {what} · {token} “{}”", app.token(token)),
+        &format!(
+            " · what {what} · {token} “{}”",
+            app.token(axes(app).0, token)
+        ),
     );
     framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
     draw_text(frame, parts.text, app);
@@ -136,7 +150,7 @@ fn shares(app: &App) -> Option<Vec<f32>> {
             finest.at(here, there)
         }
     };
-    Some((0..app.n_tokens()).map(at).collect())
+    Some((0..app.n_along(axes(app).1)).map(at).collect())
 }
 
 fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
@@ -175,10 +189,13 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
                 (true, true) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
                 _ => Style::new(),
             };
-            if *idx == token {
+            if *idx == token && app.selection.stack != Stack::Cross {
                 style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
             }
-            spans.push(Span::styled(cut(&app.token(*idx), *width), style));
+            spans.push(Span::styled(
+                cut(&app.token(axes(app).1, *idx), *width),
+                style,
+            ));
             // Without colour the shade stands behind the token.
             let gap = if theme.has_colour() {
                 ' '
@@ -276,7 +293,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
         let mut spans = vec![Span::styled(
             format!(
                 " {position_idx:>4}  {}",
-                fit(&app.token(position_idx), name_width)
+                fit(&predicted_after(app, position_idx), name_width)
             ),
             style,
         )];
@@ -313,6 +330,13 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
     frame.render_widget(Paragraph::new(lines), area);
 }
 
+/// The token of the only text, or of the decoder's, at a position.
+fn predicted_after(app: &App, position_idx: usize) -> String {
+    let labels = app.run.as_ref().map(|run| &run.prompt.labels);
+    let label = labels.and_then(|labels| labels.get(position_idx));
+    label.map_or_else(String::new, |label| token_label(label))
+}
+
 /// Selects the token under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let place = words(parts(app, area).text);
@@ -329,6 +353,10 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
         .iter()
         .find(|(_, start, width)| (*start..start + width).contains(&across))
     {
+        // Between two texts, what is shaded is not what is moved: a click turns the view round.
+        if app.selection.stack == Stack::Cross {
+            app.tokens_view.shows_received = !app.tokens_view.shows_received;
+        }
         if app.tokens_view.shows_received {
             app.selection.key_idx = *idx;
         } else {
