@@ -259,6 +259,18 @@ fn tensors_beyond_their_storage_are_refused() {
 }
 
 #[test]
+fn a_part_of_a_storage_begins_where_it_says() {
+    let of = |offset, n| {
+        let pickle = state_dict(&tensor_of_a_part(offset, n));
+        archive(&entries(&pickle), End::Classic)
+    };
+    assert_eq!(first_values(&of(1, 2)), [2.0, 3.0]);
+    assert_says(&refused(&of(2, 2)), &["its part of 2 elements at 2"]);
+    assert_says(&refused(&of(i64::MAX, 2)), &["its part"]);
+    assert_says(&refused(&of(1, 1)), &["storage holds 1"]);
+}
+
+#[test]
 fn archives_that_lie_are_refused() {
     let whole = entries(&healthy());
     let change = |change: &dyn Fn(&mut Vec<Entry>)| {

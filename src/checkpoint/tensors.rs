@@ -174,3 +174,44 @@ fn append(to: &mut Vec<u8>, bytes: &[u8], size: usize, shape: &[usize], strides:
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(shape: &[usize], strides: &[usize], rows: Option<Range<usize>>) -> Vec<f32> {
+        let bytes: Vec<u8> = (0..24u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: shape.to_vec(),
+            strides: Some(strides.to_vec()),
+            file_idx: 0,
+            bytes: 0..bytes.len(),
+        };
+        let view = TensorView {
+            info: &info,
+            bytes: &bytes,
+        };
+        match rows {
+            Some(rows) => view.widen_rows(rows).into_owned(),
+            None => view.widen().into_owned(),
+        }
+    }
+
+    #[test]
+    fn strided_elements_come_in_row_major_order() {
+        assert_eq!(gathered(&[2, 3], &[1, 2], None), [0., 2., 4., 1., 3., 5.]);
+        assert_eq!(gathered(&[2, 2], &[10, 1], None), [0., 1., 10., 11.]);
+        assert_eq!(gathered(&[3], &[7], None), [0., 7., 14.]);
+        assert_eq!(gathered(&[2, 2], &[0, 3], None), [0., 3., 0., 3.]);
+        let cube = gathered(&[2, 2, 2], &[1, 4, 2], None);
+        assert_eq!(cube, [0., 2., 4., 6., 1., 3., 5., 7.]);
+    }
+
+    #[test]
+    fn strided_rows_are_those_of_the_whole() {
+        let whole = gathered(&[4, 3], &[1, 8], None);
+        assert_eq!(gathered(&[4, 3], &[1, 8], Some(1..3)), whole[3..9]);
+        assert!(gathered(&[4, 3], &[1, 8], Some(4..4)).is_empty());
+    }
+}

@@ -153,6 +153,17 @@ pub fn tensor(class: &str, n: i64, offset: i64, shape: &[i64], strides: &[i64]) 
     .concat()
 }
 
+/// A tensor of the last two elements of a storage of three: parts were written by early versions.
+pub fn tensor_of_a_part(offset: i64, n: i64) -> Vec<u8> {
+    let whole = tensor("FloatStorage", 3, 0, &[2], &[1]);
+    let at = whole
+        .windows(2)
+        .position(|w| w == b"tQ")
+        .expect("a storage");
+    let part = [b"(", &text("0/part")[..], &numbers(&[offset, n])[1..]].concat();
+    [&whole[..at], &part, &whole[at..]].concat()
+}
+
 /// A state dict of one tensor called `w`.
 pub fn state_dict(tensor: &[u8]) -> Vec<u8> {
     [b"\x80\x02}", &text("w")[..], tensor, b"s."].concat()

@@ -130,3 +130,35 @@ fn of_big(bytes: &[u8]) -> Json {
         .fold(0.0, |sum, b| sum * 256.0 + digit(*b));
     of_float(if is_negative { -rounded - 1.0 } else { rounded })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::pytorch::plain_pickle;
+    use serde_json::json;
+    use std::path::Path;
+
+    #[test]
+    fn large_integers_are_exact_up_to_64_bits_and_rounded_beyond() {
+        assert_eq!(
+            of_big(&[255, 255, 255, 255, 255, 255, 255, 255, 0]),
+            json!(u64::MAX)
+        );
+        assert_eq!(of_big(&[0, 0, 0, 0, 0, 0, 0, 0, 1]), json!(2f64.powi(64)));
+        assert_eq!(
+            of_big(&[0, 0, 0, 0, 0, 0, 0, 0, 255]),
+            json!(-2f64.powi(64))
+        );
+        assert_eq!(of_big(&[1; 1000]), json!("inf"));
+    }
+
+    #[test]
+    fn keys_that_are_no_text_become_text() {
+        let read = |bytes: &[u8]| plain_pickle(bytes, Path::new("meta.pkl")).expect("plain");
+        let found = read(b"}(K\x05N\x88NNNG\x3f\xe0\0\0\0\0\0\0NX\x01\0\0\0aX\x01\0\0\0b\x86Nu.");
+        let expected =
+            json!({ "5": null, "true": null, "null": null, "0.5": null, "[\"a\",\"b\"]": null });
+        assert_eq!(found, expected);
+        assert_eq!(read(b"}K\x01K\x02sK\x01K\x03s."), json!({ "1": 3 }));
+    }
+}

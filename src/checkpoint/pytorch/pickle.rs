@@ -13,9 +13,9 @@ pub const LONGEST: usize = 1 << 27;
 const DEEPEST_STACK: usize = 1 << 20;
 /// Open marks at most; nothing that is saved nests this deep.
 const MOST_MARKS: usize = 1 << 10;
-const MOST_OPCODES: usize = 1 << 24;
+const MOST_OPCODES: usize = 1 << 23;
 const MOST_REMEMBERED: usize = 1 << 22;
-const MOST_CONTAINERS: usize = 1 << 22;
+const MOST_CONTAINERS: usize = 1 << 21;
 const NEWEST_PROTOCOL: u8 = 5;
 
 /// A pickle that was read to its end.

@@ -239,3 +239,63 @@ fn long(bytes: &[u8]) -> Value<'_> {
     whole[..bytes.len()].copy_from_slice(bytes);
     Value::Int(i64::from_le_bytes(whole))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(opcode: u8, bytes: &[u8]) -> Result<Value<'_>, String> {
+        Scan::new(bytes).number(opcode)
+    }
+
+    fn text(opcode: u8, bytes: &[u8]) -> Result<Value<'_>, String> {
+        Scan::new(bytes).text(opcode)
+    }
+
+    #[test]
+    fn integers_of_every_width_keep_their_sign() {
+        for (opcode, bytes, expected) in [
+            (b'K', &b"\xff"[..], 255),
+            (b'M', b"\xff\xff", 65535),
+            (b'J', b"\xff\xff\xff\xff", -1),
+            (b'J', b"\xff\xff\xff\x7f", i64::from(i32::MAX)),
+            (0x8a, b"\0", 0),
+            (0x8a, b"\x01\xff", -1),
+            (0x8a, b"\x02\xff\0", 255),
+            (0x8a, b"\x08\0\0\0\0\0\0\0\x80", i64::MIN),
+            (0x8b, b"\x01\0\0\0\x80", -128),
+            (b'I', b"-12\n", -12),
+            (b'L', b"12L\n", 12),
+        ] {
+            assert_eq!(number(opcode, bytes), Ok(Value::Int(expected)), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn floats_are_read_most_significant_byte_first() {
+        let half = 0.5f64.to_be_bytes();
+        assert_eq!(number(b'G', &half), Ok(Value::Float(0.5)));
+        assert_eq!(number(b'F', b"-inf\n"), Ok(Value::Float(f64::NEG_INFINITY)));
+    }
+
+    #[test]
+    fn texts_of_the_first_protocol_lose_their_escapes() {
+        for (opcode, bytes, expected) in [
+            (b'S', &b"'a\\n\\'\\x41'\n"[..], "a\n'A"),
+            (b'S', b"\"\"\n", ""),
+            (b'V', b"\xe4\\u005c\\u000a\n", "ä\\\n"),
+            (b'V', b"\\U0001f600\n", "😀"),
+        ] {
+            assert_eq!(text(opcode, bytes), Ok(Value::Text(expected.into())));
+        }
+        for (opcode, bytes) in [
+            (b'S', &b"'\n"[..]),
+            (b'S', b"'\\q'\n"),
+            (b'V', b"\\u12\n"),
+            (b'V', b"\\ud800\n"),
+            (b'V', b"\\\n"),
+        ] {
+            assert!(text(opcode, bytes).is_err(), "{bytes:?}");
+        }
+    }
+}

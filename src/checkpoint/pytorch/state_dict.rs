@@ -157,3 +157,46 @@ pub fn strip_prefixes(
         index = stripped;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripped(names: &[&str]) -> Result<Vec<String>, Problem> {
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: vec![0],
+            strides: None,
+            file_idx: 0,
+            bytes: 0..0,
+        };
+        let index = names.iter().map(|n| ((*n).to_owned(), info.clone()));
+        Ok(strip_prefixes(index.collect())?.into_keys().collect())
+    }
+
+    #[test]
+    fn wrappers_leave_no_prefix() {
+        for names in [
+            ["_orig_mod.a.w", "_orig_mod.b"],
+            ["module.a.w", "module.b"],
+            ["module._orig_mod.a.w", "module._orig_mod.b"],
+            ["_orig_mod.module.a.w", "_orig_mod.module.b"],
+            ["_orig_mod.a.w", "b"],
+        ] {
+            assert_eq!(stripped(&names).expect("names"), ["a.w", "b"], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_called_module_keeps_its_name() {
+        let names = ["lm_head.w", "module.w"];
+        assert_eq!(stripped(&names).expect("names"), names);
+        assert!(stripped(&[]).expect("names").is_empty());
+    }
+
+    #[test]
+    fn a_name_with_and_without_prefix_is_refused() {
+        let refused = stripped(&["_orig_mod.a", "a"]);
+        assert!(matches!(refused, Err(Problem::Tensor(name, _)) if name == "a"));
+    }
+}

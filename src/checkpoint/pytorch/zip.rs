@@ -285,3 +285,35 @@ fn u64_at(data: &[u8], at: usize) -> Option<u64> {
     let bytes = data.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_without_entries_is_read() {
+        let bytes = [END, &[0; 18]].concat();
+        let archive = Archive::read(&bytes).expect("an archive");
+        assert_eq!(archive.names().count(), 0);
+        assert_eq!(archive.stored("data.pkl"), Ok(None));
+    }
+
+    #[test]
+    fn the_end_is_found_before_a_comment() {
+        let comment = [END, &[0xff; 30]].concat();
+        let bytes = [END, &[0; 16], &[comment.len() as u8, 0], &comment[..]].concat();
+        assert_eq!(end_record(&bytes), Some(0));
+        assert!(Archive::read(&bytes[..bytes.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn a_directory_beyond_the_file_is_refused() {
+        let numbers = |n: u32, start: u32| {
+            let (n, start) = (n.to_le_bytes(), start.to_le_bytes());
+            [END, &[0, 0, 0, 0, 1, 0, 1, 0], &n, &start, &[0, 0]].concat()
+        };
+        for (n, start) in [(46, 0), (0, 1), (u32::MAX - 1, u32::MAX - 1), (u32::MAX, 0)] {
+            assert!(Archive::read(&numbers(n, start)).is_err(), "{n} at {start}");
+        }
+    }
+}
