@@ -3,6 +3,7 @@
 mod globals;
 mod json;
 mod legacy;
+mod memo;
 mod pickle;
 mod place;
 mod scan;

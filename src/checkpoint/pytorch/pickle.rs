@@ -1,9 +1,9 @@
 //! Reads the opcodes of a pickle into plain values and described tensors; nothing is imported, called or built.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::globals::{Global, Scope, size};
+use super::memo::Memo;
 use super::scan::Scan;
 use super::value::{DictKind, Heap, Storage, Value, quote};
 
@@ -14,7 +14,6 @@ const DEEPEST_STACK: usize = 1 << 20;
 /// Open marks at most; nothing that is saved nests this deep.
 const MOST_MARKS: usize = 1 << 10;
 const MOST_OPCODES: usize = 1 << 23;
-const MOST_REMEMBERED: usize = 1 << 22;
 const MOST_CONTAINERS: usize = 1 << 21;
 const NEWEST_PROTOCOL: u8 = 5;
 
@@ -38,7 +37,7 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
         scope,
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: HashMap::new(),
+        memo: Memo::default(),
         heap: Heap::default(),
     };
     for _ in 0..MOST_OPCODES {
@@ -64,7 +63,7 @@ struct Machine<'a> {
     stack: Vec<Value<'a>>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
-    memo: HashMap<u64, Value<'a>>,
+    memo: Memo<'a>,
     heap: Heap<'a>,
 }
 
@@ -140,10 +139,10 @@ impl<'a> Machine<'a> {
                 let place = self.scan.place(opcode)?;
                 self.remember(place)?;
             }
-            0x94 => self.remember(self.memo.len() as u64)?,
+            0x94 => self.remember(self.memo.next())?,
             b'g' | b'h' | b'j' => {
                 let place = self.scan.place(opcode)?;
-                let Some(value) = self.memo.get(&place) else {
+                let Some(value) = self.memo.get(place) else {
                     return Err(format!("the memo holds nothing at {place}"));
                 };
                 let value = value.clone();
@@ -328,12 +327,8 @@ impl<'a> Machine<'a> {
     }
 
     fn remember(&mut self, place: u64) -> Result<(), String> {
-        if self.memo.len() >= MOST_REMEMBERED {
-            return Err(format!("more than {MOST_REMEMBERED} values in the memo"));
-        }
         let value = self.top("PUT")?.clone();
-        self.memo.insert(place, value);
-        Ok(())
+        self.memo.insert(place, value)
     }
 
     fn global(&mut self, opcode: &str, module: &str, name: &str) -> Result<(), String> {
