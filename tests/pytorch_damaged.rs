@@ -62,8 +62,16 @@ fn damage(bytes: &mut Vec<u8>, at: usize, how: u8, byte: u8) {
     }
 }
 
+/// Peak memory of this process in KiB, where the system tells.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
 #[test]
 fn damaged_files_are_refused_or_read_within_their_bytes() {
+    let before = peak_memory();
     for file in ["zip.pt", "legacy.pt", "trainer.pt", "trainer_legacy.pt"] {
         let whole = fixture(file);
         let n_read = std::cell::Cell::new(0);
@@ -79,6 +87,10 @@ fn damaged_files_are_refused_or_read_within_their_bytes() {
             .expect("no damage goes unnoticed");
         let n_read = n_read.get();
         assert!((10..990).contains(&n_read), "{file}: {n_read} of 1000 read");
+    }
+    if let (Some(before), Some(after)) = (before, peak_memory()) {
+        let grown = after - before;
+        assert!(grown < 128 * 1024, "memory grew by {grown} KiB");
     }
 }
 

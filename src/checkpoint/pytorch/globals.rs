@@ -5,8 +5,8 @@ use std::rc::Rc;
 use super::value::{DictKind, Heap, StoredTensor, Value, quote};
 use crate::checkpoint::dtype::Dtype;
 
-/// Dimensions of a tensor at most; PyTorch itself allows 64.
-const MOST_DIMENSIONS: usize = 64;
+/// Dimensions of a tensor at most; no weight has as many.
+const MOST_DIMENSIONS: usize = 16;
 
 /// Element types that may stand as plain values in a configuration.
 const DTYPES: &[&str] = &[

@@ -7,9 +7,11 @@ use super::value::{StoredTensor, Value};
 
 /// Containers inside each other at most.
 const DEEPEST: usize = 64;
-/// Values may be shared in a pickle, and are written out in full here: so many times its bytes at most.
-const LARGEST_RATIO: usize = 16;
-/// What even the smallest pickle may become.
+/// Values may be shared in a pickle, and are written out in full here: so many for each of its opcodes at most.
+const VALUES_PER_OPCODE: usize = 2;
+/// Bytes of text for each byte of the pickle at most; it writes a name that repeats only once.
+const TEXT_PER_BYTE: usize = 4;
+/// Values and bytes of text that even the smallest pickle may become.
 const ALWAYS_ALLOWED: usize = 1 << 16;
 
 /// What stands for a tensor, or why there can be none.
@@ -19,19 +21,18 @@ pub type OfTensor<'f> = &'f dyn Fn(&StoredTensor) -> Result<Json, String>;
 pub struct Writer<'p, 'a> {
     pickled: &'p Pickled<'a>,
     of_tensor: OfTensor<'p>,
-    n_left: usize,
+    n_values_left: usize,
+    text_left: usize,
 }
 
 impl<'p, 'a> Writer<'p, 'a> {
     pub fn new(pickled: &'p Pickled<'a>, of_tensor: OfTensor<'p>) -> Self {
-        let n_left = pickled
-            .n_bytes
-            .saturating_mul(LARGEST_RATIO)
-            .saturating_add(ALWAYS_ALLOWED);
+        let allowed = |n: usize, ratio| n.saturating_mul(ratio).saturating_add(ALWAYS_ALLOWED);
         Self {
             pickled,
             of_tensor,
-            n_left,
+            n_values_left: allowed(pickled.n_opcodes, VALUES_PER_OPCODE),
+            text_left: allowed(pickled.n_bytes, TEXT_PER_BYTE),
         }
     }
 
@@ -50,7 +51,7 @@ impl<'p, 'a> Writer<'p, 'a> {
             other => {
                 // Escapes inside escapes double at every level: they are paid for.
                 let text = other.to_string();
-                self.spend(text.len())?;
+                self.write(text.len())?;
                 text
             }
         })
@@ -60,7 +61,7 @@ impl<'p, 'a> Writer<'p, 'a> {
         if depth > DEEPEST {
             return Err(format!("more than {DEEPEST} containers inside each other"));
         }
-        self.spend(1)?;
+        spend(&mut self.n_values_left, 1)?;
         let heap = &self.pickled.heap;
         Ok(match value {
             Value::None => Json::Null,
@@ -69,11 +70,11 @@ impl<'p, 'a> Writer<'p, 'a> {
             Value::Big(bytes) => of_big(bytes),
             Value::Float(x) => of_float(*x),
             Value::Text(text) => {
-                self.spend(text.len())?;
+                self.write(text.len())?;
                 Json::from(text.as_ref())
             }
             Value::Bytes(bytes) => {
-                self.spend(bytes.len())?;
+                self.write(bytes.len())?;
                 match std::str::from_utf8(bytes) {
                     Ok(text) => Json::from(text),
                     Err(_) => Json::from(format!("{} bytes", bytes.len())),
@@ -93,20 +94,33 @@ impl<'p, 'a> Writer<'p, 'a> {
                 }
                 Json::Object(object)
             }
-            Value::Global(global) => Json::from(global.name()),
-            Value::Tensor(idx) => (self.of_tensor)(&heap.tensors[*idx])?,
+            Value::Global(global) => {
+                let name = global.name();
+                self.write(name.len())?;
+                Json::from(name)
+            }
+            Value::Tensor(idx) => {
+                let described = (self.of_tensor)(&heap.tensors[*idx])?;
+                self.write(described.as_str().map_or(0, str::len))?;
+                described
+            }
             Value::Storage(_) => Json::from("storage"),
         })
     }
 
-    fn spend(&mut self, n: usize) -> Result<(), String> {
-        match self.n_left.checked_sub(n) {
-            Some(left) => {
-                self.n_left = left;
-                Ok(())
-            }
-            None => Err("values refer to each other so often that they do not fit".to_owned()),
+    /// Accounts for `n` bytes of text.
+    fn write(&mut self, n: usize) -> Result<(), String> {
+        spend(&mut self.text_left, n)
+    }
+}
+
+fn spend(left: &mut usize, n: usize) -> Result<(), String> {
+    match left.checked_sub(n) {
+        Some(rest) => {
+            *left = rest;
+            Ok(())
         }
+        None => Err("values refer to each other so often that they do not fit".to_owned()),
     }
 }
 

@@ -24,6 +24,7 @@ pub struct Pickled<'a> {
     pub heap: Heap<'a>,
     /// Bytes up to and with the opcode that ends it.
     pub n_bytes: usize,
+    pub n_opcodes: usize,
 }
 
 /// Reads the pickle that `bytes` begin with.
@@ -40,7 +41,7 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
         memo: Memo::default(),
         heap: Heap::default(),
     };
-    for _ in 0..MOST_OPCODES {
+    for n_before in 0..MOST_OPCODES {
         let at = machine.scan.at();
         match machine.step() {
             Ok(None) => {}
@@ -49,6 +50,7 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
                     root,
                     heap: machine.heap,
                     n_bytes: machine.scan.at(),
+                    n_opcodes: n_before + 1,
                 });
             }
             Err(problem) => return Err(format!("pickle, byte {at}: {problem}")),

@@ -18,6 +18,8 @@ const NESTS: &[&str] = &["model", "state_dict", "model_state_dict", "module"];
 const COMPILED: &str = "_orig_mod.";
 /// What data-parallel wrappers put before every name.
 const PARALLEL: &str = "module.";
+/// Wrappers around each other at most.
+const MOST_WRAPPERS: usize = 8;
 
 /// Why a file or one of its tensors is refused.
 #[derive(Debug)]
@@ -62,9 +64,8 @@ pub fn collect(
         let storage = &heap.storages[tensor.storage_idx];
         place(tensor, storage, &find(&storage.key)?).map(|place| (storage.dtype, place))
     };
-    let plain = |tensor: &StoredTensor| match locate(tensor) {
-        Ok((dtype, place)) => Ok(plain_tensor(tensor, dtype, &place, data)),
-        Err(problem) => Err(problem),
+    let plain = |tensor: &StoredTensor| {
+        locate(tensor).map(|(dtype, place)| plain_tensor(tensor, dtype, &place, data))
     };
     let mut writer = Writer::new(pickled, &plain);
     let mut tensors = BTreeMap::new();
@@ -138,7 +139,7 @@ fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, data: &[u8])
 pub fn strip_prefixes(
     mut index: BTreeMap<String, TensorInfo>,
 ) -> Result<BTreeMap<String, TensorInfo>, Problem> {
-    loop {
+    for _ in 0..MOST_WRAPPERS {
         let is_parallel = !index.is_empty() && index.keys().all(|name| name.starts_with(PARALLEL));
         let is_compiled = index.keys().any(|name| name.starts_with(COMPILED));
         let prefix = match (is_compiled, is_parallel) {
@@ -156,6 +157,7 @@ pub fn strip_prefixes(
         }
         index = stripped;
     }
+    Ok(index)
 }
 
 #[cfg(test)]
