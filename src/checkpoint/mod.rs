@@ -4,7 +4,9 @@ mod config;
 mod demo;
 mod dtype;
 mod map;
+pub mod pytorch;
 mod safetensors;
+mod shards;
 mod tensors;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +21,8 @@ use crate::error::{Error, Result};
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
+const PYTORCH: &str = "pytorch_model.bin";
+const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
 const TOKENIZER: &str = "tokenizer.json";
 
 /// Where the tokenizer of a checkpoint is to be found.
@@ -71,10 +75,16 @@ impl Checkpoint {
             safetensors::open_file(&path.join(WEIGHTS))?
         } else if path.join(INDEX).exists() {
             safetensors::open_sharded(&path.join(INDEX))?
+        } else if path.join(PYTORCH).exists() {
+            pytorch::open_file(&path.join(PYTORCH))?.tensors
+        } else if path.join(PYTORCH_INDEX).exists() {
+            pytorch::open_sharded(&path.join(PYTORCH_INDEX))?.tensors
         } else {
             return Err(Error::file(
                 path,
-                format!("no weights here; expected {WEIGHTS} or {INDEX}"),
+                format!(
+                    "no weights here; expected {WEIGHTS}, {INDEX}, {PYTORCH} or {PYTORCH_INDEX}"
+                ),
             ));
         };
         let tokenizer = match path.join(TOKENIZER) {

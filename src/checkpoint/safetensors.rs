@@ -1,12 +1,13 @@
 //! Safetensors files: one, or shards named by an index; headers are checked before anything is believed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use safetensors::{Dtype as StDtype, SafeTensorError, SafeTensors};
 
 use super::dtype::Dtype;
 use super::map::Bytes;
+use super::shards;
 use super::tensors::{TensorInfo, Tensors};
 use crate::error::{Error, Result};
 
@@ -36,67 +37,9 @@ pub fn open_compiled_in(name: &str, bytes: &'static [u8]) -> Result<Tensors> {
 /// Opens every shard that an index names, and checks that each tensor is where the index says.
 ///
 /// # Errors
-/// When the index is no index, names a file outside its directory, or a shard or tensor is missing.
+/// As for [`open_file`], and when the index and the shards do not fit together.
 pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
-    let text = std::fs::read_to_string(index_path)
-        .map_err(|e| Error::file(index_path, format!("cannot be read ({e})")))?;
-    let json: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|e| Error::file(index_path, format!("is not valid JSON ({e})")))?;
-    let Some(weight_map) = json.get("weight_map").and_then(|m| m.as_object()) else {
-        return Err(Error::file(
-            index_path,
-            "expected an object \"weight_map\" from tensor names to files",
-        ));
-    };
-    let mut place_of: BTreeMap<&str, &str> = BTreeMap::new();
-    for (tensor, file) in weight_map {
-        let Some(file) = file.as_str() else {
-            return Err(Error::tensor(
-                index_path,
-                tensor,
-                format!("expected a file name, found {file}"),
-            ));
-        };
-        if !is_plain_name(file) {
-            let problem = format!("expected a file beside the index, found {file:?}");
-            return Err(Error::tensor(index_path, tensor, problem));
-        }
-        place_of.insert(tensor, file);
-    }
-    let directory = index_path.parent().unwrap_or(Path::new("."));
-    let mut tensors = Tensors::default();
-    for file in place_of.values().copied().collect::<BTreeSet<_>>() {
-        let path: PathBuf = directory.join(file);
-        if !path.exists() {
-            return Err(Error::file(
-                &path,
-                format!("missing; {} names it as a shard", file_name(index_path)),
-            ));
-        }
-        add(&mut tensors, Bytes::map(&path)?)?;
-    }
-    for (tensor, file) in place_of {
-        if !tensors.contains(tensor) {
-            let problem = format!("missing; {} says it is here", file_name(index_path));
-            return Err(Error::tensor(directory.join(file), tensor, problem));
-        }
-    }
-    Ok(tensors)
-}
-
-fn is_plain_name(file: &str) -> bool {
-    let mut parts = Path::new(file).components();
-    matches!(
-        (parts.next(), parts.next()),
-        (Some(Component::Normal(_)), None)
-    )
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(
-        || path.display().to_string(),
-        |n| n.to_string_lossy().into_owned(),
-    )
+    shards::open(index_path, add)
 }
 
 /// Reads the header of `bytes` and adds its tensors.
@@ -121,6 +64,7 @@ fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
         let described = TensorInfo {
             dtype: dtype(info.dtype),
             shape: info.shape.clone(),
+            strides: None,
             file_idx,
             bytes: start + first..start + last,
         };

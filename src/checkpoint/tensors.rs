@@ -14,6 +14,8 @@ use crate::error::{Error, Result};
 pub struct TensorInfo {
     pub dtype: Dtype,
     pub shape: Vec<usize>,
+    /// Elements from one index to the next in each dimension, where the elements do not lie row-major.
+    pub(super) strides: Option<Vec<usize>>,
     pub(super) file_idx: usize,
     pub(super) bytes: Range<usize>,
 }
@@ -24,9 +26,13 @@ impl TensorInfo {
         self.shape.iter().product()
     }
 
-    /// Size in the file.
+    /// Size of its elements in the file.
     pub fn n_bytes(&self) -> usize {
-        self.bytes.len()
+        match self.strides {
+            // What lies between the elements is not the tensor's.
+            Some(_) => self.n_elements() * self.dtype.size(),
+            None => self.bytes.len(),
+        }
     }
 }
 
@@ -118,13 +124,99 @@ pub struct TensorView<'a> {
 impl<'a> TensorView<'a> {
     /// All elements as f32, row-major. Tensors that are not floating point give nothing.
     pub fn widen(&self) -> Cow<'a, [f32]> {
+        if let Some(strides) = &self.info.strides {
+            let n_rows = self.info.shape.first().copied().unwrap_or(1);
+            return Cow::Owned(self.gather(strides, 0..n_rows));
+        }
         self.info.dtype.widen(self.bytes).unwrap_or_default()
     }
 
     /// Rows `rows` of a matrix as f32, row-major.
     pub fn widen_rows(&self, rows: Range<usize>) -> Cow<'a, [f32]> {
+        if let Some(strides) = &self.info.strides {
+            return Cow::Owned(self.gather(strides, rows));
+        }
         let row_bytes = self.info.shape[1..].iter().product::<usize>() * self.info.dtype.size();
         let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
         self.info.dtype.widen(bytes).unwrap_or_default()
+    }
+
+    /// Indices `rows` of the first dimension, brought together in row-major order.
+    fn gather(&self, strides: &[usize], rows: Range<usize>) -> Vec<f32> {
+        let (dtype, mut shape) = (self.info.dtype, self.info.shape.clone());
+        let Some(first) = shape.first_mut().filter(|_| dtype.is_float()) else {
+            return Vec::new();
+        };
+        *first = rows.len();
+        let size = dtype.size();
+        let mut row_major = Vec::with_capacity(shape.iter().product::<usize>() * size);
+        if row_major.capacity() > 0 {
+            let start = rows.start * strides[0] * size;
+            append(&mut row_major, &self.bytes[start..], size, &shape, strides);
+        }
+        dtype
+            .widen(&row_major)
+            .map(Cow::into_owned)
+            .unwrap_or_default()
+    }
+}
+
+/// Appends the elements of `size` bytes that shape and strides pick out of `bytes`, row-major.
+fn append(to: &mut Vec<u8>, bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) {
+    match (shape, strides) {
+        ([n], [1]) => to.extend_from_slice(&bytes[..n * size]),
+        ([n], [stride]) => {
+            for idx in 0..*n {
+                let at = idx * stride * size;
+                to.extend_from_slice(&bytes[at..at + size]);
+            }
+        }
+        ([n, shape @ ..], [stride, strides @ ..]) => {
+            for idx in 0..*n {
+                append(to, &bytes[idx * stride * size..], size, shape, strides);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathered(shape: &[usize], strides: &[usize], rows: Option<Range<usize>>) -> Vec<f32> {
+        let bytes: Vec<u8> = (0..24u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: shape.to_vec(),
+            strides: Some(strides.to_vec()),
+            file_idx: 0,
+            bytes: 0..bytes.len(),
+        };
+        let view = TensorView {
+            info: &info,
+            bytes: &bytes,
+        };
+        match rows {
+            Some(rows) => view.widen_rows(rows).into_owned(),
+            None => view.widen().into_owned(),
+        }
+    }
+
+    #[test]
+    fn strided_elements_come_in_row_major_order() {
+        assert_eq!(gathered(&[2, 3], &[1, 2], None), [0., 2., 4., 1., 3., 5.]);
+        assert_eq!(gathered(&[2, 2], &[10, 1], None), [0., 1., 10., 11.]);
+        assert_eq!(gathered(&[3], &[7], None), [0., 7., 14.]);
+        assert_eq!(gathered(&[2, 2], &[0, 3], None), [0., 3., 0., 3.]);
+        let cube = gathered(&[2, 2, 2], &[1, 4, 2], None);
+        assert_eq!(cube, [0., 2., 4., 6., 1., 3., 5., 7.]);
+    }
+
+    #[test]
+    fn strided_rows_are_those_of_the_whole() {
+        let whole = gathered(&[4, 3], &[1, 8], None);
+        assert_eq!(gathered(&[4, 3], &[1, 8], Some(1..3)), whole[3..9]);
+        assert!(gathered(&[4, 3], &[1, 8], Some(4..4)).is_empty());
     }
 }

@@ -1,0 +1,164 @@
+//! PyTorch checkpoints (`.bin`, `.pt`, `.pth`) in both layouts of `torch.save`, read without running any pickle code.
+
+mod globals;
+mod json;
+mod legacy;
+mod memo;
+mod pickle;
+mod place;
+mod scan;
+mod state_dict;
+mod value;
+mod zip;
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde_json::{Map, Value as Json};
+
+use self::globals::Scope;
+use self::state_dict::{Found, Problem};
+use self::zip::Archive;
+use super::map::Bytes;
+use super::shards;
+use super::tensors::Tensors;
+use crate::error::{Error, Result};
+
+/// How a zip archive begins.
+const ZIP: &[u8] = b"PK";
+const PICKLE: &str = "data.pkl";
+
+/// The weights of a checkpoint, and what a trainer keeps beside them.
+#[derive(Debug, Default)]
+pub struct StateDict {
+    pub tensors: Tensors,
+    /// Plain values beside the weights (`model_args`, `iter_num`, …); tensors of one element are numbers here,
+    /// larger ones a text that says what they are.
+    pub beside: Map<String, Json>,
+}
+
+/// Opens one file of `torch.save`.
+///
+/// # Errors
+/// When the file cannot be mapped, is no state dict, or its pickle asks for anything but tensors and plain values.
+pub fn open_file(path: &Path) -> Result<StateDict> {
+    let mut state = StateDict::default();
+    add(&mut state.tensors, &mut state.beside, Bytes::map(path)?)?;
+    finish(state)
+}
+
+/// Opens every shard that a `pytorch_model.bin.index.json` names.
+///
+/// # Errors
+/// As for [`open_file`], and when the index and the shards do not fit together.
+pub fn open_sharded(index: &Path) -> Result<StateDict> {
+    let mut beside = Map::new();
+    let tensors = shards::open(index, |tensors, bytes| add(tensors, &mut beside, bytes))?;
+    finish(StateDict { tensors, beside })
+}
+
+/// Reads a pickle of plain containers, numbers and texts; keys that are no text become text.
+///
+/// # Errors
+/// When the pickle names anything else; `path` is only what the message calls it.
+pub fn plain_pickle(bytes: &[u8], path: &Path) -> Result<Json> {
+    let refused = |problem| Error::file(path, problem);
+    let pickled = pickle::read(bytes, Scope::Plain).map_err(refused)?;
+    let no_tensors = |_: &_| Err("expected plain values, found a tensor".to_owned());
+    let mut writer = json::Writer::new(&pickled, &no_tensors);
+    writer.value(&pickled.root).map_err(refused)
+}
+
+/// Reads one file and adds its tensors.
+fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, bytes: Bytes) -> Result<()> {
+    let path = bytes.path();
+    let file_idx = tensors.files.len();
+    let found = if bytes.as_slice().starts_with(ZIP) {
+        of_zip(bytes.as_slice(), file_idx)
+    } else {
+        of_legacy(bytes.as_slice(), file_idx)
+    };
+    let found = found.map_err(|problem| in_file(path, problem))?;
+    for (name, info) in found.tensors {
+        if tensors.index.insert(name.clone(), info).is_some() {
+            return Err(Error::tensor(path, name, "stands in two shards"));
+        }
+    }
+    for (key, value) in found.beside {
+        beside.entry(key).or_insert(value);
+    }
+    tensors.files.push(bytes);
+    Ok(())
+}
+
+fn finish(mut state: StateDict) -> Result<StateDict> {
+    let index = std::mem::take(&mut state.tensors.index);
+    state.tensors.index = state_dict::strip_prefixes(index)
+        .map_err(|problem| in_file(state.tensors.file_of(""), problem))?;
+    Ok(state)
+}
+
+fn in_file(path: &Path, problem: Problem) -> Error {
+    match problem {
+        Problem::File(problem) => Error::file(path, problem),
+        Problem::Tensor(name, problem) => Error::tensor(path, value::quote(&name), problem),
+    }
+}
+
+fn of_legacy(data: &[u8], file_idx: usize) -> std::result::Result<Found, Problem> {
+    let legacy = legacy::read(data).map_err(Problem::File)?;
+    let find = |key: &str| {
+        let place = legacy.places.get(key).cloned();
+        place.ok_or_else(|| format!("storage {} is not in the file", value::quote(key)))
+    };
+    state_dict::collect(&legacy.pickled, data, &find, file_idx)
+}
+
+fn of_zip(data: &[u8], file_idx: usize) -> std::result::Result<Found, Problem> {
+    let archive = Archive::read(data).map_err(Problem::File)?;
+    let prefix = prefix_of(&archive).map_err(Problem::File)?;
+    let stored = |name: &str| -> std::result::Result<Range<usize>, String> {
+        let name = format!("{prefix}{name}");
+        let place = archive.stored(&name)?;
+        place.ok_or_else(|| format!("the archive has no entry {}", value::quote(&name)))
+    };
+    let order = format!("{prefix}byteorder");
+    if let Some(range) = archive.stored(&order).map_err(Problem::File)?
+        && data[range.clone()].trim_ascii() != b"little"
+    {
+        let found = &data[range.start..range.end.min(range.start + 16)];
+        let problem = format!(
+            "byteorder: expected little, found {}",
+            value::quote(&String::from_utf8_lossy(found))
+        );
+        return Err(Problem::File(problem));
+    }
+    let place = stored(PICKLE).map_err(Problem::File)?;
+    if place.len() > pickle::LONGEST {
+        let problem = format!(
+            "{PICKLE}: expected at most {} bytes, found {}",
+            pickle::LONGEST,
+            place.len()
+        );
+        return Err(Problem::File(problem));
+    }
+    let pickled = pickle::read(&data[place], Scope::Tensors)
+        .map_err(|problem| Problem::File(format!("{PICKLE}: {problem}")))?;
+    let find = |key: &str| stored(&format!("data/{key}"));
+    state_dict::collect(&pickled, data, &find, file_idx)
+}
+
+/// The directory of the archive that holds the pickle, with its slash.
+fn prefix_of(archive: &Archive) -> std::result::Result<String, String> {
+    let mut prefixes = archive
+        .names()
+        .filter_map(|name| name.strip_suffix(PICKLE))
+        .filter(|prefix| prefix.is_empty() || prefix.ends_with('/'));
+    match (prefixes.next(), prefixes.next()) {
+        (Some(prefix), None) => Ok(prefix.to_owned()),
+        (Some(_), Some(_)) => Err(format!("holds more than one {PICKLE}")),
+        (None, _) => Err(format!(
+            "is a zip archive without {PICKLE}; expected a file of torch.save"
+        )),
+    }
+}

@@ -1,0 +1,458 @@
+//! Reads the opcodes of a pickle into plain values and described tensors; nothing is imported, called or built.
+
+use std::rc::Rc;
+
+use super::globals::{Global, Scope, size};
+use super::memo::Memo;
+use super::scan::Scan;
+use super::value::{DictKind, Heap, Storage, Value, quote};
+
+/// Bytes of a pickle at most: far above any list of tensor names, far below a file of tensors.
+pub const LONGEST: usize = 1 << 27;
+/// Values that wait on the stack at most.
+const DEEPEST_STACK: usize = 1 << 20;
+/// Open marks at most; nothing that is saved nests this deep.
+const MOST_MARKS: usize = 1 << 10;
+const MOST_OPCODES: usize = 1 << 23;
+const MOST_CONTAINERS: usize = 1 << 21;
+const NEWEST_PROTOCOL: u8 = 5;
+
+/// A pickle that was read to its end.
+#[derive(Debug)]
+pub struct Pickled<'a> {
+    pub root: Value<'a>,
+    pub heap: Heap<'a>,
+    /// Bytes up to and with the opcode that ends it.
+    pub n_bytes: usize,
+    pub n_opcodes: usize,
+}
+
+/// Reads the pickle that `bytes` begin with.
+///
+/// # Errors
+/// One clause that names the opcode or the class, and the byte it stands at.
+pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
+    let limited = &bytes[..bytes.len().min(LONGEST)];
+    let mut machine = Machine {
+        scan: Scan::new(limited),
+        scope,
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Memo::default(),
+        heap: Heap::default(),
+    };
+    for n_before in 0..MOST_OPCODES {
+        let at = machine.scan.at();
+        match machine.step() {
+            Ok(None) => {}
+            Ok(Some(root)) => {
+                return Ok(Pickled {
+                    root,
+                    heap: machine.heap,
+                    n_bytes: machine.scan.at(),
+                    n_opcodes: n_before + 1,
+                });
+            }
+            Err(problem) => return Err(format!("pickle, byte {at}: {problem}")),
+        }
+    }
+    Err(format!("pickle: more than {MOST_OPCODES} opcodes"))
+}
+
+struct Machine<'a> {
+    scan: Scan<'a>,
+    scope: Scope,
+    stack: Vec<Value<'a>>,
+    /// Heights of the stack at the open marks.
+    marks: Vec<usize>,
+    memo: Memo<'a>,
+    heap: Heap<'a>,
+}
+
+type Step<'a> = Result<Option<Value<'a>>, String>;
+
+impl<'a> Machine<'a> {
+    /// One opcode; gives the root at the one that ends the pickle.
+    fn step(&mut self) -> Step<'a> {
+        let Some(opcode) = self.scan.byte() else {
+            return Err("ends without the opcode STOP: truncated".to_owned());
+        };
+        match opcode {
+            0x80 => self.protocol()?,
+            0x95 => self.scan.frame()?,
+            b'.' => return self.pop("STOP").map(Some),
+            b'(' => self.mark()?,
+            b'0' => self.discard()?,
+            b'1' => drop(self.pop_mark("POP_MARK")?),
+            b'2' => {
+                let top = self.top("DUP")?.clone();
+                self.push(top)?;
+            }
+            // Numbers and constants.
+            b'N' => self.push(Value::None)?,
+            0x88 => self.push(Value::Bool(true))?,
+            0x89 => self.push(Value::Bool(false))?,
+            b'I' | b'L' | b'F' | b'J' | b'K' | b'M' | b'G' | 0x8a | 0x8b => {
+                let number = self.scan.number(opcode)?;
+                self.push(number)?;
+            }
+            // Texts and bytes.
+            b'S' | b'V' | b'T' | b'U' | b'X' | b'B' | b'C' | 0x8c | 0x8d | 0x8e | 0x96 => {
+                let text = self.scan.text(opcode)?;
+                self.push(text)?;
+            }
+            // Containers.
+            b']' => self.push_list(Value::List, Vec::new())?,
+            b')' => self.push_list(Value::Tuple, Vec::new())?,
+            0x8f => self.push_list(Value::Set, Vec::new())?,
+            b'}' => self.push_dict(Vec::new())?,
+            b'l' => self.gather("LIST", Value::List)?,
+            b't' => self.gather("TUPLE", Value::Tuple)?,
+            0x91 => self.gather("FROZENSET", Value::Set)?,
+            0x85..=0x87 => self.short_tuple(usize::from(opcode - 0x84))?,
+            b'd' => {
+                let items = self.pop_mark("DICT")?;
+                let entries = pairs(items, "DICT")?;
+                self.push_dict(entries)?;
+            }
+            b'a' => {
+                let item = self.pop("APPEND")?;
+                self.extend("APPEND", vec![item])?;
+            }
+            b'e' => {
+                let items = self.pop_mark("APPENDS")?;
+                self.extend("APPENDS", items)?;
+            }
+            0x90 => {
+                let items = self.pop_mark("ADDITEMS")?;
+                self.extend("ADDITEMS", items)?;
+            }
+            b's' => {
+                let value = self.pop("SETITEM")?;
+                let key = self.pop("SETITEM")?;
+                self.insert("SETITEM", vec![(key, value)])?;
+            }
+            b'u' => {
+                let items = self.pop_mark("SETITEMS")?;
+                self.insert("SETITEMS", pairs(items, "SETITEMS")?)?;
+            }
+            // What was seen before.
+            b'p' | b'q' | b'r' => {
+                let place = self.scan.place(opcode)?;
+                self.remember(place)?;
+            }
+            0x94 => self.remember(self.memo.next())?,
+            b'g' | b'h' | b'j' => {
+                let place = self.scan.place(opcode)?;
+                let Some(value) = self.memo.get(place) else {
+                    return Err(format!("the memo holds nothing at {place}"));
+                };
+                let value = value.clone();
+                self.push(value)?;
+            }
+            // Names, and what they would do.
+            b'c' => {
+                let (module, name) = (self.scan.line("GLOBAL")?, self.scan.line("GLOBAL")?);
+                self.global("GLOBAL", module, name)?;
+            }
+            0x93 => {
+                let (name, module) = (self.pop("STACK_GLOBAL")?, self.pop("STACK_GLOBAL")?);
+                let (Value::Text(module), Value::Text(name)) = (module, name) else {
+                    return Err("STACK_GLOBAL expected two texts".to_owned());
+                };
+                self.global("STACK_GLOBAL", &module, &name)?;
+            }
+            b'R' => {
+                let arguments = self.pop("REDUCE")?;
+                self.call("REDUCE", &arguments)?;
+            }
+            0x81 => {
+                let arguments = self.pop("NEWOBJ")?;
+                match self.top("NEWOBJ")? {
+                    Value::Global(Global::Namespace | Global::OrderedDict) => {}
+                    Value::Global(other) => {
+                        return Err(format!("NEWOBJ of {} is not understood", other.name()));
+                    }
+                    other => return Err(format!("NEWOBJ of {} is not understood", other.kind())),
+                }
+                self.call("NEWOBJ", &arguments)?;
+            }
+            b'b' => self.build()?,
+            b'Q' => self.storage()?,
+            other => return Err(self.refuse(other)),
+        }
+        Ok(None)
+    }
+
+    /// Why an opcode that would run code, or that is none, is refused.
+    fn refuse(&mut self, opcode: u8) -> String {
+        let name = match opcode {
+            b'i' => {
+                let names = (self.scan.line("INST"), self.scan.line("INST"));
+                let class = match names {
+                    (Ok(module), Ok(name)) => format!(" of {}", quote(&format!("{module}.{name}"))),
+                    _ => String::new(),
+                };
+                return format!("opcode INST{class} is refused: no code of a pickle is run");
+            }
+            b'o' => "OBJ",
+            b'P' => "PERSID",
+            0x82 => "EXT1",
+            0x83 => "EXT2",
+            0x84 => "EXT4",
+            0x92 => "NEWOBJ_EX",
+            0x97 => "NEXT_BUFFER",
+            0x98 => "READONLY_BUFFER",
+            other => return format!("0x{other:02x} is no opcode of a pickle"),
+        };
+        format!("opcode {name} is refused: no code of a pickle is run")
+    }
+
+    fn protocol(&mut self) -> Result<(), String> {
+        match self.scan.byte() {
+            Some(version) if version <= NEWEST_PROTOCOL => Ok(()),
+            Some(version) => Err(format!(
+                "expected a protocol up to {NEWEST_PROTOCOL}, found {version}"
+            )),
+            None => Err("PROTO: truncated".to_owned()),
+        }
+    }
+
+    fn push(&mut self, value: Value<'a>) -> Result<(), String> {
+        if self.stack.len() >= DEEPEST_STACK {
+            return Err(format!("more than {DEEPEST_STACK} values on the stack"));
+        }
+        self.stack.push(value);
+        Ok(())
+    }
+
+    fn push_list(
+        &mut self,
+        kind: fn(usize) -> Value<'a>,
+        items: Vec<Value<'a>>,
+    ) -> Result<(), String> {
+        self.check_containers()?;
+        let idx = self.heap.add_list(items);
+        self.push(kind(idx))
+    }
+
+    fn push_dict(&mut self, entries: Vec<(Value<'a>, Value<'a>)>) -> Result<(), String> {
+        self.check_containers()?;
+        let idx = self.heap.add_dict(DictKind::Plain, entries);
+        self.push(Value::Dict(idx))
+    }
+
+    fn check_containers(&self) -> Result<(), String> {
+        if self.heap.n_containers() < MOST_CONTAINERS {
+            return Ok(());
+        }
+        Err(format!("more than {MOST_CONTAINERS} containers"))
+    }
+
+    /// Height below which nothing may be popped.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn top(&self, opcode: &str) -> Result<&Value<'a>, String> {
+        match self.stack.last() {
+            Some(top) if self.stack.len() > self.floor() => Ok(top),
+            _ => Err(format!("{opcode} finds the stack empty")),
+        }
+    }
+
+    fn pop(&mut self, opcode: &str) -> Result<Value<'a>, String> {
+        self.top(opcode)?;
+        self.stack
+            .pop()
+            .ok_or_else(|| format!("{opcode} finds the stack empty"))
+    }
+
+    fn mark(&mut self) -> Result<(), String> {
+        if self.marks.len() >= MOST_MARKS {
+            return Err(format!(
+                "more than {MOST_MARKS} containers inside each other"
+            ));
+        }
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    /// Everything above the last mark.
+    fn pop_mark(&mut self, opcode: &str) -> Result<Vec<Value<'a>>, String> {
+        match self.marks.pop() {
+            Some(height) => Ok(self.stack.split_off(height)),
+            None => Err(format!("{opcode} finds no mark")),
+        }
+    }
+
+    fn discard(&mut self) -> Result<(), String> {
+        if self.stack.len() > self.floor() {
+            self.stack.pop();
+            return Ok(());
+        }
+        self.pop_mark("POP").map(drop)
+    }
+
+    fn gather(&mut self, opcode: &str, kind: fn(usize) -> Value<'a>) -> Result<(), String> {
+        let items = self.pop_mark(opcode)?;
+        self.push_list(kind, items)
+    }
+
+    fn short_tuple(&mut self, n: usize) -> Result<(), String> {
+        let height = self.stack.len();
+        if height < self.floor() + n {
+            return Err(format!("TUPLE{n} finds too few values"));
+        }
+        let items = self.stack.split_off(height - n);
+        self.push_list(Value::Tuple, items)
+    }
+
+    fn extend(&mut self, opcode: &str, items: Vec<Value<'a>>) -> Result<(), String> {
+        let idx = match (self.top(opcode)?, opcode) {
+            (Value::List(idx), "APPEND" | "APPENDS") | (Value::Set(idx), "ADDITEMS") => *idx,
+            (other, _) => return Err(format!("{opcode} to {}", other.kind())),
+        };
+        self.heap.lists[idx].extend(items);
+        Ok(())
+    }
+
+    fn insert(&mut self, opcode: &str, entries: Vec<(Value<'a>, Value<'a>)>) -> Result<(), String> {
+        match self.top(opcode)? {
+            Value::Dict(idx) => {
+                let idx = *idx;
+                self.heap.dicts[idx].entries.extend(entries);
+                Ok(())
+            }
+            other => Err(format!("{opcode} to {}", other.kind())),
+        }
+    }
+
+    fn remember(&mut self, place: u64) -> Result<(), String> {
+        let value = self.top("PUT")?.clone();
+        self.memo.insert(place, value)
+    }
+
+    fn global(&mut self, opcode: &str, module: &str, name: &str) -> Result<(), String> {
+        let found = Global::find(module, name, self.scope).map_err(|e| format!("{opcode} {e}"))?;
+        self.push(Value::Global(found))
+    }
+
+    fn call(&mut self, opcode: &str, arguments: &Value<'a>) -> Result<(), String> {
+        let callee = self.pop(opcode)?;
+        let Value::Global(global) = callee else {
+            return Err(format!("{opcode} calls {}", callee.kind()));
+        };
+        let Value::Tuple(idx) = arguments else {
+            let kind = arguments.kind();
+            return Err(format!(
+                "{opcode} expected a tuple of arguments, found {kind}"
+            ));
+        };
+        self.check_containers()?;
+        // The tuple stays: it may be remembered, and be the argument of another call.
+        let arguments = std::mem::take(&mut self.heap.lists[*idx]);
+        let result = global.call(&arguments, &mut self.heap);
+        self.heap.lists[*idx] = arguments;
+        let result = result.map_err(|e| format!("{opcode}: {e}"))?;
+        self.push(result)
+    }
+
+    /// Attributes for what lies below them: dropped, or the content of a namespace.
+    fn build(&mut self) -> Result<(), String> {
+        let state = self.pop("BUILD")?;
+        let idx = match self.top("BUILD")? {
+            Value::Dict(idx) => *idx,
+            other => return Err(format!("BUILD of {} is refused", other.kind())),
+        };
+        let Value::Dict(state_idx) = state else {
+            return Err(format!(
+                "BUILD expected a dictionary of attributes, found {}",
+                state.kind()
+            ));
+        };
+        match self.heap.dicts[idx].kind {
+            DictKind::Plain => Err("BUILD of a dictionary is refused".to_owned()),
+            DictKind::Ordered => Ok(()),
+            DictKind::Namespace if idx == state_idx => {
+                Err("BUILD of a namespace from itself".to_owned())
+            }
+            DictKind::Namespace => {
+                let attributes = std::mem::take(&mut self.heap.dicts[state_idx].entries);
+                self.heap.dicts[idx].entries.extend(attributes);
+                Ok(())
+            }
+        }
+    }
+
+    /// `("storage", class, key, device, elements[, part])`, as `torch.save` writes it.
+    fn storage(&mut self) -> Result<(), String> {
+        let id = self.pop("BINPERSID")?;
+        if self.scope == Scope::Plain {
+            return Err("opcode BINPERSID is refused: expected plain values".to_owned());
+        }
+        self.check_containers()?;
+        let (class, key, n_elements, part) = match self.heap.items(&id) {
+            Some(
+                [
+                    Value::Text(tag),
+                    class,
+                    Value::Text(key),
+                    _device,
+                    n,
+                    part @ ..,
+                ],
+            ) if tag.as_ref() == "storage" && part.len() < 2 => {
+                (class, Rc::clone(key), size(n)?, part.first())
+            }
+            Some([Value::Text(tag), ..]) => {
+                return Err(format!(
+                    "BINPERSID expected the description of a storage, found {}",
+                    quote(tag)
+                ));
+            }
+            _ => return Err("BINPERSID expected the description of a storage".to_owned()),
+        };
+        let dtype = match class {
+            Value::Global(Global::Storage(Some(dtype))) => *dtype,
+            Value::Global(other) => {
+                return Err(format!(
+                    "BINPERSID expected a storage with an element type, found {}",
+                    other.name()
+                ));
+            }
+            other => {
+                return Err(format!(
+                    "BINPERSID expected a class, found {}",
+                    other.kind()
+                ));
+            }
+        };
+        let part = match part {
+            None | Some(Value::None) => None,
+            Some(part) => match self.heap.items(part) {
+                Some([_key, offset, n]) => Some((size(offset)?, size(n)?)),
+                _ => return Err("BINPERSID expected a part of a storage".to_owned()),
+            },
+        };
+        self.heap.storages.push(Storage {
+            key,
+            dtype,
+            n_elements,
+            part,
+        });
+        self.push(Value::Storage(self.heap.storages.len() - 1))
+    }
+}
+
+fn pairs<'a>(items: Vec<Value<'a>>, opcode: &str) -> Result<Vec<(Value<'a>, Value<'a>)>, String> {
+    if !items.len().is_multiple_of(2) {
+        return Err(format!("{opcode} finds a key without a value"));
+    }
+    let mut items = items.into_iter();
+    let mut pairs = Vec::with_capacity(items.len() / 2);
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push((key, value));
+    }
+    Ok(pairs)
+}

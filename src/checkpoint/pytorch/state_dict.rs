@@ -1,0 +1,204 @@
+//! From what a pickle holds to named tensors, wherever the dictionary of weights stands in it, and what stands beside them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde_json::{Map, Value as Json};
+
+use super::json::{self, Writer};
+use super::pickle::Pickled;
+use super::place::{Place, place};
+use super::value::{StoredTensor, Value, quote};
+use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::tensors::TensorInfo;
+
+/// Names under which trainers keep the weights.
+const NESTS: &[&str] = &["model", "state_dict", "model_state_dict", "module"];
+/// What `torch.compile` puts before a name.
+const COMPILED: &str = "_orig_mod.";
+/// What data-parallel wrappers put before every name.
+const PARALLEL: &str = "module.";
+/// Wrappers around each other at most.
+const MOST_WRAPPERS: usize = 8;
+
+/// Why a file or one of its tensors is refused.
+#[derive(Debug)]
+pub enum Problem {
+    File(String),
+    Tensor(String, String),
+}
+
+/// Where the bytes of a storage lie in the file.
+pub type FindStorage<'f> = &'f dyn Fn(&str) -> Result<Range<usize>, String>;
+
+/// The tensors of one file and the plain values beside them.
+pub struct Found {
+    pub tensors: BTreeMap<String, TensorInfo>,
+    pub beside: Map<String, Json>,
+}
+
+/// Collects the state dict of one file.
+pub fn collect(
+    pickled: &Pickled<'_>,
+    data: &[u8],
+    find: FindStorage<'_>,
+    file_idx: usize,
+) -> Result<Found, Problem> {
+    let heap = &pickled.heap;
+    let Value::Dict(root_idx) = pickled.root else {
+        let kind = pickled.root.kind();
+        let problem =
+            format!("expected a state dict, which is a dictionary of tensors, found {kind}");
+        return Err(Problem::File(problem));
+    };
+    let nest = NESTS.iter().find_map(|name| {
+        let inside = heap.entry(&pickled.root, name)?;
+        holds_tensors(pickled, inside).then_some((*name, inside))
+    });
+    let (nest_name, weights_idx) = match nest {
+        Some((name, Value::Dict(idx))) => (Some(name), *idx),
+        _ => (None, root_idx),
+    };
+
+    let locate = |tensor: &StoredTensor| {
+        let storage = &heap.storages[tensor.storage_idx];
+        place(tensor, storage, &find(&storage.key)?).map(|place| (storage.dtype, place))
+    };
+    let plain = |tensor: &StoredTensor| {
+        locate(tensor).map(|(dtype, place)| plain_tensor(tensor, dtype, &place, data))
+    };
+    let mut writer = Writer::new(pickled, &plain);
+    let mut tensors = BTreeMap::new();
+    let mut beside = Map::new();
+    let beside_of = |problem| Problem::File(format!("a value beside the weights: {problem}"));
+    if let Some(nest_name) = nest_name {
+        for (key, value) in &heap.dicts[root_idx].entries {
+            let key = writer.key(key).map_err(beside_of)?;
+            if key != nest_name {
+                let value = writer.value(value).map_err(|problem| {
+                    Problem::File(format!("{}, beside the weights: {problem}", quote(&key)))
+                })?;
+                beside.insert(key, value);
+            }
+        }
+    }
+    for (key, value) in &heap.dicts[weights_idx].entries {
+        let name = writer.key(key).map_err(beside_of)?;
+        let Value::Tensor(idx) = value else {
+            if !beside.contains_key(&name) {
+                let value = writer.value(value).map_err(beside_of)?;
+                beside.insert(name, value);
+            }
+            continue;
+        };
+        let tensor = &heap.tensors[*idx];
+        let (dtype, place) =
+            locate(tensor).map_err(|problem| Problem::Tensor(name.clone(), problem))?;
+        let info = TensorInfo {
+            dtype,
+            shape: tensor.shape.clone(),
+            strides: place.strides,
+            file_idx,
+            bytes: place.bytes,
+        };
+        tensors.insert(name, info);
+    }
+    if tensors.is_empty() {
+        let problem = format!(
+            "holds no tensors: expected a state dict, alone or as one of {}",
+            NESTS.join(", ")
+        );
+        return Err(Problem::File(problem));
+    }
+    Ok(Found { tensors, beside })
+}
+
+fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
+    let Value::Dict(idx) = value else {
+        return false;
+    };
+    let mut entries = pickled.heap.dicts[*idx].entries.iter();
+    entries.any(|(_, value)| matches!(value, Value::Tensor(_)))
+}
+
+/// A tensor among plain values: its one number, or what it is.
+fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, data: &[u8]) -> Json {
+    if tensor.shape.iter().all(|n| *n == 1)
+        && let Some(value) = dtype.widen(&data[place.bytes.clone()])
+        && let Some(value) = value.first()
+    {
+        return json::of_float(f64::from(*value));
+    }
+    Json::from(format!("{dtype} tensor {:?}", tensor.shape))
+}
+
+/// Takes away what wrappers put before the names.
+///
+/// # Errors
+/// Names the tensor that two would then be.
+pub fn strip_prefixes(
+    mut index: BTreeMap<String, TensorInfo>,
+) -> Result<BTreeMap<String, TensorInfo>, Problem> {
+    for _ in 0..MOST_WRAPPERS {
+        let is_parallel = !index.is_empty() && index.keys().all(|name| name.starts_with(PARALLEL));
+        let is_compiled = index.keys().any(|name| name.starts_with(COMPILED));
+        let prefix = match (is_compiled, is_parallel) {
+            (true, _) => COMPILED,
+            (false, true) => PARALLEL,
+            (false, false) => return Ok(index),
+        };
+        let mut stripped = BTreeMap::new();
+        for (name, info) in index {
+            let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
+            if stripped.insert(short.clone(), info).is_some() {
+                let problem = format!("stands twice, with and without {prefix}");
+                return Err(Problem::Tensor(short, problem));
+            }
+        }
+        index = stripped;
+    }
+    Ok(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stripped(names: &[&str]) -> Result<Vec<String>, Problem> {
+        let info = TensorInfo {
+            dtype: Dtype::F32,
+            shape: vec![0],
+            strides: None,
+            file_idx: 0,
+            bytes: 0..0,
+        };
+        let index = names.iter().map(|n| ((*n).to_owned(), info.clone()));
+        Ok(strip_prefixes(index.collect())?.into_keys().collect())
+    }
+
+    #[test]
+    fn wrappers_leave_no_prefix() {
+        for names in [
+            ["_orig_mod.a.w", "_orig_mod.b"],
+            ["module.a.w", "module.b"],
+            ["module._orig_mod.a.w", "module._orig_mod.b"],
+            ["_orig_mod.module.a.w", "_orig_mod.module.b"],
+            ["_orig_mod.a.w", "b"],
+        ] {
+            assert_eq!(stripped(&names).expect("names"), ["a.w", "b"], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_called_module_keeps_its_name() {
+        let names = ["lm_head.w", "module.w"];
+        assert_eq!(stripped(&names).expect("names"), names);
+        assert!(stripped(&[]).expect("names").is_empty());
+    }
+
+    #[test]
+    fn a_name_with_and_without_prefix_is_refused() {
+        let refused = stripped(&["_orig_mod.a", "a"]);
+        assert!(matches!(refused, Err(Problem::Tensor(name, _)) if name == "a"));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a pickle holds once it is read: plain values, and tensors that are only described.
+
+use std::rc::Rc;
+
+use super::globals::Global;
+use crate::checkpoint::dtype::Dtype;
+
+/// Characters of a name or text that a message repeats at most.
+const LONGEST_QUOTE: usize = 120;
+
+/// One value. Containers are places in the [`Heap`], so that sharing and cycles cost nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value<'a> {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer of more than eight bytes: two's complement, least byte first.
+    Big(&'a [u8]),
+    Float(f64),
+    Text(Rc<str>),
+    Bytes(&'a [u8]),
+    List(usize),
+    Tuple(usize),
+    Set(usize),
+    Dict(usize),
+    Global(Global),
+    Storage(usize),
+    Tensor(usize),
+}
+
+impl Value<'_> {
+    /// What the value is, for a message that says what was found.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bool(_) => "a boolean",
+            Self::Int(_) | Self::Big(_) => "an integer",
+            Self::Float(_) => "a float",
+            Self::Text(_) => "a text",
+            Self::Bytes(_) => "bytes",
+            Self::List(_) => "a list",
+            Self::Tuple(_) => "a tuple",
+            Self::Set(_) => "a set",
+            Self::Dict(_) => "a dictionary",
+            Self::Global(_) => "a class or function",
+            Self::Storage(_) => "a storage",
+            Self::Tensor(_) => "a tensor",
+        }
+    }
+}
+
+/// What a dictionary was before it was read: decides whether it may carry attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DictKind {
+    Plain,
+    /// Attributes (`_metadata` of a state dict) are dropped.
+    Ordered,
+    /// Attributes are the content.
+    Namespace,
+}
+
+#[derive(Debug)]
+pub struct Dict<'a> {
+    pub kind: DictKind,
+    /// In the order of the file; of two entries with one key, the later counts.
+    pub entries: Vec<(Value<'a>, Value<'a>)>,
+}
+
+/// The numbers behind one or more tensors: named by the pickle, lying elsewhere in the file.
+#[derive(Debug)]
+pub struct Storage {
+    pub key: Rc<str>,
+    pub dtype: Dtype,
+    pub n_elements: usize,
+    /// First element and number of elements, for a storage that is a part of the one called `key`.
+    pub part: Option<(usize, usize)>,
+}
+
+/// A tensor as the pickle describes it; nothing of it is checked against the file yet.
+#[derive(Debug)]
+pub struct StoredTensor {
+    pub storage_idx: usize,
+    /// All in elements.
+    pub offset: usize,
+    pub shape: Vec<usize>,
+    pub strides: Vec<usize>,
+}
+
+/// Everything that values refer to by place.
+#[derive(Debug, Default)]
+pub struct Heap<'a> {
+    /// Lists, tuples and sets.
+    pub lists: Vec<Vec<Value<'a>>>,
+    pub dicts: Vec<Dict<'a>>,
+    pub storages: Vec<Storage>,
+    pub tensors: Vec<StoredTensor>,
+}
+
+impl<'a> Heap<'a> {
+    pub fn add_list(&mut self, items: Vec<Value<'a>>) -> usize {
+        self.lists.push(items);
+        self.lists.len() - 1
+    }
+
+    pub fn add_dict(&mut self, kind: DictKind, entries: Vec<(Value<'a>, Value<'a>)>) -> usize {
+        self.dicts.push(Dict { kind, entries });
+        self.dicts.len() - 1
+    }
+
+    pub fn n_containers(&self) -> usize {
+        self.lists.len() + self.dicts.len() + self.storages.len() + self.tensors.len()
+    }
+
+    /// The items of a list or tuple.
+    pub fn items(&self, value: &Value<'a>) -> Option<&[Value<'a>]> {
+        match value {
+            Value::List(idx) | Value::Tuple(idx) => Some(&self.lists[*idx]),
+            _ => None,
+        }
+    }
+
+    /// The value of a text key; the last one where the key stands twice.
+    pub fn entry(&self, dict: &Value<'a>, key: &str) -> Option<&Value<'a>> {
+        let Value::Dict(idx) = dict else { return None };
+        let mut entries = self.dicts[*idx].entries.iter().rev();
+        entries
+            .find(|(k, _)| matches!(k, Value::Text(text) if text.as_ref() == key))
+            .map(|(_, value)| value)
+    }
+}
+
+/// A name of the file as a message repeats it: never longer than a line.
+pub fn quote(text: &str) -> String {
+    let mut short: String = text.chars().take(LONGEST_QUOTE).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short.escape_debug().to_string()
+}
