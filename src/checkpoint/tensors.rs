@@ -122,6 +122,12 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
+    /// The bytes in the file, still encoded.
+    #[cfg(test)]
+    pub(super) fn stored_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// All elements as f32, row-major. Tensors that are not floating point give nothing.
     pub fn widen(&self) -> Cow<'a, [f32]> {
         match self.info.shape.first() {

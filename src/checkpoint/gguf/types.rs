@@ -79,6 +79,55 @@ mod tests {
     }
 
     #[test]
+    fn every_block_means_the_values_that_the_reference_gives() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/fixtures/formats/gguf/blocks.safetensors"
+        );
+        let reference =
+            crate::checkpoint::safetensors::open_file(path.as_ref()).expect("a fixture");
+        let mut n_compared = 0;
+        for (_, dtype) in TYPES {
+            let Some(expected) = reference.get(&format!("{dtype}.values")) else {
+                continue;
+            };
+            let stored = reference.get(&format!("{dtype}.bytes")).expect("bytes");
+            let stored = stored.stored_bytes();
+            let expected = expected.widen();
+            let found = dtype.widen(stored).expect("a known type");
+            assert_eq!(found.len(), expected.len(), "{dtype}");
+            for (found, expected) in found.iter().zip(expected.iter()) {
+                // The order of multiplications may differ by one rounding.
+                let most = 1e-6 * expected.abs().max(1.0);
+                assert!(
+                    (found - expected).abs() <= most,
+                    "{dtype}: {found} {expected}"
+                );
+            }
+            // Where the blocks lie in memory makes no difference.
+            let moved = [&[0], stored].concat();
+            assert_eq!(
+                dtype.widen(&moved[1..]).expect("a known type"),
+                found,
+                "{dtype}"
+            );
+            n_compared += 1;
+        }
+        assert_eq!(n_compared, 10);
+    }
+
+    #[test]
+    fn many_blocks_are_the_same_as_one_after_the_other() {
+        let dtype = dtype(8).expect("q8_0");
+        let bytes: Vec<u8> = (0..3000 * 34).map(|i| (i % 120) as u8).collect();
+        let one_by_one: Vec<f32> = bytes
+            .chunks(34)
+            .flat_map(|block| dtype.widen(block).expect("a block").into_owned())
+            .collect();
+        assert_eq!(dtype.widen(&bytes).expect("blocks").as_ref(), one_by_one);
+    }
+
+    #[test]
     fn a_number_that_means_no_type_is_none() {
         assert_eq!(dtype(4), None);
         assert_eq!(dtype(u32::MAX), None);
