@@ -1,123 +1,12 @@
 //! Damaged and dishonest GGUF files: each is refused in one line or read correctly, never a panic, never much memory.
 
-use std::path::{Path, PathBuf};
+mod gguf_pieces;
+
+use std::path::Path;
 
 use attnscope::checkpoint::{Checkpoint, gguf};
 use attnscope::family;
-
-const U32: u32 = 4;
-const BOOL: u32 = 7;
-const TEXT: u32 = 8;
-const LIST: u32 = 9;
-
-/// Builds a file piece by piece, so that each piece can be wrong.
-#[derive(Clone)]
-struct Pieces {
-    version: u32,
-    n_tensors: Option<u64>,
-    n_entries: Option<u64>,
-    entries: Vec<Vec<u8>>,
-    tensors: Vec<Vec<u8>>,
-    data: Vec<u8>,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
-}
-
-fn entry(key: &str, kind: u32, value: &[u8]) -> Vec<u8> {
-    [&text(key)[..], &kind.to_le_bytes(), value].concat()
-}
-
-fn number(key: &str, value: u32) -> Vec<u8> {
-    entry(key, U32, &value.to_le_bytes())
-}
-
-fn word(key: &str, value: &str) -> Vec<u8> {
-    entry(key, TEXT, &text(value))
-}
-
-fn tensor(name: &str, dims: &[u64], kind: u32, offset: u64) -> Vec<u8> {
-    let mut bytes = text(name);
-    bytes.extend((dims.len() as u32).to_le_bytes());
-    dims.iter().for_each(|dim| bytes.extend(dim.to_le_bytes()));
-    bytes.extend(kind.to_le_bytes());
-    bytes.extend(offset.to_le_bytes());
-    bytes
-}
-
-impl Pieces {
-    /// A file that opens: two heads of a llama without a single layer's weights, and an embedding.
-    fn sound() -> Self {
-        Self {
-            version: 3,
-            n_tensors: None,
-            n_entries: None,
-            entries: vec![
-                word("general.architecture", "llama"),
-                number("llama.block_count", 1),
-                number("llama.embedding_length", 4),
-                number("llama.attention.head_count", 2),
-                number("llama.feed_forward_length", 8),
-            ],
-            tensors: vec![
-                tensor("token_embd.weight", &[4, 3], 0, 0),
-                tensor("blk.0.attn_q.weight", &[4, 4], 0, 64),
-            ],
-            data: vec![0; 128],
-        }
-    }
-
-    fn entry(mut self, entry: Vec<u8>) -> Self {
-        self.entries.push(entry);
-        self
-    }
-
-    fn tensor(mut self, tensor: Vec<u8>) -> Self {
-        self.tensors.push(tensor);
-        self
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = b"GGUF".to_vec();
-        bytes.extend(self.version.to_le_bytes());
-        let n_tensors = self.n_tensors.unwrap_or(self.tensors.len() as u64);
-        bytes.extend(n_tensors.to_le_bytes());
-        let n_entries = self.n_entries.unwrap_or(self.entries.len() as u64);
-        bytes.extend(n_entries.to_le_bytes());
-        self.entries
-            .iter()
-            .chain(&self.tensors)
-            .for_each(|piece| bytes.extend(piece));
-        bytes.resize(bytes.len().next_multiple_of(32), 0);
-        bytes.extend(&self.data);
-        bytes
-    }
-}
-
-/// A place for files of one test.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a directory"))
-    }
-
-    fn write(&self, bytes: &[u8]) -> PathBuf {
-        let path = self.0.path().join("model.gguf");
-        std::fs::write(&path, bytes).expect("writes");
-        path
-    }
-
-    /// The one line with which a file is refused.
-    fn refusal(&self, bytes: &[u8]) -> String {
-        let path = self.write(bytes);
-        let error = gguf::open_file(&path).expect_err("a refusal").to_string();
-        assert!(error.contains("model.gguf: "), "{error}");
-        assert!(!error.contains('\n'), "{error}");
-        error
-    }
-}
+use gguf_pieces::{BOOL, LIST, Pieces, Place, TEXT, U32, entry, number, tensor, text, word};
 
 #[test]
 fn the_sound_file_that_the_others_are_damaged_from_opens() {
@@ -455,11 +344,9 @@ fn open(path: &Path) -> bool {
             assert_eq!(words.tokens.len(), vocabulary.len());
         }
     }
-    if let Ok(checkpoint) = Checkpoint::open(path) {
-        family::read(checkpoint).is_ok()
-    } else {
-        true
-    }
+    // A family may still find something missing; it must not fall over it.
+    let _ = Checkpoint::open(path).and_then(family::read);
+    true
 }
 
 /// Peak memory of this process in KiB, where the system tells.
@@ -469,11 +356,39 @@ fn peak_memory() -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// A file of a few hundred bytes with something of everything, so that most changes hit something.
+fn tiny() -> Vec<u8> {
+    let texts = |all: &[&str]| {
+        let mut list = TEXT.to_le_bytes().to_vec();
+        list.extend((all.len() as u64).to_le_bytes());
+        all.iter().for_each(|one| list.extend(text(one)));
+        list
+    };
+    let mut tiny = Pieces::sound()
+        .entry(number("llama.expert_count", 2))
+        .entry(number("llama.expert_used_count", 1))
+        .entry(number("llama.rope.dimension_count", 2))
+        .entry(word("tokenizer.ggml.model", "llama"))
+        .entry(entry(
+            "tokenizer.ggml.tokens",
+            LIST,
+            &texts(&["a", "b", "c"]),
+        ))
+        .entry(entry("tokenizer.ggml.merges", LIST, &texts(&["a b"])))
+        .entry(number("tokenizer.ggml.bos_token_id", 1))
+        .tensor(tensor("blk.0.ffn_up_exps.weight", &[32, 2, 2], 8, 128))
+        .tensor(tensor("rope_freqs.weight", &[1], 0, 288));
+    tiny.data.resize(288, 1);
+    tiny.data.extend(1f32.to_le_bytes());
+    tiny.bytes()
+}
+
 #[test]
 fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/formats/gguf");
     let place = Place::new();
     let before = peak_memory();
+    assert!(open(&place.write(&tiny())), "the tiny file must open");
     let (mut n_read, mut n_refused) = (0, 0);
     // A small generator with a fixed seed: the same changes every time.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -483,23 +398,24 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    for (name, n_changes) in [
-        ("llama-q8_0", 1200),
-        ("mixtral-f16", 600),
-        ("gpt2-q8_0", 600),
+    let fixture = |name: &str| std::fs::read(fixtures.join(name)).expect("a fixture");
+    for (whole, n_changes) in [
+        (tiny(), 2500),
+        (fixture("llama-q8_0.gguf"), 250),
+        (fixture("mixtral-f16.gguf"), 150),
+        (fixture("gpt2-q8_0.gguf"), 150),
     ] {
-        let whole = std::fs::read(fixtures.join(format!("{name}.gguf"))).expect("a fixture");
         // Metadata and tensor descriptions end where the weights begin: nowhere behind this.
-        let header = whole.len().min(4096);
+        let header = whole.len().min(4096) - 8;
         for _ in 0..n_changes {
             let mut bytes = whole.clone();
             for _ in 0..1 + next(2) {
                 let at = next(header);
-                match next(5) {
-                    0 => bytes[at] = next(256) as u8,
-                    1 => bytes[at] ^= 1 << next(8),
-                    2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][next(5)],
-                    3 => bytes[at..at + 8].fill([0, 0xff][next(2)]),
+                match next(16) {
+                    0..5 => bytes[at] = next(256) as u8,
+                    5..10 => bytes[at] ^= 1 << next(8),
+                    10..14 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][next(5)],
+                    14 => bytes[at..at + 8].fill([0, 0xff][next(2)]),
                     _ => bytes.truncate(at + next(64)),
                 }
                 bytes.resize(bytes.len().max(header + 8), 0);
@@ -511,7 +427,7 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
         }
     }
     assert!(
-        n_read > 100 && n_refused > 1000,
+        n_read > 300 && n_refused > 1000,
         "{n_read} read, {n_refused} refused"
     );
     if let (Some(before), Some(after)) = (before, peak_memory()) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::types;
+use super::element_types;
 use super::value::{Cursor, Value};
 use crate::checkpoint::dtype::Dtype;
 use crate::error::{Error, Result};
@@ -171,7 +171,7 @@ fn description(
     let row = shape[0];
     shape.reverse();
     let number = cursor.u32(name)?;
-    let dtype = types::dtype(number)
+    let dtype = element_types::dtype(number)
         .ok_or_else(|| refused(format!("element type {number} is not known")))?;
     if !row.is_multiple_of(dtype.n_together()) {
         let problem = format!(

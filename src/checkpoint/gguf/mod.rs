@@ -1,11 +1,12 @@
 //! GGUF files: one file with configuration, vocabulary and weights, often quantised; read under Hugging Face's names.
 
 mod config;
+mod element_types;
 mod header;
 mod metadata;
 mod names;
 mod rope;
-mod types;
+
 mod value;
 mod vocabulary;
 
