@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 /// What a converter did to a tensor, to be undone when it is widened.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stored {
@@ -43,11 +45,14 @@ impl Stored {
                 if stored.is_empty() {
                     return stored;
                 }
-                let mut values = Vec::with_capacity(rows.len() * width);
-                for row in rows {
-                    let from = stored_row(row, d_head) - first;
-                    values.extend_from_slice(&stored[from * width..(from + 1) * width]);
-                }
+                let mut values = vec![0.0; rows.len() * width];
+                values
+                    .par_chunks_exact_mut(width)
+                    .zip(rows.into_par_iter())
+                    .for_each(|(to, row)| {
+                        let from = stored_row(row, d_head) - first;
+                        to.copy_from_slice(&stored[from * width..(from + 1) * width]);
+                    });
                 Cow::Owned(values)
             }
             Self::Transposed => {

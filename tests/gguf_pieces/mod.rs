@@ -109,6 +109,8 @@ impl Place {
 
     pub fn write(&self, bytes: &[u8]) -> PathBuf {
         let path = self.0.path().join("model.gguf");
+        // Some file systems flush a file that is written over, and wait for it.
+        let _ = std::fs::remove_file(&path);
         std::fs::write(&path, bytes).expect("writes");
         path
     }

@@ -41,6 +41,7 @@ const TYPES: &[(u32, Dtype)] = &[
     (35, opaque("tq2_0", 256, 66)),
     (39, opaque("mxfp4", 32, 17)),
     (40, opaque("nvfp4", 64, 36)),
+    (41, opaque("q1_0", 128, 18)),
 ];
 
 const fn known(name: &'static str, n_values: usize, n_bytes: usize, decoder: GgmlDType) -> Dtype {

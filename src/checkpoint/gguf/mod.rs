@@ -27,6 +27,9 @@ use crate::error::{Error, Result};
 /// How the names of these files end.
 const ENDING: &str = "gguf";
 
+/// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
+const MOST_EXPERTS: usize = 512;
+
 /// An open GGUF file: header checked, no weight touched.
 #[derive(Debug)]
 pub struct Gguf {
@@ -165,7 +168,6 @@ fn add(
                 return Err(Error::tensor(path, &in_file, problem));
             };
             let n_bytes = bytes.len() / n_experts;
-            // Each expert costs a description: no file may ask for more of them than it has use for.
             if n_experts > MOST_EXPERTS {
                 let problem = format!("expected at most {MOST_EXPERTS} experts, found {n_experts}");
                 return Err(Error::tensor(path, &in_file, problem));
@@ -184,9 +186,6 @@ fn add(
         }
     }
 }
-
-/// Experts of one layer at most: llama.cpp's own limit.
-const MOST_EXPERTS: usize = 512;
 
 /// What the converter did to a tensor, and whether its shape allows that.
 fn stored(

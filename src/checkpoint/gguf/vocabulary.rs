@@ -60,16 +60,9 @@ impl Vocabulary {
                 Some(Value::Signed(..0)) => None,
                 _ => metadata.whole(&key)?,
             };
-            match stored {
-                // As an unset 32-bit id.
-                Some(id) if id == u64::from(u32::MAX) => Ok(None),
-                Some(id) if id < tokens.len as u64 => Ok(Some(id as u32)),
-                Some(id) => {
-                    let problem = format!("expected an id below {}, found {id}", tokens.len);
-                    Err(Error::config(metadata.path, key, problem))
-                }
-                None => Ok(None),
-            }
+            // An id beyond the vocabulary means none too: published files have them.
+            let stored = stored.filter(|id| *id < tokens.len as u64);
+            Ok(stored.map(|id| id as u32))
         };
         Ok(Some(Self {
             model: metadata.word(&key("model"))?.unwrap_or_default(),
