@@ -262,6 +262,12 @@ fn factors_that_are_no_known_scaling_are_refused() {
         error.contains("tensor rope_freqs.weight: these factors are no llama3 scaling"),
         "{error}"
     );
+    let both = odd.clone().entry(number("llama.rope.scaling.factor", 2));
+    let error = place.refusal(&both.bytes());
+    assert!(
+        error.contains("expected 1 or nothing beside rope_freqs"),
+        "{error}"
+    );
     let at = odd.data.len() - 4;
     odd.data[at..].copy_from_slice(&f32::NAN.to_le_bytes());
     let error = place.refusal(&odd.bytes());

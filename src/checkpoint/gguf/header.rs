@@ -9,7 +9,7 @@ use super::value::{Cursor, Value};
 use crate::checkpoint::dtype::Dtype;
 use crate::error::{Error, Result};
 
-const MAGIC: &[u8; 4] = b"GGUF";
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
 const ALIGNMENT: &str = "general.alignment";
 /// The format's own limit on the length of a key.

@@ -10,6 +10,8 @@ mod rope;
 mod value;
 mod vocabulary;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use vocabulary::{Vocabulary, Words};
@@ -40,7 +42,7 @@ pub struct Gguf {
     pub vocabulary: Option<Vocabulary>,
 }
 
-/// The GGUF file that a path means: itself, or the only one in a directory.
+/// The GGUF file that a path means: itself, whatever it is called, or the only one in a directory.
 ///
 /// # Errors
 /// When a directory holds several.
@@ -51,7 +53,7 @@ pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
                 .extension()
                 .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
     };
-    if is_gguf(path) {
+    if is_gguf(path) || (path.is_file() && begins_as_gguf(path)) {
         return Ok(Some(path.to_path_buf()));
     }
     let Ok(entries) = std::fs::read_dir(path) else {
@@ -66,6 +68,14 @@ pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
         return Err(Error::file(path, problem));
     }
     Ok(found.pop())
+}
+
+/// Whether a file says that it is one: some programs keep these files under names of their own.
+fn begins_as_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok_and(|()| &magic == header::MAGIC)
 }
 
 /// Opens one GGUF file.

@@ -41,11 +41,11 @@ pub(super) fn scaling(
         }
         return Ok(Some(scaling));
     }
+    let factor = factor.or(linear).filter(|f| *f != 0.0 && *f != 1.0);
     if let Some(stored) = factors(tensors, FREQS)? {
-        if kind.as_deref().is_some_and(|kind| kind != "none") {
-            let problem =
-                format!("both {FREQS} and a scaling type are given; expected one of them");
-            return Err(Error::config(metadata.path, key("scaling.type"), problem));
+        if factor.is_some() {
+            let problem = format!("expected 1 or nothing beside {FREQS}, found another factor");
+            return Err(Error::config(metadata.path, key("scaling.factor"), problem));
         }
         if stored.iter().all(|f| *f == 1.0) {
             return Ok(None);
@@ -55,7 +55,6 @@ pub(super) fn scaling(
             Error::tensor(metadata.path, FREQS, problem)
         });
     }
-    let factor = factor.or(linear).filter(|f| *f != 0.0 && *f != 1.0);
     let kind = match kind.as_deref() {
         None if factor.is_some() => "linear",
         None => "none",
