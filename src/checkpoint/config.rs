@@ -46,6 +46,14 @@ impl Config {
         }
     }
 
+    /// A configuration that another format tells, in the words of `config.json`; `path` is what messages call it.
+    pub fn from_map(path: &Path, values: Map<String, Value>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            values,
+        }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

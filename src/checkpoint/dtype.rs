@@ -5,6 +5,8 @@ use std::fmt;
 
 use half::slice::HalfFloatSliceExt;
 
+use super::blocks::BlockType;
+
 /// How the elements of a stored tensor are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dtype {
@@ -12,29 +14,49 @@ pub enum Dtype {
     F32,
     F16,
     Bf16,
-    /// Anything that is no weight (stored masks, position ids, quantised blocks); named as the file names it.
+    /// Values quantised together, a block at a time.
+    Block(BlockType),
+    /// Anything that is no weight (stored masks, position ids); named as the file names it.
     Other(&'static str, usize),
 }
 
 impl Dtype {
-    /// Bytes of one element.
+    /// Bytes of one element, or of one block of elements.
     pub fn size(self) -> usize {
         match self {
             Self::F64 => 8,
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::Block(block) => block.n_bytes,
             Self::Other(_, size) => size,
         }
     }
 
+    /// Elements that are stored together: 1, or those of a block.
+    pub fn n_together(self) -> usize {
+        match self {
+            Self::Block(block) => block.n_values,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of some elements, which must be whole blocks.
+    pub fn n_bytes(self, n_elements: usize) -> usize {
+        n_elements / self.n_together() * self.size()
+    }
+
     /// Whether the elements can be widened to f32.
     pub fn is_float(self) -> bool {
-        !matches!(self, Self::Other(..))
+        match self {
+            Self::Block(block) => block.is_known(),
+            Self::Other(..) => false,
+            _ => true,
+        }
     }
 
     /// The elements as f32; borrowed when they already are f32 and aligned.
     ///
-    /// Returns `None` for element types that are not floating point.
+    /// Returns `None` for element types that are not floating point, and for blocks that cannot be decoded.
     pub fn widen(self, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
         Some(match self {
             Self::F32 => match bytemuck::try_cast_slice(bytes) {
@@ -78,6 +100,7 @@ impl Dtype {
                     .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))
                     .collect(),
             ),
+            Self::Block(block) => Cow::Owned(block.decode(bytes)?),
             Self::Other(..) => return None,
         })
     }
@@ -90,6 +113,7 @@ impl fmt::Display for Dtype {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Block(block) => block.name,
             Self::Other(name, _) => name,
         })
     }

@@ -2,19 +2,20 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// A weight file whose bytes can be borrowed for as long as the checkpoint is open.
-#[derive(Debug)]
+/// A weight file whose bytes can be borrowed for as long as the checkpoint is open; clones share one map.
+#[derive(Debug, Clone)]
 pub struct Bytes {
     path: PathBuf,
     held: Held,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Held {
-    Mapped(memmap2::Mmap),
+    Mapped(Arc<memmap2::Mmap>),
     Static(&'static [u8]),
 }
 
@@ -40,7 +41,7 @@ impl Bytes {
             .map_err(|e| Error::file(path, format!("cannot be mapped ({e})")))?;
         Ok(Self {
             path: path.to_path_buf(),
-            held: Held::Mapped(map),
+            held: Held::Mapped(Arc::new(map)),
         })
     }
 

@@ -1,16 +1,20 @@
 //! Bytes on disk → named tensors and a configuration. Knows no architecture.
 
+mod blocks;
 mod config;
 mod demo;
 mod dtype;
+pub mod gguf;
 mod map;
 pub mod pytorch;
 mod safetensors;
 mod shards;
+mod stored;
 mod tensors;
 
 use std::path::{Path, PathBuf};
 
+pub use blocks::BlockType;
 pub use config::{Config, Knob, Origin, Reader};
 pub use demo::DEMO_PROMPT;
 pub use dtype::Dtype;
@@ -44,7 +48,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a Hugging Face directory.
+    /// Opens a Hugging Face directory, a GGUF file, or a directory with one GGUF file in it.
     ///
     /// # Errors
     /// When the path is missing, is no directory with `config.json` and weights, or a file in it lies.
@@ -54,6 +58,12 @@ impl Checkpoint {
                 path,
                 "no such file or directory; expected a checkpoint directory",
             ));
+        }
+        if !path.join(WEIGHTS).exists()
+            && !path.join(INDEX).exists()
+            && let Some(file) = gguf::file_at(path)?
+        {
+            return Self::open_gguf(&file);
         }
         if !path.is_dir() {
             return Err(Error::file(
@@ -100,6 +110,17 @@ impl Checkpoint {
             config,
             tensors,
             tokenizer,
+        })
+    }
+
+    fn open_gguf(file: &Path) -> Result<Self> {
+        let opened = gguf::open_file(file)?;
+        let name = file.file_stem().unwrap_or(file.as_os_str());
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            config: opened.config,
+            tensors: opened.tensors,
+            tokenizer: TokenizerFile::Missing,
         })
     }
 

@@ -8,6 +8,7 @@ use safetensors::{Dtype as StDtype, SafeTensorError, SafeTensors};
 use super::dtype::Dtype;
 use super::map::Bytes;
 use super::shards;
+use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
 use crate::error::{Error, Result};
 
@@ -67,6 +68,7 @@ fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
             strides: None,
             file_idx,
             bytes: start + first..start + last,
+            stored: Stored::AsIs,
         };
         if tensors.index.insert(name.clone(), described).is_some() {
             return Err(Error::tensor(&path, name, "stands in two shards"));

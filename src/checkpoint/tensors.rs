@@ -7,7 +7,12 @@ use std::path::Path;
 
 use super::dtype::Dtype;
 use super::map::Bytes;
+use super::stored::Stored;
 use crate::error::{Error, Result};
+
+/// Blocks that can be widened, for messages.
+const READABLE: &str =
+    "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, and f32, f16, bf16";
 
 /// Where a tensor lies and how it is encoded.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +23,7 @@ pub struct TensorInfo {
     pub(super) strides: Option<Vec<usize>>,
     pub(super) file_idx: usize,
     pub(super) bytes: Range<usize>,
+    pub(super) stored: Stored,
 }
 
 impl TensorInfo {
@@ -95,7 +101,12 @@ impl Tensors {
             return Err(Error::tensor(self.file_of(name), name, problem));
         }
         if !info.dtype.is_float() {
-            let problem = format!("expected f32, f16, bf16 or f64, found {}", info.dtype);
+            let problem = match info.dtype {
+                Dtype::Block(block) => {
+                    format!("{} blocks cannot be read; readable: {READABLE}", block.name)
+                }
+                other => format!("expected f32, f16, bf16 or f64, found {other}"),
+            };
             return Err(Error::tensor(self.file_of(name), name, problem));
         }
         Ok(self.view(info))
@@ -122,13 +133,18 @@ pub struct TensorView<'a> {
 }
 
 impl<'a> TensorView<'a> {
+    /// The bytes in the file, still encoded.
+    #[cfg(test)]
+    pub(super) fn stored_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// All elements as f32, row-major. Tensors that are not floating point give nothing.
     pub fn widen(&self) -> Cow<'a, [f32]> {
-        if let Some(strides) = &self.info.strides {
-            let n_rows = self.info.shape.first().copied().unwrap_or(1);
-            return Cow::Owned(self.gather(strides, 0..n_rows));
+        match self.info.shape.first() {
+            Some(n_rows) => self.widen_rows(0..*n_rows),
+            None => self.info.dtype.widen(self.bytes).unwrap_or_default(),
         }
-        self.info.dtype.widen(self.bytes).unwrap_or_default()
     }
 
     /// Rows `rows` of a matrix as f32, row-major.
@@ -136,9 +152,14 @@ impl<'a> TensorView<'a> {
         if let Some(strides) = &self.info.strides {
             return Cow::Owned(self.gather(strides, rows));
         }
-        let row_bytes = self.info.shape[1..].iter().product::<usize>() * self.info.dtype.size();
-        let bytes = &self.bytes[rows.start * row_bytes..rows.end * row_bytes];
-        self.info.dtype.widen(bytes).unwrap_or_default()
+        self.info.stored.rows(rows, &self.info.shape, |elements| {
+            let bytes =
+                self.info.dtype.n_bytes(elements.start)..self.info.dtype.n_bytes(elements.end);
+            self.info
+                .dtype
+                .widen(&self.bytes[bytes])
+                .unwrap_or_default()
+        })
     }
 
     /// Indices `rows` of the first dimension, brought together in row-major order.
@@ -190,6 +211,7 @@ mod tests {
             dtype: Dtype::F32,
             shape: shape.to_vec(),
             strides: Some(strides.to_vec()),
+            stored: Stored::AsIs,
             file_idx: 0,
             bytes: 0..bytes.len(),
         };

@@ -10,6 +10,7 @@ use super::pickle::Pickled;
 use super::place::{Place, place};
 use super::value::{StoredTensor, Value, quote};
 use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::stored::Stored;
 use crate::checkpoint::tensors::TensorInfo;
 
 /// Names under which trainers keep the weights.
@@ -95,6 +96,7 @@ pub fn collect(
         let (dtype, place) =
             locate(tensor).map_err(|problem| Problem::Tensor(name.clone(), problem))?;
         let info = TensorInfo {
+            stored: Stored::AsIs,
             dtype,
             shape: tensor.shape.clone(),
             strides: place.strides,
@@ -166,6 +168,7 @@ mod tests {
 
     fn stripped(names: &[&str]) -> Result<Vec<String>, Problem> {
         let info = TensorInfo {
+            stored: Stored::AsIs,
             dtype: Dtype::F32,
             shape: vec![0],
             strides: None,

@@ -1,0 +1,84 @@
+//! Block-quantised weights: how many values a block holds, how many bytes it takes, and how it becomes f32.
+
+use std::borrow::Cow;
+
+use candle_core::CpuStorage;
+use candle_core::quantized::GgmlDType;
+use rayon::prelude::*;
+
+/// Blocks that are decoded in one piece: few enough to stay in a cache, many enough to pay for the call.
+const AT_ONCE: usize = 512;
+
+/// One kind of block: some consecutive values of a row, stored together with their scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockType {
+    /// What files and people call it, in lower case.
+    pub name: &'static str,
+    pub n_values: usize,
+    pub n_bytes: usize,
+    decoder: Option<GgmlDType>,
+}
+
+impl BlockType {
+    /// A kind of block that can be widened.
+    pub(super) const fn known(
+        name: &'static str,
+        n_values: usize,
+        n_bytes: usize,
+        decoder: GgmlDType,
+    ) -> Self {
+        Self {
+            name,
+            n_values,
+            n_bytes,
+            decoder: Some(decoder),
+        }
+    }
+
+    /// A kind of block whose size is known and whose values are not.
+    pub(super) const fn opaque(name: &'static str, n_values: usize, n_bytes: usize) -> Self {
+        Self {
+            name,
+            n_values,
+            n_bytes,
+            decoder: None,
+        }
+    }
+
+    /// Whether the blocks can be widened to f32.
+    pub fn is_known(self) -> bool {
+        self.decoder.is_some()
+    }
+
+    /// The values of whole blocks; `None` when this kind cannot be decoded.
+    pub(super) fn decode(self, bytes: &[u8]) -> Option<Vec<f32>> {
+        let decoder = self.decoder?;
+        let mut values = vec![0.0f32; bytes.len() / self.n_bytes * self.n_values];
+        values
+            .par_chunks_mut(AT_ONCE * self.n_values)
+            .zip(bytes.par_chunks(AT_ONCE * self.n_bytes))
+            .try_for_each(|(values, blocks)| {
+                // The decoder wants its blocks where a 16-bit number may stand.
+                let mut moved: Vec<u16> = Vec::new();
+                let blocks = if blocks.as_ptr().addr().is_multiple_of(2) {
+                    blocks
+                } else {
+                    moved.resize(blocks.len().div_ceil(2), 0);
+                    let room = &mut bytemuck::cast_slice_mut(&mut moved)[..blocks.len()];
+                    room.copy_from_slice(blocks);
+                    room
+                };
+                let decoded = decoder
+                    .from_data(Cow::Borrowed(blocks))
+                    .dequantize(values.len());
+                match decoded {
+                    Ok(CpuStorage::F32(decoded)) if decoded.len() == values.len() => {
+                        values.copy_from_slice(&decoded);
+                        Some(())
+                    }
+                    _ => None,
+                }
+            })?;
+        Some(values)
+    }
+}

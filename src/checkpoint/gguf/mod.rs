@@ -1,0 +1,238 @@
+//! GGUF files: one file with configuration, vocabulary and weights, often quantised; read under Hugging Face's names.
+
+mod config;
+mod element_types;
+mod header;
+mod metadata;
+mod names;
+mod rope;
+
+mod value;
+mod vocabulary;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+pub use vocabulary::{Vocabulary, Words};
+
+use self::config::Sizes;
+use self::header::{Header, StoredTensor};
+use self::metadata::Metadata;
+use self::names::{ARCHITECTURES, Architecture, Meaning};
+use super::config::Config;
+use super::map::Bytes;
+use super::stored::Stored;
+use super::tensors::{TensorInfo, Tensors};
+use crate::error::{Error, Result};
+
+/// How the names of these files end.
+const ENDING: &str = "gguf";
+
+/// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
+const MOST_EXPERTS: usize = 512;
+
+/// An open GGUF file: header checked, no weight touched.
+#[derive(Debug)]
+pub struct Gguf {
+    /// In the words of `config.json`.
+    pub config: Config,
+    /// Under the names that Hugging Face gives them.
+    pub tensors: Tensors,
+    pub vocabulary: Option<Vocabulary>,
+}
+
+/// The GGUF file that a path means: itself, whatever it is called, or the only one in a directory.
+///
+/// # Errors
+/// When a directory holds several.
+pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
+    let is_gguf = |path: &Path| {
+        path.is_file()
+            && path
+                .extension()
+                .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
+    };
+    if is_gguf(path) || (path.is_file() && begins_as_gguf(path)) {
+        return Ok(Some(path.to_path_buf()));
+    }
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Ok(None);
+    };
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| is_gguf(path))
+        .collect();
+    if found.len() > 1 {
+        let problem = format!("holds {} GGUF files; name the one to open", found.len());
+        return Err(Error::file(path, problem));
+    }
+    Ok(found.pop())
+}
+
+/// Whether a file says that it is one: some programs keep these files under names of their own.
+fn begins_as_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok_and(|()| &magic == header::MAGIC)
+}
+
+/// Opens one GGUF file.
+///
+/// # Errors
+/// When it cannot be mapped, its header lies, or it holds something other than a model of a known architecture.
+pub fn open_file(path: &Path) -> Result<Gguf> {
+    open(Bytes::map(path)?)
+}
+
+fn open(bytes: Bytes) -> Result<Gguf> {
+    let path = bytes.path().to_path_buf();
+    let data = bytes.as_slice();
+    let Header { entries, tensors } = header::read(&path, data)?;
+    let metadata = Metadata::new(&path, data, &entries);
+    let architecture = architecture(&metadata)?;
+    let sizes = config::sizes(&metadata, architecture.name)?;
+    let mut named = Tensors::default();
+    named.files.push(bytes.clone());
+    for tensor in tensors {
+        add(&mut named, &path, architecture, sizes, tensor)?;
+    }
+    let values = config::hugging_face(&metadata, architecture.name, sizes, &named)?;
+    Ok(Gguf {
+        config: Config::from_map(&path, values),
+        vocabulary: Vocabulary::find(&metadata, &bytes)?,
+        tensors: named,
+    })
+}
+
+/// The architecture of a file that holds one whole model.
+fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture> {
+    let path = metadata.path;
+    if let Some(n_parts) = metadata.whole("split.count")?.filter(|n| *n > 1) {
+        let problem =
+            format!("is one of {n_parts} parts of a model; expected them merged into one file");
+        return Err(Error::file(path, problem));
+    }
+    if let Some(kind) = metadata
+        .word("general.type")?
+        .filter(|kind| kind != "model")
+    {
+        let problem = format!("expected \"model\", found {kind:?}");
+        return Err(Error::config(path, "general.type", problem));
+    }
+    const KEY: &str = "general.architecture";
+    let known = || {
+        let names: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+        names.join(", ")
+    };
+    let Some(name) = metadata.word(KEY)? else {
+        let problem = format!("missing, expected one of: {}", known());
+        return Err(Error::config(path, KEY, problem));
+    };
+    Architecture::named(&name).ok_or_else(|| {
+        let problem = format!("{name:?} is not known; known: {}", known());
+        Error::config(path, KEY, problem)
+    })
+}
+
+/// Adds a tensor under the name that a model looks for, with what its converter did to it.
+fn add(
+    named: &mut Tensors,
+    path: &Path,
+    architecture: &Architecture,
+    sizes: Sizes,
+    tensor: StoredTensor,
+) -> Result<()> {
+    let StoredTensor {
+        name: in_file,
+        dtype,
+        mut shape,
+        bytes,
+    } = tensor;
+    let mut insert = |name: String, shape: Vec<usize>, bytes, stored| {
+        let info = TensorInfo {
+            strides: None,
+            dtype,
+            shape,
+            file_idx: 0,
+            bytes,
+            stored,
+        };
+        match named.index.insert(name, info) {
+            None => Ok(()),
+            Some(_) => Err(Error::tensor(path, &in_file, "stands twice in the file")),
+        }
+    };
+    match architecture.meaning(&in_file) {
+        Meaning::Unknown => insert(in_file.clone(), shape, bytes, Stored::AsIs),
+        Meaning::Whole { name, part } => {
+            let stored = stored(path, architecture, sizes, &in_file, part, &name, &shape)?;
+            if stored == Stored::Transposed {
+                shape.reverse();
+            }
+            insert(name, shape, bytes, stored)
+        }
+        Meaning::Experts { before, after } => {
+            let [n_experts, n_out, n_in] = shape[..] else {
+                let problem = format!("expected one matrix per expert, found shape {shape:?}");
+                return Err(Error::tensor(path, &in_file, problem));
+            };
+            let n_bytes = bytes.len() / n_experts;
+            if n_experts > MOST_EXPERTS {
+                let problem = format!("expected at most {MOST_EXPERTS} experts, found {n_experts}");
+                return Err(Error::tensor(path, &in_file, problem));
+            }
+            for expert in 0..n_experts {
+                let start = bytes.start + expert * n_bytes;
+                let name = format!("{before}{expert}{after}");
+                insert(
+                    name,
+                    vec![n_out, n_in],
+                    start..start + n_bytes,
+                    Stored::AsIs,
+                )?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What the converter did to a tensor, and whether its shape allows that.
+fn stored(
+    path: &Path,
+    architecture: &Architecture,
+    sizes: Sizes,
+    in_file: &str,
+    part: &str,
+    name: &str,
+    shape: &[usize],
+) -> Result<Stored> {
+    let n_heads = match part {
+        "attn_q" if architecture.halves_alternate => Some(sizes.n_heads),
+        "attn_k" if architecture.halves_alternate => Some(sizes.n_kv_heads),
+        _ => None,
+    };
+    if let Some(n_heads) = n_heads {
+        // The sizes were held below 2²⁶ when they were read.
+        let (n_rows, n_heads) = (shape[0], n_heads as usize);
+        if !n_rows.is_multiple_of(2 * n_heads) {
+            let problem =
+                format!("expected rows for {n_heads} heads of an even width, found {n_rows}");
+            return Err(Error::tensor(path, in_file, problem));
+        }
+        return Ok(Stored::HalvesAlternate {
+            d_head: n_rows / n_heads,
+        });
+    }
+    if architecture.norms_plus_one && name.ends_with("norm.weight") {
+        return Ok(Stored::Plus(1.0));
+    }
+    let is_linear = ["attn_qkv", "attn_output", "ffn_up", "ffn_down"].contains(&part);
+    Ok(
+        match architecture.is_transposed && is_linear && shape.len() == 2 {
+            true => Stored::Transposed,
+            false => Stored::AsIs,
+        },
+    )
+}

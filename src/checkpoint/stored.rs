@@ -1,0 +1,135 @@
+//! How a stored matrix differs from the one a model means: rows in another order, transposed, or shifted by a constant.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+/// What a converter did to a tensor, to be undone when it is widened.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Stored {
+    AsIs,
+    /// Of each head's rows, the two halves that rotate together are stored alternately.
+    HalvesAlternate {
+        d_head: usize,
+    },
+    /// The file holds the transpose of the matrix.
+    Transposed,
+    /// The file holds the values plus this much.
+    Plus(f32),
+}
+
+impl Stored {
+    /// Rows `rows` of a tensor of the shape that the model means, read from the file by `read`.
+    ///
+    /// `read` widens a range of elements, counted as they lie in the file; where the stored dtype cannot be
+    /// widened it gives nothing, and so does this.
+    pub(super) fn rows<'a>(
+        self,
+        rows: Range<usize>,
+        shape: &[usize],
+        read: impl Fn(Range<usize>) -> Cow<'a, [f32]>,
+    ) -> Cow<'a, [f32]> {
+        let width: usize = shape.iter().skip(1).product();
+        let plain = |rows: Range<usize>| read(rows.start * width..rows.end * width);
+        match self {
+            Self::AsIs => plain(rows),
+            Self::Plus(added) => {
+                let mut values = plain(rows).into_owned();
+                values.iter_mut().for_each(|v| *v -= added);
+                Cow::Owned(values)
+            }
+            Self::HalvesAlternate { d_head } => {
+                let first = rows.start / d_head * d_head;
+                let stored = plain(first..rows.end.next_multiple_of(d_head));
+                if stored.is_empty() {
+                    return stored;
+                }
+                let mut values = vec![0.0; rows.len() * width];
+                values
+                    .par_chunks_exact_mut(width)
+                    .zip(rows.into_par_iter())
+                    .for_each(|(to, row)| {
+                        let from = stored_row(row, d_head) - first;
+                        to.copy_from_slice(&stored[from * width..(from + 1) * width]);
+                    });
+                Cow::Owned(values)
+            }
+            Self::Transposed => {
+                let n_rows = shape.first().copied().unwrap_or(0);
+                let stored = read(0..n_rows * width); // [column, row]
+                if stored.is_empty() {
+                    return stored;
+                }
+                let mut values = Vec::with_capacity(rows.len() * width);
+                for row in rows {
+                    values.extend((0..width).map(|column| stored[column * n_rows + row]));
+                }
+                Cow::Owned(values)
+            }
+        }
+    }
+}
+
+/// Where row `row` of a rotary projection lies in a file whose halves alternate: llama.cpp's converter reshapes
+/// each head to [half, pair] and swaps the two.
+fn stored_row(row: usize, d_head: usize) -> usize {
+    let (head, inside) = (row / d_head, row % d_head);
+    let (half, pair) = (inside / (d_head / 2), inside % (d_head / 2));
+    head * d_head + 2 * pair + half
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(stored: Stored, rows: Range<usize>, shape: &[usize], file: &[f32]) -> Vec<f32> {
+        stored
+            .rows(rows, shape, |elements| Cow::Owned(file[elements].to_vec()))
+            .into_owned()
+    }
+
+    /// What the converter does, step by step: reshape to [head, half, pair], swap the last two.
+    fn alternate(meant: &[f32], n_heads: usize, d_head: usize, width: usize) -> Vec<f32> {
+        let mut file = Vec::new();
+        for head in 0..n_heads {
+            for pair in 0..d_head / 2 {
+                for half in 0..2 {
+                    let row = head * d_head + half * (d_head / 2) + pair;
+                    file.extend_from_slice(&meant[row * width..(row + 1) * width]);
+                }
+            }
+        }
+        file
+    }
+
+    #[test]
+    fn alternating_halves_are_put_back_as_they_were() {
+        let (n_heads, d_head, width) = (3, 6, 2);
+        let meant: Vec<f32> = (0..n_heads * d_head * width).map(|v| v as f32).collect();
+        let file = alternate(&meant, n_heads, d_head, width);
+        assert_ne!(file, meant);
+        let stored = Stored::HalvesAlternate { d_head };
+        let shape = [n_heads * d_head, width];
+        for (from, to) in [(0, 18), (0, 1), (5, 7), (7, 8), (11, 18), (6, 12)] {
+            let found = rows(stored, from..to, &shape, &file);
+            assert_eq!(found, meant[from * width..to * width], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn a_transposed_matrix_is_turned_back() {
+        let file = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]; // stored [2, 3], meant [3, 2]
+        let all = rows(Stored::Transposed, 0..3, &[3, 2], &file);
+        assert_eq!(all, [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!(rows(Stored::Transposed, 1..2, &[3, 2], &file), [2.0, 5.0]);
+    }
+
+    #[test]
+    fn what_was_added_is_taken_off() {
+        assert_eq!(
+            rows(Stored::Plus(1.0), 0..2, &[2], &[1.5, 0.0]),
+            [0.5, -1.0]
+        );
+    }
+}
