@@ -79,17 +79,18 @@ pub fn run(args: &Args) -> Result<()> {
 /// # Errors
 /// When the model cannot run it.
 pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
-    let tokenizer = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    note(&format!("tokenizer: {}", reading.describe()));
     let request = match args.request()? {
         Some(request) => request,
         None => {
             note("no prompt given: running a built-in one");
-            args.built_in(false, tokenizer.is_some(), model.spec.d_vocab)
+            args.built_in(false, reading.tokenizer().is_some(), model.spec.d_vocab)
         }
     };
     prompt::prepare(
         &request,
-        tokenizer.as_ref(),
+        &reading,
         Limits {
             d_vocab: model.spec.d_vocab,
             n_ctx: model.spec.n_ctx,

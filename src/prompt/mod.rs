@@ -2,7 +2,7 @@
 
 mod tokenizer;
 
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Reading, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};
 
@@ -81,22 +81,26 @@ pub struct Prompt {
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// When the prompt is empty, a text has no tokenizer, an id lies outside the vocabulary, the mask has another
+/// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
-pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits) -> Result<Prompt> {
-    let (mut tokens, mut labels) = match &request.source {
+pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
+    let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match &request.source {
         Source::Text(text) => {
-            let Some(tokenizer) = tokenizer else {
-                let problem = "a text needs a tokenizer.json beside the checkpoint; none found: give ids with --tokens";
-                return Err(Error::Prompt(problem.to_owned()));
+            let tokenizer = match reading {
+                Reading::Tokenizer(tokenizer) => tokenizer,
+                Reading::Ids(reason) => {
+                    let problem =
+                        format!("a text needs a tokenizer: {reason}; give ids with --tokens");
+                    return Err(Error::Prompt(problem));
+                }
             };
             let tokens = tokenizer.encode(text, request.special_tokens)?;
             let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
             (tokens, labels)
         }
         Source::Ids(ids) => {
-            let label = |id: &u32| tokenizer.map_or_else(|| id.to_string(), |t| t.label(*id));
-            (ids.clone(), ids.iter().map(label).collect::<Vec<String>>())
+            let labels = ids.iter().map(|id| reading.label(*id)).collect();
+            (ids.clone(), labels)
         }
     };
     if tokens.is_empty() {
@@ -177,8 +181,12 @@ mod tests {
         n_ctx: Some(4),
     };
 
+    fn ids_only() -> Reading {
+        Reading::Ids("no tokenizer.json".to_owned())
+    }
+
     fn refusal(request: &Request) -> String {
-        prepare(request, None, LIMITS)
+        prepare(request, &ids_only(), LIMITS)
             .expect_err("must be refused")
             .to_string()
     }
@@ -221,7 +229,7 @@ mod tests {
                 truncate: true,
                 ..request
             },
-            None,
+            &ids_only(),
             LIMITS,
         )
         .expect("cut");
@@ -236,7 +244,9 @@ mod tests {
             ..Request::ids(vec![1; 4])
         };
         assert_eq!(
-            prepare(&request, None, LIMITS).expect("fits").positions,
+            prepare(&request, &ids_only(), LIMITS)
+                .expect("fits")
+                .positions,
             [0, 0, 0, 1]
         );
     }
