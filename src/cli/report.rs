@@ -12,7 +12,7 @@ use crate::error::Result as RoomResult;
 use crate::family;
 use crate::model::{Model, Sequence};
 use crate::ops::Cpu;
-use crate::prompt::{self, Limits, Prompt, Tokenizer};
+use crate::prompt::{self, Limits, Prompt, Reading, Tokenizer};
 use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
 
 #[derive(Debug, clap::Args)]
@@ -39,8 +39,10 @@ enum Format {
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
-    let prompt = prepare(&args.prompt, &model)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let prompt = prepare(&args.prompt, &model, &reading)?;
     let output = Output::open(&args.output)?;
+    note(&format!("tokenizer: {}", reading.describe()));
     let meter = Meter::new(model.spec.n_layers());
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
     let options = Options {
@@ -78,9 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
 ///
 /// # Errors
 /// When the model cannot run it.
-pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    note(&format!("tokenizer: {}", reading.describe()));
+pub(super) fn prepare(args: &PromptArgs, model: &Model, reading: &Reading) -> RoomResult<Prompt> {
     let request = match args.request()? {
         Some(request) => request,
         None => {
@@ -90,7 +90,7 @@ pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
     };
     prompt::prepare(
         &request,
-        &reading,
+        reading,
         Limits {
             d_vocab: model.spec.d_vocab,
             n_ctx: model.spec.n_ctx,
