@@ -181,6 +181,9 @@ fn damaged_vocabularies_are_refused_in_one_line_that_names_the_file() {
     let said = refused("gpt2", "tokenizer_config.json", contradicts);
     assert!(said.contains("\"<new>\"") && said.contains('7'), "{said}");
     refused("gpt2", "added_tokens.json", "{\"<new>\": \"x\"}");
+    let said = refused("marian", "vocab.json", "{\"a\": 0}");
+    assert!(said.contains("<unk>"), "{said}");
+    refused("marian", "vocab.json", "{\"<unk>\": 0, \"a\": 0}");
     refused("llama", "tokenizer.model", "");
     refused("llama", "tokenizer.model", "not a model");
 }
@@ -208,9 +211,12 @@ fn what_is_not_known_exactly_gives_ids_and_says_why() {
         "{\"tokenizer_class\": \"BertJapaneseTokenizer\"}",
     );
     assert!(reason.contains("BertJapaneseTokenizer"), "{reason}");
+    let class = "{\"model_type\": \"bert\", \"tokenizer_class\": \"BertJapaneseTokenizer\"}";
+    let reason = ids_only("bert", "config.json", class);
+    assert!(reason.contains("BertJapaneseTokenizer"), "{reason}");
     let reason = ids_only("gpt2", "config.json", "{\"model_type\": \"clip\"}");
     assert!(reason.contains("clip"), "{reason}");
-    for kind in ["mbart", "marian", "pegasus", "albert"] {
+    for kind in ["mbart", "pegasus", "albert"] {
         let config = json!({ "model_type": kind }).to_string();
         let reason = ids_only("t5", "config.json", &config);
         assert!(reason.contains(kind), "{reason}");

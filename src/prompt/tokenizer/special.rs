@@ -21,6 +21,9 @@ pub const NAMES: [&str; 7] = [
 /// Keys that hold lists of further tokens.
 const FURTHER: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
+/// The key that names the class; in `config.json` where the tokenizer's own file does not say.
+const CLASS: &str = "tokenizer_class";
+
 /// A token matched in the text as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
@@ -88,6 +91,11 @@ impl Settings {
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join("tokenizer_config.json");
         let mut values = object(&path)?;
+        if !values.contains_key(CLASS) {
+            let config = object(&directory.join("config.json"))?;
+            let class = config.get(CLASS).cloned();
+            values.extend(class.map(|class| (CLASS.to_owned(), class)));
+        }
         let mut added = BTreeMap::new();
         let listed = values
             .get("added_tokens_decoder")
@@ -133,7 +141,7 @@ impl Settings {
 
     /// The class that is to read the vocabulary, without the ending that says how fast it is.
     pub fn class(&self) -> Option<&str> {
-        let class = self.values.get("tokenizer_class")?.as_str()?;
+        let class = self.values.get(CLASS)?.as_str()?;
         Some(class.strip_suffix("Fast").unwrap_or(class))
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::special::{NAMES, Settings, Token};
 use super::super::{Inner, Reading, Tokenizer, directory_of, file_name};
 use super::proto::{self, Kind, ModelFile};
-use super::{Algorithm, Encoder, Mark, Model, Numbering, Parts};
+use super::{Algorithm, Encoder, Listing, Mark, Model, Numbering, Parts};
 use crate::error::{Error, Result};
 
 /// The habits of a family.
@@ -77,12 +77,18 @@ const XLM_ROBERTA: Habits = Habits {
     every_stretch_begins: true,
 };
 
+const MARIAN: Habits = Habits {
+    n_sentinels: 0,
+    ..T5
+};
+
 /// The class that the configuration names, else the one that the kind of model has.
 fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
     Some(match (class, model_type) {
         (Some("LlamaTokenizer"), _) | (None, "llama" | "mistral" | "mixtral") => &LLAMA,
         (Some("T5Tokenizer" | "MT5Tokenizer"), _) | (None, "t5" | "mt5" | "umt5") => &T5,
         (Some("XLMRobertaTokenizer"), _) | (None, "xlm-roberta") => &XLM_ROBERTA,
+        (Some("MarianTokenizer"), _) | (None, "marian") => &MARIAN,
         _ => return None,
     })
 }
@@ -135,7 +141,19 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
         collapse_blanks: file.collapse_blanks,
     })
     .map_err(fault)?;
-    let encoder = encoder(model, habits, &settings)?;
+    let encoder = match (class, model_type) {
+        (Some("MarianTokenizer"), _) | (None, "marian") => {
+            let list = directory_of(path).join("vocab.json");
+            let separate = settings.flag("separate_vocabs")?.unwrap_or(false);
+            if separate || name != "source.spm" || !list.is_file() {
+                return Ok(Reading::Ids(format!(
+                    "{name}: expected source.spm and one vocab.json for both languages"
+                )));
+            }
+            listed(model, &list, &settings)?
+        }
+        _ => encoder(model, habits, &settings)?,
+    };
     let how = match algorithm {
         Algorithm::Unigram => "unigram",
         Algorithm::Merges => "BPE",
@@ -165,20 +183,55 @@ fn unusual(file: &ModelFile, settings: &Settings, habits: &Habits) -> Option<Str
     None
 }
 
+/// A model whose pieces are numbered by a list beside it.
+fn listed(model: Model, list: &Path, settings: &Settings) -> Result<Encoder> {
+    let mut named = Vec::new();
+    for (name, default) in NAMES.iter().zip(MARIAN.named) {
+        named.push(settings.named(name, default)?);
+    }
+    let content = |idx: usize| {
+        named[idx]
+            .as_ref()
+            .map_or("", |token| token.content.as_str())
+    };
+    let listing = Listing::read(list, content(2))?;
+    let present: Vec<Token> = named.iter().flatten().cloned().collect();
+    let tokens = settings.tokens(&present, &[], |text| listing.id_of(text), listing.len())?;
+    let after = tokens.iter().find(|(_, token)| token.content == content(1));
+    Ok(Encoder {
+        before: Vec::new(),
+        after: after.map(|(id, _)| *id).into_iter().collect(),
+        marks: marks(tokens),
+        every_stretch_begins: true,
+        numbering: Numbering::Listed(listing),
+        model,
+    })
+}
+
+fn marks(tokens: Vec<(u32, Token)>) -> Vec<Mark> {
+    let mark = |(id, token): (u32, Token)| Mark {
+        text: token.content,
+        id,
+        takes_left: token.lstrip,
+        takes_right: token.rstrip,
+    };
+    tokens.into_iter().map(mark).collect()
+}
+
 fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder> {
     let n_pieces = model.list().len() as u32;
     let n_sentinels = match habits.n_sentinels {
         0 => 0,
         default => settings.count("extra_ids")?.unwrap_or(default),
     };
-    let id_of = |text: &str| match (habits.numbering, text) {
+    let id_of = |text: &str| match (&habits.numbering, text) {
         (Numbering::Fairseq, "<s>") => Some(0),
         (Numbering::Fairseq, "<pad>") => Some(1),
         (Numbering::Fairseq, "</s>") => Some(2),
         (Numbering::Fairseq, "<unk>") => Some(3),
         (Numbering::Fairseq, "<mask>") => Some(n_pieces + 1),
         (Numbering::Fairseq, _) => model.id_of(text).map(|place| place + 1),
-        (Numbering::Same, _) => model.id_of(text).or_else(|| {
+        (_, _) => model.id_of(text).or_else(|| {
             let number = text.strip_prefix("<extra_id_")?.strip_suffix('>')?;
             let number: u32 = number.parse().ok().filter(|n| *n < n_sentinels)?;
             Some(n_pieces + n_sentinels - 1 - number)
@@ -200,9 +253,9 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
                 .map(|i| Token::special(&format!("<extra_id_{i}>"))),
         )
         .collect();
-    let n_vocab = match habits.numbering {
-        Numbering::Same => n_pieces + n_sentinels,
+    let n_vocab = match &habits.numbering {
         Numbering::Fairseq => n_pieces + 2,
+        _ => n_pieces + n_sentinels,
     };
     let present: Vec<Token> = named.iter().flatten().cloned().collect();
     let tokens = settings.tokens(&present, &further, id_of, n_vocab)?;
@@ -226,18 +279,12 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         around(1, "add_eos_token", habits.ends)?,
     );
     let legacy = habits.obeys_flags && settings.flag("legacy")?.unwrap_or(false);
-    let marks = tokens.into_iter().map(|(id, token)| Mark {
-        text: token.content,
-        id,
-        takes_left: token.lstrip,
-        takes_right: token.rstrip,
-    });
     Ok(Encoder {
         before,
         after,
-        marks: marks.collect(),
+        marks: marks(tokens),
         every_stretch_begins: habits.every_stretch_begins || legacy,
-        numbering: habits.numbering,
+        numbering: habits.numbering.clone(),
         model,
     })
 }

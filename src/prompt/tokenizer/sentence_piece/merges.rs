@@ -49,8 +49,8 @@ impl PartialEq for Join {
 impl Eq for Join {}
 
 /// The work on one text.
-struct Cutting<'a> {
-    pieces: &'a Pieces,
+struct Cutting<'p, 'a> {
+    pieces: &'p Pieces,
     text: &'a str,
     symbols: Vec<Symbol>,
     agenda: BinaryHeap<Join>,
@@ -58,8 +58,8 @@ struct Cutting<'a> {
     parts: HashMap<&'a str, (Range<usize>, Range<usize>)>,
 }
 
-/// Ids of the pieces of a normalised text.
-pub fn cut(pieces: &Pieces, text: &str) -> Vec<u32> {
+/// The pieces of a normalised text, in order, each with its stretch; none for a character that is unknown.
+pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
     let mut cutting = Cutting {
         pieces,
         text,
@@ -71,13 +71,13 @@ pub fn cut(pieces: &Pieces, text: &str) -> Vec<u32> {
         cutting.offer(Some(idx - 1), Some(idx));
     }
     cutting.join_all();
-    let mut ids = Vec::new();
+    let mut path = Vec::new();
     for symbol in &cutting.symbols {
         if !symbol.range.is_empty() {
-            cutting.write(symbol.range.clone(), &mut ids);
+            cutting.write(symbol.range.clone(), &mut path);
         }
     }
-    ids
+    path
 }
 
 fn symbols(pieces: &Pieces, text: &str) -> Vec<Symbol> {
@@ -98,7 +98,7 @@ fn symbols(pieces: &Pieces, text: &str) -> Vec<Symbol> {
     symbols
 }
 
-impl Cutting<'_> {
+impl<'a> Cutting<'_, 'a> {
     fn offer(&mut self, left: Option<usize>, right: Option<usize>) {
         let (Some(left), Some(right)) = (left, right) else {
             return;
@@ -146,7 +146,7 @@ impl Cutting<'_> {
     }
 
     /// Writes a piece, or the parts it was joined from where it may not be written.
-    fn write(&self, range: Range<usize>, ids: &mut Vec<u32>) {
+    fn write(&self, range: Range<usize>, path: &mut Vec<(Option<u32>, &'a str)>) {
         let mut waiting = vec![range];
         while let Some(range) = waiting.pop() {
             let text = &self.text[range];
@@ -154,7 +154,7 @@ impl Cutting<'_> {
             let is_unused = id.is_some_and(|id| self.pieces.list[id as usize].kind == Kind::Unused);
             match self.parts.get(text).filter(|_| is_unused) {
                 Some((left, right)) => waiting.extend([right.clone(), left.clone()]),
-                None => self.pieces.push(ids, id, text),
+                None => path.push((id, text)),
             }
         }
     }

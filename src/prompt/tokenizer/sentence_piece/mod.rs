@@ -2,6 +2,7 @@
 
 mod charsmap;
 mod family;
+mod listing;
 mod merges;
 mod pieces;
 mod proto;
@@ -9,6 +10,7 @@ mod unigram;
 
 use charsmap::Charsmap;
 pub use family::open;
+pub use listing::Listing;
 use pieces::Pieces;
 pub use proto::{Kind, Piece};
 
@@ -75,9 +77,32 @@ impl Model {
     /// Ids of a stretch of text; `begins` where the blank before the text belongs.
     pub fn encode(&self, text: &str, begins: bool) -> Vec<u32> {
         let text = self.normalise(text, begins);
+        let mut ids = Vec::new();
+        for (piece, text) in self.cut(&text) {
+            self.pieces.push(&mut ids, piece, text);
+        }
+        ids
+    }
+
+    /// The texts of the pieces; of neighbours that are unknown, one text.
+    pub fn split(&self, text: &str) -> Vec<String> {
+        let text = self.normalise(text, true);
+        let mut texts: Vec<String> = Vec::new();
+        let mut after_unknown = false;
+        for (piece, text) in self.cut(&text) {
+            match texts.last_mut() {
+                Some(last) if after_unknown && piece.is_none() => last.push_str(text),
+                _ => texts.push(text.to_owned()),
+            }
+            after_unknown = piece.is_none();
+        }
+        texts
+    }
+
+    fn cut<'a>(&self, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
         match self.algorithm {
-            Algorithm::Unigram => unigram::cut(&self.pieces, &text),
-            Algorithm::Merges => merges::cut(&self.pieces, &text),
+            Algorithm::Unigram => unigram::cut(&self.pieces, text),
+            Algorithm::Merges => merges::cut(&self.pieces, text),
         }
     }
 
@@ -153,11 +178,13 @@ pub struct Mark {
 }
 
 /// How ids of the vocabulary follow from places in the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Numbering {
     Same,
     /// Four special tokens first (begin, padding, end, unknown), then the model's pieces from the fourth on.
     Fairseq,
+    /// A list beside the model gives every text its id.
+    Listed(Listing),
 }
 
 /// The unknown token's id in fairseq's numbering.
@@ -201,15 +228,14 @@ impl Encoder {
     }
 
     fn stretch(&self, text: &str, begins: bool, ids: &mut Vec<u32>) {
-        let places = self.model.encode(text, begins);
-        ids.extend(places.into_iter().map(|place| self.id_at(place)));
-    }
-
-    fn id_at(&self, place: u32) -> u32 {
-        match self.numbering {
-            Numbering::Same => place,
+        let number = |place: u32| match &self.numbering {
             Numbering::Fairseq if place == self.model.unknown() => FAIRSEQ_UNKNOWN,
             Numbering::Fairseq => place + 1,
+            _ => place,
+        };
+        match &self.numbering {
+            Numbering::Listed(listing) => listing.encode(&self.model, text, ids),
+            _ => ids.extend(self.model.encode(text, begins).into_iter().map(number)),
         }
     }
 
@@ -218,7 +244,8 @@ impl Encoder {
         if let Some(mark) = self.marks.iter().find(|mark| mark.id == id) {
             return Some(&mark.text);
         }
-        let place = match self.numbering {
+        let place = match &self.numbering {
+            Numbering::Listed(listing) => return listing.text_of(id),
             Numbering::Same => id,
             Numbering::Fairseq if id == FAIRSEQ_UNKNOWN => self.model.unknown(),
             Numbering::Fairseq => id.checked_sub(1)?,

@@ -15,8 +15,8 @@ struct Node {
     start: Option<usize>,
 }
 
-/// Ids of the pieces of a normalised text.
-pub fn cut(pieces: &Pieces, text: &str) -> Vec<u32> {
+/// The pieces of a normalised text, in order, each with its stretch; none for a character that is unknown.
+pub fn cut<'a>(pieces: &Pieces, text: &'a str) -> Vec<(Option<u32>, &'a str)> {
     let normal = || {
         let only = |p: &&super::proto::Piece| p.kind == Kind::Normal;
         pieces.list.iter().filter(only).map(|p| p.score)
@@ -55,14 +55,11 @@ pub fn cut(pieces: &Pieces, text: &str) -> Vec<u32> {
     let mut path = Vec::new();
     let mut end = text.len();
     while let Some(start) = ends[end].start {
-        path.push((ends[end].piece, start..end));
+        path.push((ends[end].piece, &text[start..end]));
         end = start;
     }
-    let mut ids = Vec::new();
-    for (piece, range) in path.into_iter().rev() {
-        pieces.push(&mut ids, piece, &text[range]);
-    }
-    ids
+    path.reverse();
+    path
 }
 
 /// Keeps the better of two paths to one place; of equal ones the first.
