@@ -184,6 +184,12 @@ fn damaged_vocabularies_are_refused_in_one_line_that_names_the_file() {
     let said = refused("marian", "vocab.json", "{\"a\": 0}");
     assert!(said.contains("<unk>"), "{said}");
     refused("marian", "vocab.json", "{\"<unk>\": 0, \"a\": 0}");
+    let said = refused(
+        "mbart",
+        "tokenizer_config.json",
+        "{\"src_lang\": \"xx_XX\"}",
+    );
+    assert!(said.contains("src_lang"), "{said}");
     refused("llama", "tokenizer.model", "");
     refused("llama", "tokenizer.model", "not a model");
 }
@@ -211,12 +217,16 @@ fn what_is_not_known_exactly_gives_ids_and_says_why() {
         "{\"tokenizer_class\": \"BertJapaneseTokenizer\"}",
     );
     assert!(reason.contains("BertJapaneseTokenizer"), "{reason}");
+    for kind in ["gpt2", "bert", "llama"] {
+        let split = "{\"split_special_tokens\": true}";
+        assert!(ids_only(kind, "tokenizer_config.json", split).contains("split_special_tokens"));
+    }
     let class = "{\"model_type\": \"bert\", \"tokenizer_class\": \"BertJapaneseTokenizer\"}";
     let reason = ids_only("bert", "config.json", class);
     assert!(reason.contains("BertJapaneseTokenizer"), "{reason}");
     let reason = ids_only("gpt2", "config.json", "{\"model_type\": \"clip\"}");
     assert!(reason.contains("clip"), "{reason}");
-    for kind in ["mbart", "pegasus", "albert"] {
+    for kind in ["m2m_100", "pegasus", "albert"] {
         let config = json!({ "model_type": kind }).to_string();
         let reason = ids_only("t5", "config.json", &config);
         assert!(reason.contains(kind), "{reason}");

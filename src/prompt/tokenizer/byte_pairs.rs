@@ -110,6 +110,9 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
             "{source_name}: how {of} cuts words and what it adds to a text is not known here"
         )));
     };
+    if let Some(reason) = settings.unusual() {
+        return Ok(Reading::Ids(format!("{source_name}: {reason}")));
+    }
     let id_of = |text: &str| vocab.get(text).copied();
     let n_vocab = vocab.len() as u32;
     let mut named = Vec::new();

@@ -161,6 +161,22 @@ impl Settings {
         }
     }
 
+    /// A word; `None` where the key is absent or null.
+    ///
+    /// # Errors
+    /// When the value is something else.
+    pub fn word(&self, key: &str) -> Result<Option<&str>> {
+        match self.values.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(word)) => Ok(Some(word)),
+            Some(other) => Err(Error::config(
+                &self.path,
+                key,
+                format!("expected a word, found {other}"),
+            )),
+        }
+    }
+
     /// A whole number; `None` where the key is absent or null.
     ///
     /// # Errors
@@ -286,6 +302,26 @@ impl Settings {
             }
         }
         Ok(all)
+    }
+
+    /// Why ids by these settings would not be certain.
+    pub fn unusual(&self) -> Option<String> {
+        let set = |key: &str| match self.values.get(key) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::Object(fields)) => !fields.is_empty(),
+            Some(_) => true,
+        };
+        let key = ["split_special_tokens", "sp_model_kwargs"]
+            .into_iter()
+            .find(|key| set(key))?;
+        Some(format!(
+            "what {key} in tokenizer_config.json asks for is not known here"
+        ))
+    }
+
+    /// Whether some token is only to be found where no letter is beside it.
+    pub fn has_single_word(&self) -> bool {
+        self.added.values().any(|token| token.single_word)
     }
 
     /// Whether some added token is only to be found after the text was normalised.

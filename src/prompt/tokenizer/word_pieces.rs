@@ -43,6 +43,9 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
             "{name}: how {of} cuts words is not known here"
         )));
     }
+    if let Some(reason) = settings.unusual() {
+        return Ok(Reading::Ids(format!("{name}: {reason}")));
+    }
     // Of a token that comes twice the last place counts.
     let lines = text.lines().enumerate();
     let vocab: BTreeMap<&str, u32> = lines

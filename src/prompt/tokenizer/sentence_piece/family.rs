@@ -19,6 +19,8 @@ struct Habits {
     ends: bool,
     /// Sentinels numbered downwards after the pieces, unless the configuration says how many.
     n_sentinels: u32,
+    /// Codes numbered after the pieces; the one of the text's language ends a text.
+    languages: &'static [&'static str],
     /// Whether the text after a special token begins with a blank again.
     every_stretch_begins: bool,
 }
@@ -38,6 +40,7 @@ const LLAMA: Habits = Habits {
     begins: true,
     ends: false,
     n_sentinels: 0,
+    languages: &[],
     every_stretch_begins: false,
 };
 
@@ -56,6 +59,7 @@ const T5: Habits = Habits {
     begins: false,
     ends: true,
     n_sentinels: 100,
+    languages: &[],
     every_stretch_begins: true,
 };
 
@@ -74,7 +78,18 @@ const XLM_ROBERTA: Habits = Habits {
     begins: true,
     ends: true,
     n_sentinels: 0,
+    languages: &[],
     every_stretch_begins: true,
+};
+
+const MBART: Habits = Habits {
+    begins: false,
+    languages: &[
+        "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
+        "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
+        "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
+    ],
+    ..XLM_ROBERTA
 };
 
 const MARIAN: Habits = Habits {
@@ -88,6 +103,7 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
         (Some("LlamaTokenizer"), _) | (None, "llama" | "mistral" | "mixtral") => &LLAMA,
         (Some("T5Tokenizer" | "MT5Tokenizer"), _) | (None, "t5" | "mt5" | "umt5") => &T5,
         (Some("XLMRobertaTokenizer"), _) | (None, "xlm-roberta") => &XLM_ROBERTA,
+        (Some("MBartTokenizer"), _) | (None, "mbart") => &MBART,
         (Some("MarianTokenizer"), _) | (None, "marian") => &MARIAN,
         _ => return None,
     })
@@ -170,6 +186,9 @@ fn unusual(file: &ModelFile, settings: &Settings, habits: &Habits) -> Option<Str
     if file.blank_as_suffix || !file.escape_blanks {
         return Some("its blanks are written in a way that is not known here".to_owned());
     }
+    if settings.has_single_word() {
+        return Some("added tokens that only match whole words are not known here".to_owned());
+    }
     let kinds: Vec<Kind> = file.pieces.iter().take(3).map(|piece| piece.kind).collect();
     let fairseq = [Kind::Unknown, Kind::Control, Kind::Control];
     if habits.numbering == Numbering::Fairseq && kinds != fairseq {
@@ -180,7 +199,7 @@ fn unusual(file: &ModelFile, settings: &Settings, habits: &Habits) -> Option<Str
             "added tokens that are matched in the normalised text are not known here".to_owned(),
         );
     }
-    None
+    settings.unusual()
 }
 
 /// A model whose pieces are numbered by a list beside it.
@@ -220,6 +239,7 @@ fn marks(tokens: Vec<(u32, Token)>) -> Vec<Mark> {
 
 fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder> {
     let n_pieces = model.list().len() as u32;
+    let n_languages = habits.languages.len() as u32;
     let n_sentinels = match habits.n_sentinels {
         0 => 0,
         default => settings.count("extra_ids")?.unwrap_or(default),
@@ -229,8 +249,12 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         (Numbering::Fairseq, "<pad>") => Some(1),
         (Numbering::Fairseq, "</s>") => Some(2),
         (Numbering::Fairseq, "<unk>") => Some(3),
-        (Numbering::Fairseq, "<mask>") => Some(n_pieces + 1),
-        (Numbering::Fairseq, _) => model.id_of(text).map(|place| place + 1),
+        (Numbering::Fairseq, "<mask>") => Some(n_pieces + 1 + n_languages),
+        (Numbering::Fairseq, _) => {
+            let language = habits.languages.iter().position(|code| *code == text);
+            let place = language.map(|idx| n_pieces + idx as u32);
+            place.or_else(|| model.id_of(text)).map(|place| place + 1)
+        }
         (_, _) => model.id_of(text).or_else(|| {
             let number = text.strip_prefix("<extra_id_")?.strip_suffix('>')?;
             let number: u32 = number.parse().ok().filter(|n| *n < n_sentinels)?;
@@ -247,6 +271,7 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         .filter(|piece| piece.kind == Kind::Control);
     let further: Vec<Token> = controls
         .map(|piece| Token::special(&piece.text))
+        .chain(habits.languages.iter().map(|code| Token::special(code)))
         .chain(
             (0..n_sentinels)
                 .rev()
@@ -254,7 +279,7 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         )
         .collect();
     let n_vocab = match &habits.numbering {
-        Numbering::Fairseq => n_pieces + 2,
+        Numbering::Fairseq => n_pieces + 2 + n_languages,
         _ => n_pieces + n_sentinels,
     };
     let present: Vec<Token> = named.iter().flatten().cloned().collect();
@@ -274,10 +299,18 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
             .find(|(_, token)| Some(token.content.as_str()) == content);
         Ok(found.map(|(id, _)| *id).into_iter().collect())
     };
-    let (before, after) = (
+    let (before, mut after) = (
         around(0, "add_bos_token", habits.begins)?,
         around(1, "add_eos_token", habits.ends)?,
     );
+    if !habits.languages.is_empty() {
+        let language = settings.word("src_lang")?.unwrap_or("en_XX");
+        let Some((id, _)) = tokens.iter().find(|(_, token)| token.content == language) else {
+            let problem = format!("expected a language code, found {language:?}");
+            return Err(Error::config(&settings.path, "src_lang", problem));
+        };
+        after.push(*id);
+    }
     let legacy = habits.obeys_flags && settings.flag("legacy")?.unwrap_or(false);
     Ok(Encoder {
         before,
