@@ -210,6 +210,21 @@ fn a_merge_that_is_no_token_in_tokenizer_json_is_refused() {
 }
 
 #[test]
+fn a_table_of_replacements_that_leads_nowhere_in_tokenizer_json_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("tokenizer.json");
+    let model = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.0]]});
+    // Four bytes of trie whose one unit points far outside it.
+    for table in ["", "AA==", "BAAAAP///38="] {
+        let normalizer = json!({"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": table}]});
+        let value = json!({"version": "1.0", "normalizer": normalizer, "model": model});
+        std::fs::write(&path, value.to_string()).expect("written");
+        let said = Tokenizer::open(&TokenizerFile::find(directory.path(), None)).expect_err(table);
+        assert!(said.to_string().contains("precompiled_charsmap"), "{said}");
+    }
+}
+
+#[test]
 fn what_is_not_known_exactly_gives_ids_and_says_why() {
     let reason = ids_only(
         "bert",

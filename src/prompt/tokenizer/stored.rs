@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::sentence_piece::Charsmap;
 use crate::error::{Error, Result};
 
 /// Opens the text of a `tokenizer.json`, with the truncation and padding it stores switched off.
@@ -32,9 +33,47 @@ pub fn build(path: &Path, value: &Value) -> Result<tokenizers::Tokenizer> {
     open(path, value.to_string().as_bytes())
 }
 
-/// A merge longer than every token would make the reader write past its room.
+/// What would make the reader, or the tokenizer later, look where there is nothing.
 fn sound(value: &Value) -> std::result::Result<(), String> {
-    let model = &value["model"];
+    let mut normalizers = vec![&value["normalizer"]];
+    while let Some(normalizer) = normalizers.pop() {
+        normalizers.extend(normalizer["normalizers"].as_array().into_iter().flatten());
+        let Some(encoded) = normalizer["precompiled_charsmap"].as_str() else {
+            continue;
+        };
+        let table = base64(encoded).and_then(|bytes| Charsmap::parse(&bytes).ok());
+        if !table.is_some_and(|table| table.is_closed()) {
+            return Err("its precompiled_charsmap is no table of replacements".to_owned());
+        }
+    }
+    merges_are_sound(&value["model"])
+}
+
+/// The bytes that a text of the usual 64 letters stands for.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut held, mut n_bits) = (0u32, 0);
+    for letter in text.trim_end_matches('=').bytes() {
+        let six = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        held = held << 6 | u32::from(six);
+        n_bits += 6;
+        if n_bits >= 8 {
+            n_bits -= 8;
+            bytes.push((held >> n_bits) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+/// A merge longer than every token would make the reader write past its room.
+fn merges_are_sound(model: &Value) -> std::result::Result<(), String> {
     let (Some(vocab), Some(merges)) = (model["vocab"].as_object(), model["merges"].as_array())
     else {
         return Ok(());

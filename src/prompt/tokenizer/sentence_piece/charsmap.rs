@@ -33,6 +33,38 @@ impl Charsmap {
         })
     }
 
+    /// Whether no text leads outside the table, for a reader that takes this on trust.
+    pub fn is_closed(&self) -> bool {
+        let (Some(root), Ok(texts)) = (self.units.first(), std::str::from_utf8(&self.texts)) else {
+            return false;
+        };
+        let mut seen = vec![false; self.units.len()];
+        let mut waiting = vec![offset(*root)];
+        while let Some(at) = waiting.pop() {
+            for byte in 1..=255u32 {
+                let next = at ^ byte as usize;
+                let Some(unit) = self.units.get(next).copied() else {
+                    return false;
+                };
+                if unit & 0x8000_00ff != byte || std::mem::replace(&mut seen[next], true) {
+                    continue;
+                }
+                let child = next ^ offset(unit);
+                if unit >> 8 & 1 == 1 {
+                    let start = self
+                        .units
+                        .get(child)
+                        .map(|leaf| (leaf & 0x7fff_ffff) as usize);
+                    if !start.is_some_and(|start| texts.is_char_boundary(start)) {
+                        return false;
+                    }
+                }
+                waiting.push(child);
+            }
+        }
+        true
+    }
+
     /// The replacement of the longest known prefix of `text`, and how many bytes it stands for.
     pub fn longest(&self, text: &str) -> Option<(&str, usize)> {
         let mut at = offset(*self.units.first()?);

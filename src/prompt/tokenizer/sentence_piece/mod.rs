@@ -8,7 +8,7 @@ mod pieces;
 mod proto;
 mod unigram;
 
-use charsmap::Charsmap;
+pub use charsmap::Charsmap;
 pub use family::open;
 pub use listing::Listing;
 use pieces::Pieces;
