@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::family;
 use crate::model::{Input, Model};
 use crate::ops::Cpu;
-use crate::prompt::{self, Prompt, Request, Source, Tokenizer};
+use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
 
 /// Tells apart what belongs to the run on screen from what an older one still sends.
 pub type RunId = u64;
@@ -33,7 +33,10 @@ pub enum PromptOrigin {
 pub enum Event {
     Opened {
         model: Arc<Model>,
+        /// Whether a prompt can be text.
         has_tokenizer: bool,
+        /// What ids come from, or why prompts can only be ids.
+        tokenizer: String,
     },
     /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
     OpenFailed(String),
@@ -127,7 +130,7 @@ impl Worker {
             let mut runner = Runner {
                 context,
                 sink,
-                tokenizer: None,
+                reading: Reading::Ids("no checkpoint is open".to_owned()),
             };
             move |id, job, stop: &(dyn Fn() -> bool + Sync)| runner.job(id, job, stop)
         });
@@ -240,7 +243,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Runner {
     context: Arc<Mutex<Context>>,
     sink: Sink,
-    tokenizer: Option<Tokenizer>,
+    reading: Reading,
 }
 
 impl Runner {
@@ -277,11 +280,12 @@ impl Runner {
             started.elapsed()
         );
         lock(&self.context).model = Some(model.clone());
-        self.tokenizer = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let has_tokenizer = self.tokenizer.is_some();
+        self.reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let has_tokenizer = self.reading.tokenizer().is_some();
         (self.sink)(Event::Opened {
             model: model.clone(),
             has_tokenizer,
+            tokenizer: self.reading.describe(),
         });
         let (request, origin) = first(&model, has_tokenizer)?;
         self.run(id, request, origin, stop)
@@ -298,10 +302,9 @@ impl Runner {
         let Some(model) = lock(&self.context).model.clone() else {
             return Ok(());
         };
-        let tokenizer = self.tokenizer.as_ref();
-        let mut prompt = prompt::prepare(&request, tokenizer, model.spec.limits())?;
-        let label = |id: u32| tokenizer.map_or_else(|| id.to_string(), |t| t.label(id));
-        analysis::generate(&Cpu, &model, &mut prompt, &label, stop)?;
+        let reading = &self.reading;
+        let mut prompt = prompt::prepare(&request, reading, model.spec.limits())?;
+        analysis::generate(&Cpu, &model, &mut prompt, &|id| reading.label(id), stop)?;
         let prompt = Arc::new(prompt);
         let input = Arc::new(analysis::input_of(&prompt));
         {
@@ -359,12 +362,8 @@ impl Runner {
             .predictions
             .iter()
             .flat_map(|p| p.top.iter().flatten());
-        let label = |id: u32| {
-            self.tokenizer
-                .as_ref()
-                .map_or_else(|| id.to_string(), |t| t.label(id))
-        };
-        top.map(|token| (token.id, label(token.id))).collect()
+        top.map(|token| (token.id, self.reading.label(token.id)))
+            .collect()
     }
 }
 

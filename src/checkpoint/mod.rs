@@ -11,14 +11,16 @@ mod safetensors;
 mod shards;
 mod stored;
 mod tensors;
+mod tokenizer_file;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use blocks::BlockType;
 pub use config::{Config, Knob, Origin, Reader};
 pub use demo::DEMO_PROMPT;
 pub use dtype::Dtype;
 pub use tensors::{TensorInfo, TensorView, Tensors};
+pub use tokenizer_file::TokenizerFile;
 
 use crate::error::{Error, Result};
 
@@ -27,15 +29,6 @@ const WEIGHTS: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const PYTORCH: &str = "pytorch_model.bin";
 const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
-const TOKENIZER: &str = "tokenizer.json";
-
-/// Where the tokenizer of a checkpoint is to be found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TokenizerFile {
-    Path(PathBuf),
-    CompiledIn(&'static str),
-    Missing,
-}
 
 /// An open checkpoint: configuration read, weight files mapped, headers checked, no weight touched.
 #[derive(Debug)]
@@ -97,10 +90,8 @@ impl Checkpoint {
                 ),
             ));
         };
-        let tokenizer = match path.join(TOKENIZER) {
-            file if file.exists() => TokenizerFile::Path(file),
-            _ => TokenizerFile::Missing,
-        };
+        let model_type = config.get("model_type").and_then(|value| value.as_str());
+        let tokenizer = TokenizerFile::find(path, model_type);
         let name = path
             .canonicalize()
             .ok()

@@ -12,7 +12,7 @@ use crate::error::Result as RoomResult;
 use crate::family;
 use crate::model::Model;
 use crate::ops::Cpu;
-use crate::prompt::{self, Prompt, Tokenizer};
+use crate::prompt::{self, Prompt, Reading, Tokenizer};
 use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
 
 #[derive(Debug, clap::Args)]
@@ -39,8 +39,10 @@ enum Format {
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
-    let prompt = prepare(&args.prompt, &model)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let prompt = prepare(&args.prompt, &model, &reading)?;
     let output = Output::open(&args.output)?;
+    note(&format!("tokenizer: {}", reading.describe()));
     let meter = Meter::of(&model.spec);
     let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
     let options = Options {
@@ -78,21 +80,15 @@ pub fn run(args: &Args) -> Result<()> {
 ///
 /// # Errors
 /// When the model cannot run it.
-pub(super) fn prepare(args: &PromptArgs, model: &Model) -> RoomResult<Prompt> {
-    let tokenizer = Tokenizer::open(&model.checkpoint.tokenizer)?;
+pub(super) fn prepare(args: &PromptArgs, model: &Model, reading: &Reading) -> RoomResult<Prompt> {
     let request = match args.request()? {
         Some(request) => request,
         None => {
             note("no prompt given: running a built-in one");
-            args.built_in(false, tokenizer.is_some(), model.spec.d_vocab)
+            args.built_in(false, reading.tokenizer().is_some(), model.spec.d_vocab)
         }
     };
-    let mut prompt = prompt::prepare(&request, tokenizer.as_ref(), model.spec.limits())?;
-    let label = |id: u32| {
-        tokenizer
-            .as_ref()
-            .map_or_else(|| id.to_string(), |t| t.label(id))
-    };
-    generate(&Cpu, model, &mut prompt, &label, &|| false)?;
+    let mut prompt = prompt::prepare(&request, reading, model.spec.limits())?;
+    generate(&Cpu, model, &mut prompt, &|id| reading.label(id), &|| false)?;
     Ok(prompt)
 }

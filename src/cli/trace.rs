@@ -12,6 +12,7 @@ use crate::analysis::{self, Options, Progress, Tap, input_of};
 use crate::family;
 use crate::model::{Hook, Stack};
 use crate::ops::Cpu;
+use crate::prompt::Tokenizer;
 use crate::report::{Output, Recorder, Selection, TracePlan, TraceWriter};
 
 #[derive(Debug, clap::Args)]
@@ -93,7 +94,8 @@ fn index_list(text: &str) -> Result<Indices, String> {
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
-    let prompt = prepare(&args.prompt, &model)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let prompt = prepare(&args.prompt, &model, &reading)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),

@@ -2,7 +2,7 @@
 
 mod tokenizer;
 
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Reading, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};
 
@@ -133,10 +133,10 @@ impl Prompt {
 /// Turns a request into a prompt, and refuses what the model cannot run.
 ///
 /// # Errors
-/// When the prompt is empty, a text has no tokenizer, an id lies outside the vocabulary, the mask has another
+/// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
-pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits) -> Result<Prompt> {
-    let given = side(&request.source, request, tokenizer, limits, true)?;
+pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
+    let given = side(&request.source, request, reading, limits, true)?;
     let Some(start_token) = limits.start_token else {
         if !matches!(request.target, Target::Generate(_)) {
             let problem =
@@ -157,10 +157,10 @@ pub fn prepare(request: &Request, tokenizer: Option<&Tokenizer>, limits: Limits)
     let mut target = if n_to_generate > 0 && starts {
         Prompt::default()
     } else {
-        side(&source, &unmasked, tokenizer, limits, false)?
+        side(&source, &unmasked, reading, limits, false)?
     };
     if starts {
-        let label = tokenizer.map_or_else(|| start_token.to_string(), |t| t.label(start_token));
+        let label = reading.label(start_token);
         target.tokens.insert(0, start_token);
         target.labels.insert(0, label);
         target.positions = limits.positions.positions(&target.tokens, None);
@@ -186,23 +186,27 @@ fn too_long(found: usize, n_ctx: usize) -> Error {
 fn side(
     source: &Source,
     request: &Request,
-    tokenizer: Option<&Tokenizer>,
+    reading: &Reading,
     limits: Limits,
     is_given: bool,
 ) -> Result<Prompt> {
-    let (mut tokens, mut labels) = match source {
+    let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match source {
         Source::Text(text) => {
-            let Some(tokenizer) = tokenizer else {
-                let problem = "a text needs a tokenizer.json beside the checkpoint; none found: give ids with --tokens";
-                return Err(Error::Prompt(problem.to_owned()));
+            let tokenizer = match reading {
+                Reading::Tokenizer(tokenizer) => tokenizer,
+                Reading::Ids(reason) => {
+                    let problem =
+                        format!("a text needs a tokenizer: {reason}; give ids with --tokens");
+                    return Err(Error::Prompt(problem));
+                }
             };
             let tokens = tokenizer.encode(text, request.special_tokens)?;
             let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
             (tokens, labels)
         }
         Source::Ids(ids) => {
-            let label = |id: &u32| tokenizer.map_or_else(|| id.to_string(), |t| t.label(*id));
-            (ids.clone(), ids.iter().map(label).collect::<Vec<String>>())
+            let labels = ids.iter().map(|id| reading.label(*id)).collect();
+            (ids.clone(), labels)
         }
     };
     if tokens.is_empty() {
@@ -318,8 +322,12 @@ mod tests {
         start_token: None,
     };
 
+    fn ids_only() -> Reading {
+        Reading::Ids("no tokenizer.json".to_owned())
+    }
+
     fn refusal(request: &Request) -> String {
-        prepare(request, None, LIMITS)
+        prepare(request, &ids_only(), LIMITS)
             .expect_err("must be refused")
             .to_string()
     }
@@ -362,7 +370,7 @@ mod tests {
                 truncate: true,
                 ..request
             },
-            None,
+            &ids_only(),
             LIMITS,
         )
         .expect("cut");
@@ -377,7 +385,9 @@ mod tests {
             ..Request::ids(vec![1; 4])
         };
         assert_eq!(
-            prepare(&request, None, LIMITS).expect("fits").positions,
+            prepare(&request, &ids_only(), LIMITS)
+                .expect("fits")
+                .positions,
             [0, 0, 0, 1]
         );
     }

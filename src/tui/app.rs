@@ -132,6 +132,8 @@ pub struct App {
     pub opening: String,
     pub model: Option<Arc<Model>>,
     pub has_tokenizer: bool,
+    /// What ids come from, or why prompts can only be ids.
+    pub tokenizer: String,
     pub run: Option<RunView>,
     pub statistic_idx: usize,
     /// The head last computed in full.
@@ -160,6 +162,7 @@ impl App {
             opening,
             model: None,
             has_tokenizer: false,
+            tokenizer: String::new(),
             run: None,
             statistic_idx: 0,
             detail: None,

@@ -397,9 +397,11 @@ impl App {
             Event::Opened {
                 model,
                 has_tokenizer,
+                tokenizer,
             } => {
                 self.model = Some(model);
                 self.has_tokenizer = has_tokenizer;
+                self.tokenizer = tokenizer;
             }
             Event::OpenFailed(reason) => {
                 self.fatal = Some(reason);

@@ -75,7 +75,7 @@ fn knob_lines(app: &App, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
     let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
     let name_width = longest.min(20);
     let room = width.saturating_sub(name_width + 3);
-    let mut lines = Vec::new();
+    let mut lines = tokenizer_lines(app, name_width, room);
     for knob in knobs {
         let value = cut(&knob.value, room);
         let origin = knob.origin.to_string();
@@ -97,6 +97,19 @@ fn knob_lines(app: &App, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
         }
     }
     lines
+}
+
+/// What ids come from; a reason for having none goes over several lines.
+fn tokenizer_lines(app: &App, name_width: usize, room: usize) -> Vec<Line<'static>> {
+    let letters: Vec<char> = app.tokenizer.chars().collect();
+    let line = |(idx, part): (usize, &[char])| {
+        let name = if idx == 0 { "tokenizer" } else { "" };
+        Line::from(vec![
+            Span::raw(format!(" {} ", fit(name, name_width))),
+            Span::styled(part.iter().collect::<String>(), app.theme.strong()),
+        ])
+    };
+    letters.chunks(room.max(1)).enumerate().map(line).collect()
 }
 
 fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {

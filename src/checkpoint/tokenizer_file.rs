@@ -1,0 +1,58 @@
+//! Where the vocabulary of a checkpoint lies, and in which form.
+
+use std::path::{Path, PathBuf};
+
+/// What a SentencePiece model is called, in the order of choice.
+const SENTENCE_PIECE: [&str; 4] = [
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+];
+
+/// Where the tokenizer of a checkpoint is to be found; with the kind of model, whose habits some forms leave open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenizerFile {
+    /// A `tokenizer.json`.
+    Path(PathBuf),
+    CompiledIn(&'static str),
+    BytePairs {
+        vocab: PathBuf,
+        merges: PathBuf,
+        model_type: Option<String>,
+    },
+    WordPieces {
+        vocab: PathBuf,
+        model_type: Option<String>,
+    },
+    SentencePiece {
+        model: PathBuf,
+        model_type: Option<String>,
+    },
+    Missing,
+}
+
+impl TokenizerFile {
+    /// The first form that a directory holds.
+    pub fn find(directory: &Path, model_type: Option<&str>) -> Self {
+        let present = |name: &str| Some(directory.join(name)).filter(|path| path.is_file());
+        let model_type = model_type.map(str::to_owned);
+        if let Some(path) = present("tokenizer.json") {
+            return Self::Path(path);
+        }
+        if let (Some(vocab), Some(merges)) = (present("vocab.json"), present("merges.txt")) {
+            return Self::BytePairs {
+                vocab,
+                merges,
+                model_type,
+            };
+        }
+        if let Some(vocab) = present("vocab.txt") {
+            return Self::WordPieces { vocab, model_type };
+        }
+        match SENTENCE_PIECE.iter().find_map(|name| present(name)) {
+            Some(model) => Self::SentencePiece { model, model_type },
+            None => Self::Missing,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A table of single characters and their ids, as character models keep it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Inner, Tokenizer};
+use crate::error::{Error, Result};
+
+/// One id per character.
+#[derive(Debug)]
+pub struct Characters {
+    ids: BTreeMap<char, u32>,
+    characters: BTreeMap<u32, char>,
+}
+
+impl Characters {
+    /// # Errors
+    /// When the text holds a character that has no id.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let id = |(at, character): (usize, char)| {
+            self.ids.get(&character).copied().ok_or_else(|| {
+                let n = self.ids.len();
+                let problem = format!("the character {character:?} at position {at} is none of the {n} that the model knows");
+                Error::Prompt(problem)
+            })
+        };
+        text.chars().enumerate().map(id).collect()
+    }
+
+    pub fn character(&self, id: u32) -> Option<char> {
+        self.characters.get(&id).copied()
+    }
+}
+
+/// A tokenizer from a map of characters to ids; `path` is the file that holds it.
+///
+/// # Errors
+/// When the value is no such map, a key is not one character, or an id comes twice.
+pub fn tokenizer(path: &Path, stoi: &Value) -> Result<Tokenizer> {
+    let Some(map) = stoi.as_object().filter(|map| !map.is_empty()) else {
+        return Err(Error::config(
+            path,
+            "stoi",
+            "expected a map of characters and their ids",
+        ));
+    };
+    let (mut ids, mut characters) = (BTreeMap::new(), BTreeMap::new());
+    for (key, value) in map {
+        let mut all = key.chars();
+        let (Some(character), None) = (all.next(), all.next()) else {
+            return Err(Error::config(
+                path,
+                "stoi",
+                format!("expected single characters, found {key:?}"),
+            ));
+        };
+        let Some(id) = value.as_u64().and_then(|id| u32::try_from(id).ok()) else {
+            return Err(Error::config(
+                path,
+                "stoi",
+                format!("expected an id for {key:?}, found {value}"),
+            ));
+        };
+        if let Some(other) = characters.insert(id, character) {
+            return Err(Error::config(
+                path,
+                "stoi",
+                format!("{other:?} and {character:?} both have the id {id}"),
+            ));
+        }
+        ids.insert(character, id);
+    }
+    let n = ids.len();
+    Ok(Tokenizer {
+        inner: Inner::Characters(Characters { ids, characters }),
+        source_name: format!("a table of {n} characters"),
+    })
+}

@@ -1,0 +1,179 @@
+//! Text → ids and ids → labels, by whichever vocabulary a checkpoint holds.
+
+mod byte_pairs;
+mod characters;
+mod gguf;
+mod sentence_piece;
+mod special;
+mod stored;
+mod word_pieces;
+
+use std::path::Path;
+
+pub use gguf::Vocabulary;
+use serde_json::Value;
+
+use crate::checkpoint::TokenizerFile;
+use crate::error::{Error, Result};
+
+/// Turns text into ids and ids into labels.
+pub struct Tokenizer {
+    inner: Inner,
+    source_name: String,
+}
+
+enum Inner {
+    Library(Box<tokenizers::Tokenizer>),
+    Pieces(Box<sentence_piece::Encoder>),
+    Characters(characters::Characters),
+}
+
+/// How prompts can be given: as text, or only as ids, and why.
+#[derive(Debug)]
+pub enum Reading {
+    Tokenizer(Tokenizer),
+    Ids(String),
+}
+
+impl Reading {
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        match self {
+            Self::Tokenizer(tokenizer) => Some(tokenizer),
+            Self::Ids(_) => None,
+        }
+    }
+
+    /// What is used, in a few words.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Tokenizer(tokenizer) => tokenizer.source_name.clone(),
+            Self::Ids(reason) => format!("ids only: {reason}"),
+        }
+    }
+
+    /// What an id reads as: itself where there is no tokenizer.
+    pub fn label(&self, id: u32) -> String {
+        self.tokenizer()
+            .map_or_else(|| id.to_string(), |tokenizer| tokenizer.label(id))
+    }
+}
+
+impl Tokenizer {
+    /// Opens the vocabulary of a checkpoint. What is not known exactly gives the reason to use ids, never other ids.
+    ///
+    /// # Errors
+    /// When a file is there and is not what it must be.
+    pub fn open(file: &TokenizerFile) -> Result<Reading> {
+        let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
+        match file {
+            TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt or SentencePiece model beside the checkpoint".to_owned())),
+            TokenizerFile::CompiledIn(text) => {
+                Self::stored(Path::new("tokenizer.json"), text.as_bytes())
+            }
+            TokenizerFile::Path(path) => {
+                let bytes = std::fs::read(path)
+                    .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+                Self::stored(path, &bytes)
+            }
+            TokenizerFile::BytePairs { vocab, merges, model_type } => {
+                byte_pairs::open(vocab, merges, &kind(model_type))
+            }
+            TokenizerFile::WordPieces { vocab, model_type } => {
+                word_pieces::open(vocab, &kind(model_type))
+            }
+            TokenizerFile::SentencePiece { model, model_type } => {
+                sentence_piece::open(model, &kind(model_type))
+            }
+        }
+    }
+
+    fn stored(path: &Path, bytes: &[u8]) -> Result<Reading> {
+        Ok(Reading::Tokenizer(Self {
+            inner: Inner::Library(Box::new(stored::open(path, bytes)?)),
+            source_name: file_name(path),
+        }))
+    }
+
+    /// From a map of single characters to ids; `path` is the file that holds it.
+    ///
+    /// # Errors
+    /// When the value is no such map.
+    pub fn characters(path: &Path, stoi: &Value) -> Result<Self> {
+        characters::tokenizer(path, stoi)
+    }
+
+    /// From the vocabulary inside a GGUF file.
+    ///
+    /// # Errors
+    /// When the parts contradict each other.
+    pub fn vocabulary(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
+        gguf::open(path, vocabulary)
+    }
+
+    /// What the ids come from: `tokenizer.json`, or `vocab.json + merges.txt`.
+    pub fn source_name(&self) -> &str {
+        &self.source_name
+    }
+
+    /// # Errors
+    /// When the tokenizer cannot encode the text.
+    pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>> {
+        match &self.inner {
+            Inner::Library(library) => {
+                let encoding = library.encode_fast(text, special_tokens).map_err(|e| {
+                    Error::Prompt(format!("the tokenizer cannot encode the text ({e})"))
+                })?;
+                Ok(encoding.get_ids().to_vec())
+            }
+            Inner::Pieces(encoder) => Ok(encoder.encode(text, special_tokens)),
+            Inner::Characters(characters) => characters.encode(text),
+        }
+    }
+
+    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is no text.
+    pub fn label(&self, id: u32) -> String {
+        match &self.inner {
+            Inner::Library(library) => library_label(library, id),
+            Inner::Pieces(encoder) => {
+                let text = encoder.text_of(id);
+                text.map_or_else(|| id.to_string(), |text| text.replace('▁', " "))
+            }
+            Inner::Characters(characters) => {
+                let character = characters.character(id);
+                character.map_or_else(|| id.to_string(), |character| character.to_string())
+            }
+        }
+    }
+}
+
+fn library_label(library: &tokenizers::Tokenizer, id: u32) -> String {
+    let Some(stored) = library.id_to_token(id) else {
+        return id.to_string();
+    };
+    // SentencePiece writes a leading space as ▁; its decoder would drop it from a lone piece.
+    if stored.contains('▁') {
+        return stored.replace('▁', " ");
+    }
+    match library.decode(&[id], false) {
+        Ok(text) if !text.is_empty() && !text.contains('\u{fffd}') => text,
+        _ => stored,
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Tokenizer");
+        shown
+            .field("source", &self.source_name)
+            .finish_non_exhaustive()
+    }
+}
