@@ -103,10 +103,28 @@ fn an_unknown_model_type_is_named_with_the_known_ones() {
 }
 
 #[test]
+fn a_class_stands_in_for_a_missing_model_type_and_an_unknown_one_is_named() {
+    let copy = Copy::of("gpt2");
+    copy.config(|config| {
+        config.remove("model_type");
+        config.insert(
+            "architectures".to_owned(),
+            serde_json::json!(["FluxForCausalLM"]),
+        );
+    });
+    let said = refused_by_all(&copy);
+    assert_says(
+        &said,
+        &["config.json", "architectures", "FluxForCausalLM", "known"],
+    );
+}
+
+#[test]
 fn a_missing_model_type_is_asked_for() {
     let copy = Copy::of("gpt2");
     copy.config(|config| {
         config.remove("model_type");
+        config.remove("architectures");
     });
     let said = refused_by_all(&copy);
     assert_says(

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::{Checkpoint, TokenizerFile, gguf};
 use attnscope::family;
-use attnscope::model::Sequence;
+use attnscope::model::{Input, Sequence};
 use attnscope::ops::Cpu;
 use oracle_tap::Collected;
 use safetensors::SafeTensors;
@@ -133,16 +133,17 @@ fn every_file_gives_the_logits_of_the_weights_in_it() {
             tokens,
             real: None,
         };
+        let input = Input {
+            source: None,
+            sequence,
+        };
         let mut collected = Collected::default();
         let options = Options {
             keep_bytes: None,
             predicts: true,
         };
         let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &sequence, options, &mut Silent, tap, &|| {
-            false
-        })
-        .expect("runs");
+        analysis::run(&Cpu, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
         let ours = collected.finish();
         let expected = f32s(&tensor("logits"));
         let difference = relative(&ours["logits"], &expected);

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
-use attnscope::model::Sequence;
 use attnscope::ops::Cpu;
+use attnscope::prompt::{self, Reading, Request, Target};
 use oracle_tap::Collected;
 use safetensors::SafeTensors;
 
@@ -22,6 +22,7 @@ fn cases() -> Vec<PathBuf> {
     let mut cases: Vec<PathBuf> = std::fs::read_dir(directory)
         .expect("the fixtures")
         .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_dir())
         .collect();
     cases.sort();
     assert!(!cases.is_empty());
@@ -48,29 +49,33 @@ fn every_family_agrees_with_its_reference() {
         let bytes = std::fs::read(case.join("reference.safetensors")).expect("a reference");
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let ints = |name: &str| reference.tensor(name).ok().map(|t| i64s(t.data()));
-        let tokens: Vec<u32> = ints("tokens")
-            .expect("tokens")
-            .into_iter()
-            .map(|id| id as u32)
-            .collect();
-        let real = ints("attention_mask").map(|mask| mask.into_iter().map(|m| m != 0).collect());
-        let sequence = Sequence {
-            positions: (0..tokens.len()).collect(),
-            tokens,
-            real,
-        };
         let model = family::read(Checkpoint::open(&case.join("model")).expect("opens"))
-            .expect("is understood");
+            .unwrap_or_else(|e| panic!("{}: {e}", case.display()));
+        let ids = |name: &str| -> Option<Vec<u32>> {
+            let ids = ints(name)?;
+            Some(ids.into_iter().map(|id| id as u32).collect())
+        };
+        let mask = ints("attention_mask");
+        let request = Request {
+            attention_mask: mask.map(|mask| mask.into_iter().map(|m| m != 0).collect()),
+            target: match ids("decoder_tokens") {
+                Some(ids) => Target::Ids(ids),
+                None => Target::Generate(0),
+            },
+            ..Request::ids(ids("tokens").expect("tokens"))
+        };
+        let real = request.attention_mask.clone();
+        let no_text = Reading::Ids("not asked for".to_owned());
+        // As the program does it: positions as the family counts them.
+        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let input = analysis::input_of(&prompt);
         let mut collected = Collected::default();
         let options = Options {
             keep_bytes: None,
             predicts: true,
         };
         let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &sequence, options, &mut Silent, tap, &|| {
-            false
-        })
-        .expect("runs");
+        analysis::run(&Cpu, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
         let ours = collected.finish();
 
         let mut n_compared = 0;
@@ -84,23 +89,40 @@ fn every_family_agrees_with_its_reference() {
                 .get(name)
                 .unwrap_or_else(|| panic!("{}: {name} is missing", case.display()));
             assert_eq!(found.len(), expected.len(), "{}: {name}", case.display());
+            // What a padded query computes means nothing, to transformers as to us.
+            let is_padded = |row_idx: usize| {
+                let of_decoder =
+                    name.starts_with("decoder.") || input.source.is_some() && kind == "logits";
+                let real = real.as_ref().filter(|_| !of_decoder);
+                real.is_some_and(|real| !real[row_idx % real.len()])
+            };
+            let width = *reference
+                .tensor(name)
+                .expect("a tensor")
+                .shape()
+                .last()
+                .expect("an axis");
+            let rows = found.chunks(width).zip(expected.chunks(width)).enumerate();
+            let rows = rows.filter(|(row_idx, _)| !is_padded(*row_idx));
+            let pairs: Vec<(f64, f64)> = rows
+                .flat_map(|(_, (found, expected))| found.iter().zip(expected))
+                .map(|(found, expected)| (f64::from(*found), f64::from(*expected)))
+                .collect();
             assert!(
-                found.iter().all(|v| v.is_finite()),
+                pairs.iter().all(|(found, _)| found.is_finite()),
                 "{}: {name} is not finite",
                 case.display()
             );
-            let difference = |(a, b): (&f32, &f32)| (f64::from(*a) - f64::from(*b)).abs();
-            let pairs = || found.iter().zip(&expected);
             if kind == "pattern" {
-                let worst = pairs().map(difference).fold(0.0, f64::max);
+                let worst = pairs.iter().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
                 assert!(
                     worst <= PATTERN_TOLERANCE,
                     "{}: {name} differs by {worst:e}",
                     case.display()
                 );
             } else {
-                let squared: f64 = pairs().map(difference).map(|d| d * d).sum();
-                let norm: f64 = expected.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+                let squared: f64 = pairs.iter().map(|(a, b)| (a - b).powi(2)).sum();
+                let norm: f64 = pairs.iter().map(|(_, b)| b * b).sum();
                 let relative = (squared / norm).sqrt();
                 assert!(
                     relative <= RELATIVE_TOLERANCE,
@@ -110,8 +132,14 @@ fn every_family_agrees_with_its_reference() {
             }
             n_compared += 1;
         }
+        let n_layers: usize = model
+            .spec
+            .stacks
+            .iter()
+            .map(|stack| stack.blocks.len())
+            .sum();
         assert!(
-            n_compared >= 2 * model.spec.n_layers() + 2,
+            n_compared > 2 * n_layers,
             "{}: compared {n_compared}",
             case.display()
         );

@@ -2,7 +2,9 @@
 
 mod head_reference;
 
-use attnscope::attention::{AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window};
+use attnscope::attention::{
+    Alibi, AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window,
+};
 use head_reference::Case;
 use head_reference::compare::{compare, filled, noise, run};
 use proptest::prelude::*;
@@ -47,7 +49,13 @@ fn specs() -> impl Strategy<Value = AttentionSpec> {
             mask: Mask { causal, window },
             no_visible,
             softcap,
-            bias: alibi.map_or(Bias::None, |slopes| Bias::Alibi { slopes }),
+            bias: alibi.map_or(Bias::None, |slopes| {
+                Bias::Alibi(Alibi {
+                    slopes,
+                    is_scaled: false,
+                    rounds_to_bf16: false,
+                })
+            }),
             ..AttentionSpec::plain(n_kv_heads * per_kv, n_kv_heads, d_head, causal)
         }
     })

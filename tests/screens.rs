@@ -3,7 +3,7 @@
 mod screen;
 
 use attnscope::prompt::Request;
-use attnscope::tui::{Depth, Panel};
+use attnscope::tui::{Axis, Depth, Panel};
 use crossterm::event::KeyCode;
 use screen::Screen;
 
@@ -158,7 +158,12 @@ fn tabs_cells_and_tokens_answer_to_the_mouse() {
     assert_eq!(screen.app.panel, Panel::Tokens);
     let (column, row) = place_of(&mut screen, "king gave");
     screen.click(column + 5, row);
-    assert_eq!(screen.app.token(screen.app.selection.query_idx), "gave");
+    assert_eq!(
+        screen
+            .app
+            .token(Axis::Query, screen.app.selection.query_idx),
+        "gave"
+    );
     screen.go(Panel::Overview);
     let (column, row) = place_of(&mut screen, " L1 ");
     screen.click(column + 10, row);
@@ -196,11 +201,11 @@ fn one_selection_is_moved_in_all_panels() {
 #[test]
 fn the_text_is_edited_in_place_and_run_again() {
     let mut screen = demo((120, 40));
-    let n_before = screen.app.n_tokens();
+    let n_before = screen.app.n_along(Axis::Query);
     screen.typed("e horse");
     screen.key(KeyCode::Enter);
-    assert_eq!(screen.app.n_tokens(), n_before + 1);
-    assert_eq!(screen.app.token(n_before), "horse");
+    assert_eq!(screen.app.n_along(Axis::Query), n_before + 1);
+    assert_eq!(screen.app.token(Axis::Query, n_before), "horse");
 }
 
 #[test]

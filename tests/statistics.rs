@@ -9,7 +9,7 @@ use std::path::Path;
 use attnscope::analysis::{self, LayerReport, Observer, Options, Progress, Tap};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
-use attnscope::model::{Model, Sequence};
+use attnscope::model::{Input, Model, Sequence, Stack};
 use attnscope::ops::Cpu;
 use attnscope::stats::STATISTICS;
 use oracle_tap::Collected;
@@ -70,7 +70,11 @@ impl Whole {
             predicts: false,
         };
         let mut keep = Keep::default();
-        analysis::run(&Cpu, &model, &sequence, options, &mut keep, tap, &|| false).expect("runs");
+        let input = Input {
+            source: None,
+            sequence,
+        };
+        analysis::run(&Cpu, &model, &input, options, &mut keep, tap, &|| false).expect("runs");
         Self {
             model,
             tokens_real: real.unwrap_or(vec![true; n]),
@@ -151,11 +155,15 @@ impl Head {
         };
         let (d_head, d_model) = (spec.d_head, whole.d_model());
         let z = of_head("z", spec.n_heads, head_idx, spec.d_value);
-        let stored = whole.model.checkpoint.tensors.get(&block.o.weight);
+        let stored = whole
+            .model
+            .checkpoint
+            .tensors
+            .get(&block.projections.o.weight);
         let weight = stored.expect("the output projection").widen();
         let n_in = spec.n_heads * spec.d_value;
         let w_o = |c: usize, from: usize| {
-            let at = if block.o.is_input_major {
+            let at = if block.projections.o.is_input_major {
                 from * d_model + c
             } else {
                 c * n_in + from
@@ -338,9 +346,9 @@ fn assert_near(found: f64, expected: f64, place: &str) {
 /// Compares every statistic of every head and layer of a run.
 fn compare(family: &str, n: usize, real: Option<Vec<bool>>) -> Whole {
     let whole = Whole::run(family, n, real);
-    assert_eq!(whole.layers.len(), whole.model.spec.n_layers());
+    assert_eq!(whole.layers.len(), whole.model.spec.n_layers(Stack::Only));
     for (layer_idx, layer) in whole.layers.iter().enumerate() {
-        let n_heads = whole.model.spec.n_heads(layer_idx);
+        let n_heads = whole.model.spec.n_heads(Stack::Only, layer_idx);
         assert_eq!((layer.layer_idx, layer.heads.len()), (layer_idx, n_heads));
         let heads: Vec<Head> = (0..n_heads)
             .map(|head_idx| Head::of(&whole, layer_idx, head_idx))

@@ -259,7 +259,8 @@ impl<O: Ops> Pass<'_, O> {
             .tap
             .as_ref()
             .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
-        if !wants_logits && !(predicts && spec.head.is_some()) {
+        let predicts = predicts && spec.head.is_some();
+        if !wants_logits && !predicts {
             return Ok(());
         }
         go_on(self.observer.progress(Progress::Predictions))?;

@@ -68,6 +68,14 @@ impl RopeSpec {
         }
     }
 
+    /// How many positions a model of `n_ctx` takes: scaling that grows with the sequence takes more.
+    pub fn n_ctx(&self, n_ctx: usize) -> usize {
+        match self.scaling {
+            RopeScaling::Dynamic { factor, .. } => (n_ctx as f64 * factor) as usize,
+            _ => n_ctx,
+        }
+    }
+
     /// Radians per position of each pair, for a sequence whose last position is `n_positions` − 1. // [d_rotary / 2]
     pub fn frequencies(&self, n_positions: usize) -> Vec<f64> {
         let d = self.d_rotary as f64;

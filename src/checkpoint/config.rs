@@ -58,6 +58,17 @@ impl Config {
         &self.path
     }
 
+    /// The part of a model of text and something else that describes its text.
+    pub fn text_part(&self) -> Option<Self> {
+        match self.values.get("text_config") {
+            Some(Value::Object(values)) => Some(Self {
+                path: self.path.clone(),
+                values: values.clone(),
+            }),
+            _ => None,
+        }
+    }
+
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.values.get(key)
     }

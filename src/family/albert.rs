@@ -71,7 +71,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         BlockSpec {
             attn_post: norm("attention.LayerNorm"),
             mlp_post: norm("full_layer_layer_norm"),
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let table = |name: &str, n_rows| TableSource {

@@ -65,7 +65,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             ..BlockSpec::plain(
                 attention.clone(),
                 ProjectionSpec::plain(q, k, v, o),
-                FeedForward::Dense(mlp),
+                FeedForward::Dense(Box::new(mlp)),
             )
         }
     };

@@ -3,7 +3,9 @@
 use super::Family;
 use super::reading::experts::{ExpertsRule, SharedRule, USUAL, experts, gated};
 use super::reading::rope::{RopeRule, rope, score_sharpening};
-use super::reading::{activation, linear, note_attention, prefix, rms_norm, tied_head};
+use super::reading::{
+    activation, check_counts, linear, note_attention, prefix, rms_norm, tied_head,
+};
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
@@ -72,6 +74,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     note_attention(reader, &attention, scale_origin);
 
     let n_experts = reader.size("n_experts", "n_routed_experts")?;
+    check_counts(reader, tensors, n_layers, (n_experts, false))?;
     let d_expert = reader.size("d_expert", "moe_intermediate_size")?;
     let n_shared = reader.count_or("n_shared_experts", "n_shared_experts", 1)?;
     let n_groups = reader.size("n_expert_groups", "n_group")?;
@@ -154,7 +157,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         };
         let feed_forward = if layer_idx < n_dense {
             let at = format!("{at}.mlp");
-            FeedForward::Dense(gated(&at, USUAL, d_model, d_mlp, activation, false))
+            FeedForward::Dense(Box::new(gated(
+                &at, USUAL, d_model, d_mlp, activation, false,
+            )))
         } else {
             experts(tensors, &at, &experts_rule, d_model, activation)
         };

@@ -61,7 +61,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         BlockSpec {
             attn_post: norm("sa_layer_norm"),
             mlp_post: norm("output_layer_norm"),
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let table = |name: &str, n_rows| TableSource {

@@ -139,7 +139,7 @@ pub(super) fn read_stored(
             ..BlockSpec::plain(
                 attention,
                 ProjectionSpec::plain(q, k, v, o),
-                FeedForward::Dense(mlp),
+                FeedForward::Dense(Box::new(mlp)),
             )
         }
     };

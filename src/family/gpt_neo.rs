@@ -71,7 +71,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         BlockSpec {
             attn_pre: norm("ln_1"),
             mlp_pre: norm("ln_2"),
-            ..BlockSpec::plain(spec, projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(spec, projections, FeedForward::Dense(Box::new(mlp)))
         }
     };
     let table = |name: &str, n_rows| TableSource {

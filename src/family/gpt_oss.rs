@@ -1,6 +1,7 @@
 //! GPT-OSS: learned sinks, windows on every second layer, and experts with biases whose gates are clamped.
 
 use super::Family;
+use super::reading::check_counts;
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
 use super::reading::windows::WindowRule;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -42,6 +43,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let sizes = Sizes::read(reader, recipe.d_head)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_experts = reader.size("n_experts", "num_local_experts")?;
+    check_counts(
+        reader,
+        &checkpoint.tensors,
+        sizes.n_layers,
+        (n_experts, true),
+    )?;
     let n_used = match reader.value("experts_per_token") {
         Some(_) => reader.size("n_experts_used", "experts_per_token")?,
         None => reader.size("n_experts_used", "num_experts_per_tok")?,

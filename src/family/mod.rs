@@ -116,7 +116,12 @@ pub static FAMILIES: &[Family] = &[
 /// # Errors
 /// When the family is unknown, a value of the configuration cannot be right, or a tensor does not fit.
 pub fn read(checkpoint: Checkpoint) -> Result<Model> {
-    let config = &checkpoint.config;
+    // A model of text and pictures keeps what describes its text apart.
+    let text_part = match find(&mut Reader::new(&checkpoint.config)) {
+        Ok(_) => None,
+        Err(_) => checkpoint.config.text_part(),
+    };
+    let config = text_part.as_ref().unwrap_or(&checkpoint.config);
     let mut reader = Reader::new(config);
     let family = find(&mut reader)?;
     // Facts about the file itself, not about attention: read, so that they do not show as forgotten.

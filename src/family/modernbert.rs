@@ -101,7 +101,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             ..BlockSpec::plain(
                 spec,
                 ProjectionSpec::plain(q, k, v, o),
-                FeedForward::Dense(mlp),
+                FeedForward::Dense(Box::new(mlp)),
             )
         }
     };

@@ -26,8 +26,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_heads = reader.size("n_heads", "n_heads")?;
     let d_model = reader.size("d_model", "d_model")?;
     let d_head = even_heads(reader, "n_heads", d_model, n_heads)?;
-    let default = Origin::Default("expansion_ratio".to_owned());
-    let ratio = reader.size_or("expansion_ratio", "expansion_ratio", 4, default)?;
+    // transformers makes the feed-forward layer four times as wide, whatever expansion_ratio says.
+    reader.value("expansion_ratio");
+    reader.note(
+        "d_mlp",
+        4 * d_model,
+        Origin::Derived("4 d_model".to_owned()),
+    );
     let n_ctx = reader.size("n_ctx", "max_seq_len")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
@@ -74,9 +79,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             ..ProjectionSpec::plain(q, k, v, one("attn.out_proj", d_model, d_model))
         };
         let mlp = MlpSpec {
-            up: one("ffn.up_proj", d_model, ratio * d_model),
+            up: one("ffn.up_proj", d_model, 4 * d_model),
             gate: None,
-            down: one("ffn.down_proj", ratio * d_model, d_model),
+            down: one("ffn.down_proj", 4 * d_model, d_model),
             activation: Activation::Gelu,
             gate_rule: GateRule::Product,
         };
@@ -91,7 +96,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         BlockSpec {
             attn_pre: norm("norm_1"),
             mlp_pre: norm("norm_2"),
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let tokens = TableSource {

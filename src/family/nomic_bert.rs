@@ -97,7 +97,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         BlockSpec {
             attn_post: norm(attn_norm),
             mlp_post: norm(mlp_norm),
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let table = |name: &str, n_rows| TableSource {

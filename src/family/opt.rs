@@ -72,7 +72,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         };
         let of_attention = Some(norm(&format!("{at}.self_attn_layer_norm")));
         let of_mlp = Some(norm(&format!("{at}.final_layer_norm")));
-        let plain = BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp));
+        let plain = BlockSpec::plain(
+            attention.clone(),
+            projections,
+            FeedForward::Dense(Box::new(mlp)),
+        );
         if norms_before {
             BlockSpec {
                 attn_pre: of_attention,

@@ -79,7 +79,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             attn_pre: norm.clone(),
             mlp_pre: norm,
             is_parallel: true,
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let tokens = TableSource {

@@ -172,7 +172,7 @@ impl Sizes {
             ..BlockSpec::plain(
                 self.attention(is_decoder),
                 projections,
-                FeedForward::Dense(mlp),
+                FeedForward::Dense(Box::new(mlp)),
             )
         }
     }

@@ -1,6 +1,7 @@
 //! A feed-forward layer of many experts: each token runs through the few that its router chooses.
 
-use super::forward::{BlockContext, MlpScratch, run_mlp};
+use super::context::{BlockContext, MlpScratch};
+use super::forward::run_mlp;
 use super::route::route;
 use super::spec::ExpertsSpec;
 use super::weights::MlpWeights;

@@ -2,149 +2,15 @@
 
 use std::ops::Range;
 
+use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
 use super::embed::Sequence;
 use super::experts::experts;
 use super::hook::{Hook, Hooks, NoHooks};
-use super::spec::{
-    BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec, StackSpec,
-};
-use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights, Shelf};
+use super::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec};
+use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
 use crate::attention::{AttentionSpec, BlockSink, HeadSummary, RopeTable, Run, Visibility};
-use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
-
-/// The encoder's output, and the tokens it belongs to.
-pub struct Memory<'a, O: Ops> {
-    /// [source position, d_model]
-    pub hidden: &'a O::Buffer,
-    pub sequence: &'a Sequence,
-}
-
-/// What all blocks of a stack share.
-pub struct BlockContext<'a, O: Ops> {
-    pub ops: &'a O,
-    pub tensors: &'a Tensors,
-    pub sequence: &'a Sequence,
-    /// Learned values of a bias by buckets. // [bucket, head]
-    pub bucket_values: Option<Vec<f32>>,
-    /// What cross-attention looks at.
-    pub memory: Option<Memory<'a, O>>,
-    /// Asked between row blocks and between experts: true stops the work.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
-}
-
-impl<'a, O: Ops> BlockContext<'a, O> {
-    /// The context of a stack's blocks.
-    ///
-    /// # Errors
-    /// When a table of learned biases is missing or has another shape.
-    pub fn of(
-        ops: &'a O,
-        tensors: &'a Tensors,
-        stack: &StackSpec,
-        sequence: &'a Sequence,
-        memory: Option<Memory<'a, O>>,
-        stop: &'a (dyn Fn() -> bool + Sync),
-    ) -> Result<Self> {
-        let bucket_values = match &stack.bucket_values {
-            Some(table) => {
-                let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
-                Some(stored.widen().into_owned())
-            }
-            None => None,
-        };
-        Ok(Self {
-            ops,
-            tensors,
-            sequence,
-            bucket_values,
-            memory,
-            stop,
-        })
-    }
-
-    pub(super) fn shelf(&self) -> Shelf<'a, O> {
-        Shelf {
-            ops: self.ops,
-            tensors: self.tensors,
-        }
-    }
-
-    fn self_visibility(&self, spec: &AttentionSpec) -> Visibility {
-        let real = self.sequence.real.as_deref();
-        Visibility::of_self(spec.mask, self.sequence.len(), real)
-    }
-}
-
-/// Buffers of one attention.
-pub struct AttentionScratch<O: Ops> {
-    normed: O::Buffer,
-    q: O::Buffer,
-    k: O::Buffer,
-    v: O::Buffer,
-    z: O::Buffer,
-    latent: O::Buffer,
-    normed_latent: O::Buffer,
-    own_key: O::Buffer,
-    shared_key: O::Buffer,
-    out: O::Buffer,
-}
-
-/// Buffers of one feed-forward layer.
-pub struct MlpScratch<O: Ops> {
-    hidden: O::Buffer,
-    gate: O::Buffer,
-    pub(super) gathered: O::Buffer,
-    pub(super) expert_out: O::Buffer,
-    pub(super) routed: O::Buffer,
-}
-
-/// Buffers that every block of a run reuses.
-pub struct Scratch<O: Ops> {
-    attention: AttentionScratch<O>,
-    normed: O::Buffer,
-    mlp: MlpScratch<O>,
-    mlp_out: O::Buffer,
-    spare: O::Buffer,
-}
-
-impl<O: Ops> Default for AttentionScratch<O> {
-    fn default() -> Self {
-        let buffer = O::Buffer::default;
-        Self {
-            normed: buffer(),
-            q: buffer(),
-            k: buffer(),
-            v: buffer(),
-            z: buffer(),
-            latent: buffer(),
-            normed_latent: buffer(),
-            own_key: buffer(),
-            shared_key: buffer(),
-            out: buffer(),
-        }
-    }
-}
-
-impl<O: Ops> Default for Scratch<O> {
-    fn default() -> Self {
-        let buffer = O::Buffer::default;
-        Self {
-            attention: AttentionScratch::default(),
-            normed: buffer(),
-            mlp: MlpScratch {
-                hidden: buffer(),
-                gate: buffer(),
-                gathered: buffer(),
-                expert_out: buffer(),
-                routed: buffer(),
-            },
-            mlp_out: buffer(),
-            spare: buffer(),
-        }
-    }
-}
 
 /// What one attention told, beside what it adds.
 #[derive(Debug)]

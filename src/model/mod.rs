@@ -1,5 +1,6 @@
 //! Norms, feed-forward layers and blocks; runs a model layer by layer. A quirk is a field of a spec or it does not exist.
 
+mod context;
 mod embed;
 mod experts;
 mod forward;
@@ -11,8 +12,9 @@ mod spec;
 mod unembed;
 mod weights;
 
+pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
-pub use forward::{AttentionRun, BlockContext, BlockRun, Memory, Scratch, attend_heads, run_block};
+pub use forward::{AttentionRun, BlockRun, attend_heads, run_block};
 pub use hook::{Hook, Hooks, NoHooks, Stack};
 pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};

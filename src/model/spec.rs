@@ -103,7 +103,7 @@ pub enum RouterScores {
 /// What follows attention in a block.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeedForward {
-    Dense(MlpSpec),
+    Dense(Box<MlpSpec>),
     Experts(Box<ExpertsSpec>),
 }
 

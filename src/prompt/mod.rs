@@ -413,7 +413,7 @@ mod tests {
                 target,
                 ..Request::ids(vec![1, 2, 3])
             };
-            prepare(&request, None, limits).expect("fits")
+            prepare(&request, &ids_only(), limits).expect("fits")
         };
         let written = target(Target::Generate(9));
         assert_eq!(
@@ -431,7 +431,7 @@ mod tests {
             ..Request::ids(vec![1])
         };
         assert!(
-            prepare(&request, None, LIMITS).is_err(),
+            prepare(&request, &ids_only(), LIMITS).is_err(),
             "one stack has no target"
         );
     }

@@ -151,9 +151,12 @@ impl Tap for TraceWriter<'_> {
             return Ok(());
         };
         let by_head = match hook {
-            Hook::Q | Hook::RotQ | Hook::Z => {
-                Some(self.by_head(values, width, attention.n_heads, &self.plan.heads))
-            }
+            Hook::Q | Hook::RotQ | Hook::Z => Some(self.by_head(
+                values,
+                width,
+                attention.n_heads,
+                &self.plan.heads(attention),
+            )),
             Hook::K | Hook::RotK | Hook::V => {
                 let kv_heads = self.plan.kv_heads(attention);
                 Some(self.by_head(values, width, attention.n_kv_heads, &kv_heads))
@@ -224,7 +227,7 @@ impl Tap for TraceWriter<'_> {
 
 impl BlockSink for Blocks<'_> {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
-        let Ok(chosen_idx) = self.plan.heads.binary_search(&head_idx) else {
+        let Some(chosen_idx) = self.plan.place_of(head_idx) else {
             return;
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -32,7 +32,8 @@ pub struct Planned {
 pub struct TracePlan {
     pub hooks: Vec<Hook>,
     pub layers: Vec<(Stack, usize)>,
-    pub heads: Vec<usize>,
+    /// `None` for all.
+    heads: Option<Vec<usize>>,
     pub tensors: BTreeMap<String, Planned>,
     header: Vec<u8>,
     pub data_len: u64,
@@ -47,7 +48,11 @@ impl TracePlan {
     pub fn new(model: &Model, prompt: &Prompt, selection: &Selection) -> Result<Self> {
         let spec = &model.spec;
         let main = &spec.main_stack().blocks[0].attention;
-        let heads = chosen("head", selection.heads.as_deref(), main.n_heads)?;
+        let mut heads = selection.heads.clone();
+        if let Some(heads) = &mut heads {
+            heads.sort_unstable();
+            heads.dedup();
+        }
         // A hook named twice would reserve its bytes twice, and leave a gap that readers refuse.
         let mut hooks = selection.hooks.clone();
         hooks.sort_unstable();
@@ -102,7 +107,10 @@ impl TracePlan {
                 Stack::Cross => given.tokens.len(),
                 _ => n_queries,
             };
-            let n_heads = plan.heads.len();
+            if let Some(heads) = &plan.heads {
+                chosen("head", Some(heads), attention.n_heads)?;
+            }
+            let n_heads = plan.heads(attention).len();
             let n_kv_heads = plan.kv_heads(attention).len();
             for hook in plan.hooks.clone() {
                 let shape = match hook {
@@ -141,15 +149,27 @@ impl TracePlan {
         Ok(plan)
     }
 
-    /// The kv heads that serve the chosen heads, in order.
+    /// The chosen heads of one attention, in order.
+    pub fn heads(&self, attention: &AttentionSpec) -> Vec<usize> {
+        let all = || (0..attention.n_heads).collect();
+        self.heads.clone().unwrap_or_else(all)
+    }
+
+    /// The kv heads that serve them, in order.
     pub fn kv_heads(&self, attention: &AttentionSpec) -> Vec<usize> {
-        let of_heads = self
-            .heads
-            .iter()
-            .map(|head_idx| attention.kv_head_of(*head_idx));
+        let heads = self.heads(attention);
+        let of_heads = heads.iter().map(|head_idx| attention.kv_head_of(*head_idx));
         let mut kv_heads: Vec<usize> = of_heads.collect();
         kv_heads.dedup();
         kv_heads
+    }
+
+    /// Which of the file's rows of heads holds a head; `None` where it is not chosen.
+    pub fn place_of(&self, head_idx: usize) -> Option<usize> {
+        match &self.heads {
+            Some(heads) => heads.binary_search(&head_idx).ok(),
+            None => Some(head_idx),
+        }
     }
 
     fn add(

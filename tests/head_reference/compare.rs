@@ -61,6 +61,8 @@ pub fn run(case: &Case, head_idx: usize) -> Found {
         visibility: &visibility,
         heads: 0..case.spec.n_heads,
         sinks: case.sinks.as_deref(),
+        bucket_values: None,
+        positions: &[],
         sink: Some(&collect),
         stop: &|| false,
     };

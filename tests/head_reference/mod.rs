@@ -201,9 +201,10 @@ impl Case {
         };
         let bias = match &self.spec.bias {
             Bias::None => 0.0,
-            Bias::Alibi { slopes } => {
-                f64::from(slopes[head_idx]) * (key_idx as f64 - query_idx as f64)
+            Bias::Alibi(alibi) => {
+                f64::from(alibi.slopes[head_idx]) * (key_idx as f64 - query_idx as f64)
             }
+            Bias::Buckets(_) => panic!("not drawn here"),
         };
         capped + bias
     }

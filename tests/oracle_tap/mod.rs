@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use attnscope::analysis::Tap;
 use attnscope::attention::BlockSink;
 use attnscope::error::Result;
-use attnscope::model::Hook;
+use attnscope::model::{Hook, Stack};
 
 /// Every tensor of a run by its trace name.
 #[derive(Default)]
@@ -17,17 +17,24 @@ pub struct Collected {
     logits: Vec<(Range<usize>, Vec<f32>)>,
 }
 
-/// Scores and pattern by head and first query.
-type Blocks = BTreeMap<(usize, usize), (Vec<f32>, Vec<f32>)>;
+/// A layer of a grid.
+type At = (Stack, usize);
+
+/// Scores and pattern by layer, head and first query.
+type Blocks = BTreeMap<(At, usize, usize), (Vec<f32>, Vec<f32>)>;
 
 #[derive(Default)]
-struct Patterns(Mutex<Blocks>);
+struct Patterns {
+    at: Mutex<Option<At>>,
+    blocks: Mutex<Blocks>,
+}
 
 impl BlockSink for Patterns {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let at = self.at.lock().expect("a lock").expect("a layer runs");
         let block = (scores.to_vec(), pattern.to_vec());
-        let mut blocks = self.0.lock().expect("a lock");
-        blocks.insert((head_idx, first_query), block);
+        let mut blocks = self.blocks.lock().expect("a lock");
+        blocks.insert((at, head_idx, first_query), block);
     }
 }
 
@@ -51,27 +58,44 @@ impl Collected {
 }
 
 impl Tap for Collected {
-    fn wants(&self, _: usize, _: Hook) -> bool {
+    fn wants(&self, _: Stack, _: usize, _: Hook) -> bool {
         true
     }
 
-    fn values(&mut self, layer_idx: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
+    fn values(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        _: usize,
+    ) -> Result<()> {
         self.tensors
-            .insert(hook.full_name(layer_idx), values.to_vec());
+            .insert(hook.full_name(stack, layer_idx), values.to_vec());
         Ok(())
     }
 
-    fn blocks(&self, _: usize) -> Option<&dyn BlockSink> {
+    fn blocks(&self, stack: Stack, layer_idx: usize) -> Option<&dyn BlockSink> {
+        *self.patterns.at.lock().expect("a lock") = Some((stack, layer_idx));
         Some(&self.patterns)
     }
 
-    fn end_of_layer(&mut self, layer_idx: usize) -> Result<()> {
-        let blocks = std::mem::take(&mut *self.patterns.0.lock().expect("a lock"));
-        let (scores, pattern): (Vec<_>, Vec<_>) = blocks.into_values().unzip();
-        for (hook, blocks) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
-            self.tensors
-                .insert(hook.full_name(layer_idx), blocks.concat());
+    fn end_of_layer(&mut self) -> Result<()> {
+        let blocks = std::mem::take(&mut *self.patterns.blocks.lock().expect("a lock"));
+        let mut whole: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+        for (((stack, layer_idx), _, _), (scores, pattern)) in blocks {
+            for (hook, block) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
+                let name = hook.full_name(stack, layer_idx);
+                whole.entry(name).or_default().extend(block);
+            }
         }
+        self.tensors.extend(whole);
+        Ok(())
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        let name = "encoder.last_hidden_state".to_owned();
+        self.tensors.insert(name, values.to_vec());
         Ok(())
     }
 

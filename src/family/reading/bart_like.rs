@@ -251,7 +251,7 @@ impl Side<'_> {
             cross,
             mlp_pre,
             mlp_post,
-            ..BlockSpec::plain(attention, projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
         }
     }
 

@@ -118,7 +118,11 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
         BlockSpec {
             attn_post: norm("attention.output.LayerNorm"),
             mlp_post: norm("output.LayerNorm"),
-            ..BlockSpec::plain(attention.clone(), projections, FeedForward::Dense(mlp))
+            ..BlockSpec::plain(
+                attention.clone(),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         }
     };
     let table = |name: &str, n_rows| TableSource {

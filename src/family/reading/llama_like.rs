@@ -1,231 +1,23 @@
 //! The many families that are Llama with a few things changed: each change is a field of a recipe.
 
-use super::experts::{ExpertsRule, GatedNames, USUAL, experts, gated};
+use super::experts::{ExpertsRule, USUAL, experts, gated};
+pub use super::recipe::{
+    BiasRule, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, RMS, Recipe,
+    RopeLayers, ScorePower,
+};
 use super::rope::{RopeRule, rope};
-use super::windows::{WindowRule, layer_windows};
-use super::{activation, check_groups, linear, note_attention, prefix, stacked, tied_head};
+use super::windows::layer_windows;
+use super::{
+    activation, check_counts, check_groups, linear, note_attention, prefix, stacked, tied_head,
+};
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
-use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
     NormSource, ProjectionSpec, StackSpec, TableSource,
 };
-use crate::ops::{Activation, NormKind};
-
-/// Whether a map has a bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BiasRule {
-    Never,
-    Always,
-    /// As a key of the configuration says; and what holds without it.
-    Key(&'static str, bool),
-}
-
-impl BiasRule {
-    fn read(self, reader: &mut Reader<'_>, knob: &'static str) -> Result<bool> {
-        match self {
-            Self::Never => Ok(false),
-            Self::Always => Ok(true),
-            Self::Key(key, default) => reader.flag_or(knob, key, default),
-        }
-    }
-}
-
-/// The norms of a family.
-#[derive(Debug, Clone, Copy)]
-pub struct NormStyle {
-    pub kind: NormKind,
-    /// The key that states epsilon; `None` where it is fixed.
-    pub eps_key: Option<&'static str>,
-    pub eps: f64,
-    pub adds_one: bool,
-    pub has_gain: bool,
-    pub has_bias: bool,
-}
-
-/// Root mean square, epsilon stated.
-pub const RMS: NormStyle = NormStyle {
-    kind: NormKind::RmsNorm,
-    eps_key: Some("rms_norm_eps"),
-    eps: 1e-6,
-    adds_one: false,
-    has_gain: true,
-    has_bias: false,
-};
-
-impl NormStyle {
-    pub fn at(self, name: &str, width: usize, eps: f64) -> NormSource {
-        let gain = self.has_gain.then(|| format!("{name}.weight"));
-        NormSource {
-            bias: self.has_bias.then(|| format!("{name}.bias")),
-            adds_one: self.adds_one,
-            ..NormSource::new(self.kind, eps, width, gain)
-        }
-    }
-}
-
-/// Where norms stand in a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NormPlaces {
-    /// Before each branch.
-    Before,
-    /// On the output of each branch.
-    Output,
-    /// Both.
-    Around,
-    /// One before both branches, which run side by side.
-    Shared,
-    /// As `Before`, or as `Shared` where this key is true.
-    SharedIf(&'static str),
-}
-
-/// Norms of queries and keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QkNorm {
-    None,
-    /// Over each head, one gain for all.
-    Head,
-    /// Over the whole projection.
-    Whole,
-    /// Where the key is true: over each head with a gain of its own, stored as one matrix.
-    OwnGainsIf(&'static str),
-    /// Where the key is true: over each head with a gain of its own, stored one by one.
-    ListedGainsIf(&'static str),
-}
-
-/// How the feed-forward layer is stored.
-#[derive(Debug, Clone)]
-pub enum MlpStore {
-    /// Gate, up and down.
-    Gated(GatedNames),
-    /// Gate and up in one tensor, the gate first.
-    FusedGated,
-    /// Up and down, no gate.
-    Plain {
-        up: &'static str,
-        down: &'static str,
-    },
-}
-
-/// A factor and where it comes from.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FactorRule {
-    One,
-    /// √d_model.
-    RootWidth,
-    Key(&'static str, f64),
-    /// 1 / the key's value.
-    InverseKey(&'static str, f64),
-}
-
-impl FactorRule {
-    fn read(self, reader: &mut Reader<'_>, knob: &'static str, d_model: usize) -> Result<f32> {
-        let factor = match self {
-            Self::One => 1.0,
-            Self::RootWidth => {
-                let factor = (d_model as f64).sqrt();
-                reader.note(knob, factor, Origin::Derived("sqrt(d_model)".to_owned()));
-                factor
-            }
-            Self::Key(key, default) => reader.number_or(knob, key, default)?,
-            Self::InverseKey(key, default) => 1.0 / reader.number_or(knob, key, default)?,
-        };
-        Ok(factor as f32)
-    }
-}
-
-/// Which layers rotate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RopeLayers {
-    All,
-    /// Those with a window.
-    Windowed,
-    /// Those whose entry in this list is not 0; without the list, all but every n-th.
-    Listed(&'static str, usize),
-}
-
-/// A rotary embedding of its own for layers with a window.
-#[derive(Debug, Clone, Copy)]
-pub struct LocalRope {
-    pub theta_key: &'static str,
-    pub theta: f64,
-}
-
-/// What a family changes of Llama.
-#[derive(Debug, Clone)]
-pub struct Recipe {
-    pub family: &'static str,
-    pub theta: f64,
-    pub rotary_share: f64,
-    pub interleaved: bool,
-    pub local_rope: Option<LocalRope>,
-    pub rope_layers: RopeLayers,
-    pub norm: NormStyle,
-    pub norm_places: NormPlaces,
-    pub qk_norm: QkNorm,
-    pub qkv_bias: BiasRule,
-    pub o_bias: BiasRule,
-    pub mlp_bias: BiasRule,
-    pub head_bias: bool,
-    pub fused_qkv: bool,
-    pub clips_qkv: bool,
-    pub activation: (&'static str, &'static str),
-    pub mlp: MlpStore,
-    pub is_tied: bool,
-    pub embed_scale: FactorRule,
-    pub branch_scale: FactorRule,
-    pub logit_scale: FactorRule,
-    /// The key of the factor of scores, as it is or to the power −1/2; 1/√d_head where there is none.
-    pub score_factor: Option<(&'static str, ScorePower)>,
-    /// Keys of the caps of scores and logits, with what holds without them.
-    pub caps: Option<[(&'static str, f64); 2]>,
-    pub window: WindowRule,
-    pub has_sinks: bool,
-    /// The default of `num_key_value_heads` and `head_dim` where they are absent: n_heads, d_model / n_heads.
-    pub d_head: Option<usize>,
-}
-
-/// How a score factor is stated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScorePower {
-    AsIs,
-    InverseRoot,
-}
-
-impl Recipe {
-    /// Llama itself.
-    pub fn llama(family: &'static str) -> Self {
-        Self {
-            family,
-            theta: 10_000.0,
-            rotary_share: 1.0,
-            interleaved: false,
-            local_rope: None,
-            rope_layers: RopeLayers::All,
-            norm: RMS,
-            norm_places: NormPlaces::Before,
-            qk_norm: QkNorm::None,
-            qkv_bias: BiasRule::Never,
-            o_bias: BiasRule::Never,
-            mlp_bias: BiasRule::Never,
-            head_bias: false,
-            fused_qkv: false,
-            clips_qkv: false,
-            activation: ("hidden_act", "silu"),
-            mlp: MlpStore::Gated(USUAL),
-            is_tied: false,
-            embed_scale: FactorRule::One,
-            branch_scale: FactorRule::One,
-            logit_scale: FactorRule::One,
-            score_factor: None,
-            caps: None,
-            window: WindowRule::Never,
-            has_sinks: false,
-            d_head: None,
-        }
-    }
-}
+use crate::ops::Activation;
 
 /// Sizes that every family of this kind states.
 #[derive(Debug, Clone, Copy)]
@@ -291,14 +83,14 @@ pub fn read(
     let store = recipe.mlp.clone();
     let mlp = move |_: usize, at: &str| {
         let at = format!("{at}.mlp");
-        FeedForward::Dense(dense(
+        FeedForward::Dense(Box::new(dense(
             &at,
             &store,
             sizes.d_model,
             d_mlp,
             activation,
             has_bias,
-        ))
+        )))
     };
     read_with(checkpoint, reader, recipe, sizes, &mlp)
 }
@@ -315,6 +107,8 @@ pub fn read_with_experts(
     is_sparse: &dyn Fn(usize) -> bool,
 ) -> Result<ModelSpec> {
     let sizes = Sizes::read(reader, recipe.d_head)?;
+    let counts = (rule.n_experts, false);
+    check_counts(reader, &checkpoint.tensors, sizes.n_layers, counts)?;
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
     // Families whose layers all have experts state no other width.
     let d_mlp = match (0..sizes.n_layers).all(is_sparse) {
@@ -329,7 +123,14 @@ pub fn read_with_experts(
             experts(tensors, at, rule, sizes.d_model, activation)
         } else {
             let at = format!("{at}.mlp");
-            FeedForward::Dense(gated(&at, USUAL, sizes.d_model, d_mlp, activation, false))
+            FeedForward::Dense(Box::new(gated(
+                &at,
+                USUAL,
+                sizes.d_model,
+                d_mlp,
+                activation,
+                false,
+            )))
         }
     };
     read_with(checkpoint, reader, recipe, sizes, &mlp)
@@ -459,8 +260,7 @@ pub fn read_with(
             ]
         };
         let o = linear(&format!("{attn}.o_proj"), widths[0], d_model, o_bias);
-        let qk =
-            |which: &str, n| head_norm(tensors, recipe.norm, qk_norm, &attn, which, n, d_head, eps);
+        let qk = |which: &str, n| head_norm(recipe.norm, qk_norm, &attn, which, n, d_head, eps);
         let projections = ProjectionSpec {
             q_norm: qk("q", n_heads),
             k_norm: qk("k", n_kv_heads),
@@ -524,7 +324,7 @@ pub fn read_with(
         ..HeadSpec::plain(LinearSource::whole(unembed, head_bias, d_model, d_vocab))
     };
     Ok(ModelSpec {
-        n_ctx: Some(n_ctx),
+        n_ctx: Some(ropes.full.n_ctx(n_ctx)),
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(recipe.family, stack, Some(head))
     })
@@ -548,9 +348,7 @@ fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm> {
 }
 
 /// The norm of one side's heads.
-#[expect(clippy::too_many_arguments)]
 fn head_norm(
-    _: &Tensors,
     style: NormStyle,
     norm: QkNorm,
     attn: &str,

@@ -4,6 +4,7 @@ pub(super) mod bart_like;
 pub(super) mod bert_like;
 pub(super) mod experts;
 pub(super) mod llama_like;
+mod recipe;
 pub(super) mod rope;
 pub(super) mod windows;
 
@@ -270,4 +271,35 @@ pub(super) fn sparse_layers(reader: &mut Reader<'_>) -> Result<Box<dyn Fn(usize)
 /// Notes what position adds to scores.
 pub(super) fn note_bias(reader: &mut Reader<'_>, what: &str) {
     reader.note("score_bias", what, Origin::Family);
+}
+
+/// Refuses more layers and experts than the file can hold, before each of them is described.
+///
+/// `n_shared` experts of a layer share their tensors; the others have tensors of their own.
+///
+/// # Errors
+/// When there are more than the number of tensors allows.
+pub(super) fn check_counts(
+    reader: &Reader<'_>,
+    tensors: &Tensors,
+    n_layers: usize,
+    (n_experts, share_tensors): (usize, bool),
+) -> Result<()> {
+    /// No model has more experts in one tensor.
+    const MOST_SHARING: usize = 1024;
+    /// Layers without experts stand between those with them, but not more of them than this.
+    const SPARSENESS: usize = 16;
+    let fits = if share_tensors {
+        n_layers <= tensors.len() && n_experts <= MOST_SHARING
+    } else {
+        n_layers.saturating_mul(n_experts) <= SPARSENESS * tensors.len()
+    };
+    if fits {
+        return Ok(());
+    }
+    let found = tensors.len();
+    let problem = format!(
+        "{n_layers} layers of {n_experts} experts need more than the {found} tensors that are stored"
+    );
+    Err(Error::config(reader.path(), "experts", problem))
 }

@@ -1,0 +1,227 @@
+//! What a family of Llama's kind changes, as data: one field per quirk.
+
+use super::experts::{GatedNames, USUAL};
+use super::windows::WindowRule;
+use crate::checkpoint::{Origin, Reader};
+use crate::error::Result;
+use crate::model::NormSource;
+use crate::ops::NormKind;
+
+/// Whether a map has a bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BiasRule {
+    Never,
+    Always,
+    /// As a key of the configuration says; and what holds without it.
+    Key(&'static str, bool),
+}
+
+impl BiasRule {
+    pub(super) fn read(self, reader: &mut Reader<'_>, knob: &'static str) -> Result<bool> {
+        match self {
+            Self::Never => Ok(false),
+            Self::Always => Ok(true),
+            Self::Key(key, default) => reader.flag_or(knob, key, default),
+        }
+    }
+}
+
+/// The norms of a family.
+#[derive(Debug, Clone, Copy)]
+pub struct NormStyle {
+    pub kind: NormKind,
+    /// The key that states epsilon; `None` where it is fixed.
+    pub eps_key: Option<&'static str>,
+    pub eps: f64,
+    pub adds_one: bool,
+    pub has_gain: bool,
+    pub has_bias: bool,
+}
+
+/// Root mean square, epsilon stated.
+pub const RMS: NormStyle = NormStyle {
+    kind: NormKind::RmsNorm,
+    eps_key: Some("rms_norm_eps"),
+    eps: 1e-6,
+    adds_one: false,
+    has_gain: true,
+    has_bias: false,
+};
+
+impl NormStyle {
+    pub fn at(self, name: &str, width: usize, eps: f64) -> NormSource {
+        let gain = self.has_gain.then(|| format!("{name}.weight"));
+        NormSource {
+            bias: self.has_bias.then(|| format!("{name}.bias")),
+            adds_one: self.adds_one,
+            ..NormSource::new(self.kind, eps, width, gain)
+        }
+    }
+}
+
+/// Where norms stand in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormPlaces {
+    /// Before each branch.
+    Before,
+    /// On the output of each branch.
+    Output,
+    /// Both.
+    Around,
+    /// One before both branches, which run side by side.
+    Shared,
+    /// As `Before`, or as `Shared` where this key is true.
+    SharedIf(&'static str),
+}
+
+/// Norms of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    None,
+    /// Over each head, one gain for all.
+    Head,
+    /// Over the whole projection.
+    Whole,
+    /// Where the key is true: over each head with a gain of its own, stored as one matrix.
+    OwnGainsIf(&'static str),
+    /// Where the key is true: over each head with a gain of its own, stored one by one.
+    ListedGainsIf(&'static str),
+}
+
+/// How the feed-forward layer is stored.
+#[derive(Debug, Clone)]
+pub enum MlpStore {
+    /// Gate, up and down.
+    Gated(GatedNames),
+    /// Gate and up in one tensor, the gate first.
+    FusedGated,
+    /// Up and down, no gate.
+    Plain {
+        up: &'static str,
+        down: &'static str,
+    },
+}
+
+/// A factor and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FactorRule {
+    One,
+    /// √d_model.
+    RootWidth,
+    Key(&'static str, f64),
+    /// 1 / the key's value.
+    InverseKey(&'static str, f64),
+}
+
+impl FactorRule {
+    pub(super) fn read(
+        self,
+        reader: &mut Reader<'_>,
+        knob: &'static str,
+        d_model: usize,
+    ) -> Result<f32> {
+        let factor = match self {
+            Self::One => 1.0,
+            Self::RootWidth => {
+                let factor = (d_model as f64).sqrt();
+                reader.note(knob, factor, Origin::Derived("sqrt(d_model)".to_owned()));
+                factor
+            }
+            Self::Key(key, default) => reader.number_or(knob, key, default)?,
+            Self::InverseKey(key, default) => 1.0 / reader.number_or(knob, key, default)?,
+        };
+        Ok(factor as f32)
+    }
+}
+
+/// Which layers rotate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeLayers {
+    All,
+    /// Those with a window.
+    Windowed,
+    /// Those whose entry in this list is not 0; without the list, all but every n-th.
+    Listed(&'static str, usize),
+}
+
+/// A rotary embedding of its own for layers with a window.
+#[derive(Debug, Clone, Copy)]
+pub struct LocalRope {
+    pub theta_key: &'static str,
+    pub theta: f64,
+}
+
+/// What a family changes of Llama.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    pub family: &'static str,
+    pub theta: f64,
+    pub rotary_share: f64,
+    pub interleaved: bool,
+    pub local_rope: Option<LocalRope>,
+    pub rope_layers: RopeLayers,
+    pub norm: NormStyle,
+    pub norm_places: NormPlaces,
+    pub qk_norm: QkNorm,
+    pub qkv_bias: BiasRule,
+    pub o_bias: BiasRule,
+    pub mlp_bias: BiasRule,
+    pub head_bias: bool,
+    pub fused_qkv: bool,
+    pub clips_qkv: bool,
+    pub activation: (&'static str, &'static str),
+    pub mlp: MlpStore,
+    pub is_tied: bool,
+    pub embed_scale: FactorRule,
+    pub branch_scale: FactorRule,
+    pub logit_scale: FactorRule,
+    /// The key of the factor of scores, as it is or to the power −1/2; 1/√d_head where there is none.
+    pub score_factor: Option<(&'static str, ScorePower)>,
+    /// Keys of the caps of scores and logits, with what holds without them.
+    pub caps: Option<[(&'static str, f64); 2]>,
+    pub window: WindowRule,
+    pub has_sinks: bool,
+    /// The default of `num_key_value_heads` and `head_dim` where they are absent: n_heads, d_model / n_heads.
+    pub d_head: Option<usize>,
+}
+
+/// How a score factor is stated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScorePower {
+    AsIs,
+    InverseRoot,
+}
+
+impl Recipe {
+    /// Llama itself.
+    pub fn llama(family: &'static str) -> Self {
+        Self {
+            family,
+            theta: 10_000.0,
+            rotary_share: 1.0,
+            interleaved: false,
+            local_rope: None,
+            rope_layers: RopeLayers::All,
+            norm: RMS,
+            norm_places: NormPlaces::Before,
+            qk_norm: QkNorm::None,
+            qkv_bias: BiasRule::Never,
+            o_bias: BiasRule::Never,
+            mlp_bias: BiasRule::Never,
+            head_bias: false,
+            fused_qkv: false,
+            clips_qkv: false,
+            activation: ("hidden_act", "silu"),
+            mlp: MlpStore::Gated(USUAL),
+            is_tied: false,
+            embed_scale: FactorRule::One,
+            branch_scale: FactorRule::One,
+            logit_scale: FactorRule::One,
+            score_factor: None,
+            caps: None,
+            window: WindowRule::Never,
+            has_sinks: false,
+            d_head: None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What the blocks of a stack share while they run: device, tokens, the encoder's output, and buffers.
+
+use super::embed::Sequence;
+use super::spec::StackSpec;
+use super::weights::Shelf;
+use crate::attention::{AttentionSpec, Visibility};
+use crate::checkpoint::Tensors;
+use crate::error::Result;
+use crate::ops::Ops;
+
+/// The encoder's output, and the tokens it belongs to.
+pub struct Memory<'a, O: Ops> {
+    /// [source position, d_model]
+    pub hidden: &'a O::Buffer,
+    pub sequence: &'a Sequence,
+}
+
+/// What all blocks of a stack share.
+pub struct BlockContext<'a, O: Ops> {
+    pub ops: &'a O,
+    pub tensors: &'a Tensors,
+    pub sequence: &'a Sequence,
+    /// Learned values of a bias by buckets. // [bucket, head]
+    pub bucket_values: Option<Vec<f32>>,
+    /// What cross-attention looks at.
+    pub memory: Option<Memory<'a, O>>,
+    /// Asked between row blocks and between experts: true stops the work.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a, O: Ops> BlockContext<'a, O> {
+    /// The context of a stack's blocks.
+    ///
+    /// # Errors
+    /// When a table of learned biases is missing or has another shape.
+    pub fn of(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        sequence: &'a Sequence,
+        memory: Option<Memory<'a, O>>,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Self> {
+        let bucket_values = match &stack.bucket_values {
+            Some(table) => {
+                let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
+                Some(stored.widen().into_owned())
+            }
+            None => None,
+        };
+        Ok(Self {
+            ops,
+            tensors,
+            sequence,
+            bucket_values,
+            memory,
+            stop,
+        })
+    }
+
+    pub(super) fn shelf(&self) -> Shelf<'a, O> {
+        Shelf {
+            ops: self.ops,
+            tensors: self.tensors,
+        }
+    }
+
+    pub(super) fn self_visibility(&self, spec: &AttentionSpec) -> Visibility {
+        let real = self.sequence.real.as_deref();
+        Visibility::of_self(spec.mask, self.sequence.len(), real)
+    }
+}
+
+/// Buffers of one attention.
+pub struct AttentionScratch<O: Ops> {
+    pub(super) normed: O::Buffer,
+    pub(super) q: O::Buffer,
+    pub(super) k: O::Buffer,
+    pub(super) v: O::Buffer,
+    pub(super) z: O::Buffer,
+    pub(super) latent: O::Buffer,
+    pub(super) normed_latent: O::Buffer,
+    pub(super) own_key: O::Buffer,
+    pub(super) shared_key: O::Buffer,
+    pub(super) out: O::Buffer,
+}
+
+/// Buffers of one feed-forward layer.
+pub struct MlpScratch<O: Ops> {
+    pub(super) hidden: O::Buffer,
+    pub(super) gate: O::Buffer,
+    pub(super) gathered: O::Buffer,
+    pub(super) expert_out: O::Buffer,
+    pub(super) routed: O::Buffer,
+}
+
+/// Buffers that every block of a run reuses.
+pub struct Scratch<O: Ops> {
+    pub(super) attention: AttentionScratch<O>,
+    pub(super) normed: O::Buffer,
+    pub(super) mlp: MlpScratch<O>,
+    pub(super) mlp_out: O::Buffer,
+    pub(super) spare: O::Buffer,
+}
+
+impl<O: Ops> Default for AttentionScratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            normed: buffer(),
+            q: buffer(),
+            k: buffer(),
+            v: buffer(),
+            z: buffer(),
+            latent: buffer(),
+            normed_latent: buffer(),
+            own_key: buffer(),
+            shared_key: buffer(),
+            out: buffer(),
+        }
+    }
+}
+
+impl<O: Ops> Default for Scratch<O> {
+    fn default() -> Self {
+        let buffer = O::Buffer::default;
+        Self {
+            attention: AttentionScratch::default(),
+            normed: buffer(),
+            mlp: MlpScratch {
+                hidden: buffer(),
+                gate: buffer(),
+                gathered: buffer(),
+                expert_out: buffer(),
+                routed: buffer(),
+            },
+            mlp_out: buffer(),
+            spare: buffer(),
+        }
+    }
+}
