@@ -1,6 +1,11 @@
 //! Pages of the docs that the program writes: equal to what is committed, or rewritten under `UPDATE=1`.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::path::Path;
+
+use attnscope::checkpoint::Checkpoint;
+use attnscope::family;
 
 fn is_up_to_date(page: &str, content: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,4 +29,61 @@ fn the_page_of_keys_is_the_key_table() {
 #[test]
 fn the_page_of_statistics_is_the_registry() {
     is_up_to_date("statistics.md", &attnscope::stats::statistics_page());
+}
+
+/// What the cases of one family show.
+#[derive(Default)]
+struct Proof {
+    cases: Vec<String>,
+    knobs: BTreeSet<&'static str>,
+}
+
+/// The families, what each is, and what proves it: read from the sources' first lines and the cases themselves.
+fn families_page() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut proofs: BTreeMap<&str, Proof> = BTreeMap::new();
+    let cases = std::fs::read_dir(root.join("fixtures/oracle")).expect("the cases");
+    let cases = cases.map(|entry| entry.expect("an entry").path());
+    let mut cases: Vec<_> = cases.filter(|path| path.is_dir()).collect();
+    cases.sort();
+    for case in &cases {
+        let checkpoint = Checkpoint::open(&case.join("model")).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        let name = case.file_name().expect("a name").to_string_lossy();
+        proof.cases.push(format!("`{name}`"));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    let n_cases = cases.len();
+    let mut page = format!(
+        "# Families\n\n\
+         Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\
+         Each family is compared with what Hugging Face transformers 5.17 (torch 2.11, float32, eager attention) computes for small\n\
+         models with random weights: {n_cases} configurations. Patterns agree within 2e-4, residuals and logits within 2e-3 relative\n\
+         (`cargo test --test oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n"
+    );
+    for family in family::FAMILIES {
+        let file = family.model_type.replace('-', "_");
+        let source = root.join(format!("src/family/{file}.rs"));
+        let source = std::fs::read_to_string(source).expect("the family's file");
+        let about = source.lines().next().expect("a line");
+        let about = about.trim_start_matches("//! ");
+        let proof = proofs
+            .get(family.model_type)
+            .unwrap_or_else(|| panic!("{}: no case proves it", family.model_type));
+        let knobs: Vec<&str> = proof.knobs.iter().copied().collect();
+        let _ = write!(
+            page,
+            "\n## {}\n\n{about}\n\nCases: {}.\n\nKnobs: {}.\n",
+            family.model_type,
+            proof.cases.join(", "),
+            knobs.join(", ")
+        );
+    }
+    page
+}
+
+#[test]
+fn the_page_of_families_is_the_registry_and_every_family_has_a_case() {
+    is_up_to_date("families.md", &families_page());
 }

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, Input, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed, final_hidden,
-    logits_in_chunks, run_block,
+    BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed,
+    final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
 use crate::prompt::Prompt;
@@ -81,7 +81,15 @@ impl<O: Ops> Writer<'_, O> {
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
         let mut scratch = Scratch::<O>::default();
         for block in &stack.blocks {
-            run_block(&context, block, &mut resid, &mut scratch, &mut NoHooks)?;
+            let weights = BlockWeights::read(ops, tensors, block)?;
+            run_block(
+                &context,
+                block,
+                &weights,
+                &mut resid,
+                &mut scratch,
+                &mut NoHooks,
+            )?;
         }
         Ok(resid)
     }

@@ -8,8 +8,8 @@ use super::pyramid::Pyramid;
 use crate::attention::{BlockSink, Pooled};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, Hook, Hooks, Input, Memory, Model, NoHooks, Scratch, Stack, attend_heads,
-    run_block,
+    BlockContext, BlockWeights, Hook, Hooks, Input, Memory, Model, NoHooks, Scratch, Stack,
+    attend_heads, run_block,
 };
 use crate::ops::Ops;
 
@@ -91,7 +91,15 @@ pub fn head_detail<O: Ops>(
     ops.put(&start, model.spec.d_model, &mut resid)?; // [position, d_model]
     let mut scratch = Scratch::<O>::default();
     for block in &spec.blocks[from_layer..layer_idx] {
-        run_block(&context, block, &mut resid, &mut scratch, &mut NoHooks)?;
+        let weights = BlockWeights::read(ops, tensors, block)?;
+        run_block(
+            &context,
+            block,
+            &weights,
+            &mut resid,
+            &mut scratch,
+            &mut NoHooks,
+        )?;
     }
     let n_queries = sequence.len();
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
@@ -107,7 +115,15 @@ pub fn head_detail<O: Ops>(
     if stack == Stack::Cross {
         // Its queries come after the block's self-attention: the whole block runs.
         let mut hooks = OnlyCross(&mut sink);
-        run_block(&context, block, &mut resid, &mut scratch, &mut hooks)?;
+        let weights = BlockWeights::read(ops, tensors, block)?;
+        run_block(
+            &context,
+            block,
+            &weights,
+            &mut resid,
+            &mut scratch,
+            &mut hooks,
+        )?;
     } else {
         attend_heads(&context, block, &resid, head_idx..head_idx + 1, &sink)?;
     }

@@ -19,7 +19,7 @@ pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};
 pub use histogram::Histogram;
 pub use kept::Kept;
 pub use layer::{HeadReport, LayerReport};
-pub use pipeline::{KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run};
+pub use pipeline::{Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all};
 pub use predictions::{Predictions, TopToken};
 pub use pyramid::Pyramid;
 pub use tap::Tap;

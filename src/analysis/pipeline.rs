@@ -11,8 +11,8 @@ use super::tap::Tap;
 use super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack, StackSpec,
-    embed, final_hidden, logits_in_chunks, run_block,
+    BlockContext, BlockWeights, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack,
+    StackSpec, embed, final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
 
@@ -72,6 +72,13 @@ pub struct Outcome {
     pub nonfinite: Option<NonFinite>,
 }
 
+/// One prompt to run, and who hears of it.
+pub struct Job<'a> {
+    pub input: &'a Input,
+    pub observer: &'a mut dyn Observer,
+    pub tap: Option<&'a mut dyn Tap>,
+}
+
 /// Runs a prompt through the model.
 ///
 /// # Errors
@@ -79,58 +86,65 @@ pub struct Outcome {
 pub fn run<'a, O: Ops>(
     ops: &'a O,
     model: &'a Model,
-    input: &Input,
+    input: &'a Input,
     options: Options,
     observer: &'a mut dyn Observer,
     tap: Option<&'a mut dyn Tap>,
     stop: &'a (dyn Fn() -> bool + Sync),
 ) -> Result<Outcome> {
-    let spec = &model.spec;
-    let kept = options.keep_bytes.map(|budget| {
-        let layers = spec.stacks.iter().map(|stack| {
-            let n_values = tokens_of(stack, input).map_or(0, Sequence::len) * spec.d_model;
-            (stack.stack, stack.blocks.len(), n_values)
-        });
-        Arc::new(Kept::plan(layers.collect(), budget))
-    });
-    if let Some(kept) = &kept {
-        observer.keeping(kept);
-    }
-    let mut pass = Pass {
-        ops,
-        model,
+    let job = Job {
+        input,
         observer,
         tap,
-        stop,
-        kept,
-        n_done: 0,
-        outcome: Outcome::default(),
     };
-    go_on(pass.observer.progress(Progress::Embedding))?;
-    let mut memory = O::Buffer::default();
-    for stack in &spec.stacks {
-        let Some(sequence) = tokens_of(stack, input) else {
-            return Err(Error::Prompt(
-                "an encoder without tokens to read".to_owned(),
-            ));
-        };
-        let source = input
-            .source
-            .as_ref()
-            .filter(|_| stack.stack == Stack::Decoder);
-        let memory_of = source.map(|sequence| Memory {
-            hidden: &memory,
-            sequence,
-        });
-        let resid = pass.stack(stack, sequence, memory_of)?; // [position, d_model]
-        if stack.stack == Stack::Encoder {
-            final_hidden(ops, model, stack, &resid, &mut memory)?; // [source position, d_model]
-            pass.remember(&memory)?;
-        } else {
-            pass.predict(stack, sequence, &resid, options.predicts)?;
+    let mut outcomes = run_all(ops, model, vec![job], options, stop)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// Runs several prompts at once, layer by layer: the weights of a layer are read once for all of them.
+///
+/// # Errors
+/// As for [`run`]; the first that fails ends all.
+pub fn run_all<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    jobs: Vec<Job<'a>>,
+    options: Options,
+    stop: &'a (dyn Fn() -> bool + Sync),
+) -> Result<Vec<Outcome>> {
+    let mut passes = Vec::new();
+    for job in jobs {
+        passes.push(Pass::begin(ops, model, job, options, stop)?);
+    }
+    let mut scratch = Scratch::<O>::default();
+    for stack in &model.spec.stacks {
+        let mut residuals = Vec::new(); // one [position, d_model] each
+        for pass in &passes {
+            residuals.push(pass.embed(stack)?);
+        }
+        for (layer_idx, block) in stack.blocks.iter().enumerate() {
+            if stop() {
+                return Err(Error::Cancelled);
+            }
+            let mut weights = None;
+            for (pass, resid) in passes.iter_mut().zip(&mut residuals) {
+                pass.say(stack.stack, layer_idx)?;
+                // After the first word of progress: reading a layer may take a while.
+                let weights = match &weights {
+                    Some(weights) => weights,
+                    None => {
+                        let read = BlockWeights::read(ops, &model.checkpoint.tensors, block)?;
+                        &*weights.insert(read)
+                    }
+                };
+                pass.block(stack, layer_idx, weights, resid, &mut scratch)?;
+            }
+        }
+        for (pass, resid) in passes.iter_mut().zip(&residuals) {
+            pass.end(stack, resid, options.predicts)?;
         }
     }
-    Ok(pass.outcome)
+    Ok(passes.into_iter().map(|pass| pass.outcome).collect())
 }
 
 /// The tokens that a stack reads.
@@ -152,94 +166,166 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
 struct Pass<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
-    observer: &'a mut dyn Observer,
-    tap: Option<&'a mut dyn Tap>,
+    job: Job<'a>,
     stop: &'a (dyn Fn() -> bool + Sync),
     kept: Option<Arc<Kept>>,
+    /// The encoder's output. // [source position, d_model]
+    memory: O::Buffer,
     /// Layers that have run.
     n_done: usize,
     outcome: Outcome,
 }
 
-impl<O: Ops> Pass<'_, O> {
-    /// Runs one stack and gives its last residual. // [position, d_model]
-    fn stack(
-        &mut self,
-        stack: &StackSpec,
-        sequence: &Sequence,
-        memory: Option<Memory<'_, O>>,
-    ) -> Result<O::Buffer> {
-        let (ops, model) = (self.ops, self.model);
-        let mut scratch = Scratch::<O>::default();
-        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
-        embed(ops, model, stack, sequence, &mut spare, &mut resid)?; // [position, d_model]
-        let tensors = &model.checkpoint.tensors;
-        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
-        for (layer_idx, block) in stack.blocks.iter().enumerate() {
-            go_on(self.observer.progress(Progress::Layer {
-                stack: stack.stack,
-                layer_idx,
-                n_done: self.n_done,
-            }))?;
-            if (self.stop)() {
-                return Err(Error::Cancelled);
-            }
-            let at = (stack.stack, layer_idx);
-            let kept = self.kept.clone();
-            let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
-            let looks = self.outcome.nonfinite.is_none();
-            let tap: Option<&mut dyn Tap> = match &mut self.tap {
-                Some(tap) => Some(&mut **tap),
-                None => None,
-            };
-            let mut watch = Watch::new(at, keeps_input, looks, tap);
-            let ran = run_block(&context, block, &mut resid, &mut scratch, &mut watch)?;
-            if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
-                kept.put(at, input);
-            }
-            let found = watch.nonfinite.take();
-            let norms = watch.finish();
-            let real = |position_idx: usize| sequence.is_real(position_idx);
-            let report_of =
-                |stack, spec, ran, norms| report(stack, layer_idx, spec, ran, norms, &real);
-            let of_cross = block
-                .cross
-                .as_ref()
-                .zip(ran.cross)
-                .zip(norms.cross.as_deref());
-            let of_cross = of_cross
-                .map(|((spec, ran), norms)| report_of(Stack::Cross, &spec.attention, ran, norms));
-            let of_self = report_of(stack.stack, &block.attention, ran.attention, &norms);
-            if let Some(found) = found {
-                self.first_nonfinite(NonFinite {
-                    tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
-                    ..found
-                });
-            }
-            if let Some(tap) = &mut self.tap {
-                tap.end_of_layer()?;
-            }
-            self.n_done += 1;
-            go_on(self.observer.layer(of_self))?;
-            if let Some(of_cross) = of_cross {
-                go_on(self.observer.layer(of_cross))?;
-            }
+impl<'a, O: Ops> Pass<'a, O> {
+    fn begin(
+        ops: &'a O,
+        model: &'a Model,
+        job: Job<'a>,
+        options: Options,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Result<Self> {
+        let spec = &model.spec;
+        let kept = options.keep_bytes.map(|budget| {
+            let layers = spec.stacks.iter().map(|stack| {
+                let n_values = tokens_of(stack, job.input).map_or(0, Sequence::len) * spec.d_model;
+                (stack.stack, stack.blocks.len(), n_values)
+            });
+            Arc::new(Kept::plan(layers.collect(), budget))
+        });
+        if let Some(kept) = &kept {
+            job.observer.keeping(kept);
         }
+        go_on(job.observer.progress(Progress::Embedding))?;
+        Ok(Self {
+            ops,
+            model,
+            job,
+            stop,
+            kept,
+            memory: O::Buffer::default(),
+            n_done: 0,
+            outcome: Outcome::default(),
+        })
+    }
+
+    fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
+        let missing = || Error::Prompt("an encoder without tokens to read".to_owned());
+        tokens_of(stack, self.job.input).ok_or_else(missing)
+    }
+
+    /// The input of a stack's first block. // [position, d_model]
+    fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        let sequence = self.tokens(stack)?;
+        embed(
+            self.ops, self.model, stack, sequence, &mut spare, &mut resid,
+        )?;
         Ok(resid)
     }
 
+    /// Says which layer runs now.
+    fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
+        let n_done = self.n_done;
+        go_on(self.job.observer.progress(Progress::Layer {
+            stack,
+            layer_idx,
+            n_done,
+        }))
+    }
+
+    /// Runs one block on the residual, and judges it.
+    fn block(
+        &mut self,
+        stack: &StackSpec,
+        layer_idx: usize,
+        weights: &BlockWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+    ) -> Result<()> {
+        let (ops, model) = (self.ops, self.model);
+        let sequence = self.tokens(stack)?;
+        let source = self.job.input.source.as_ref();
+        let memory = source.filter(|_| stack.stack == Stack::Decoder);
+        let memory = memory.map(|sequence| Memory {
+            hidden: &self.memory,
+            sequence,
+        });
+        let tensors = &model.checkpoint.tensors;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
+        let block = &stack.blocks[layer_idx];
+        let at = (stack.stack, layer_idx);
+        let kept = self.kept.clone();
+        let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
+        let looks = self.outcome.nonfinite.is_none();
+        let tap: Option<&mut dyn Tap> = match &mut self.job.tap {
+            Some(tap) => Some(&mut **tap),
+            None => None,
+        };
+        let mut watch = Watch::new(at, keeps_input, looks, tap);
+        let ran = run_block(&context, block, weights, resid, scratch, &mut watch)?;
+        if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
+            kept.put(at, input);
+        }
+        let found = watch.nonfinite.take();
+        let norms = watch.finish();
+        let real = |position_idx: usize| sequence.is_real(position_idx);
+        let of_cross = block
+            .cross
+            .as_ref()
+            .zip(ran.cross)
+            .zip(norms.cross.as_deref());
+        let of_cross = of_cross.map(|((spec, ran), norms)| {
+            report(Stack::Cross, layer_idx, &spec.attention, ran, norms, &real)
+        });
+        let of_self = report(
+            stack.stack,
+            layer_idx,
+            &block.attention,
+            ran.attention,
+            &norms,
+            &real,
+        );
+        if let Some(found) = found {
+            self.first_nonfinite(NonFinite {
+                tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
+                ..found
+            });
+        }
+        if let Some(tap) = &mut self.job.tap {
+            tap.end_of_layer()?;
+        }
+        self.n_done += 1;
+        go_on(self.job.observer.layer(of_self))?;
+        match of_cross {
+            Some(of_cross) => go_on(self.job.observer.layer(of_cross)),
+            None => Ok(()),
+        }
+    }
+
+    /// What follows a stack's last block: the encoder's output is kept, the others predict.
+    fn end(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
+        if stack.stack != Stack::Encoder {
+            let sequence = self.tokens(stack)?;
+            return self.predict(stack, sequence, resid, predicts);
+        }
+        let mut memory = O::Buffer::default();
+        final_hidden(self.ops, self.model, stack, resid, &mut memory)?; // [source position, d_model]
+        self.memory = memory;
+        self.remember()
+    }
+
     fn first_nonfinite(&mut self, found: NonFinite) {
-        self.observer.nonfinite(&found);
+        self.job.observer.nonfinite(&found);
         self.outcome.nonfinite = Some(found);
     }
 
     /// Keeps the encoder's output for whoever wants it later.
-    fn remember(&mut self, memory: &O::Buffer) -> Result<()> {
-        let host = self.ops.get(memory)?;
+    fn remember(&mut self) -> Result<()> {
+        let host = self.ops.get(&self.memory)?;
         if let Some(kept) = &self.kept {
             kept.put_memory(host.values.to_vec());
         }
-        match &mut self.tap {
+        match &mut self.job.tap {
             Some(tap) => tap.memory(&host.values),
             None => Ok(()),
         }
@@ -256,6 +342,7 @@ impl<O: Ops> Pass<'_, O> {
         let (ops, model) = (self.ops, self.model);
         let (spec, after) = (&model.spec, stack.blocks.len());
         let wants_logits = self
+            .job
             .tap
             .as_ref()
             .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
@@ -263,12 +350,12 @@ impl<O: Ops> Pass<'_, O> {
         if !wants_logits && !predicts {
             return Ok(());
         }
-        go_on(self.observer.progress(Progress::Predictions))?;
+        go_on(self.job.observer.progress(Progress::Predictions))?;
         let mut hidden = O::Buffer::default();
         final_hidden(ops, model, stack, resid, &mut hidden)?; // [position, d_model]
         let Some(head) = &spec.head else {
             let host = ops.get(&hidden)?;
-            return match &mut self.tap {
+            return match &mut self.job.tap {
                 Some(tap) => tap.logits(0..host.width, &host.values),
                 None => Ok(()),
             };
@@ -298,7 +385,7 @@ impl<O: Ops> Pass<'_, O> {
                         tensor: guilty_tensor(model, stack.stack, after, Hook::Logits),
                     });
                 }
-                match &mut self.tap {
+                match &mut self.job.tap {
                     Some(tap) if wants_logits => tap.logits(range, logits),
                     _ => Ok(()),
                 }

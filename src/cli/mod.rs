@@ -4,6 +4,7 @@ mod completions;
 mod open;
 mod progress;
 mod prompt_args;
+mod prompts;
 mod report;
 mod tensors;
 mod trace;

@@ -93,6 +93,11 @@ impl PromptArgs {
         self.apply(source)
     }
 
+    /// What every prompt of a set has in common.
+    pub fn usual(&self) -> Request {
+        self.apply(Source::Ids(Vec::new()))
+    }
+
     fn apply(&self, source: Source) -> Request {
         Request {
             source,

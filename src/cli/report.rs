@@ -6,14 +6,14 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::progress::{Meter, note};
+use super::prompts::{InputsArgs, prepare};
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Options, Progress, generate, input_of};
-use crate::error::Result as RoomResult;
+use crate::analysis::{self, Job, Options, Progress, input_of};
 use crate::family;
-use crate::model::Model;
+use crate::model::Input;
 use crate::ops::Cpu;
-use crate::prompt::{self, Prompt, Reading, Tokenizer};
-use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
+use crate::prompt::Tokenizer;
+use crate::report::{ModelRecord, Output, PromptRecord, Recorder, Report, write_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,6 +21,8 @@ pub struct Args {
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Json)]
     format: Format,
@@ -40,55 +42,56 @@ pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let prompt = prepare(&args.prompt, &model, &reading)?;
+    let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let output = Output::open(&args.output)?;
     note(&format!("tokenizer: {}", reading.describe()));
     let meter = Meter::of(&model.spec);
-    let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
+    // All prompts pass a layer together: the first speaks for them.
+    let says = |idx: usize| {
+        let meter = &meter;
+        move |progress: Progress| {
+            if idx == 0 {
+                meter.show(progress);
+            }
+        }
+    };
+    let mut recorders: Vec<_> = (0..named.len())
+        .map(|idx| Recorder::new(says(idx)))
+        .collect();
     let options = Options {
         keep_bytes: None,
         predicts: true,
     };
-    let outcome = analysis::run(
-        &Cpu,
-        &model,
-        &input_of(&prompt),
-        options,
-        &mut recorder,
-        None,
-        &|| false,
-    )?;
-    let record = recorder.finish("prompt".to_owned(), &prompt, &outcome);
+    let jobs = inputs
+        .iter()
+        .zip(&mut recorders)
+        .map(|(input, recorder)| Job {
+            input,
+            observer: recorder,
+            tap: None,
+        });
+    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &|| false)?;
     meter.finish();
-    if let Some(found) = &record.first_nonfinite {
+    let records = named.into_iter().zip(recorders).zip(&outcomes);
+    let records: Vec<PromptRecord> = records
+        .map(|((named, recorder), outcome)| recorder.finish(named.id, &named.prompt, outcome))
+        .collect();
+    if let Some(found) = records
+        .iter()
+        .find_map(|record| record.first_nonfinite.as_ref())
+    {
         note(found);
     }
     let report = Report {
         version: crate::report::VERSION,
         model: ModelRecord::of(&model),
         what_if: Vec::new(),
-        prompts: vec![record],
+        prompts: records,
     };
     let mut content = Vec::new();
     match args.format {
         Format::Json => write_json(&report, &mut content)?,
     }
     Ok(output.write(&content)?)
-}
-
-/// Reads the prompt the flags ask for, or the built-in one; lets a decoder without a target write its own.
-///
-/// # Errors
-/// When the model cannot run it.
-pub(super) fn prepare(args: &PromptArgs, model: &Model, reading: &Reading) -> RoomResult<Prompt> {
-    let request = match args.request()? {
-        Some(request) => request,
-        None => {
-            note("no prompt given: running a built-in one");
-            args.built_in(false, reading.tokenizer().is_some(), model.spec.d_vocab)
-        }
-    };
-    let mut prompt = prompt::prepare(&request, reading, model.spec.limits())?;
-    generate(&Cpu, model, &mut prompt, &|id| reading.label(id), &|| false)?;
-    Ok(prompt)
 }

@@ -1,19 +1,20 @@
 //! `attnscope trace`: values inside the model as safetensors, streamed layer by layer.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
-use super::report::prepare;
+use super::prompts::{InputsArgs, Named, prepare};
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Options, Progress, Tap, input_of};
+use crate::analysis::{self, Job, LayerReport, Observer, Options, Progress, input_of};
 use crate::family;
-use crate::model::{Hook, Stack};
+use crate::model::{Hook, Input, Stack};
 use crate::ops::Cpu;
 use crate::prompt::Tokenizer;
-use crate::report::{Output, Recorder, Selection, TracePlan, TraceWriter};
+use crate::report::{Output, Selection, TracePlan, TraceWriter};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,6 +22,8 @@ pub struct Args {
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
     /// What to write: resid_pre, q, k, v, rot_q, rot_k, scores, pattern, z, attn_out, mlp_out, resid_post, logits
     #[arg(
         long,
@@ -35,7 +38,7 @@ pub struct Args {
     /// Heads to write, of every chosen layer: 0,2-3; all unless given
     #[arg(long, value_name = "HEADS", value_parser = index_list)]
     heads: Option<Indices>,
-    /// File to write
+    /// File to write; with --inputs a directory, one file per id
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
@@ -95,46 +98,105 @@ pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let prompt = prepare(&args.prompt, &model, &reading)?;
+    let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
     };
-    let plan = TracePlan::new(&model, &prompt, &selection)?;
-    let output = Output::open(&args.output)?;
-    let Some(file) = output.file() else {
-        anyhow::bail!(
-            "--output -: expected a file, since a trace is written in several places at once"
-        );
-    };
-    note(&format!(
-        "{} tensors, {}",
-        plan.tensors.len(),
-        HumanBytes(plan.file_len())
-    ));
-    let mut writer = TraceWriter::new(&plan, &prompt, &model.spec, file, &args.output)?;
+    let plans = named
+        .iter()
+        .map(|named| TracePlan::new(&model, &named.prompt, &selection))
+        .collect::<Result<Vec<_>, _>>()?;
+    let targets = targets(args, &named)?;
+    let outputs = targets
+        .iter()
+        .map(|target| Output::open(target))
+        .collect::<Result<Vec<_>, _>>()?;
+    let n_tensors: usize = plans.iter().map(|plan| plan.tensors.len()).sum();
+    let n_bytes: u64 = plans.iter().map(TracePlan::file_len).sum();
+    note(&format!("{n_tensors} tensors, {}", HumanBytes(n_bytes)));
+    let mut writers = Vec::new();
+    for (((plan, named), output), target) in plans.iter().zip(&named).zip(&outputs).zip(&targets) {
+        let Some(file) = output.file() else {
+            anyhow::bail!(
+                "--output -: expected a file, since a trace is written in several places at once"
+            );
+        };
+        writers.push(TraceWriter::new(
+            plan,
+            &named.prompt,
+            &model.spec,
+            file,
+            target,
+        )?);
+    }
     let meter = Meter::of(&model.spec);
-    let mut recorder = Recorder::new(|progress: Progress| meter.show(progress));
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
+    let mut first = Speaker(Some(&meter));
+    let mut others = vec![Speaker(None); named.len().saturating_sub(1)];
+    let observers = std::iter::once(&mut first).chain(&mut others);
     let options = Options {
         keep_bytes: None,
         predicts: false,
     };
-    let tap: Option<&mut dyn Tap> = Some(&mut writer);
-    let outcome = analysis::run(
-        &Cpu,
-        &model,
-        &input_of(&prompt),
-        options,
-        &mut recorder,
-        tap,
-        &|| false,
-    )?;
+    let jobs = inputs.iter().zip(observers).zip(&mut writers);
+    let jobs = jobs.map(|((input, observer), writer)| Job {
+        input,
+        observer,
+        tap: Some(writer),
+    });
+    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &|| false)?;
     meter.finish();
-    if let Some(found) = &outcome.nonfinite {
+    if let Some(found) = outcomes
+        .iter()
+        .find_map(|outcome| outcome.nonfinite.as_ref())
+    {
         note(&found.to_string());
     }
-    Ok(output.close()?)
+    for output in outputs {
+        output.close()?;
+    }
+    Ok(())
+}
+
+/// The files to write: the one that was named, or one per prompt of a set in the directory that was.
+fn targets(args: &Args, named: &[Named]) -> Result<Vec<PathBuf>> {
+    if !args.inputs.is_set() {
+        return Ok(vec![args.output.clone()]);
+    }
+    std::fs::create_dir_all(&args.output).map_err(|e| {
+        anyhow::anyhow!(
+            "{}: cannot be made a directory ({e})",
+            args.output.display()
+        )
+    })?;
+    let target = |named: &Named| {
+        let name = format!("{}.safetensors", named.id);
+        let parts = std::path::Path::new(&name).components().count();
+        if parts != 1 || name.contains(['/', '\\']) {
+            anyhow::bail!("prompt {}: expected an id that can name a file", named.id);
+        }
+        Ok(args.output.join(name))
+    };
+    named.iter().map(target).collect()
+}
+
+/// Says how far a run is, for one prompt of a set.
+#[derive(Clone)]
+struct Speaker<'a>(Option<&'a Meter>);
+
+impl Observer for Speaker<'_> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        if let Some(meter) = self.0 {
+            meter.show(progress);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, _: LayerReport) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 #[cfg(test)]

@@ -35,12 +35,12 @@ pub struct BlockRun {
 pub fn run_block<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
     resid: &mut O::Buffer,
     scratch: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
     let (ops, s) = (context.ops, scratch);
-    let weights = BlockWeights::read(context.shelf(), spec)?;
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
     project(
@@ -111,12 +111,14 @@ pub fn run_block<O: Ops>(
         }
         None => &*resid,
     };
-    match &spec.feed_forward {
-        FeedForward::Dense(mlp) => {
-            let weights = MlpWeights::read(context.shelf(), mlp)?;
-            run_mlp(ops, mlp, &weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
+    match (&spec.feed_forward, &weights.mlp) {
+        (FeedForward::Dense(mlp), Some(weights)) => {
+            run_mlp(ops, mlp, weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
         }
-        FeedForward::Experts(spec) => experts(context, spec, mlp_in, &mut s.mlp, &mut s.mlp_out)?, // [position, d_model]
+        (FeedForward::Dense(_), None) => {}
+        (FeedForward::Experts(spec), _) => {
+            experts(context, spec, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
+        }
     }
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scale, &mut s.mlp_out)?;

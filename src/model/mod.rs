@@ -24,6 +24,7 @@ pub use spec::{
     StackSpec, TransformSpec,
 };
 pub use unembed::{final_hidden, logits_in_chunks};
+pub use weights::BlockWeights;
 
 use crate::checkpoint::Checkpoint;
 

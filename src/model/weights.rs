@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::source::{LinearSource, NormSource, Part};
-use super::spec::{BlockSpec, MlpSpec, ProjectionSpec};
+use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::{HostLinear, HostNorm, Ops};
@@ -240,20 +240,25 @@ impl<'a, O: Ops> MlpWeights<'a, O> {
     }
 }
 
-/// One block's weights, where the device can use them; those of the feed-forward layer are read when it runs.
+/// One block's weights, where the device can use them; those of experts are read when their turn comes.
 pub struct BlockWeights<'a, O: Ops> {
     pub attention: AttentionWeights<'a, O>,
     pub o: O::Linear<'a>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
     pub cross: Option<CrossWeights<'a, O>>,
+    /// `None` where experts stand in its place.
+    pub mlp: Option<MlpWeights<'a, O>>,
     pub mlp_pre: Option<O::Norm<'a>>,
     pub mlp_out: Option<O::Norm<'a>>,
     pub mlp_post: Option<O::Norm<'a>>,
 }
 
 impl<'a, O: Ops> BlockWeights<'a, O> {
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &BlockSpec) -> Result<Self> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it.
+    pub fn read(ops: &'a O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
+        let shelf = Shelf { ops, tensors };
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
             AttentionWeights::read(shelf, pre, projections, n_heads)
         };
@@ -271,6 +276,10 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             attn_out: shelf.optional_norm(&spec.attn_out)?,
             attn_post: shelf.optional_norm(&spec.attn_post)?,
             cross,
+            mlp: match &spec.feed_forward {
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Experts(_) => None,
+            },
             mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
             mlp_out: shelf.optional_norm(&spec.mlp_out)?,
             mlp_post: shelf.optional_norm(&spec.mlp_post)?,

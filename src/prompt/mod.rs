@@ -1,7 +1,9 @@
 //! Text, ids and masks → token sequences with labels a person can read.
 
+mod inputs;
 mod tokenizer;
 
+pub use inputs::read_inputs;
 pub use tokenizer::{Reading, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};

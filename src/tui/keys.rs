@@ -194,7 +194,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[key(KeyCode::Home), char('g')], "Home g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[key(KeyCode::End), char('G')], "End G", Action::Last, "", "to the last", Moving, &[], always),
-    binding!(&[char('x')], "x", Action::NextGrid, "", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
+    binding!(&[char('x')], "x", Action::NextGrid, "next stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),

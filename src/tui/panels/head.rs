@@ -364,7 +364,7 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
         } else {
             theme.dim()
         };
-        let label = fit(&app.token(Axis::Key, key), n_labels);
+        let label = cut(&app.token(Axis::Key, key), n_labels);
         for (row, letter) in label.chars().take(n_labels).enumerate() {
             let at = Rect {
                 x: map.x + col,

@@ -177,6 +177,9 @@ const FIGURES: [&str; 20] = [
     "mean_distance",
 ];
 
+/// Those that compare a query's position with a key's.
+const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
+
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
     let inside = framed(frame, area, app, " key figures ");
     // Two to a line where both names have room.
@@ -193,7 +196,13 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport)
             Span::raw(format!("{} ", figure(head.stats.at(idx), 7))),
         ]
     };
-    let lines: Vec<Line<'static>> = FIGURES
+    // Between two texts, positions do not compare.
+    let compares = app.selection.stack != Stack::Cross;
+    let figures: Vec<&str> = FIGURES
+        .into_iter()
+        .filter(|id| compares || !BY_POSITION.contains(id))
+        .collect();
+    let lines: Vec<Line<'static>> = figures
         .chunks(n_columns)
         .map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>()))
         .collect();
