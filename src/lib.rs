@@ -7,6 +7,7 @@ pub mod cli;
 pub mod error;
 pub mod family;
 pub mod kernels;
+pub mod machine;
 pub mod model;
 pub mod ops;
 pub mod prompt;

@@ -8,12 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::analysis::{
-    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, NonFinite, Observer, Options,
-    Outcome, Progress, TensorStats,
+    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, MemoryNeed, NonFinite, Observer,
+    Options, Outcome, Progress, TensorStats,
 };
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::family;
+use crate::machine;
 use crate::model::{Input, Model};
 use crate::ops::Cpu;
 use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
@@ -123,11 +124,14 @@ pub struct Worker {
 
 impl Worker {
     /// Opens a checkpoint (the demo when none is named) and runs its first prompt.
-    pub fn start(path: Option<PathBuf>, first: FirstPrompt, sink: Sink) -> Self {
+    ///
+    /// Refuses runs that need more memory than there is, unless it is `forced`.
+    pub fn start(path: Option<PathBuf>, first: FirstPrompt, is_forced: bool, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
             let mut runner = Runner {
+                is_forced,
                 context,
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
@@ -241,6 +245,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The thread that opens and runs.
 struct Runner {
+    is_forced: bool,
     context: Arc<Mutex<Context>>,
     sink: Sink,
     reading: Reading,
@@ -307,6 +312,10 @@ impl Runner {
         analysis::generate(&Cpu, &model, &mut prompt, &|id| reading.label(id), stop)?;
         let prompt = Arc::new(prompt);
         let input = Arc::new(analysis::input_of(&prompt));
+        if !self.is_forced {
+            let need = MemoryNeed::on_screen(&model, &input, rayon::current_num_threads());
+            machine::check_memory(need.total())?;
+        }
         {
             let mut context = lock(&self.context);
             context.run = run;

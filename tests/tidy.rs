@@ -8,6 +8,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("checkpoint", 0),
     ("prompt", 0),
     ("kernels", 0),
+    ("machine", 0),
     ("ops", 1),
     ("attention", 1),
     ("model", 1),
@@ -23,6 +24,7 @@ const LEVELS: &[(&str, u32)] = &[
 /// Imports inside one level that are allowed.
 const EDGES: &[(&str, &str)] = &[
     ("checkpoint", "error"),
+    ("machine", "error"),
     ("prompt", "error"),
     ("prompt", "checkpoint"),
     ("ops", "attention"),

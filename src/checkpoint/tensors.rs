@@ -27,6 +27,11 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
+    /// Whether the elements lie in the file as they are used: in row-major order, nothing to undo.
+    pub fn is_plain(&self) -> bool {
+        self.strides.is_none() && self.stored == Stored::AsIs
+    }
+
     /// Number of elements; checked against the file when the header was read.
     pub fn n_elements(&self) -> usize {
         self.shape.iter().product()

@@ -15,7 +15,9 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use self::prompt_args::PromptArgs;
+use crate::analysis::MemoryNeed;
 use crate::checkpoint::Checkpoint;
+use crate::machine;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -67,12 +69,31 @@ pub struct RunArgs {
     /// Threads to use; all cores unless given
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// Run even when the memory that is left is less than what the run needs
+    #[arg(long)]
+    force: bool,
     /// Write a log of what happens to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
 
 impl RunArgs {
+    /// Says what memory a run needs, and refuses one that needs more than there is.
+    ///
+    /// # Errors
+    /// When it needs more, and is not forced.
+    fn check_memory(&self, need: MemoryNeed) -> Result<()> {
+        let said = [need.total(), need.weights, need.working].map(|n| machine::mebibytes(n as u64));
+        let [total, weights, working] = said;
+        progress::note(&format!(
+            "memory: about {total} beside the mapped files (weights {weights}, working {working})"
+        ));
+        match self.force {
+            true => Ok(()),
+            false => Ok(machine::check_memory(need.total())?),
+        }
+    }
+
     /// Sets threads and log up, and checks the device.
     ///
     /// # Errors

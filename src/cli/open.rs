@@ -41,5 +41,6 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(tui::run(Start {
         path: args.checkpoint.clone(),
         first: Box::new(first),
+        is_forced: args.run.force,
     })?)
 }

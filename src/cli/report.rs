@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, prepare};
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Job, Options, Progress, input_of};
+use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
 use crate::family;
 use crate::model::Input;
 use crate::ops::Cpu;
@@ -43,10 +43,16 @@ pub fn run(args: &Args) -> Result<()> {
     let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
+    let options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
     let output = Output::open(&args.output)?;
+    args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));
     let meter = Meter::of(&model.spec);
-    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
     // All prompts pass a layer together: the first speaks for them.
     let says = |idx: usize| {
         let meter = &meter;
@@ -59,10 +65,6 @@ pub fn run(args: &Args) -> Result<()> {
     let mut recorders: Vec<_> = (0..named.len())
         .map(|idx| Recorder::new(says(idx)))
         .collect();
-    let options = Options {
-        keep_bytes: None,
-        predicts: true,
-    };
     let jobs = inputs
         .iter()
         .zip(&mut recorders)

@@ -9,7 +9,7 @@ use indicatif::HumanBytes;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, prepare};
 use super::{PromptArgs, RunArgs, open_checkpoint};
-use crate::analysis::{self, Job, LayerReport, Observer, Options, Progress, input_of};
+use crate::analysis::{self, Job, LayerReport, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
 use crate::ops::Cpu;
@@ -108,11 +108,18 @@ pub fn run(args: &Args) -> Result<()> {
         .iter()
         .map(|named| TracePlan::new(&model, &named.prompt, &selection))
         .collect::<Result<Vec<_>, _>>()?;
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
+    let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
     let targets = targets(args, &named)?;
     let outputs = targets
         .iter()
         .map(|target| Output::open(target))
         .collect::<Result<Vec<_>, _>>()?;
+    args.run.check_memory(need)?;
     let n_tensors: usize = plans.iter().map(|plan| plan.tensors.len()).sum();
     let n_bytes: u64 = plans.iter().map(TracePlan::file_len).sum();
     note(&format!("{n_tensors} tensors, {}", HumanBytes(n_bytes)));
@@ -132,14 +139,9 @@ pub fn run(args: &Args) -> Result<()> {
         )?);
     }
     let meter = Meter::of(&model.spec);
-    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
     let mut first = Speaker(Some(&meter));
     let mut others = vec![Speaker(None); named.len().saturating_sub(1)];
     let observers = std::iter::once(&mut first).chain(&mut others);
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
     let jobs = inputs.iter().zip(observers).zip(&mut writers);
     let jobs = jobs.map(|((input, observer), writer)| Job {
         input,

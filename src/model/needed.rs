@@ -85,6 +85,42 @@ impl BlockSpec {
     }
 }
 
+impl BlockSpec {
+    /// The maps that are in use together: of experts, one and the one that all tokens use.
+    pub fn linears(&self) -> Vec<&LinearSource> {
+        let mut linears = Vec::new();
+        let of_cross = self.cross.iter().map(|cross| &cross.projections);
+        for projections in std::iter::once(&self.projections).chain(of_cross) {
+            linears.extend([
+                &projections.q,
+                &projections.k,
+                &projections.v,
+                &projections.o,
+            ]);
+            if let Some(latent) = &projections.latent {
+                linears.extend(latent.q.iter().map(|(linear, _)| linear));
+                linears.extend([&latent.kv, &latent.shared_key]);
+            }
+        }
+        match &self.feed_forward {
+            FeedForward::Dense(mlp) => linears.extend(mlp.linears()),
+            FeedForward::Experts(experts) => {
+                linears.push(&experts.router);
+                let one = experts.experts.iter().take(1);
+                linears.extend(one.flat_map(MlpSpec::linears));
+                linears.extend(experts.shared.iter().flat_map(|(mlp, _)| mlp.linears()));
+            }
+        }
+        linears
+    }
+}
+
+impl MlpSpec {
+    fn linears(&self) -> impl Iterator<Item = &LinearSource> {
+        [&self.up, &self.down].into_iter().chain(&self.gate)
+    }
+}
+
 #[derive(Default)]
 struct Needed<'a>(Vec<NeededTensor<'a>>);
 

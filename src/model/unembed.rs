@@ -9,7 +9,7 @@ use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
 use crate::ops::Ops;
 
-/// Values of one chunk of logits over all positions asked for: 16 MiB.
+/// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 16 MiB each.
 const CHUNK_VALUES: usize = 4 << 20;
 
 /// Applies the final norm, where there is one. // [position, d_model]
@@ -69,7 +69,8 @@ pub fn logits_in_chunks<O: Ops>(
         Some(name) => Some(tensors.expect(name, &[d_vocab])?.widen()),
         None => None,
     };
-    let n_chunk = (CHUNK_VALUES / n_positions.max(1)).clamp(64, d_vocab.max(64));
+    let per_row = n_positions.max(head.unembed.n_in).max(1);
+    let n_chunk = (CHUNK_VALUES / per_row).clamp(64, d_vocab.max(64));
     let mut logits = O::Buffer::default();
     for start in (0..d_vocab).step_by(n_chunk) {
         let range = start..(start + n_chunk).min(d_vocab);

@@ -33,6 +33,8 @@ pub struct Start {
     /// Checkpoint directory; the demo when there is none.
     pub path: Option<PathBuf>,
     pub first: FirstPrompt,
+    /// Run whatever memory it takes.
+    pub is_forced: bool,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -51,6 +53,7 @@ pub fn run(start: Start) -> Result<()> {
         Worker::start(
             start.path,
             start.first,
+            start.is_forced,
             Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
         )
     };

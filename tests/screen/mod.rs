@@ -34,7 +34,7 @@ impl Screen {
         let opening = "a checkpoint".to_owned();
         let mut screen = Self {
             app: App::new(Theme::new(depth), size, opening),
-            worker: Worker::start(path, first, sink),
+            worker: Worker::start(path, first, true, sink),
             events,
             terminal: Terminal::new(TestBackend::new(size.0, size.1)).expect("a test backend"),
             n_open: 1,
