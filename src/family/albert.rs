@@ -1,7 +1,7 @@
 //! ALBERT: BERT whose layers share the weights of a few groups, and whose embeddings are narrower than its residual.
 
 use super::Family;
-use super::reading::bert_like::{MaskedHead, masked_head, note_head};
+use super::reading::bert_like::{MaskedHead, absolute_positions, masked_head, note_head};
 use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -41,6 +41,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_types = reader.size_or("n_token_types", key, 2, default(key))?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
     let activation = activation(reader, "hidden_act", "gelu_new")?;
+    absolute_positions(reader)?;
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);
     note_attention(reader, &attention, Origin::Family);
 
@@ -106,7 +107,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         projection: Some(linear(&widening, d_embed, d_model, true)),
         ..EmbedSpec::plain(tokens)
     };
-    reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);
     let blocks = (0..n_layers * n_inner).map(block).collect();
     let stack = StackSpec::only(embed, blocks, None);
     Ok(ModelSpec {

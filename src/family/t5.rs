@@ -66,6 +66,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let is_tied = reader.flag_or("tied_unembedding", "tie_word_embeddings", true)?;
+    // Newer configurations call every head tied, and say here whether its output is scaled.
+    let is_scaled = reader.flag_or("scaled_logits", "scale_decoder_outputs", is_tied)?;
     note_attention(reader, &sizes.attention(true), Origin::Family);
     note_bias(reader, "learned, by buckets of distance");
     let shared = TableSource {
@@ -92,7 +94,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let head = (stored || is_tied).then(|| HeadSpec {
         // Only a tied head is scaled: its matrix was made for looking up.
-        scale: if is_tied {
+        scale: if is_scaled {
             1.0 / (sizes.d_model as f64).sqrt() as f32
         } else {
             1.0

@@ -55,15 +55,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
     let n_types = reader.size_or("n_token_types", "type_vocab_size", 2, default)?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
     let activation = activation(reader, "hidden_act", "gelu")?;
-    let positions = reader.word_or("positions", "position_embedding_type", "absolute")?;
-    if positions != "absolute" {
-        let problem = format!("expected \"absolute\", found {positions:?}, which is not known");
-        return Err(Error::config(
-            reader.path(),
-            "position_embedding_type",
-            problem,
-        ));
-    }
+    absolute_positions(reader)?;
     let (rule, n_ctx) = if like.counts_not_pad {
         let pad = reader.count_or("pad_token", "pad_token_id", 1)?;
         let n_ctx = n_rows
@@ -154,6 +146,20 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
         is_causal_lm: is_causal && head.is_some(),
         ..ModelSpec::of_one_stack(like.family, stack, head)
     })
+}
+
+/// Refuses positions that are not simply added to embeddings.
+///
+/// # Errors
+/// When the configuration asks for others.
+pub fn absolute_positions(reader: &mut Reader<'_>) -> Result<()> {
+    const KEY: &str = "position_embedding_type";
+    let positions = reader.word_or("positions", KEY, "absolute")?;
+    if positions == "absolute" {
+        return Ok(());
+    }
+    let problem = format!("expected \"absolute\", found {positions:?}, which is not known");
+    Err(Error::config(reader.path(), KEY, problem))
 }
 
 /// Notes whether there is a masked-language head; whether it is tied shows in its tensors.

@@ -8,7 +8,8 @@ pub use super::recipe::{
 use super::rope::{RopeRule, rope};
 use super::windows::layer_windows;
 use super::{
-    activation, check_counts, check_groups, linear, note_attention, prefix, stacked, tied_head,
+    activation, check_counts, check_groups, linear, must_be_off, note_attention, prefix, stacked,
+    tied_head,
 };
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -76,6 +77,12 @@ pub fn read(
     reader: &mut Reader<'_>,
     recipe: &Recipe,
 ) -> Result<ModelSpec> {
+    let key = "use_bidirectional_attention";
+    must_be_off(
+        reader,
+        key,
+        "attention to later tokens is not read in this family",
+    )?;
     let sizes = Sizes::read(reader, recipe.d_head)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
