@@ -48,7 +48,7 @@ mod starcoder2;
 mod t5;
 mod xlm_roberta;
 
-use crate::checkpoint::{Checkpoint, Reader};
+use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSpec};
 
@@ -124,6 +124,11 @@ pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     let config = text_part.as_ref().unwrap_or(&checkpoint.config);
     let mut reader = Reader::new(config);
     let family = find(&mut reader)?;
+    let quantisation = Quantisation::read(&checkpoint.config)?;
+    if reader.value("quantization_config").is_some() || quantisation != Quantisation::None {
+        let origin = Origin::Key("quantization_config".to_owned());
+        reader.note("quantisation", quantisation, origin);
+    }
     // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
     for key in [
         "architectures",
