@@ -82,7 +82,15 @@ fn both<'a>(
         Error::tensor(tensors.file_of(there), there, problem)
     };
     let info_of = |name, there| tensors.info(name).ok_or_else(|| missing(there, name));
-    Ok((info_of(numbers, scales)?, info_of(scales, numbers)?))
+    let both = (info_of(numbers, scales)?, info_of(scales, numbers)?);
+    for (name, info) in [(numbers, both.0), (scales, both.1)] {
+        // A view into a PyTorch storage may lie in any order.
+        if info.strides.is_some() {
+            let problem = "expected row-major elements of a quantised tensor, found another order";
+            return Err(Error::tensor(tensors.file_of(name), name, problem));
+        }
+    }
+    Ok(both)
 }
 
 /// Blocks u8 [slab, output, group, 16] with scales u8 [slab, output, group] as one tensor [slab, input, output].
@@ -199,4 +207,29 @@ fn refuse_unscaled(tensors: &Tensors, needs_scales: bool) -> Result<()> {
 
 fn is_fp8(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F8E4m3 | Dtype::F8E5m2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::stored::Stored;
+
+    #[test]
+    fn halves_that_do_not_lie_row_major_are_refused() {
+        let mut tensors = Tensors::default();
+        for (name, shape) in [("w_blocks", vec![1, 2, 3, 16]), ("w_scales", vec![1, 2, 3])] {
+            let info = TensorInfo {
+                dtype: U8,
+                strides: (name == "w_scales").then(|| vec![6, 1, 2]),
+                shape,
+                file_idx: 0,
+                bytes: 0..0,
+                stored: Stored::AsIs,
+                scales: None,
+            };
+            tensors.index.insert(name.to_owned(), info);
+        }
+        let error = combine(&mut tensors, Quantisation::Mxfp4).expect_err("refused");
+        assert!(error.to_string().contains("w_scales: expected row-major"));
+    }
 }
