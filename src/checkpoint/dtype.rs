@@ -6,6 +6,8 @@ use std::fmt;
 use half::slice::HalfFloatSliceExt;
 
 use super::blocks::BlockType;
+use super::scales::{GROUP, GROUP_BYTES};
+use super::small_floats::{E4M3, E5M2};
 
 /// How the elements of a stored tensor are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +16,11 @@ pub enum Dtype {
     F32,
     F16,
     Bf16,
+    /// Eight bits with four of exponent, as weights are stored; no infinities.
+    F8E4m3,
+    F8E5m2,
+    /// Four-bit numbers in groups of 32, whose scales are stored apart; means nothing without them.
+    Mxfp4,
     /// Values quantised together, a block at a time.
     Block(BlockType),
     /// Anything that is no weight (stored masks, position ids); named as the file names it.
@@ -27,6 +34,8 @@ impl Dtype {
             Self::F64 => 8,
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::F8E4m3 | Self::F8E5m2 => 1,
+            Self::Mxfp4 => GROUP_BYTES,
             Self::Block(block) => block.n_bytes,
             Self::Other(_, size) => size,
         }
@@ -36,6 +45,7 @@ impl Dtype {
     pub fn n_together(self) -> usize {
         match self {
             Self::Block(block) => block.n_values,
+            Self::Mxfp4 => GROUP,
             _ => 1,
         }
     }
@@ -56,7 +66,8 @@ impl Dtype {
 
     /// The elements as f32; borrowed when they already are f32 and aligned.
     ///
-    /// Returns `None` for element types that are not floating point, and for blocks that cannot be decoded.
+    /// Returns `None` for element types that are not floating point, for blocks that cannot be decoded, and for numbers that
+    /// mean nothing without scales.
     pub fn widen(self, bytes: &[u8]) -> Option<Cow<'_, [f32]>> {
         Some(match self {
             Self::F32 => match bytemuck::try_cast_slice(bytes) {
@@ -101,7 +112,9 @@ impl Dtype {
                     .collect(),
             ),
             Self::Block(block) => Cow::Owned(block.decode(bytes)?),
-            Self::Other(..) => return None,
+            Self::F8E4m3 => Cow::Owned(bytes.iter().map(|b| E4M3[usize::from(*b)]).collect()),
+            Self::F8E5m2 => Cow::Owned(bytes.iter().map(|b| E5M2[usize::from(*b)]).collect()),
+            Self::Mxfp4 | Self::Other(..) => return None,
         })
     }
 }
@@ -113,6 +126,9 @@ impl fmt::Display for Dtype {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::F8E4m3 => "f8_e4m3",
+            Self::F8E5m2 => "f8_e5m2",
+            Self::Mxfp4 => "mxfp4",
             Self::Block(block) => block.name,
             Self::Other(name, _) => name,
         })

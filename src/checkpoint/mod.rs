@@ -6,9 +6,13 @@ mod demo;
 mod dtype;
 pub mod gguf;
 mod map;
+mod packed;
 pub mod pytorch;
+mod quantisation;
 mod safetensors;
+mod scales;
 mod shards;
+mod small_floats;
 mod stored;
 mod tensors;
 mod tokenizer_file;
@@ -19,6 +23,7 @@ pub use blocks::BlockType;
 pub use config::{Config, Knob, Origin, Reader};
 pub use demo::DEMO_PROMPT;
 pub use dtype::Dtype;
+pub use quantisation::Quantisation;
 pub use tensors::{TensorInfo, TensorView, Tensors};
 pub use tokenizer_file::TokenizerFile;
 
@@ -74,7 +79,7 @@ impl Checkpoint {
             ));
         }
         let config = Config::read(&config_path)?;
-        let tensors = if path.join(WEIGHTS).exists() {
+        let mut tensors = if path.join(WEIGHTS).exists() {
             safetensors::open_file(&path.join(WEIGHTS))?
         } else if path.join(INDEX).exists() {
             safetensors::open_sharded(&path.join(INDEX))?
@@ -90,6 +95,10 @@ impl Checkpoint {
                 ),
             ));
         };
+        // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
+        if let Ok(quantisation) = Quantisation::read(&config) {
+            packed::combine(&mut tensors, quantisation)?;
+        }
         let model_type = config.get("model_type").and_then(|value| value.as_str());
         let tokenizer = TokenizerFile::find(path, model_type);
         let name = path

@@ -69,6 +69,7 @@ fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
             file_idx,
             bytes: start + first..start + last,
             stored: Stored::AsIs,
+            scales: None,
         };
         if tensors.index.insert(name.clone(), described).is_some() {
             return Err(Error::tensor(&path, name, "stands in two shards"));
@@ -93,6 +94,8 @@ fn dtype(stored: StDtype) -> Dtype {
         StDtype::I8 => Dtype::Other("i8", 1),
         StDtype::U8 => Dtype::Other("u8", 1),
         StDtype::BOOL => Dtype::Other("bool", 1),
+        StDtype::F8_E4M3 => Dtype::F8E4m3,
+        StDtype::F8_E5M2 => Dtype::F8E5m2,
         _ => Dtype::Other("8-bit or smaller float", 1),
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::dtype::Dtype;
 use super::map::Bytes;
+use super::scales::Scales;
 use super::stored::Stored;
 use crate::error::{Error, Result};
 
@@ -24,6 +25,8 @@ pub struct TensorInfo {
     pub(super) file_idx: usize,
     pub(super) bytes: Range<usize>,
     pub(super) stored: Stored,
+    /// Another tensor's bytes, by which the values are multiplied.
+    pub(super) scales: Option<Scales>,
 }
 
 impl TensorInfo {
@@ -37,12 +40,12 @@ impl TensorInfo {
         self.shape.iter().product()
     }
 
-    /// Size of its elements in the file.
+    /// Size of its elements, and of their scales, in the files.
     pub fn n_bytes(&self) -> usize {
         match self.strides {
             // What lies between the elements is not the tensor's.
             Some(_) => self.n_elements() * self.dtype.size(),
-            None => self.bytes.len(),
+            None => self.bytes.len() + self.scales.as_ref().map_or(0, |scales| scales.bytes.len()),
         }
     }
 }
@@ -123,9 +126,13 @@ impl Tensors {
     }
 
     fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
+        let bytes =
+            |file_idx: usize, bytes: &Range<usize>| &self.files[file_idx].as_slice()[bytes.clone()];
+        let scales = info.scales.as_ref();
         TensorView {
             info,
-            bytes: &self.files[info.file_idx].as_slice()[info.bytes.clone()],
+            bytes: bytes(info.file_idx, &info.bytes),
+            scales: scales.map_or(&[], |scales| bytes(scales.file_idx, &scales.bytes)),
         }
     }
 }
@@ -135,6 +142,7 @@ impl Tensors {
 pub struct TensorView<'a> {
     pub info: &'a TensorInfo,
     bytes: &'a [u8],
+    scales: &'a [u8],
 }
 
 impl<'a> TensorView<'a> {
@@ -156,6 +164,10 @@ impl<'a> TensorView<'a> {
     pub fn widen_rows(&self, rows: Range<usize>) -> Cow<'a, [f32]> {
         if let Some(strides) = &self.info.strides {
             return Cow::Owned(self.gather(strides, rows));
+        }
+        if let Some(scales) = &self.info.scales {
+            let values = (self.info.dtype, self.bytes);
+            return Cow::Owned(scales.widen_rows(values, self.scales, rows, &self.info.shape));
         }
         self.info.stored.rows(rows, &self.info.shape, |elements| {
             let bytes =
@@ -217,12 +229,14 @@ mod tests {
             shape: shape.to_vec(),
             strides: Some(strides.to_vec()),
             stored: Stored::AsIs,
+            scales: None,
             file_idx: 0,
             bytes: 0..bytes.len(),
         };
         let view = TensorView {
             info: &info,
             bytes: &bytes,
+            scales: &[],
         };
         match rows {
             Some(rows) => view.widen_rows(rows).into_owned(),

@@ -53,8 +53,15 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
         .map(|(_, info)| shape_of(info).len())
         .max()
         .unwrap_or(5);
+    let dtype_width = checkpoint
+        .tensors
+        .iter()
+        .map(|(_, info)| info.dtype.to_string().len())
+        .max()
+        .unwrap_or(5)
+        .max(5);
     let mut text = format!(
-        "{:name_width$}  {:5}  {:shape_width$}  {:>12}",
+        "{:name_width$}  {:dtype_width$}  {:shape_width$}  {:>12}",
         "tensor", "dtype", "shape", "bytes"
     );
     if with_stats {
@@ -69,7 +76,7 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
         let (dtype, shape, n_bytes) = (info.dtype, shape_of(info), info.n_bytes());
         write!(
             text,
-            "{name:name_width$}  {dtype:5}  {shape:shape_width$}  {n_bytes:>12}"
+            "{name:name_width$}  {dtype:dtype_width$}  {shape:shape_width$}  {n_bytes:>12}"
         )?;
         if with_stats {
             match tensor_stats(&checkpoint.tensors, name) {

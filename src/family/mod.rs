@@ -48,7 +48,7 @@ mod starcoder2;
 mod t5;
 mod xlm_roberta;
 
-use crate::checkpoint::{Checkpoint, Reader};
+use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSpec};
 
@@ -114,7 +114,7 @@ pub static FAMILIES: &[Family] = &[
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there.
 ///
 /// # Errors
-/// When the family is unknown, a value of the configuration cannot be right, or a tensor does not fit.
+/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration cannot be right, or a tensor does not fit.
 pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     // A model of text and pictures keeps what describes its text apart.
     let text_part = match find(&mut Reader::new(&checkpoint.config)) {
@@ -124,6 +124,12 @@ pub fn read(checkpoint: Checkpoint) -> Result<Model> {
     let config = text_part.as_ref().unwrap_or(&checkpoint.config);
     let mut reader = Reader::new(config);
     let family = find(&mut reader)?;
+    let quantisation = Quantisation::read(&checkpoint.config)?;
+    reader.value("quantization_config");
+    if quantisation != Quantisation::None {
+        let origin = Origin::Key("quantization_config".to_owned());
+        reader.note("quantisation", quantisation, origin);
+    }
     // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
     for key in [
         "architectures",

@@ -158,6 +158,7 @@ fn add(
             file_idx: 0,
             bytes,
             stored,
+            scales: None,
         };
         match named.index.insert(name, info) {
             None => Ok(()),

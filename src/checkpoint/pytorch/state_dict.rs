@@ -97,6 +97,7 @@ pub fn collect(
             locate(tensor).map_err(|problem| Problem::Tensor(name.clone(), problem))?;
         let info = TensorInfo {
             stored: Stored::AsIs,
+            scales: None,
             dtype,
             shape: tensor.shape.clone(),
             strides: place.strides,
@@ -169,6 +170,7 @@ mod tests {
     fn stripped(names: &[&str]) -> Result<Vec<String>, Problem> {
         let info = TensorInfo {
             stored: Stored::AsIs,
+            scales: None,
             dtype: Dtype::F32,
             shape: vec![0],
             strides: None,

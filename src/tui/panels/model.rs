@@ -160,9 +160,15 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
         .max()
         .unwrap_or(5)
         .clamp(5, 16);
-    let name_width = (inside.width as usize).saturating_sub(shape_width + 16);
+    let dtype_width = tensors
+        .iter()
+        .map(|(_, info)| info.dtype.to_string().len())
+        .max()
+        .unwrap_or(5)
+        .clamp(5, 8);
+    let name_width = (inside.width as usize).saturating_sub(shape_width + dtype_width + 11);
     let header = format!(
-        " {} {:5} {} {:7}",
+        " {} {:dtype_width$} {} {:7}",
         fit("name", name_width),
         "dtype",
         fit("shape", shape_width),
@@ -191,7 +197,7 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
         lines.push(Line::from(vec![
             Span::styled(format!(" {shown}"), style),
             Span::raw(format!(
-                " {:5} {} ",
+                " {:dtype_width$} {} ",
                 info.dtype,
                 fit(&shape(&info.shape), shape_width)
             )),
