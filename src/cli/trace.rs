@@ -119,6 +119,11 @@ pub fn run(args: &Args) -> Result<()> {
         .iter()
         .map(|target| Output::open(target))
         .collect::<Result<Vec<_>, _>>()?;
+    if outputs.iter().any(|output| output.file().is_none()) {
+        anyhow::bail!(
+            "--output -: expected a file, since a trace is written in several places at once"
+        );
+    }
     args.run.check_memory(need)?;
     let n_tensors: usize = plans.iter().map(|plan| plan.tensors.len()).sum();
     let n_bytes: u64 = plans.iter().map(TracePlan::file_len).sum();
@@ -126,9 +131,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut writers = Vec::new();
     for (((plan, named), output), target) in plans.iter().zip(&named).zip(&outputs).zip(&targets) {
         let Some(file) = output.file() else {
-            anyhow::bail!(
-                "--output -: expected a file, since a trace is written in several places at once"
-            );
+            continue;
         };
         writers.push(TraceWriter::new(
             plan,

@@ -32,7 +32,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let activation = activation(reader, "activation", "gelu")?;
     // The table is stored whether or not it began as sines.
     reader.value("sinusoidal_pos_embds");
-    reader.note("norm_eps", EPS, Origin::Family);
+    reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, false);
     note_attention(reader, &attention, Origin::Family);
 

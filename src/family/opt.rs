@@ -39,7 +39,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let drops_final = reader.flag_or("drops_final_norm", "_remove_final_layer_norm", false)?;
     let has_bias = reader.flag_or("has_bias", "enable_bias", true)?;
     let has_gain = reader.flag_or("norm_has_gain", "layer_norm_elementwise_affine", true)?;
-    reader.note("norm_eps", 1e-5, Origin::Family);
+    reader.note("norm_eps", "1e-5", Origin::Family);
     let attention = AttentionSpec::plain(n_heads, n_heads, d_head, true);
     note_attention(reader, &attention, Origin::Family);
 

@@ -69,7 +69,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     }
     let activation = activation(reader, "activation_function", "gelu")?;
     let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
-    reader.note("norm_eps", EPS, Origin::Family);
+    reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let base = prefix(tensors, &["model.", ""], "encoder.layers.0.fc1.weight");
     let shared = format!("{base}shared.weight");
     let tokens_of = |side: &str| {
@@ -84,9 +84,13 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
             width: d_model,
         }
     };
-    let mut side = |name: &'static str, stack: Stack, keys: [&str; 3]| -> Result<Side<'_>> {
+    let mut side = |name: &'static str,
+                    stack: Stack,
+                    knobs: [&'static str; 2],
+                    keys: [&str; 3]|
+     -> Result<Side<'_>> {
         let n_layers = reader.layers(keys[0])?;
-        let n_heads = reader.size("n_heads", keys[1])?;
+        let n_heads = reader.size(knobs[0], keys[1])?;
         let d_head = even_heads(reader, keys[1], d_model, n_heads)?;
         Ok(Side {
             tensors,
@@ -97,7 +101,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
             n_heads,
             d_model,
             d_head,
-            d_mlp: reader.size("d_mlp", keys[2])?,
+            d_mlp: reader.size(knobs[1], keys[2])?,
             n_ctx,
             activation,
             scale: if scales {
@@ -111,6 +115,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     let encoder = side(
         "encoder",
         Stack::Encoder,
+        ["encoder n_heads", "encoder d_mlp"],
         [
             "encoder_layers",
             "encoder_attention_heads",
@@ -120,6 +125,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     let decoder = side(
         "decoder",
         Stack::Decoder,
+        ["decoder n_heads", "decoder d_mlp"],
         [
             "decoder_layers",
             "decoder_attention_heads",
@@ -128,7 +134,11 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     )?;
     let of_decoder = AttentionSpec::plain(decoder.n_heads, decoder.n_heads, decoder.d_head, true);
     note_attention(reader, &of_decoder, Origin::Family);
-    reader.note("positions", format!("{:?}", like.positions), Origin::Family);
+    let positions = match like.positions {
+        Positions::Learned { .. } => format!("learned, {n_ctx}"),
+        Positions::Sinusoid => "sines and cosines".to_owned(),
+    };
+    reader.note("positions", positions, Origin::Family);
     let start = decoder_start(reader, like.start_token)?;
     reader.value("tie_word_embeddings");
     let has_head = tensors.contains("lm_head.weight") || tensors.contains("final_logits_bias");

@@ -207,7 +207,7 @@ pub fn read_with(
     let eps = match recipe.norm.eps_key {
         Some(key) => reader.number_or("norm_eps", key, recipe.norm.eps)?,
         None => {
-            reader.note("norm_eps", recipe.norm.eps, Origin::Family);
+            reader.note("norm_eps", format!("{:e}", recipe.norm.eps), Origin::Family);
             recipe.norm.eps
         }
     };
