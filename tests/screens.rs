@@ -2,7 +2,8 @@
 
 mod screen;
 
-use attnscope::prompt::Request;
+use attnscope::model::Stack;
+use attnscope::prompt::{Request, Target};
 use attnscope::tui::{Axis, Depth, Panel};
 use crossterm::event::KeyCode;
 use screen::Screen;
@@ -68,6 +69,33 @@ fn model() {
         screen.go(Panel::Model);
         screen.key(KeyCode::Enter);
         shows("model", size, &mut screen);
+    }
+}
+
+/// A model with an encoder: two texts, three grids.
+fn encoder_decoder(size: (u16, u16)) -> Screen {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let request = Request {
+        target: Target::Ids(vec![0, 5, 9, 7, 5]),
+        ..Request::ids(vec![3, 4, 5, 6, 7, 8, 9, 4, 5])
+    };
+    let path = path.join("fixtures/oracle/t5_v11/model");
+    Screen::open(Some(path), request, size, Depth::Truecolor)
+}
+
+#[test]
+fn a_model_with_an_encoder_shows_three_grids_and_maps_between_two_texts() {
+    for size in SIZES {
+        let mut screen = encoder_decoder(size);
+        screen.typed("xxj");
+        assert_eq!(screen.app.selection.stack, Stack::Cross);
+        shows("cross_overview", size, &mut screen);
+        screen.key(KeyCode::Enter);
+        assert_eq!(screen.app.n_along(Axis::Query), 5);
+        assert_eq!(screen.app.n_along(Axis::Key), 9);
+        shows("cross_head", size, &mut screen);
+        screen.go(Panel::Tokens);
+        shows("cross_tokens", size, &mut screen);
     }
 }
 

@@ -206,9 +206,12 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
             theme.dim()
         }
     };
-    let left = tab_texts()
+    let left: Vec<Span<'static>> = tab_texts()
         .map(|(panel, text)| Span::styled(text, style(panel)))
         .collect();
+    // The tabs are buttons: what stands beside them is cut, not they.
+    let used: usize = left.iter().map(Span::width).sum();
+    let room = (width as usize).saturating_sub(used + 2);
     let right = match &app.run {
         None => Vec::new(),
         Some(run) => {
@@ -221,14 +224,12 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
             } else {
                 " · ids, no tokenizer"
             };
-            let cut = match run.prompt.n_cut {
+            let dropped = match run.prompt.given().n_cut {
                 0 => String::new(),
                 n => format!(" · {n} cut"),
             };
-            vec![Span::styled(
-                format!("{}{cut}{ids}{origin} ", n_tokens(run)),
-                theme.dim(),
-            )]
+            let text = format!("{}{dropped}{origin}{ids}", n_tokens(run));
+            vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
         }
     };
     spread(left, right, width)

@@ -24,6 +24,8 @@ const BAR: usize = 8;
 const VALUE: usize = 8;
 /// Rows that are no cells: the border, head numbers above, a blank line, legend and definition below.
 const AROUND: usize = 6;
+/// The same without legend and definition, where several grids have to share the height.
+const AROUND_COMPACT: usize = 3;
 
 /// How many rows the grid needs when a layer takes `pitch` of them.
 pub fn height(n_layers: usize, pitch: usize) -> usize {
@@ -38,6 +40,7 @@ struct Grid {
     cell_width: usize,
     pitch: usize,
     bar_width: usize,
+    is_compact: bool,
     heads: Range<usize>,
     layers: Range<usize>,
 }
@@ -58,7 +61,10 @@ impl Grid {
             .into_iter()
             .find(|width| width * n_heads <= room)
             .unwrap_or(2);
-        let n_rows = (area.height as usize).saturating_sub(AROUND);
+        let is_cramped = (area.height as usize) < height(n_layers, pitch);
+        let is_compact = is_cramped && app.grids().len() > 1;
+        let around_rows = if is_compact { AROUND_COMPACT } else { AROUND };
+        let n_rows = (area.height as usize).saturating_sub(around_rows);
         let around = |selected: usize, n_shown: usize, n: usize| {
             let first = selected
                 .saturating_sub(n_shown / 2)
@@ -73,6 +79,7 @@ impl Grid {
             cell_width,
             pitch,
             bar_width,
+            is_compact,
             heads: around(app.selection.head_idx, n_heads_shown, n_heads),
             layers: around(app.selection.layer_idx, n_layers_shown, n_layers),
         }
@@ -111,11 +118,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize, grid: St
         }
     }
     frame.render_widget(Paragraph::new(lines), grid.inside);
-    if let Some(found) = &run.nonfinite {
+    let nonfinite = run.nonfinite.as_ref().filter(|_| !grid.is_compact);
+    if let Some(found) = nonfinite {
         let text = cut(&format!(" {found}"), grid.inside.width as usize);
         frame.render_widget(Line::styled(text, theme.bad()), from_bottom(&grid, 3));
     }
-    draw_legend(frame, app, &grid, range);
+    if !grid.is_compact {
+        draw_legend(frame, app, &grid, range);
+    }
 }
 
 /// What the grid shows, and which part of it where not all fits.
