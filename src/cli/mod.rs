@@ -8,13 +8,13 @@ mod report;
 mod tensors;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use self::prompt_args::PromptArgs;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::Opening;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -60,6 +60,11 @@ const MOST_THREADS: usize = 1024;
 /// What every command that runs a model takes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
+    #[command(flatten)]
+    weights: WeightArgs,
+    /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
     /// Where to compute: cpu, cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
@@ -71,7 +76,39 @@ pub struct RunArgs {
     log: Option<PathBuf>,
 }
 
+/// What every command that opens a checkpoint takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct WeightArgs {
+    /// Which file of the directory holds the weights
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+}
+
+impl WeightArgs {
+    fn opening(&self, path: Option<PathBuf>) -> Opening {
+        Opening {
+            weights: self.weights.clone(),
+            ..Opening::from(path)
+        }
+    }
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("expected KEY=VALUE, found {text:?}"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
 impl RunArgs {
+    /// What to open, with what was said about it; the demo when no path is named.
+    fn opening(&self, path: Option<PathBuf>) -> Opening {
+        Opening {
+            set: self.set.clone(),
+            ..self.weights.opening(path)
+        }
+    }
+
     /// Sets threads and log up, and checks the device.
     ///
     /// # Errors
@@ -112,12 +149,4 @@ impl RunArgs {
             device => anyhow::bail!("--device {device}: expected cpu, cuda, cuda:N or auto"),
         }
     }
-}
-
-/// Opens a checkpoint directory, or the demo when none is named.
-///
-/// # Errors
-/// When it cannot be opened.
-fn open_checkpoint(path: Option<&Path>) -> crate::error::Result<Checkpoint> {
-    path.map_or_else(Checkpoint::demo, Checkpoint::open)
 }

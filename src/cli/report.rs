@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::progress::{Meter, note};
-use super::{PromptArgs, RunArgs, open_checkpoint};
+use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Options, Progress, generate, input_of};
 use crate::error::Result as RoomResult;
 use crate::family;
@@ -17,7 +17,7 @@ use crate::report::{ModelRecord, Output, Recorder, Report, write_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory
+    /// Checkpoint directory or weight file
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -38,7 +38,7 @@ enum Format {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
-    let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
+    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let prompt = prepare(&args.prompt, &model, &reading)?;
     let output = Output::open(&args.output)?;

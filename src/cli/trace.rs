@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
 use super::report::prepare;
-use super::{PromptArgs, RunArgs, open_checkpoint};
+use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Options, Progress, Tap, input_of};
 use crate::family;
 use crate::model::{Hook, Stack};
@@ -17,7 +17,7 @@ use crate::report::{Output, Recorder, Selection, TracePlan, TraceWriter};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory
+    /// Checkpoint directory or weight file
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -93,7 +93,7 @@ fn index_list(text: &str) -> Result<Indices, String> {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
-    let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
+    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let prompt = prepare(&args.prompt, &model, &reading)?;
     let selection = Selection {
