@@ -202,7 +202,8 @@ impl<'a> Reader<'a> {
     /// Fixed knobs that nobody asked for.
     pub fn fixed_unread(&self) -> Vec<&'a str> {
         let all = self.config.fixed.keys().map(String::as_str);
-        all.filter(|knob| !self.fixed_read.contains(*knob)).collect()
+        all.filter(|knob| !self.fixed_read.contains(*knob))
+            .collect()
     }
 
     /// A positive size that must be given.

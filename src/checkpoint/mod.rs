@@ -83,6 +83,13 @@ impl Checkpoint {
         self.config = config;
     }
 
+    /// Says why prompts can only be ids, where no tokenizer was found.
+    pub fn has_no_text(&mut self, reason: &'static str) {
+        if matches!(self.tokenizer, TokenizerFile::Missing) {
+            self.tokenizer = TokenizerFile::Elsewhere(reason);
+        }
+    }
+
     /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.
     pub fn dtype_label(&self) -> String {
         let mut bytes_of: Vec<(String, usize)> = Vec::new();

@@ -62,7 +62,8 @@ impl Opening {
             };
         };
         if !path.exists() {
-            let problem = "no such file or directory; expected a checkpoint directory or a weight file";
+            let problem =
+                "no such file or directory; expected a checkpoint directory or a weight file";
             return Err(Error::file(path, problem));
         }
         let (directory, file) = match (path.is_dir(), &self.weights) {
@@ -105,7 +106,11 @@ enum Format {
 impl Format {
     /// By the end of the name, or by how the file begins.
     fn of(file: &Path) -> Result<Self> {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        let name = file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .to_lowercase();
         let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
         if ends(&[".safetensors.index.json"]) {
             Ok(Self::SafetensorsIndex)
@@ -144,7 +149,8 @@ fn weights_in(directory: &Path) -> Result<PathBuf> {
             0 => {}
             1 => return Ok(found.remove(0)),
             n => {
-                let kinds: Vec<String> = endings.iter().map(|ending| format!(".{ending}")).collect();
+                let kinds: Vec<String> =
+                    endings.iter().map(|ending| format!(".{ending}")).collect();
                 let problem = format!(
                     "holds {n} files that end in {}; --weights FILE names the one to open",
                     kinds.join(" or ")

@@ -74,7 +74,10 @@ impl Settings {
         let parsed: std::result::Result<Table, toml::de::Error> = toml::from_str(text);
         let table = parsed.map_err(|e| {
             let at = e.span().map_or(0, |span| span.start.min(text.len()));
-            let line = 1 + text.as_bytes()[..at].iter().filter(|b| **b == b'\n').count();
+            let line = 1 + text.as_bytes()[..at]
+                .iter()
+                .filter(|b| **b == b'\n')
+                .count();
             let reason: Vec<&str> = e.message().split_whitespace().collect();
             let problem = format!("line {line}: is not valid TOML ({})", reason.join(" "));
             Error::file(path, problem)
@@ -198,11 +201,27 @@ mod tests {
     fn what_is_wrong_is_told_with_its_line() {
         for (text, line, part) in [
             ("[set]\nn_heads = \n", "line 2", "TOML"),
-            ("\n[sets]\nn_heads = 1\n", "line 2", "expected [set] or [rename]"),
+            (
+                "\n[sets]\nn_heads = 1\n",
+                "line 2",
+                "expected [set] or [rename]",
+            ),
             ("set = 3", "line 1", "expected [set] or [rename]"),
-            ("[set]\n\nn_heads = [1]\n", "line 3", "expected one value, found array"),
-            ("[rename]\n\"a\" = 2\n", "line 2", "expected a tensor's name, found integer"),
-            ("[rename]\n\"a.{layer}\" = \"b\"\n", "line 2", "expected {layer} once"),
+            (
+                "[set]\n\nn_heads = [1]\n",
+                "line 3",
+                "expected one value, found array",
+            ),
+            (
+                "[rename]\n\"a\" = 2\n",
+                "line 2",
+                "expected a tensor's name, found integer",
+            ),
+            (
+                "[rename]\n\"a.{layer}\" = \"b\"\n",
+                "line 2",
+                "expected {layer} once",
+            ),
         ] {
             let said = parse(text).expect_err(text).to_string();
             assert!(said.contains(line) && said.contains(part), "{said}");

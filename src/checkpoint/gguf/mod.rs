@@ -65,7 +65,10 @@ pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
         .filter(|path| path.is_file() && is_called_gguf(path))
         .collect();
     if found.len() > 1 {
-        let problem = format!("holds {} GGUF files; --weights FILE names the one to open", found.len());
+        let problem = format!(
+            "holds {} GGUF files; --weights FILE names the one to open",
+            found.len()
+        );
         return Err(Error::file(path, problem));
     }
     Ok(found.pop())

@@ -51,10 +51,7 @@ pub fn open_stored(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
         }
     };
     // Llama 3's files leave out that a text begins with a token.
-    let is_llama3 = matches!(
-        words(stored.pre.as_deref()),
-        Some((Words::Llama3, true))
-    );
+    let is_llama3 = matches!(words(stored.pre.as_deref()), Some((Words::Llama3, true)));
     let lists = stored.decode()?;
     let vocabulary = Vocabulary {
         model: stored.model.clone(),
