@@ -27,7 +27,9 @@ const PARTS: &[&str] = &[
 
 /// What a part outside the layers may be called by its names.
 const TOKENS: [&str; 3] = ["emb", "wte", "tok"];
-const POSITIONS: [&str; 3] = ["pos", "wpe", ".pe"];
+const POSITIONS: [&str; 2] = ["pos", "wpe"];
+/// What tutorials call a table of positions that is not trained.
+const BUFFER: &str = "pe";
 
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let first = format!("0.{PROBE}");
@@ -60,7 +62,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         .filter(|name| !is_in_layer(name, &before))
         .collect();
     for name in &outside {
-        if is_called(name, &POSITIONS) {
+        if is_position(name) {
             facts.tensors.squeeze(name);
         }
     }
@@ -72,7 +74,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let positions: Vec<&String> = tables
         .iter()
         .copied()
-        .filter(|name| is_called(name, &POSITIONS))
+        .filter(|name| is_position(name))
         .collect();
     let tokens: Vec<&String> = tables
         .iter()
@@ -107,7 +109,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         .filter(|name| {
             facts.shape(name).is_some_and(|shape| shape[0] == d_vocab)
                 && !is_called(name, &TOKENS)
-                && !is_called(name, &POSITIONS)
+                && !is_position(name)
                 && name.ends_with(".weight")
         })
         .collect();
@@ -145,6 +147,10 @@ fn is_in_layer(name: &str, before: &str) -> bool {
 fn is_called(name: &str, parts: &[&str]) -> bool {
     let name = name.to_lowercase();
     parts.iter().any(|part| name.contains(part))
+}
+
+fn is_position(name: &str) -> bool {
+    is_called(name, &POSITIONS) || name.rsplit('.').next() == Some(BUFFER)
 }
 
 /// The name without `.weight`, or that there is none.

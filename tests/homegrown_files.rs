@@ -1,0 +1,601 @@
+//! Weights without a configuration: what names and shapes tell is read, what they leave open is asked for, and the result
+//! is what PyTorch computes.
+
+mod checkpoint_copy;
+mod oracle_tap;
+mod refusal;
+
+use std::path::{Path, PathBuf};
+
+use attnscope::analysis::{self, Options, Silent};
+use attnscope::checkpoint::Opening;
+use attnscope::family;
+use attnscope::model::Model;
+use attnscope::ops::Cpu;
+use attnscope::prompt::{self, Reading, Request, Tokenizer};
+use checkpoint_copy::{Copy, attnscope as program, original, text};
+use oracle_tap::Collected;
+use refusal::{PROMPT, assert_says, misused, refused};
+use safetensors::SafeTensors;
+use serde_json::Value;
+
+const PATTERN_TOLERANCE: f64 = 2e-4;
+const RELATIVE_TOLERANCE: f64 = 2e-3;
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/formats/homegrown")
+}
+
+fn opening(path: &Path, set: &[&str]) -> Opening {
+    let pair = |text: &&str| {
+        let (key, value) = text.split_once('=').expect("KEY=VALUE");
+        (key.to_owned(), value.to_owned())
+    };
+    Opening {
+        set: set.iter().map(pair).collect(),
+        ..Opening::from(Some(path.to_path_buf()))
+    }
+}
+
+fn opened(path: &Path, set: &[&str]) -> Model {
+    let checkpoint = opening(path, set).open().expect("opens");
+    family::read(checkpoint).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn fails(path: &Path, set: &[&str]) -> String {
+    let read = opening(path, set).open().and_then(family::read);
+    read.map(|_| ()).expect_err("refused").to_string()
+}
+
+/// Value and origin of a knob.
+fn knob(model: &Model, name: &str) -> (String, String) {
+    let found = model.spec.knobs.iter().find(|knob| knob.name == name);
+    let found = found.unwrap_or_else(|| panic!("no knob {name}"));
+    (found.value.clone(), found.origin.to_string())
+}
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    let values = bytes.chunks(4);
+    values
+        .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
+        .collect()
+}
+
+/// Runs the tokens of a reference and compares everything in it.
+fn agrees(model: &Model, reference: &Path) {
+    let bytes = std::fs::read(reference).expect("a reference");
+    let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+    let tokens = reference.tensor("tokens").expect("tokens");
+    let ids = tokens.data().chunks(8);
+    let ids = ids.map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32);
+    let no_text = Reading::Ids("not asked for".to_owned());
+    let request = Request::ids(ids.collect());
+    let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+    let mut collected = Collected::default();
+    let options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
+    let input = analysis::input_of(&prompt);
+    analysis::run(&Cpu, model, &input, options, &mut Silent, tap, &|| false).expect("runs");
+    let ours = collected.finish();
+    let mut n_compared = 0;
+    for name in reference.names() {
+        let kind = name.rsplit('.').next().unwrap_or(name);
+        if !["pattern", "resid_post", "logits"].contains(&kind) {
+            continue;
+        }
+        let expected = f32s(reference.tensor(name).expect("a tensor").data());
+        let found = &ours[name];
+        assert_eq!(found.len(), expected.len(), "{name}");
+        let pairs = || {
+            let pairs = found.iter().zip(&expected);
+            pairs.map(|(a, b)| (f64::from(*a), f64::from(*b)))
+        };
+        let difference = if kind == "pattern" {
+            let worst = pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            worst / PATTERN_TOLERANCE
+        } else {
+            let squared: f64 = pairs().map(|(a, b)| (a - b).powi(2)).sum();
+            let norm: f64 = pairs().map(|(_, b)| b * b).sum();
+            (squared / norm).sqrt() / RELATIVE_TOLERANCE
+        };
+        assert!(difference <= 1.0, "{name}: {difference} of what is allowed");
+        n_compared += 1;
+    }
+    assert!(n_compared >= 3, "compared {n_compared}");
+}
+
+fn reference(name: &str) -> PathBuf {
+    fixtures().join(format!("{name}.reference.safetensors"))
+}
+
+#[test]
+fn a_trainer_s_checkpoint_of_nanogpt_needs_nothing_more() {
+    let model = opened(&fixtures().join("nanogpt"), &[]);
+    assert_eq!(model.spec.family, "nanogpt");
+    assert_eq!(model.checkpoint.name, "nanogpt");
+    let origin = |name: &str| knob(&model, name).1;
+    assert_eq!(origin("n_heads"), "from model_args n_head");
+    assert_eq!(origin("d_model"), "from shape of transformer.wte.weight");
+    assert_eq!(
+        knob(&model, "n_layers"),
+        ("2".to_owned(), "from the tensors' names".to_owned())
+    );
+    agrees(&model, &reference("nanogpt"));
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("opens");
+    assert_eq!(reading.describe(), "a table of 9 characters");
+    let ids = reading
+        .tokenizer()
+        .expect("a tokenizer")
+        .encode("oak", true)
+        .expect("encodes");
+    assert_eq!(reading.label(ids[0]), "o");
+    // The file alone is the same model, under its own name.
+    let file = opened(&fixtures().join("nanogpt/ckpt.pt"), &[]);
+    assert_eq!(file.checkpoint.name, "ckpt");
+    agrees(&file, &reference("nanogpt"));
+}
+
+#[test]
+fn what_the_weights_leave_open_is_asked_for_and_then_enough() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        ("nanogpt_bias", "nanogpt_bias/mine.pth", &["n_heads=3"]),
+        (
+            "meta",
+            "meta",
+            &["n_heads=3", "rope_theta=500", "norm_eps=1e-3"],
+        ),
+        (
+            "encoder",
+            "encoder/weights.safetensors",
+            &[
+                "n_heads=3",
+                "mask=bidirectional",
+                "activation=relu",
+                "norm_first=false",
+            ],
+        ),
+        (
+            "causal_encoder",
+            "causal_encoder",
+            &[
+                "n_heads=3",
+                "mask=causal",
+                "activation=gelu",
+                "norm_first=true",
+            ],
+        ),
+    ];
+    for (name, path, needed) in cases {
+        let path = fixtures().join(path);
+        let said = fails(&path, &[]);
+        for part in *needed {
+            let key = part.split('=').next().expect("a key");
+            assert!(said.contains(&format!("--set {key}=")), "{said}");
+        }
+        assert_eq!(said.lines().count(), 1, "{said}");
+        for idx in 0..needed.len() {
+            let mut fewer = needed.to_vec();
+            let left_out = fewer.remove(idx);
+            let said = fails(&path, &fewer);
+            let key = left_out.split('=').next().expect("a key");
+            assert_says(
+                &said,
+                &["leave open", &format!("open {key};"), "attnscope.toml"],
+            );
+        }
+        let mut all = needed.to_vec();
+        if *name == "encoder" {
+            // Twenty-four to the power of one half, as the model multiplies by it.
+            all.push("embed_scale=4.898979486");
+        }
+        let model = opened(&path, &all);
+        assert_eq!(knob(&model, "n_heads").1, "set on the command line");
+        agrees(&model, &reference(name));
+        let loses = ["nanogpt_bias", "meta", "causal_encoder"].contains(name);
+        assert_eq!(model.spec.is_causal_lm, loses, "{name}");
+    }
+}
+
+#[test]
+fn meta_s_own_sizes_beside_the_weights_are_used() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let weights = directory.path().join("consolidated.00.pth");
+    std::fs::copy(fixtures().join("meta/consolidated.00.pth"), &weights).expect("copies");
+    let params = directory.path().join("params.json");
+    let write = |text: &str| std::fs::write(&params, text).expect("writes");
+    write(
+        r#"{"dim": 24, "n_layers": 2, "n_heads": 3, "n_kv_heads": 1, "norm_eps": 1e-3, "rope_theta": 500.0, "vocab_size": -1}"#,
+    );
+    let model = opened(directory.path(), &[]);
+    agrees(&model, &reference("meta"));
+    assert_eq!(knob(&model, "norm_eps").1, "from params.json norm_eps");
+    assert_eq!(knob(&model, "rope_interleaved").0, "true");
+    // What is said wins over what is written, and a contradiction is told.
+    assert!(
+        opened(directory.path(), &["norm_eps=1e-6"])
+            .spec
+            .knobs
+            .iter()
+            .any(|k| k.value == "1e-6")
+    );
+    write(r#"{"dim": 32, "n_heads": 3}"#);
+    assert_says(
+        &fails(directory.path(), &[]),
+        &["shape says 24", "params.json dim says 32"],
+    );
+    write(r#"{"n_layers": 3, "n_heads": 3}"#);
+    assert_says(
+        &fails(directory.path(), &[]),
+        &["2 layers are stored", "says 3"],
+    );
+    write(r#"{"use_scaled_rope": true, "n_heads": 3}"#);
+    assert_says(&fails(directory.path(), &[]), &["scales rotary positions"]);
+}
+
+#[test]
+fn hugging_face_s_weights_without_their_configuration_are_known_by_their_names() {
+    for (family, set) in [
+        ("gpt2", &["n_heads=4"][..]),
+        ("llama", &["n_heads=4", "rope_theta=10000", "norm_eps=1e-5"]),
+        ("bert", &["n_heads=4"]),
+    ] {
+        let copy = Copy::of(family);
+        copy.remove("config.json");
+        let with_config =
+            family::read(opening(&original(family), &[]).open().expect("opens")).expect("reads");
+        let model = opened(copy.path(), set);
+        assert_eq!(model.spec.family, family);
+        // The weights alone give the same description; llama's fixture has a context that no shape tells.
+        for (a, b) in model.spec.stacks.iter().zip(&with_config.spec.stacks) {
+            assert_eq!(a.blocks[0].projections, b.blocks[0].projections, "{family}");
+            assert_eq!(a.embed, b.embed, "{family}");
+            assert_eq!(a.final_norm.is_some(), b.final_norm.is_some(), "{family}");
+        }
+        assert_eq!(model.spec.head, with_config.spec.head, "{family}");
+    }
+}
+
+#[test]
+fn weights_of_no_known_layout_are_refused_with_what_is_known_and_found() {
+    let copy = Copy::of("gpt2");
+    copy.remove("config.json");
+    copy.weights(|weights| {
+        *weights = std::mem::take(weights)
+            .into_iter()
+            .map(|(name, stored)| (format!("x.{name}"), stored))
+            .collect();
+    });
+    let said = refused("report", copy.path(), PROMPT);
+    assert_says(
+        &said,
+        &[
+            "no layout that is known",
+            "nanoGPT",
+            "Llama",
+            "BERT",
+            "found x.",
+        ],
+    );
+}
+
+#[test]
+fn a_layer_with_a_part_of_its_own_is_not_taken_for_a_known_one() {
+    let copy = Copy::of("llama");
+    copy.remove("config.json");
+    copy.weights(|weights| {
+        let norm = weights["model.layers.1.input_layernorm.weight"].clone();
+        weights.insert(
+            "model.layers.1.pre_feedforward_layernorm.weight".to_owned(),
+            norm,
+        );
+    });
+    let said = fails(
+        copy.path(),
+        &["n_heads=4", "rope_theta=10000", "norm_eps=1e-5"],
+    );
+    assert_says(
+        &said,
+        &["pre_feedforward_layernorm", "is no part of a layer"],
+    );
+}
+
+#[test]
+fn a_value_that_is_set_changes_what_is_computed_and_shows_where_it_came_from() {
+    let set = [
+        "scale=inv_d",
+        "softmax_axis=queries",
+        "mask=bidirectional",
+        "window=3",
+        "softcap=20",
+        "rope_theta=500000",
+        "rope_interleaved=true",
+        "norm_eps=1e-3",
+        "activation=gelu",
+        "n_ctx=99",
+    ];
+    let model = opened(&original("llama"), &set);
+    for (name, value) in [
+        ("scale", "1/d_head"),
+        ("scale_factor", "0.062500"),
+        ("softmax_axis", "queries"),
+        ("mask", "bidirectional, window 3 either side"),
+        ("softcap", "20"),
+        ("rope_theta", "500000"),
+        ("rope_interleaved", "true"),
+        ("norm_eps", "0.001"),
+        ("activation", "gelu"),
+        ("n_ctx", "99"),
+    ] {
+        let expected = (value.to_owned(), "set on the command line".to_owned());
+        assert_eq!(knob(&model, name), expected, "{name}");
+    }
+    let plain = opened(&original("llama"), &[]);
+    for (ours, before) in model.spec.stacks[0]
+        .blocks
+        .iter()
+        .zip(&plain.spec.stacks[0].blocks)
+    {
+        assert_ne!(ours.attention, before.attention);
+        assert_eq!(
+            ours.attention.rope.as_ref().expect("a rope").theta,
+            500_000.0
+        );
+    }
+    assert_eq!(model.spec.n_ctx, Some(99));
+    let read_as = opened(&original("gpt2"), &["family=gpt2"]);
+    assert_eq!(knob(&read_as, "family").1, "set on the command line");
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_refused_in_one_line() {
+    for (family, set, parts) in [
+        (
+            "gpt2",
+            "n_head=4",
+            &[
+                "--set n_head=4",
+                "\"n_head\" is not known",
+                "n_heads",
+                "softmax_axis",
+            ][..],
+        ),
+        (
+            "gpt2",
+            "scale=big",
+            &["--set scale=big", "inv_sqrt_d, inv_d, none or a number"],
+        ),
+        ("gpt2", "n_heads=5", &["5 heads do not divide"]),
+        ("gpt2", "n_heads=0", &["expected a whole number from 1"]),
+        ("gpt2", "n_layers=4", &["h.3", "missing"]),
+        ("gpt2", "n_layers=5000", &["4096"]),
+        ("gpt2", "d_head=8", &["gpt2 has no d_head to set"]),
+        ("gpt2", "n_kv_heads=2", &["gpt2 has no n_kv_heads to set"]),
+        ("gpt2", "rope_theta=100", &["gpt2 rotates no queries"]),
+        (
+            "gpt2",
+            "activation=gelo",
+            &["expected an activation function"],
+        ),
+        ("gpt2", "family=gpt9", &["gpt9", "known: albert"]),
+        (
+            "llama",
+            "n_kv_heads=3",
+            &["3 kv heads do not divide 4 heads"],
+        ),
+        ("llama", "d_head=7", &["even number"]),
+        ("llama", "norm_first=true", &["llama has no norm_first"]),
+    ] {
+        let said = refused(
+            "report",
+            &original(family),
+            &[PROMPT, &["--set", set]].concat(),
+        );
+        assert_says(&said, parts);
+    }
+    assert_says(
+        &misused("report", &original("gpt2"), &["--set", "n_heads"]),
+        &["expected KEY=VALUE"],
+    );
+}
+
+#[test]
+fn settings_beside_the_checkpoint_are_read_and_the_command_line_wins() {
+    let copy = Copy::of("gpt2");
+    copy.config(|config| drop(config.remove("n_head")));
+    copy.write(
+        "attnscope.toml",
+        "[set]\nn_heads = 4\nscale = \"inv_d\"\nnorm_eps = 1e-3\n",
+    );
+    let model = opened(copy.path(), &["scale=none"]);
+    let from_file = ("4".to_owned(), "set in attnscope.toml".to_owned());
+    assert_eq!(knob(&model, "n_heads"), from_file);
+    assert_eq!(
+        knob(&model, "scale"),
+        ("none".to_owned(), "set on the command line".to_owned())
+    );
+    assert_eq!(knob(&model, "norm_eps").0, "0.001");
+    for (written, parts) in [
+        (
+            "[set]\nheads = 4\n",
+            &["attnscope.toml: line 2: heads", "not known", "n_heads"][..],
+        ),
+        (
+            "[set]\nn_heads = \"four\"\n",
+            &[
+                "attnscope.toml: line 2: n_heads",
+                "expected a whole number",
+                "four",
+            ],
+        ),
+        ("[set\n", &["attnscope.toml", "line 1", "TOML"]),
+        (
+            "[rename]\n\"a.{layer}\" = \"b.{layer}\"\n",
+            &["attnscope.toml: a.{layer}", "no tensor has this name"],
+        ),
+        (
+            "[rename]\n\"transformer.wpe.weight\" = \"transformer.wte.weight\"\n",
+            &["two tensors would be"],
+        ),
+    ] {
+        copy.write("attnscope.toml", written);
+        assert_says(&refused("report", copy.path(), PROMPT), parts);
+    }
+}
+
+#[test]
+fn tensors_under_names_of_one_s_own_are_renamed() {
+    let copy = Copy::of("gpt2");
+    let report = |copy: &Copy| {
+        let path = copy.path().to_str().expect("a path");
+        let output = program(&[&["report", path], PROMPT].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let mut report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        report["model"].take();
+        report
+    };
+    let before = report(&copy);
+    copy.weights(|weights| {
+        *weights = std::mem::take(weights)
+            .into_iter()
+            .map(|(name, stored)| {
+                (
+                    name.replace("attn.c_proj", "mix.out")
+                        .replace("wte", "words"),
+                    stored,
+                )
+            })
+            .collect();
+    });
+    assert_says(&refused("report", copy.path(), PROMPT), &["missing"]);
+    let base = if copy
+        .weight_bytes()
+        .windows(12)
+        .any(|w| w == b"transformer.")
+    {
+        "transformer."
+    } else {
+        ""
+    };
+    let mut toml = format!("[rename]\n\"{base}words.weight\" = \"{base}wte.weight\"\n");
+    for part in ["weight", "bias"] {
+        toml += &format!(
+            "\"{base}h.{{layer}}.mix.out.{part}\" = \"{base}h.{{layer}}.attn.c_proj.{part}\"\n"
+        );
+    }
+    copy.write("attnscope.toml", &toml);
+    assert_eq!(report(&copy), before);
+}
+
+#[test]
+fn weights_are_chosen_among_the_files_of_a_directory() {
+    let copy = Copy::of("gpt2");
+    std::fs::rename(copy.file("model.safetensors"), copy.file("old.safetensors")).expect("renames");
+    // The only one is taken; of two, one must be named.
+    assert_eq!(opened(copy.path(), &[]).spec.family, "gpt2");
+    std::fs::copy(copy.file("old.safetensors"), copy.file("new.safetensors")).expect("copies");
+    assert_says(
+        &refused("report", copy.path(), PROMPT),
+        &["holds 2 files", "--weights FILE"],
+    );
+    for command in ["report", "tensors"] {
+        let path = copy.path().to_str().expect("a path");
+        let prompt = if command == "report" { PROMPT } else { &[] };
+        let output = program(&[&[command, path, "--weights", "new.safetensors"], prompt].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    let said = refused("tensors", copy.path(), &["--weights", "absent.pt"]);
+    assert_says(&said, &["absent.pt", "no such file"]);
+    let said = refused(
+        "tensors",
+        &copy.file("new.safetensors"),
+        &["--weights", "old.safetensors"],
+    );
+    assert_says(&said, &["found a file", "--weights"]);
+    // A bare file has the configuration beside it.
+    assert_eq!(
+        opened(&copy.file("new.safetensors"), &[]).spec.family,
+        "gpt2"
+    );
+}
+
+#[test]
+fn damaged_settings_are_an_error_or_a_reading_and_never_a_panic() {
+    let copy = Copy::of("llama");
+    let whole = "# a model\n[set]\nn_heads = 4\nscale = \"inv_d\"\nwindow = 5\nrope_theta = 1e4\nmask = 'causal'\n\n\
+                 [rename]\n\"model.layers.{layer}.mlp.up_proj.weight\" = \"model.layers.{layer}.mlp.up_proj.weight\"\n";
+    copy.write("attnscope.toml", whole);
+    opened(copy.path(), &[]);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = |n: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % n as u64) as usize
+    };
+    const PIECES: &[&str] = &[
+        "[",
+        "]",
+        "=",
+        "\"",
+        "'",
+        "{layer}",
+        "\n",
+        "[[set]]",
+        "-",
+        "0",
+        "99999999999999999999",
+        "nan",
+        "1e999",
+        ".",
+        "#",
+        "set",
+        "\u{0}",
+        "é",
+        "\"\"\"",
+        "{",
+        "}",
+        "true",
+        "[rename]",
+        "\\u00",
+        "1979-05-27",
+        "n_heads",
+        "[[[[[[[[[[[[",
+    ];
+    let (mut n_read, mut n_refused) = (0, 0);
+    for _ in 0..400 {
+        let mut letters: Vec<char> = whole.chars().collect();
+        for _ in 0..1 + next(3) {
+            let at = next(letters.len());
+            match next(3) {
+                0 => drop(letters.remove(at)),
+                1 => letters.truncate(at.max(1)),
+                _ => drop(letters.splice(at..at, PIECES[next(PIECES.len())].chars())),
+            }
+        }
+        copy.write("attnscope.toml", letters.iter().collect::<String>());
+        match opening(copy.path(), &[]).open().and_then(family::read) {
+            Ok(_) => n_read += 1,
+            Err(error) => {
+                let said = error.to_string();
+                assert_eq!(said.lines().count(), 1, "{said}");
+                n_refused += 1;
+            }
+        }
+    }
+    assert!(
+        n_read > 20 && n_refused > 100,
+        "{n_read} read, {n_refused} refused"
+    );
+    copy.write("attnscope.toml", "[".repeat(500_000));
+    assert!(opening(copy.path(), &[]).open().is_err());
+    copy.write(
+        "attnscope.toml",
+        format!("set.n_heads = {}", "[".repeat(500_000)),
+    );
+    assert!(opening(copy.path(), &[]).open().is_err());
+    copy.write("attnscope.toml", [0xff, 0xfe, b'\n']);
+    assert!(opening(copy.path(), &[]).open().is_err());
+}
