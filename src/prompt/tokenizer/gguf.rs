@@ -36,11 +36,19 @@ pub struct Vocabulary {
     pub precompiled_charsmap: Vec<u8>,
 }
 
-/// Makes a tokenizer of the vocabulary as the file stores it. What a file leaves out is as llama.cpp takes it.
-///
-/// # Errors
-/// When its lists are not what they must be, or do not fit each other.
-pub fn open_stored(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
+/// Makes a tokenizer of the vocabulary as the file stores it, or says why not: the weights beside it serve all the same.
+pub fn open_stored(path: &Path, stored: &gguf::Vocabulary) -> Reading {
+    stored_reading(path, stored).unwrap_or_else(|error| {
+        let reason = match error {
+            Error::Config { key, problem, .. } => format!("{key}: {problem}"),
+            other => other.to_string(),
+        };
+        Reading::Ids(format!("the GGUF vocabulary is not whole: {reason}"))
+    })
+}
+
+/// What a file leaves out is as llama.cpp takes it.
+fn stored_reading(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
     let is_pieces = match stored.model.as_str() {
         "llama" => true,
         "gpt2" => false,

@@ -69,7 +69,7 @@ impl Tokenizer {
             TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
             TokenizerFile::Elsewhere(reason) => Ok(Reading::Ids((*reason).to_owned())),
             TokenizerFile::Characters(path) => characters::open(path),
-            TokenizerFile::Gguf { path, vocabulary } => gguf::open_stored(path, vocabulary),
+            TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
                 Self::stored(Path::new("tokenizer.json"), text.as_bytes())
             }
