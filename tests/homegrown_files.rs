@@ -13,7 +13,9 @@ use attnscope::family;
 use attnscope::model::Model;
 use attnscope::ops::Cpu;
 use attnscope::prompt::{self, Reading, Request, Tokenizer};
-use checkpoint_copy::{Copy, attnscope as program, original, text};
+use checkpoint_copy::{
+    Copy, Stored, Weights, attnscope as program, file_of, original, text, weights,
+};
 use opening::{fails, knob, opened, opening};
 use oracle_tap::Collected;
 use refusal::{PROMPT, assert_says, refused};
@@ -304,4 +306,104 @@ fn weights_are_chosen_among_the_files_of_a_directory() {
         opened(&copy.file("new.safetensors"), &[]).spec.family,
         "gpt2"
     );
+}
+
+/// Tensors of every layout that is known by its names, and what they leave open.
+fn layouts() -> Vec<(Weights, Vec<&'static str>)> {
+    let of = |path: PathBuf| weights(&std::fs::read(path).expect("reads"));
+    let torch = |mask| vec!["n_heads=3", mask, "activation=relu", "norm_first=false"];
+    let oracle = |family: &str| of(original(family).join("model.safetensors"));
+    let homegrown = |name: &str| of(fixtures().join(name).join("weights.safetensors"));
+    let llama = vec!["n_heads=4", "rope_theta=10000", "norm_eps=1e-5"];
+    vec![
+        (oracle("gpt2"), vec!["n_heads=4"]),
+        (oracle("llama"), llama),
+        (oracle("bert"), vec!["n_heads=4"]),
+        (homegrown("encoder"), torch("mask=bidirectional")),
+        (homegrown("causal_encoder"), torch("mask=causal")),
+    ]
+}
+
+#[test]
+fn weights_that_lack_a_part_or_have_another_shape_are_an_error_or_a_reading() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("weights.safetensors");
+    let read = |weights: &Weights, set: &[&str]| {
+        // Some file systems flush a file that is written over, and wait for it.
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, file_of(weights)).expect("writes");
+        let read = opening(&path, set).open().and_then(family::read);
+        read.map_err(|e| assert_eq!(e.to_string().lines().count(), 1, "{e}"))
+    };
+    let (mut n_read, mut n_refused) = (0, 0);
+    for (whole, set) in layouts() {
+        assert!(read(&whole, &set).is_ok());
+        for name in whole.keys() {
+            let changed = |change: &dyn Fn(&mut Weights)| {
+                let mut weights = whole.clone();
+                change(&mut weights);
+                read(&weights, &set).is_ok()
+            };
+            let n: usize = whole[name].shape.iter().product();
+            let shapes = [
+                vec![n],
+                vec![1, n],
+                vec![n, 1],
+                vec![n / 2, 2],
+                vec![1, 1, n],
+                vec![0, 7],
+                vec![],
+            ];
+            for shape in shapes {
+                let is_read = changed(&|weights| {
+                    let stored = weights.get_mut(name).expect("a tensor");
+                    let n_new: usize = shape.iter().product();
+                    let size = stored.bytes.len() / n;
+                    stored.bytes.resize(n_new * size, 0);
+                    stored.shape.clone_from(&shape);
+                });
+                n_read += usize::from(is_read);
+                n_refused += usize::from(!is_read);
+            }
+            n_refused += usize::from(!changed(&|weights| drop(weights.remove(name))));
+            changed(&|weights| {
+                let stored = weights[name].clone();
+                weights.insert(name.replace('0', "7"), stored.clone());
+                weights.insert(name.replace('0', "99999999999999999999999"), stored);
+            });
+        }
+    }
+    assert!(
+        n_read > 50 && n_refused > 500,
+        "{n_read} read, {n_refused} refused"
+    );
+}
+
+#[test]
+fn a_nanogpt_with_gpt_2_s_vocabulary_takes_ids_and_says_why() {
+    let zeros = |shape: &[usize]| Stored::f32(shape, &vec![0.0; shape.iter().product()]);
+    let mut weights = Weights::new();
+    for (name, shape) in [
+        ("wte", &[50304, 2][..]),
+        ("wpe", &[8, 2]),
+        ("ln_f", &[2]),
+        ("h.0.ln_1", &[2]),
+        ("h.0.ln_2", &[2]),
+        ("h.0.attn.c_attn", &[6, 2]),
+        ("h.0.attn.c_proj", &[2, 2]),
+        ("h.0.mlp.c_fc", &[8, 2]),
+        ("h.0.mlp.c_proj", &[2, 8]),
+    ] {
+        weights.insert(format!("transformer.{name}.weight"), zeros(shape));
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("mine.safetensors"), file_of(&weights)).expect("writes");
+    let model = opened(directory.path(), &["n_heads=1"]);
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
+    assert_says(&reading.describe(), &["ids only", "tiktoken", "meta.pkl"]);
+    let meta = directory.path().join("meta.pkl");
+    std::fs::write(&meta, b"\x80\x02}.").expect("writes");
+    let model = opened(directory.path(), &["n_heads=1"]);
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
+    assert_says(&reading.describe(), &["ids only", "no stoi"]);
 }

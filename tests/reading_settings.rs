@@ -5,6 +5,8 @@ mod opening;
 mod refusal;
 
 use attnscope::family;
+use attnscope::prompt::Request;
+use attnscope::worker::{Event, PromptOrigin, Worker};
 use checkpoint_copy::{Copy, attnscope as program, original, text};
 use opening::{knob, opened, opening};
 use refusal::{PROMPT, assert_says, misused, refused};
@@ -274,4 +276,20 @@ fn damaged_settings_are_an_error_or_a_reading_and_never_a_panic() {
     assert!(opening(copy.path(), &[]).open().is_err());
     copy.write("attnscope.toml", [0xff, 0xfe, b'\n']);
     assert!(opening(copy.path(), &[]).open().is_err());
+}
+
+#[test]
+fn the_screen_opens_a_checkpoint_as_it_is_set() {
+    let (sender, events) = std::sync::mpsc::channel();
+    let first = |_: &_, _| Ok((Request::ids(vec![1, 2]), PromptOrigin::Asked));
+    let sink = std::sync::Arc::new(move |event| drop(sender.send(event)));
+    let opening = opening(&original("gpt2"), &["scale=none"]);
+    let _worker = Worker::start(opening, Box::new(first), sink);
+    match events.recv().expect("an event") {
+        Event::Opened { model, .. } => {
+            let expected = ("none".to_owned(), "set on the command line".to_owned());
+            assert_eq!(knob(&model, "scale"), expected);
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -37,12 +37,12 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let [n_ctx, _] = facts.matrix(&name("wpe"))?;
     let up = facts.matrix(&name("h.0.mlp.c_fc"))?;
     let [n_first, n_second] = facts.matrix(&fused(base))?;
-    let (family, d_mlp) = if [n_first, n_second] == [3 * d_model, d_model] {
+    let wide = d_model.saturating_mul(3);
+    let (family, d_mlp) = if [n_first, n_second] == [wide, d_model] {
         ("nanogpt", up[0])
-    } else if [n_first, n_second] == [d_model, 3 * d_model] {
+    } else if [n_first, n_second] == [d_model, wide] {
         ("gpt2", up[1])
     } else {
-        let wide = 3 * d_model;
         let problem = format!(
             "expected [{wide}, {d_model}] or [{d_model}, {wide}], found [{n_first}, {n_second}]"
         );
