@@ -8,7 +8,7 @@ use attnscope::family;
 use attnscope::prompt::Request;
 use attnscope::worker::{Event, PromptOrigin, Worker};
 use checkpoint_copy::{Copy, attnscope as program, original, text};
-use opening::{knob, opened, opening};
+use opening::{fails, knob, opened, opening};
 use refusal::{PROMPT, assert_says, misused, refused};
 use serde_json::Value;
 
@@ -97,6 +97,7 @@ fn a_value_that_does_not_fit_is_refused_in_one_line() {
         ),
         ("llama", "d_head=7", &["even number"]),
         ("llama", "norm_first=true", &["llama has no norm_first"]),
+        ("bart_b", "mask=causal", &["expected a model of one stack"]),
     ] {
         let said = refused(
             "report",
@@ -291,5 +292,26 @@ fn the_screen_opens_a_checkpoint_as_it_is_set() {
             assert_eq!(knob(&model, "scale"), expected);
         }
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_whose_rows_depend_on_its_heads_takes_no_other_heads() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/formats/gguf");
+    let file = directory.join("llama-f32.gguf");
+    assert_says(
+        &fails(&file, &["n_heads=1"]),
+        &["--set n_heads=1", "the file orders rows"],
+    );
+    assert_eq!(knob(&opened(&file, &["rope_theta=7"]), "rope_theta").0, "7");
+}
+
+#[test]
+fn every_key_is_told_by_help_and_readme() {
+    let readme = include_str!("../README.md");
+    let output = program(&["report", "--help"]);
+    for (key, _) in family::settable() {
+        assert!(text(&output.stdout).contains(key), "{key}");
+        assert!(readme.contains(key), "{key}");
     }
 }

@@ -211,14 +211,7 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is absent, no whole number, zero, or absurdly large.
     pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
-        let Some((value, origin)) = self.given(knob, key) else {
-            return Err(Error::config(
-                self.path(),
-                key,
-                "missing, expected a positive whole number",
-            ));
-        };
-        self.checked_size(knob, key, (value, origin), LARGEST_SIZE)
+        self.needed_size(knob, key, LARGEST_SIZE)
     }
 
     /// A number of layers that must be given.
@@ -226,14 +219,17 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As for [`Reader::size`].
     pub fn layers(&mut self, key: &str) -> Result<usize> {
-        let Some((value, origin)) = self.given("n_layers", key) else {
-            return Err(Error::config(
-                self.path(),
-                key,
-                "missing, expected a positive whole number",
-            ));
-        };
-        self.checked_size("n_layers", key, (value, origin), MOST_LAYERS)
+        self.needed_size("n_layers", key, MOST_LAYERS)
+    }
+
+    fn needed_size(&mut self, knob: &'static str, key: &str, most: u64) -> Result<usize> {
+        match self.given(knob, key) {
+            Some(given) => self.checked_size(knob, key, given, most),
+            None => {
+                let problem = "missing, expected a positive whole number";
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
     }
 
     /// A positive size with a value to use when the key is absent or null.

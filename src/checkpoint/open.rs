@@ -53,7 +53,7 @@ impl Opening {
     pub fn open(&self) -> Result<Checkpoint> {
         let Some(path) = &self.path else {
             let mut demo = Checkpoint::demo()?;
-            demo.settings = Settings::read(Path::new(""), &self.set)?;
+            demo.settings = Settings::of_command_line(&self.set);
             return match &self.weights {
                 None => Ok(demo),
                 Some(_) => Err(Error::Setting(

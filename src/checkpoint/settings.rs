@@ -59,15 +59,26 @@ impl Settings {
         } else {
             Self::default()
         };
+        settings.add(from_command_line);
+        Ok(settings)
+    }
+
+    /// What the command line alone gives.
+    pub fn of_command_line(given: &[(String, String)]) -> Self {
+        let mut settings = Self::default();
+        settings.add(given);
+        settings
+    }
+
+    fn add(&mut self, from_command_line: &[(String, String)]) {
         for (key, value) in from_command_line {
-            settings.values.push(Setting {
+            self.values.push(Setting {
                 key: key.clone(),
                 value: value.clone(),
                 by: SetBy::CommandLine,
                 place: format!("--set {key}={value}"),
             });
         }
-        Ok(settings)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self> {

@@ -99,6 +99,12 @@ impl Tensors {
         Ok(())
     }
 
+    /// Whether rows lie in an order that depends on how many heads the file says there are.
+    pub fn is_ordered_by_heads(&self) -> bool {
+        let mut all = self.index.values();
+        all.any(|info| matches!(info.stored, Stored::HalvesAlternate { .. }))
+    }
+
     /// Drops axes of length 1 from a tensor's shape, whose elements lie where they did.
     pub fn squeeze(&mut self, name: &str) {
         if let Some(info) = self.index.get_mut(name)

@@ -63,7 +63,7 @@ pub struct RunArgs {
     #[command(flatten)]
     weights: WeightArgs,
     /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, long_help = set_help())]
     set: Vec<(String, String)>,
     /// Where to compute: cpu, cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
@@ -91,6 +91,17 @@ impl WeightArgs {
             ..Opening::from(path)
         }
     }
+}
+
+/// Every key, from the table that reads them.
+fn set_help() -> String {
+    let keys: Vec<String> = crate::family::settable()
+        .map(|(key, takes)| format!("  {key}: {takes}"))
+        .collect();
+    format!(
+        "Correct or complete how the checkpoint is read; may be repeated, and stands in [set] of attnscope.toml beside it:\n{}",
+        keys.join("\n")
+    )
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

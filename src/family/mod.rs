@@ -52,6 +52,8 @@ mod t5;
 mod torch_encoder;
 mod xlm_roberta;
 
+pub use self::overrides::settable;
+
 use self::overrides::Overrides;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
@@ -126,6 +128,7 @@ pub static FAMILIES: &[Family] = &[
 pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let settings = std::mem::take(&mut checkpoint.settings);
     let overrides = Overrides::read(&settings)?;
+    overrides.check_order(&checkpoint.tensors)?;
     if checkpoint.config.is_absent() {
         layouts::recognise(&mut checkpoint, &overrides)?;
     }

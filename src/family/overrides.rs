@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::reading::is_activation;
 use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
-use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings};
+use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 
@@ -97,6 +97,11 @@ static FIELDS: &[Field] = &[
     }),
 ];
 
+/// Every key of `--set` and what it takes.
+pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FIELDS.iter().map(|field| (field.name, field.takes))
+}
+
 const SIZE: &str = "a whole number from 1";
 
 const fn field(name: &'static str, takes: &'static str, read: fn(&str) -> Option<Given>) -> Field {
@@ -148,6 +153,25 @@ impl<'a> Overrides<'a> {
             overrides.all.push((field, given, setting));
         }
         Ok(overrides)
+    }
+
+    /// Refuses another number of heads, where rows lie in an order that depends on the one in the file.
+    ///
+    /// # Errors
+    /// Names the value.
+    pub fn check_order(&self, tensors: &Tensors) -> Result<()> {
+        let of_heads = ["n_heads", "n_kv_heads", "d_head"];
+        let found = self
+            .all
+            .iter()
+            .find(|(field, ..)| of_heads.contains(&field.name));
+        match found.filter(|_| tensors.is_ordered_by_heads()) {
+            None => Ok(()),
+            Some((_, _, setting)) => {
+                let problem = "the file orders rows of queries and keys by the heads it states; expected no others";
+                Err(refused(setting, problem))
+            }
+        }
     }
 
     /// Whether a key is given.
