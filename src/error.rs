@@ -25,6 +25,9 @@ pub enum Error {
     /// The text, the ids or the mask do not fit each other or the model.
     #[error("{0}")]
     Prompt(String),
+    /// What a person says about a checkpoint is not known, or does not fit it.
+    #[error("{0}")]
+    Setting(String),
     /// The asked device cannot be used.
     #[error("{0}")]
     Device(String),

@@ -1,7 +1,6 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,7 +10,7 @@ use crate::analysis::{
     self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, MemoryNeed, NonFinite, Observer,
     Options, Outcome, Progress, TensorStats,
 };
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::family;
 use crate::machine;
@@ -96,7 +95,7 @@ pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOr
 
 /// What runs are asked for.
 enum RunJob {
-    Open(Option<PathBuf>, FirstPrompt),
+    Open(Opening, FirstPrompt),
     Run(Request),
 }
 
@@ -125,8 +124,13 @@ pub struct Worker {
 impl Worker {
     /// Opens a checkpoint (the demo when none is named) and runs its first prompt.
     ///
-    /// Refuses runs that need more memory than there is, unless it is `forced`.
-    pub fn start(path: Option<PathBuf>, first: FirstPrompt, is_forced: bool, sink: Sink) -> Self {
+    /// Refuses runs that need more memory than there is, unless it is forced.
+    pub fn start(
+        opening: impl Into<Opening>,
+        first: FirstPrompt,
+        is_forced: bool,
+        sink: Sink,
+    ) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
@@ -149,7 +153,7 @@ impl Worker {
             heads: looker("heads"),
             tensors: looker("tensors"),
         };
-        worker.runs.submit(RunJob::Open(path, first));
+        worker.runs.submit(RunJob::Open(opening.into(), first));
         worker
     }
 
@@ -254,8 +258,8 @@ struct Runner {
 impl Runner {
     fn job(&mut self, id: RunId, job: RunJob, stop: &(dyn Fn() -> bool + Sync)) {
         match job {
-            RunJob::Open(path, first) => {
-                if let Err(error) = self.open(id, path, first, stop) {
+            RunJob::Open(opening, first) => {
+                if let Err(error) = self.open(id, &opening, first, stop) {
                     (self.sink)(Event::OpenFailed(error.to_string()));
                 }
             }
@@ -270,15 +274,12 @@ impl Runner {
     fn open(
         &mut self,
         id: RunId,
-        path: Option<PathBuf>,
+        opening: &Opening,
         first: FirstPrompt,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<()> {
         let started = Instant::now();
-        let checkpoint = path
-            .as_deref()
-            .map_or_else(Checkpoint::demo, Checkpoint::open)?;
-        let model = Arc::new(family::read(checkpoint)?);
+        let model = Arc::new(family::read(opening.open()?)?);
         log::info!(
             "opened {} in {:?}",
             model.checkpoint.name,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use attnscope::checkpoint::Checkpoint;
+use attnscope::checkpoint::{Checkpoint, Opening};
 use attnscope::family;
 
 fn is_up_to_date(page: &str, content: &str) {
@@ -55,6 +55,31 @@ fn families_page() -> String {
         proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
     }
     let n_cases = cases.len();
+    // Weights without a configuration: what their names and shapes leave open is said here.
+    let homegrown = root.join("fixtures/formats/homegrown");
+    let nothing: &[(&str, &str)] = &[];
+    let encoder = [
+        ("n_heads", "4"),
+        ("mask", "bidirectional"),
+        ("activation", "relu"),
+        ("norm_first", "false"),
+    ];
+    for (name, set) in [("nanogpt", nothing), ("encoder", &encoder)] {
+        let set = set
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let opening = Opening {
+            set: set.collect(),
+            ..Opening::from(Some(homegrown.join(name)))
+        };
+        let checkpoint = opening.open().expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        proof.cases.push(format!(
+            "`{name}` (compared with PyTorch: `cargo test --test homegrown_files`)"
+        ));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
     let mut page = format!(
         "# Families\n\n\
          Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\

@@ -1,6 +1,6 @@
 //! `config.json`, read key by key with a memory: which keys were used, which were not, and where each value came from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,16 @@ const LARGEST_SIZE: u64 = 1 << 26;
 /// The same for a number of layers, each of which costs a description before any tensor is looked for.
 const MOST_LAYERS: u64 = 4096;
 
-/// A parsed `config.json`.
-#[derive(Debug, Clone)]
+/// A parsed `config.json`, and what a person or the weights say instead of it.
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     path: PathBuf,
     values: Map<String, Value>,
+    /// Where keys come from that the file does not hold.
+    origins: BTreeMap<String, Origin>,
+    /// Knobs that hold whatever the keys say.
+    fixed: BTreeMap<String, (Value, Origin)>,
+    is_absent: bool,
 }
 
 impl Config {
@@ -34,10 +39,7 @@ impl Config {
     /// When the text is not a JSON object.
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
         match serde_json::from_str(text) {
-            Ok(Value::Object(values)) => Ok(Self {
-                path: path.to_path_buf(),
-                values,
-            }),
+            Ok(Value::Object(values)) => Ok(Self::from_map(path, values)),
             Ok(_) => Err(Error::file(
                 path,
                 "expected a JSON object, found another JSON value",
@@ -51,7 +53,37 @@ impl Config {
         Self {
             path: path.to_path_buf(),
             values,
+            ..Self::default()
         }
+    }
+
+    /// No configuration at all; `path` is the file that messages blame.
+    pub fn absent(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            is_absent: true,
+            ..Self::default()
+        }
+    }
+
+    pub fn is_absent(&self) -> bool {
+        self.is_absent
+    }
+
+    /// Gives a key a value that the file does not hold.
+    pub fn put(&mut self, key: &str, value: impl Into<Value>, origin: Origin) {
+        self.values.insert(key.to_owned(), value.into());
+        self.origins.insert(key.to_owned(), origin);
+        self.is_absent = false;
+    }
+
+    /// Gives a knob its value, whatever the key says that a family reads it from.
+    pub fn fix(&mut self, knob: &str, value: impl Into<Value>, origin: Origin) {
+        self.fixed.insert(knob.to_owned(), (value.into(), origin));
+    }
+
+    pub fn into_values(self) -> Map<String, Value> {
+        self.values
     }
 
     pub fn path(&self) -> &Path {
@@ -62,8 +94,8 @@ impl Config {
     pub fn text_part(&self) -> Option<Self> {
         match self.values.get("text_config") {
             Some(Value::Object(values)) => Some(Self {
-                path: self.path.clone(),
                 values: values.clone(),
+                ..self.clone()
             }),
             _ => None,
         }
@@ -85,6 +117,16 @@ pub enum Origin {
     Derived(String),
     /// What the family always does.
     Family,
+    /// A person gave it.
+    Set(SetBy),
+}
+
+/// Where a person gave a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetBy {
+    CommandLine,
+    /// `attnscope.toml` beside the checkpoint.
+    File,
 }
 
 impl fmt::Display for Origin {
@@ -94,6 +136,8 @@ impl fmt::Display for Origin {
             Self::Default(key) => write!(f, "default, no {key}"),
             Self::Derived(how) => write!(f, "from {how}"),
             Self::Family => f.write_str("always so here"),
+            Self::Set(SetBy::CommandLine) => f.write_str("set on the command line"),
+            Self::Set(SetBy::File) => f.write_str("set in attnscope.toml"),
         }
     }
 }
@@ -121,6 +165,7 @@ pub struct Reader<'a> {
     config: &'a Config,
     knobs: Vec<Knob>,
     read: BTreeSet<String>,
+    fixed_read: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -129,6 +174,7 @@ impl<'a> Reader<'a> {
             config,
             knobs: Vec::new(),
             read: BTreeSet::new(),
+            fixed_read: BTreeSet::new(),
         }
     }
 
@@ -142,19 +188,30 @@ impl<'a> Reader<'a> {
         self.config.values.get(key).filter(|v| !v.is_null())
     }
 
+    /// What a knob is fixed to, or else the value of its key; with where it comes from.
+    fn given(&mut self, knob: &str, key: &str) -> Option<(&'a Value, Origin)> {
+        let stored = self.value(key);
+        if let Some((value, origin)) = self.config.fixed.get(knob) {
+            self.fixed_read.insert(knob.to_owned());
+            return Some((value, origin.clone()));
+        }
+        let origin = self.config.origins.get(key).cloned();
+        stored.map(|value| (value, origin.unwrap_or_else(|| Origin::Key(key.to_owned()))))
+    }
+
+    /// Fixed knobs that nobody asked for.
+    pub fn fixed_unread(&self) -> Vec<&'a str> {
+        let all = self.config.fixed.keys().map(String::as_str);
+        all.filter(|knob| !self.fixed_read.contains(*knob))
+            .collect()
+    }
+
     /// A positive size that must be given.
     ///
     /// # Errors
     /// When the key is absent, no whole number, zero, or absurdly large.
     pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
-        let Some(value) = self.value(key) else {
-            return Err(Error::config(
-                self.path(),
-                key,
-                "missing, expected a positive whole number",
-            ));
-        };
-        self.checked_size(knob, key, value, LARGEST_SIZE)
+        self.needed_size(knob, key, LARGEST_SIZE)
     }
 
     /// A number of layers that must be given.
@@ -162,14 +219,17 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// As for [`Reader::size`].
     pub fn layers(&mut self, key: &str) -> Result<usize> {
-        let Some(value) = self.value(key) else {
-            return Err(Error::config(
-                self.path(),
-                key,
-                "missing, expected a positive whole number",
-            ));
-        };
-        self.checked_size("n_layers", key, value, MOST_LAYERS)
+        self.needed_size("n_layers", key, MOST_LAYERS)
+    }
+
+    fn needed_size(&mut self, knob: &'static str, key: &str, most: u64) -> Result<usize> {
+        match self.given(knob, key) {
+            Some(given) => self.checked_size(knob, key, given, most),
+            None => {
+                let problem = "missing, expected a positive whole number";
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
     }
 
     /// A positive size with a value to use when the key is absent or null.
@@ -183,8 +243,8 @@ impl<'a> Reader<'a> {
         default: usize,
         origin: Origin,
     ) -> Result<usize> {
-        match self.value(key) {
-            Some(value) => self.checked_size(knob, key, value, LARGEST_SIZE),
+        match self.given(knob, key) {
+            Some(given) => self.checked_size(knob, key, given, LARGEST_SIZE),
             None => {
                 self.note(knob, default, origin);
                 Ok(default)
@@ -196,12 +256,12 @@ impl<'a> Reader<'a> {
         &mut self,
         knob: &'static str,
         key: &str,
-        value: &Value,
+        (value, origin): (&Value, Origin),
         most: u64,
     ) -> Result<usize> {
         match value.as_u64() {
             Some(size) if (1..=most).contains(&size) => {
-                self.note(knob, size, Origin::Key(key.to_owned()));
+                self.note(knob, size, origin);
                 Ok(size as usize)
             }
             _ => {
@@ -216,14 +276,14 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is there and is no number.
     pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
-        match self.value(key) {
+        match self.given(knob, key) {
             None => {
                 self.note(knob, short(default), Origin::Default(key.to_owned()));
                 Ok(default)
             }
-            Some(value) => match value.as_f64().filter(|v| v.is_finite()) {
+            Some((value, origin)) => match value.as_f64().filter(|v| v.is_finite()) {
                 Some(number) => {
-                    self.note(knob, short(number), Origin::Key(key.to_owned()));
+                    self.note(knob, short(number), origin);
                     Ok(number)
                 }
                 None => Err(Error::config(
@@ -240,10 +300,10 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is there and is no truth value.
     pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
-        let (flag, origin) = match self.value(key) {
+        let (flag, origin) = match self.given(knob, key) {
             None => (default, Origin::Default(key.to_owned())),
-            Some(Value::Bool(flag)) => (*flag, Origin::Key(key.to_owned())),
-            Some(value) => {
+            Some((Value::Bool(flag), origin)) => (*flag, origin),
+            Some((value, _)) => {
                 return Err(Error::config(
                     self.path(),
                     key,
@@ -260,10 +320,10 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is there and is no string.
     pub fn word_or(&mut self, knob: &'static str, key: &str, default: &str) -> Result<String> {
-        let (word, origin) = match self.value(key) {
+        let (word, origin) = match self.given(knob, key) {
             None => (default.to_owned(), Origin::Default(key.to_owned())),
-            Some(Value::String(word)) => (word.clone(), Origin::Key(key.to_owned())),
-            Some(value) => {
+            Some((Value::String(word), origin)) => (word.clone(), origin),
+            Some((value, _)) => {
                 return Err(Error::config(
                     self.path(),
                     key,
@@ -344,7 +404,10 @@ impl<'a> Reader<'a> {
                 self.note(knob, 0, Origin::Key(key.to_owned()));
                 Ok(0)
             }
-            Some(value) => self.checked_size(knob, key, value, LARGEST_SIZE),
+            Some(value) => {
+                let origin = Origin::Key(key.to_owned());
+                self.checked_size(knob, key, (value, origin), LARGEST_SIZE)
+            }
         }
     }
 

@@ -6,11 +6,13 @@ mod demo;
 mod dtype;
 pub mod gguf;
 mod map;
+mod open;
 mod packed;
 pub mod pytorch;
 mod quantisation;
 mod safetensors;
 mod scales;
+mod settings;
 mod shards;
 mod small_floats;
 mod stored;
@@ -19,109 +21,41 @@ mod tokenizer_file;
 
 use std::path::Path;
 
+use serde_json::{Map, Value};
+
 pub use blocks::BlockType;
-pub use config::{Config, Knob, Origin, Reader};
+pub use config::{Config, Knob, Origin, Reader, SetBy};
 pub use demo::DEMO_PROMPT;
 pub use dtype::Dtype;
+pub use open::Opening;
 pub use quantisation::Quantisation;
+pub use settings::{Setting, Settings};
 pub use tensors::{TensorInfo, TensorView, Tensors};
 pub use tokenizer_file::TokenizerFile;
 
-use crate::error::{Error, Result};
-
-const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
-const PYTORCH: &str = "pytorch_model.bin";
-const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
+use crate::error::Result;
 
 /// An open checkpoint: configuration read, weight files mapped, headers checked, no weight touched.
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// Base name of the directory: what screens and reports call it.
+    /// Base name of the directory or file: what screens and reports call it.
     pub name: String,
     pub config: Config,
     pub tensors: Tensors,
     pub tokenizer: TokenizerFile,
+    /// Plain values that stand beside the weights: `model_args`, `iter_num`, ….
+    pub beside: Map<String, Value>,
+    /// What a person says about it.
+    pub settings: Settings,
 }
 
 impl Checkpoint {
-    /// Opens a Hugging Face directory, a GGUF file, or a directory with one GGUF file in it.
+    /// Opens a directory or a weight file, as it says itself what it is.
     ///
     /// # Errors
-    /// When the path is missing, is no directory with `config.json` and weights, or a file in it lies.
+    /// When the path is missing, there are no weights, or a file lies.
     pub fn open(path: &Path) -> Result<Self> {
-        if !path.exists() {
-            return Err(Error::file(
-                path,
-                "no such file or directory; expected a checkpoint directory",
-            ));
-        }
-        if !path.join(WEIGHTS).exists()
-            && !path.join(INDEX).exists()
-            && let Some(file) = gguf::file_at(path)?
-        {
-            return Self::open_gguf(&file);
-        }
-        if !path.is_dir() {
-            return Err(Error::file(
-                path,
-                format!(
-                    "expected a checkpoint directory with {CONFIG} and {WEIGHTS}, found a file"
-                ),
-            ));
-        }
-        let config_path = path.join(CONFIG);
-        if !config_path.exists() {
-            return Err(Error::file(
-                path,
-                format!("no {CONFIG} here; expected a checkpoint directory"),
-            ));
-        }
-        let config = Config::read(&config_path)?;
-        let mut tensors = if path.join(WEIGHTS).exists() {
-            safetensors::open_file(&path.join(WEIGHTS))?
-        } else if path.join(INDEX).exists() {
-            safetensors::open_sharded(&path.join(INDEX))?
-        } else if path.join(PYTORCH).exists() {
-            pytorch::open_file(&path.join(PYTORCH))?.tensors
-        } else if path.join(PYTORCH_INDEX).exists() {
-            pytorch::open_sharded(&path.join(PYTORCH_INDEX))?.tensors
-        } else {
-            return Err(Error::file(
-                path,
-                format!(
-                    "no weights here; expected {WEIGHTS}, {INDEX}, {PYTORCH} or {PYTORCH_INDEX}"
-                ),
-            ));
-        };
-        // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
-        if let Ok(quantisation) = Quantisation::read(&config) {
-            packed::combine(&mut tensors, quantisation)?;
-        }
-        let model_type = config.get("model_type").and_then(|value| value.as_str());
-        let tokenizer = TokenizerFile::find(path, model_type);
-        let name = path
-            .canonicalize()
-            .ok()
-            .and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()));
-        Ok(Self {
-            name: name.unwrap_or_else(|| path.display().to_string()),
-            config,
-            tensors,
-            tokenizer,
-        })
-    }
-
-    fn open_gguf(file: &Path) -> Result<Self> {
-        let opened = gguf::open_file(file)?;
-        let name = file.file_stem().unwrap_or(file.as_os_str());
-        Ok(Self {
-            name: name.to_string_lossy().into_owned(),
-            config: opened.config,
-            tensors: opened.tensors,
-            tokenizer: TokenizerFile::Missing,
-        })
+        Opening::from(Some(path.to_path_buf())).open()
     }
 
     /// Opens the checkpoint that is part of the program.
@@ -134,7 +68,31 @@ impl Checkpoint {
             config: Config::parse(Path::new("induction/config.json"), demo::CONFIG)?,
             tensors: safetensors::open_compiled_in("induction/model.safetensors", demo::WEIGHTS)?,
             tokenizer: TokenizerFile::CompiledIn(demo::TOKENIZER),
+            beside: Map::new(),
+            settings: Settings::default(),
         })
+    }
+
+    /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.
+    pub fn describe(&mut self, config: Config) {
+        if matches!(
+            self.tokenizer,
+            TokenizerFile::BytePairs { .. }
+                | TokenizerFile::WordPieces { .. }
+                | TokenizerFile::SentencePiece { .. }
+        ) {
+            let directory = config.path().parent().unwrap_or(Path::new("."));
+            let model_type = config.get("model_type").and_then(Value::as_str);
+            self.tokenizer = TokenizerFile::find(directory, model_type);
+        }
+        self.config = config;
+    }
+
+    /// Says why prompts can only be ids, where no tokenizer was found.
+    pub fn has_no_text(&mut self, reason: &'static str) {
+        if matches!(self.tokenizer, TokenizerFile::Missing) {
+            self.tokenizer = TokenizerFile::Elsewhere(reason);
+        }
     }
 
     /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.

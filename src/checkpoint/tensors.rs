@@ -87,6 +87,47 @@ impl Tensors {
             .map_or(Path::new("checkpoint"), Bytes::path)
     }
 
+    /// Gives tensors other names; `None` leaves one as it is.
+    ///
+    /// # Errors
+    /// Names the tensor that two would then be.
+    pub fn rename(&mut self, new_name: impl Fn(&str) -> Option<String>) -> Result<()> {
+        let mut renamed = BTreeMap::new();
+        for (name, info) in std::mem::take(&mut self.index) {
+            let file_idx = info.file_idx;
+            let new = new_name(&name).unwrap_or_else(|| name.clone());
+            if renamed.insert(new.clone(), info).is_some() {
+                let file = self.files.get(file_idx);
+                let file = file.map_or(Path::new("checkpoint"), Bytes::path);
+                let problem = format!("two tensors would be {new} under their new names");
+                return Err(Error::tensor(file, name, problem));
+            }
+        }
+        self.index = renamed;
+        Ok(())
+    }
+
+    /// Whether rows lie in an order that depends on how many heads the file says there are.
+    pub fn is_ordered_by_heads(&self) -> bool {
+        let mut all = self.index.values();
+        all.any(|info| matches!(info.stored, Stored::HalvesAlternate { .. }))
+    }
+
+    /// Drops axes of length 1 from a tensor's shape, whose elements lie where they did.
+    pub fn squeeze(&mut self, name: &str) {
+        if let Some(info) = self.index.get_mut(name)
+            && info.stored == Stored::AsIs
+        {
+            let is_kept: Vec<bool> = info.shape.iter().map(|n| *n != 1).collect();
+            let mut kept = is_kept.iter().copied();
+            info.shape.retain(|_| kept.next().unwrap_or(true));
+            if let Some(strides) = &mut info.strides {
+                let mut kept = is_kept.iter().copied();
+                strides.retain(|_| kept.next().unwrap_or(true));
+            }
+        }
+    }
+
     /// A tensor of the expected shape, still in its stored encoding.
     ///
     /// # Errors

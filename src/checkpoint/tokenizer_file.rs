@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::gguf::Vocabulary;
+
 /// What a SentencePiece model is called, in the order of choice.
 const SENTENCE_PIECE: [&str; 4] = [
     "tokenizer.model",
@@ -10,8 +12,11 @@ const SENTENCE_PIECE: [&str; 4] = [
     "source.spm",
 ];
 
+/// What nanoGPT calls its table of characters.
+const CHARACTERS: &str = "meta.pkl";
+
 /// Where the tokenizer of a checkpoint is to be found; with the kind of model, whose habits some forms leave open.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum TokenizerFile {
     /// A `tokenizer.json`.
     Path(PathBuf),
@@ -29,7 +34,16 @@ pub enum TokenizerFile {
         model: PathBuf,
         model_type: Option<String>,
     },
+    /// A table of characters, as nanoGPT's `meta.pkl` keeps it.
+    Characters(PathBuf),
+    /// Inside a GGUF file.
+    Gguf {
+        path: PathBuf,
+        vocabulary: Box<Vocabulary>,
+    },
     Missing,
+    /// There is none, for a reason that is known.
+    Elsewhere(&'static str),
 }
 
 impl TokenizerFile {
@@ -52,7 +66,7 @@ impl TokenizerFile {
         }
         match SENTENCE_PIECE.iter().find_map(|name| present(name)) {
             Some(model) => Self::SentencePiece { model, model_type },
-            None => Self::Missing,
+            None => present(CHARACTERS).map_or(Self::Missing, Self::Characters),
         }
     }
 }

@@ -9,14 +9,14 @@ mod report;
 mod tensors;
 mod trace;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use self::prompt_args::PromptArgs;
 use crate::analysis::MemoryNeed;
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::Opening;
 use crate::machine;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
@@ -63,6 +63,11 @@ const MOST_THREADS: usize = 1024;
 /// What every command that runs a model takes.
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
+    #[command(flatten)]
+    weights: WeightArgs,
+    /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, long_help = set_help())]
+    set: Vec<(String, String)>,
     /// Where to compute: cpu, cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
@@ -75,6 +80,41 @@ pub struct RunArgs {
     /// Write a log of what happens to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+}
+
+/// What every command that opens a checkpoint takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct WeightArgs {
+    /// Which file of the directory holds the weights
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+}
+
+impl WeightArgs {
+    fn opening(&self, path: Option<PathBuf>) -> Opening {
+        Opening {
+            weights: self.weights.clone(),
+            ..Opening::from(path)
+        }
+    }
+}
+
+/// Every key, from the table that reads them.
+fn set_help() -> String {
+    let keys: Vec<String> = crate::family::settable()
+        .map(|(key, takes)| format!("  {key}: {takes}"))
+        .collect();
+    format!(
+        "Correct or complete how the checkpoint is read; may be repeated, and stands in [set] of attnscope.toml beside it:\n{}",
+        keys.join("\n")
+    )
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("expected KEY=VALUE, found {text:?}"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 impl RunArgs {
@@ -91,6 +131,14 @@ impl RunArgs {
         match self.force {
             true => Ok(()),
             false => Ok(machine::check_memory(need.total())?),
+        }
+    }
+
+    /// What to open, with what was said about it; the demo when no path is named.
+    fn opening(&self, path: Option<PathBuf>) -> Opening {
+        Opening {
+            set: self.set.clone(),
+            ..self.weights.opening(path)
         }
     }
 
@@ -134,12 +182,4 @@ impl RunArgs {
             device => anyhow::bail!("--device {device}: expected cpu, cuda, cuda:N or auto"),
         }
     }
-}
-
-/// Opens a checkpoint directory, or the demo when none is named.
-///
-/// # Errors
-/// When it cannot be opened.
-fn open_checkpoint(path: Option<&Path>) -> crate::error::Result<Checkpoint> {
-    path.map_or_else(Checkpoint::demo, Checkpoint::open)
 }

@@ -12,7 +12,7 @@ use crate::worker::PromptOrigin;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory; the built-in demo unless given
+    /// Checkpoint directory or weight file; the built-in demo unless given
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<()> {
         })
     };
     Ok(tui::run(Start {
-        path: args.checkpoint.clone(),
+        opening: args.run.opening(args.checkpoint.clone()),
         first: Box::new(first),
         is_forced: args.run.force,
     })?)

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, prepare};
-use super::{PromptArgs, RunArgs, open_checkpoint};
+use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
 use crate::family;
 use crate::model::Input;
@@ -17,7 +17,7 @@ use crate::report::{ModelRecord, Output, PromptRecord, Recorder, Report, write_j
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory
+    /// Checkpoint directory or weight file
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -40,7 +40,7 @@ enum Format {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
-    let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
+    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();

@@ -7,15 +7,17 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::open_checkpoint;
+use super::WeightArgs;
 use crate::analysis::{TensorStats, tensor_stats};
 use crate::checkpoint::{Checkpoint, TensorInfo};
 use crate::report::{Number, Output};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory
+    /// Checkpoint directory or weight file
     checkpoint: PathBuf,
+    #[command(flatten)]
+    weights: WeightArgs,
     /// Add smallest, largest and mean value, and how many are NaN or infinite
     #[arg(long)]
     stats: bool,
@@ -31,7 +33,7 @@ enum Format {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let checkpoint = open_checkpoint(Some(&args.checkpoint))?;
+    let checkpoint = args.weights.opening(Some(args.checkpoint.clone())).open()?;
     let content = match args.format {
         Format::Table => table(&checkpoint, args.stats)?,
         Format::Json => json_list(&checkpoint, args.stats)?,

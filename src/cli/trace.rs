@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, prepare};
-use super::{PromptArgs, RunArgs, open_checkpoint};
+use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, LayerReport, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
@@ -18,7 +18,7 @@ use crate::report::{Output, Selection, TracePlan, TraceWriter};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory
+    /// Checkpoint directory or weight file
     checkpoint: PathBuf,
     #[command(flatten)]
     prompt: PromptArgs,
@@ -96,7 +96,7 @@ fn index_list(text: &str) -> Result<Indices, String> {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
-    let model = family::read(open_checkpoint(Some(&args.checkpoint))?)?;
+    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let selection = Selection {

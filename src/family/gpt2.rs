@@ -2,8 +2,8 @@
 
 use super::Family;
 use super::reading::{
-    activation, even_heads, grouped, layer_norm, must_be_off, note_attention, prefix, stacked,
-    tied_head,
+    activation, even_heads, grouped, layer_norm, layer_norm_bias_if_stored, must_be_off,
+    note_attention, prefix, stacked, tied_head,
 };
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -24,6 +24,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         is_input_major: true,
         activation: "gelu_new",
         fused: Fused::AllOfEach,
+        may_lack_biases: false,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }
@@ -36,6 +37,8 @@ pub(super) struct Store {
     /// Where the configuration names none.
     pub activation: &'static str,
     pub fused: Fused,
+    /// Maps and norms have a bias where one is stored.
+    pub may_lack_biases: bool,
 }
 
 /// How queries, keys and values stand in their one tensor.
@@ -103,10 +106,15 @@ pub(super) fn read_stored(
     };
 
     let base = prefix(tensors, &["transformer.", ""], "wte.weight");
+    let has_bias = |name: &str| !store.may_lack_biases || tensors.contains(name);
+    let norm = |name: &str| match store.may_lack_biases {
+        true => layer_norm_bias_if_stored(tensors, name, d_model, eps),
+        false => layer_norm(tensors, name, d_model, eps),
+    };
     let block = |layer_idx: usize| {
         let at = format!("{base}h.{layer_idx}");
         let linear = |name: &str, n_in, n_out| {
-            let bias = Some(format!("{at}.{name}.bias"));
+            let bias = Some(format!("{at}.{name}.bias")).filter(|bias| has_bias(bias));
             let linear = LinearSource::whole(format!("{at}.{name}.weight"), bias, n_in, n_out);
             if store.is_input_major {
                 linear.input_major()
@@ -132,7 +140,7 @@ pub(super) fn read_stored(
             scale: scale(layer_idx),
             ..attention.clone()
         };
-        let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
+        let norm = |name: &str| Some(norm(&format!("{at}.{name}")));
         BlockSpec {
             attn_pre: norm("ln_1"),
             mlp_pre: norm("ln_2"),
@@ -155,7 +163,7 @@ pub(super) fn read_stored(
         ..EmbedSpec::plain(tokens)
     };
     reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);
-    let final_norm = layer_norm(tensors, &format!("{base}ln_f"), d_model, eps);
+    let final_norm = norm(&format!("{base}ln_f"));
     let blocks = (0..n_layers).map(block).collect();
     let stack = StackSpec::only(embed, blocks, Some(final_norm));
     let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));

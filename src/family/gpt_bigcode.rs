@@ -22,6 +22,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         } else {
             Fused::PerHead
         },
+        may_lack_biases: false,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }

@@ -1,8 +1,9 @@
 //! Llama 1–3: rotary positions, grouped keys and values, norms by root mean square, a gated feed-forward layer.
 
 use super::Family;
+use super::layouts::INTERLEAVED;
 use super::reading::llama_like::{self, BiasRule, Recipe};
-use crate::checkpoint::{Checkpoint, Reader};
+use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
@@ -13,7 +14,13 @@ pub const FAMILY: Family = Family {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let interleaved = reader.value(INTERLEAVED).is_some();
+    if interleaved {
+        let origin = Origin::Derived("the tensors' names".to_owned());
+        reader.note("rope_interleaved", true, origin);
+    }
     let recipe = Recipe {
+        interleaved,
         qkv_bias: BiasRule::Key("attention_bias", false),
         o_bias: BiasRule::Key("attention_bias", false),
         mlp_bias: BiasRule::Key("mlp_bias", false),

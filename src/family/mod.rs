@@ -21,6 +21,7 @@ mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod granite;
+mod layouts;
 mod llama;
 mod marian;
 mod mbart;
@@ -28,11 +29,13 @@ mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpt;
+mod nanogpt;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
 mod opt;
+mod overrides;
 mod pegasus;
 mod phi;
 mod phi3;
@@ -46,8 +49,12 @@ mod smollm3;
 mod stablelm;
 mod starcoder2;
 mod t5;
+mod torch_encoder;
 mod xlm_roberta;
 
+pub use self::overrides::settable;
+
+use self::overrides::Overrides;
 use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelSpec};
@@ -91,6 +98,7 @@ pub static FAMILIES: &[Family] = &[
     mixtral::FAMILY,
     modernbert::FAMILY,
     mpt::FAMILY,
+    nanogpt::FAMILY,
     nomic_bert::FAMILY,
     olmo::FAMILY,
     olmo2::FAMILY,
@@ -108,14 +116,24 @@ pub static FAMILIES: &[Family] = &[
     stablelm::FAMILY,
     starcoder2::FAMILY,
     t5::FAMILY,
+    torch_encoder::FAMILY,
     xlm_roberta::FAMILY,
 ];
 
-/// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there.
+/// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
+/// the weights are, their names and shapes do; what a person says comes before both.
 ///
 /// # Errors
-/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration cannot be right, or a tensor does not fit.
-pub fn read(checkpoint: Checkpoint) -> Result<Model> {
+/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration
+/// cannot be right, or a tensor does not fit.
+pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
+    let settings = std::mem::take(&mut checkpoint.settings);
+    let overrides = Overrides::read(&settings)?;
+    overrides.check_order(&checkpoint.tensors)?;
+    if checkpoint.config.is_absent() {
+        layouts::recognise(&mut checkpoint, &overrides)?;
+    }
+    overrides.before(&mut checkpoint.config);
     // A model of text and pictures keeps what describes its text apart.
     let text_part = match find(&mut Reader::new(&checkpoint.config)) {
         Ok(_) => None,
@@ -141,8 +159,11 @@ pub fn read(checkpoint: Checkpoint) -> Result<Model> {
         reader.value(key);
     }
     let mut spec = (family.read)(&checkpoint, &mut reader)?;
+    overrides.check_read(&reader, spec.family)?;
     (spec.knobs, spec.unread_keys) = reader.finish();
+    overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
+    checkpoint.settings = settings;
     Ok(Model { checkpoint, spec })
 }
 
@@ -215,7 +236,7 @@ mod tests {
                 path.file_stem()
                     .map(|stem| stem.to_string_lossy().into_owned())
             })
-            .filter(|stem| !["mod", "reading"].contains(&stem.as_str()))
+            .filter(|stem| !["mod", "reading", "layouts", "overrides"].contains(&stem.as_str()))
             .map(|stem| stem.replace("xlm_", "xlm-"))
             .collect();
         files.sort();

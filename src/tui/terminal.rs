@@ -2,7 +2,6 @@
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -22,6 +21,7 @@ use ratatui::backend::CrosstermBackend;
 use super::app::{App, Effect, Msg};
 use super::theme::{Depth, Theme};
 use super::view;
+use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::worker::{FirstPrompt, Worker};
 
@@ -30,8 +30,8 @@ const GRACE: Duration = Duration::from_millis(30);
 
 /// What to open the screen with.
 pub struct Start {
-    /// Checkpoint directory; the demo when there is none.
-    pub path: Option<PathBuf>,
+    /// What to open; the demo when it names no path.
+    pub opening: Opening,
     pub first: FirstPrompt,
     /// Run whatever memory it takes.
     pub is_forced: bool,
@@ -43,7 +43,7 @@ pub struct Start {
 /// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
 pub fn run(start: Start) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
-    let opening = match &start.path {
+    let opening = match &start.opening.path {
         Some(path) => path.display().to_string(),
         None => "the built-in demo".to_owned(),
     };
@@ -51,7 +51,7 @@ pub fn run(start: Start) -> Result<()> {
         let sender = sender.clone();
         // The screen may be gone when a late event arrives: nobody misses it.
         Worker::start(
-            start.path,
+            start.opening,
             start.first,
             start.is_forced,
             Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),

@@ -42,29 +42,33 @@ pub struct Gguf {
     pub vocabulary: Option<Vocabulary>,
 }
 
-/// The GGUF file that a path means: itself, whatever it is called, or the only one in a directory.
+/// Whether a file is one of this format, whatever it is called.
+pub fn is_gguf(path: &Path) -> bool {
+    path.is_file() && (is_called_gguf(path) || begins_as_gguf(path))
+}
+
+fn is_called_gguf(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
+}
+
+/// The only GGUF file in a directory.
 ///
 /// # Errors
 /// When a directory holds several.
-pub fn file_at(path: &Path) -> Result<Option<PathBuf>> {
-    let is_gguf = |path: &Path| {
-        path.is_file()
-            && path
-                .extension()
-                .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
-    };
-    if is_gguf(path) || (path.is_file() && begins_as_gguf(path)) {
-        return Ok(Some(path.to_path_buf()));
-    }
+pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
     let Ok(entries) = std::fs::read_dir(path) else {
         return Ok(None);
     };
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| is_gguf(path))
+        .filter(|path| path.is_file() && is_called_gguf(path))
         .collect();
     if found.len() > 1 {
-        let problem = format!("holds {} GGUF files; name the one to open", found.len());
+        let problem = format!(
+            "holds {} GGUF files; --weights FILE names the one to open",
+            found.len()
+        );
         return Err(Error::file(path, problem));
     }
     Ok(found.pop())

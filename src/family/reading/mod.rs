@@ -29,6 +29,11 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("tanh", Activation::Tanh),
 ];
 
+/// Whether an activation function of this name is known.
+pub(super) fn is_activation(name: &str) -> bool {
+    ACTIVATIONS.iter().any(|(known, _)| *known == name)
+}
+
 /// Reads the activation function of the feed-forward layers.
 ///
 /// # Errors

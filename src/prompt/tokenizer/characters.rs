@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Inner, Tokenizer};
+use super::{Inner, Reading, Tokenizer};
+use crate::checkpoint::pytorch;
 use crate::error::{Error, Result};
 
 /// One id per character.
@@ -31,6 +32,22 @@ impl Characters {
 
     pub fn character(&self, id: u32) -> Option<char> {
         self.characters.get(&id).copied()
+    }
+}
+
+/// Opens a pickled table; one without characters gives the reason to use ids.
+///
+/// # Errors
+/// When the file cannot be read, is no plain pickle, or its table is none of characters.
+pub fn open(path: &Path) -> Result<Reading> {
+    let bytes =
+        std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let value = pytorch::plain_pickle(&bytes, path)?;
+    match value.get("stoi") {
+        Some(stoi) => Ok(Reading::Tokenizer(tokenizer(path, stoi)?)),
+        None => Ok(Reading::Ids(
+            "meta.pkl holds no stoi, the map from characters to ids".to_owned(),
+        )),
     }
 }
 

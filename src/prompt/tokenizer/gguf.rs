@@ -9,6 +9,7 @@ use super::byte_pairs::{Words, assemble, template};
 use super::sentence_piece::{Algorithm, Encoder, Kind, Mark, Model, Numbering, Parts, Piece};
 use super::special::Token;
 use super::{Inner, Reading, Tokenizer, stored};
+use crate::checkpoint::gguf;
 use crate::error::{Error, Result};
 
 /// What the keys under `tokenizer.ggml` say; flags that a file leaves out hold their kind's default.
@@ -33,6 +34,50 @@ pub struct Vocabulary {
     pub remove_extra_whitespaces: bool,
     /// The table of replacements of a `t5` vocabulary; empty where the file has none.
     pub precompiled_charsmap: Vec<u8>,
+}
+
+/// Makes a tokenizer of the vocabulary as the file stores it, or says why not: the weights beside it serve all the same.
+pub fn open_stored(path: &Path, stored: &gguf::Vocabulary) -> Reading {
+    stored_reading(path, stored).unwrap_or_else(|error| {
+        let reason = match error {
+            Error::Config { key, problem, .. } => format!("{key}: {problem}"),
+            other => other.to_string(),
+        };
+        Reading::Ids(format!("the GGUF vocabulary is not whole: {reason}"))
+    })
+}
+
+/// What a file leaves out is as llama.cpp takes it.
+fn stored_reading(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
+    let is_pieces = match stored.model.as_str() {
+        "llama" => true,
+        "gpt2" => false,
+        other => {
+            return Ok(Reading::Ids(format!(
+                "the GGUF vocabulary {other:?} is not known here"
+            )));
+        }
+    };
+    // Llama 3's files leave out that a text begins with a token.
+    let is_llama3 = matches!(words(stored.pre.as_deref()), Some((Words::Llama3, true)));
+    let lists = stored.decode()?;
+    let vocabulary = Vocabulary {
+        model: stored.model.clone(),
+        pre: stored.pre.clone(),
+        tokens: lists.tokens,
+        scores: lists.scores.unwrap_or_default(),
+        token_types: lists.token_types.unwrap_or_default(),
+        merges: lists.merges.unwrap_or_default(),
+        bos: stored.bos,
+        eos: stored.eos,
+        unk: stored.unk,
+        add_bos: stored.add_bos.unwrap_or(is_pieces || is_llama3),
+        add_eos: stored.add_eos.unwrap_or(false),
+        add_space_prefix: stored.add_space_prefix.unwrap_or(is_pieces),
+        remove_extra_whitespaces: false,
+        precompiled_charsmap: Vec::new(),
+    };
+    open(path, &vocabulary)
 }
 
 /// Makes a tokenizer of it.

@@ -66,7 +66,10 @@ impl Tokenizer {
     pub fn open(file: &TokenizerFile) -> Result<Reading> {
         let kind = |model_type: &Option<String>| model_type.clone().unwrap_or_default();
         match file {
-            TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt or SentencePiece model beside the checkpoint".to_owned())),
+            TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
+            TokenizerFile::Elsewhere(reason) => Ok(Reading::Ids((*reason).to_owned())),
+            TokenizerFile::Characters(path) => characters::open(path),
+            TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
                 Self::stored(Path::new("tokenizer.json"), text.as_bytes())
             }

@@ -1,0 +1,23 @@
+//! nanoGPT: GPT-2's parts stored output-major, exact gelu, and biases only where the model was trained with them.
+
+use super::Family;
+use super::gpt2::{Fused, Store, read_stored};
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+pub const FAMILY: Family = Family {
+    model_type: "nanogpt",
+    architecture: "NanoGPT",
+    read,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let store = Store {
+        is_input_major: false,
+        activation: "gelu",
+        fused: Fused::AllOfEach,
+        may_lack_biases: true,
+    };
+    read_stored(checkpoint, reader, FAMILY.model_type, store)
+}

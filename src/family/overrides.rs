@@ -1,0 +1,396 @@
+//! What a person says about how a checkpoint is read: known keys, checked values, and where each of them is put.
+
+use serde_json::Value;
+
+use super::reading::is_activation;
+use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
+use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
+use crate::error::{Error, Result};
+use crate::model::ModelSpec;
+
+/// Larger sizes are slips, not models.
+const LARGEST: usize = 1 << 26;
+
+/// A key, what it takes, and how its value is read.
+struct Field {
+    name: &'static str,
+    takes: &'static str,
+    read: fn(&str) -> Option<Given>,
+}
+
+/// A value that a person gave, checked.
+#[derive(Debug, Clone, PartialEq)]
+enum Given {
+    /// Stands in the configuration; families read it under names of their own.
+    Config(Value),
+    Scale(Scale),
+    SoftmaxAxis(SoftmaxAxis),
+    Causal(bool),
+    Window(Option<usize>),
+    Softcap(Option<f32>),
+    RopeTheta(f64),
+    RopeInterleaved(bool),
+}
+
+/// Every key, in the order in which messages list them.
+static FIELDS: &[Field] = &[
+    field("family", "a family's name", |text| {
+        Some(Given::Config(text.into()))
+    }),
+    field("n_layers", SIZE, size),
+    field("n_heads", SIZE, size),
+    field("n_kv_heads", SIZE, size),
+    field("d_head", SIZE, size),
+    field("d_mlp", SIZE, size),
+    field("n_ctx", SIZE, size),
+    field("scale", "inv_sqrt_d, inv_d, none or a number", |text| {
+        Some(Given::Scale(match text {
+            "inv_sqrt_d" => Scale::InvSqrtD,
+            "inv_d" => Scale::InvD,
+            "none" => Scale::One,
+            number => Scale::Factor(finite(number).filter(|n| *n != 0.0)? as f32),
+        }))
+    }),
+    field("softmax_axis", "keys or queries", |text| match text {
+        "keys" => Some(Given::SoftmaxAxis(SoftmaxAxis::Keys)),
+        "queries" => Some(Given::SoftmaxAxis(SoftmaxAxis::Queries)),
+        _ => None,
+    }),
+    field("mask", "causal or bidirectional", |text| match text {
+        "causal" => Some(Given::Causal(true)),
+        "bidirectional" => Some(Given::Causal(false)),
+        _ => None,
+    }),
+    field(
+        "window",
+        "none or a whole number from 1",
+        |text| match text {
+            "none" => Some(Given::Window(None)),
+            width => whole(width).map(|width| Given::Window(Some(width))),
+        },
+    ),
+    field("softcap", "none or a number above 0", |text| match text {
+        "none" => Some(Given::Softcap(None)),
+        cap => above_zero(cap).map(|cap| Given::Softcap(Some(cap as f32))),
+    }),
+    field("rope_theta", "a number above 0", |text| {
+        above_zero(text).map(Given::RopeTheta)
+    }),
+    field("rope_interleaved", "true or false", |text| {
+        text.parse().ok().map(Given::RopeInterleaved)
+    }),
+    field("norm_eps", "a number from 0", |text| {
+        let eps = finite(text).filter(|eps| *eps >= 0.0)?;
+        Some(Given::Config(eps.into()))
+    }),
+    field(
+        "activation",
+        "an activation function: gelu, gelu_new, relu, silu, …",
+        |text| is_activation(text).then(|| Given::Config(text.into())),
+    ),
+    field("norm_first", "true or false", |text| {
+        let first: bool = text.parse().ok()?;
+        Some(Given::Config(first.into()))
+    }),
+    field("embed_scale", "a number", |text| {
+        finite(text).map(|scale| Given::Config(scale.into()))
+    }),
+];
+
+/// Every key of `--set` and what it takes.
+pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FIELDS.iter().map(|field| (field.name, field.takes))
+}
+
+const SIZE: &str = "a whole number from 1";
+
+const fn field(name: &'static str, takes: &'static str, read: fn(&str) -> Option<Given>) -> Field {
+    Field { name, takes, read }
+}
+
+fn whole(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|n| (1..=LARGEST).contains(n))
+}
+
+fn size(text: &str) -> Option<Given> {
+    whole(text).map(|size| Given::Config(size.into()))
+}
+
+fn finite(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|n: &f64| n.is_finite())
+}
+
+fn above_zero(text: &str) -> Option<f64> {
+    finite(text).filter(|n| *n > 0.0 && (*n as f32).is_finite() && *n as f32 > 0.0)
+}
+
+/// Checked values, the last one of each key.
+#[derive(Default)]
+pub struct Overrides<'a> {
+    all: Vec<(&'static Field, Given, &'a Setting)>,
+}
+
+impl<'a> Overrides<'a> {
+    /// # Errors
+    /// When a key is not known, or its value is not one that it takes.
+    pub fn read(settings: &'a Settings) -> Result<Self> {
+        let mut overrides = Self::default();
+        for setting in &settings.values {
+            let Some(field) = FIELDS.iter().find(|field| field.name == setting.key) else {
+                let known: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
+                let problem = format!(
+                    "{:?} is not known; known: {}",
+                    setting.key,
+                    known.join(", ")
+                );
+                return Err(refused(setting, &problem));
+            };
+            let Some(given) = (field.read)(&setting.value) else {
+                let problem = format!("expected {}, found {:?}", field.takes, setting.value);
+                return Err(refused(setting, &problem));
+            };
+            overrides.all.retain(|(other, ..)| other.name != field.name);
+            overrides.all.push((field, given, setting));
+        }
+        Ok(overrides)
+    }
+
+    /// Refuses another number of heads, where rows lie in an order that depends on the one in the file.
+    ///
+    /// # Errors
+    /// Names the value.
+    pub fn check_order(&self, tensors: &Tensors) -> Result<()> {
+        let of_heads = ["n_heads", "n_kv_heads", "d_head"];
+        let found = self
+            .all
+            .iter()
+            .find(|(field, ..)| of_heads.contains(&field.name));
+        match found.filter(|_| tensors.is_ordered_by_heads()) {
+            None => Ok(()),
+            Some((_, _, setting)) => {
+                let problem = "the file orders rows of queries and keys by the heads it states; expected no others";
+                Err(refused(setting, problem))
+            }
+        }
+    }
+
+    /// Whether a key is given.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.iter().any(|(field, ..)| field.name == name)
+    }
+
+    /// A whole number that is given.
+    pub fn size(&self, name: &str) -> Option<usize> {
+        let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
+        match given {
+            Given::Config(value) => value.as_u64().map(|size| size as usize),
+            _ => None,
+        }
+    }
+
+    /// Puts what belongs there into the configuration, before a family reads it.
+    pub fn before(&self, config: &mut Config) {
+        for (field, given, setting) in &self.all {
+            let origin = Origin::Set(setting.by);
+            match given {
+                Given::Config(value) if field.name == "family" => {
+                    config.put("model_type", value.clone(), origin);
+                }
+                Given::Config(value) => config.fix(field.name, value.clone(), origin),
+                // Only where nothing but a person says it does a family read the mask.
+                Given::Causal(causal) => config.fix(field.name, *causal, origin),
+                _ => {}
+            }
+        }
+    }
+
+    /// Refuses a value that the family did not ask for.
+    ///
+    /// # Errors
+    /// Names the first.
+    pub fn check_read(&self, reader: &Reader<'_>, family: &str) -> Result<()> {
+        let unread = reader.fixed_unread();
+        let found = self.all.iter().find(|(field, given, _)| {
+            matches!(given, Given::Config(_)) && unread.contains(&field.name)
+        });
+        match found {
+            None => Ok(()),
+            Some((field, _, setting)) => {
+                let problem = format!(
+                    "{family} has no {} to set: it follows from other values, or is always the same",
+                    field.name
+                );
+                Err(refused(setting, &problem))
+            }
+        }
+    }
+
+    /// Puts what belongs there into every attention, after a family has described them.
+    ///
+    /// # Errors
+    /// When the model has nothing of the kind.
+    pub fn after(&self, spec: &mut ModelSpec) -> Result<()> {
+        for (field, given, setting) in &self.all {
+            if matches!(given, Given::Config(_)) {
+                if field.name == "family" {
+                    note(spec, "family", setting.value.clone(), setting);
+                }
+                continue;
+            }
+            if matches!(given, Given::Causal(_)) && spec.is_encoder_decoder() {
+                let problem =
+                    "encoder and decoder have masks of their own; expected a model of one stack";
+                return Err(refused(setting, problem));
+            }
+            let n_changed = change(spec, given);
+            if n_changed == 0 {
+                let problem = format!("{} rotates no queries and keys", spec.family);
+                return Err(refused(setting, &problem));
+            }
+            let first = spec.main_stack().blocks.first();
+            let Some(attention) = first.map(|block| block.attention.clone()) else {
+                continue;
+            };
+            let shown = match given {
+                Given::Scale(scale) => {
+                    let factor = format!("{:.6}", scale.factor(attention.d_head));
+                    note(spec, "scale_factor", factor, setting);
+                    scale.to_string()
+                }
+                Given::Causal(_) | Given::Window(_) => attention.mask.to_string(),
+                Given::RopeInterleaved(interleaved) => {
+                    restate_positions(&mut spec.knobs, *interleaved);
+                    interleaved.to_string()
+                }
+                _ => setting.value.clone(),
+            };
+            let name = match given {
+                Given::Window(_) => "mask",
+                _ => field.name,
+            };
+            note(spec, name, shown, setting);
+        }
+        Ok(())
+    }
+}
+
+/// Changes every attention that has what is given; says how many have.
+fn change(spec: &mut ModelSpec, given: &Given) -> usize {
+    let mut n_changed = 0;
+    for block in spec.stacks.iter_mut().flat_map(|stack| &mut stack.blocks) {
+        n_changed += usize::from(change_one(&mut block.attention, given));
+        if let Some(cross) = &mut block.cross
+            && !matches!(given, Given::Causal(_) | Given::Window(_))
+        {
+            change_one(&mut cross.attention, given);
+        }
+    }
+    n_changed
+}
+
+fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
+    match given {
+        Given::Config(_) => {}
+        Given::Scale(scale) => attention.scale = *scale,
+        Given::SoftmaxAxis(axis) => attention.softmax_axis = *axis,
+        Given::Softcap(cap) => attention.softcap = *cap,
+        Given::Causal(causal) => {
+            let width = attention.mask.window.map(|window| match window {
+                Window::Back(width) => width,
+                Window::Around(reach) => reach,
+            });
+            attention.mask = masked(*causal, width);
+        }
+        Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),
+        Given::RopeTheta(_) | Given::RopeInterleaved(_) => {
+            let Some(rope) = &mut attention.rope else {
+                return false;
+            };
+            match given {
+                Given::RopeTheta(theta) => rope.theta = *theta,
+                Given::RopeInterleaved(interleaved) => rope.interleaved = *interleaved,
+                _ => {}
+            }
+        }
+    }
+    true
+}
+
+/// A window reaches back where the future is hidden, and to both sides where it is not.
+fn masked(causal: bool, width: Option<usize>) -> Mask {
+    let window = width.map(|width| match causal {
+        true => Window::Back(width),
+        false => Window::Around(width),
+    });
+    Mask { causal, window }
+}
+
+/// Puts a value in the place of what was noted under its name.
+fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setting) {
+    let origin = Origin::Set(setting.by);
+    let knob = Knob {
+        name,
+        value,
+        origin,
+    };
+    match spec.knobs.iter().position(|known| known.name == name) {
+        Some(idx) => {
+            spec.knobs.retain(|known| known.name != name);
+            spec.knobs.insert(idx, knob);
+        }
+        None => spec.knobs.push(knob),
+    }
+}
+
+/// The knob of positions names how pairs lie.
+fn restate_positions(knobs: &mut [Knob], interleaved: bool) {
+    let (from, to) = match interleaved {
+        true => ("halves", "interleaved"),
+        false => ("interleaved", "halves"),
+    };
+    for knob in knobs.iter_mut().filter(|knob| knob.name == "positions") {
+        knob.value = knob.value.replace(from, to);
+    }
+}
+
+fn refused(setting: &Setting, problem: &str) -> Error {
+    Error::Setting(format!("{}: {problem}", setting.place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_or_refused() {
+        let read = |name: &str, text: &str| {
+            let field = FIELDS.iter().find(|field| field.name == name);
+            (field.expect("a key").read)(text)
+        };
+        assert_eq!(read("scale", "inv_d"), Some(Given::Scale(Scale::InvD)));
+        assert_eq!(read("scale", "0.5"), Some(Given::Scale(Scale::Factor(0.5))));
+        assert_eq!(read("window", "none"), Some(Given::Window(None)));
+        assert_eq!(read("window", "7"), Some(Given::Window(Some(7))));
+        assert_eq!(read("mask", "causal"), Some(Given::Causal(true)));
+        for (name, text) in [
+            ("n_heads", "0"),
+            ("n_heads", "-1"),
+            ("n_heads", "1.5"),
+            ("n_heads", "99999999999"),
+            ("scale", "NaN"),
+            ("scale", "inf"),
+            ("scale", "0"),
+            ("softmax_axis", "rows"),
+            ("mask", "none"),
+            ("window", "0"),
+            ("softcap", "0"),
+            ("softcap", "1e-300"),
+            ("rope_theta", "-1"),
+            ("rope_interleaved", "yes"),
+            ("norm_eps", "-1e-5"),
+            ("activation", "gelo"),
+        ] {
+            assert_eq!(read(name, text), None, "{name}={text}");
+        }
+    }
+}
