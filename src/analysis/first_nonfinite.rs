@@ -77,6 +77,9 @@ pub(super) fn guilty_tensor(
     )
 }
 
+/// Values that are looked through at a time: 16 MiB.
+const SCAN_VALUES: usize = 4 << 20;
+
 /// The first of some tensors that holds a NaN or infinity, and at which element.
 fn in_tensors<'a>(
     tensors: &Tensors,
@@ -84,7 +87,17 @@ fn in_tensors<'a>(
 ) -> Option<(String, usize)> {
     names.into_iter().find_map(|name| {
         let view = tensors.get(name)?;
-        find(&view.widen()).map(|element| (name.to_owned(), element))
+        let [n_rows, row_shape @ ..] = view.info.shape.as_slice() else {
+            return find(&view.widen()).map(|element| (name.to_owned(), element));
+        };
+        let row_len = row_shape.iter().product::<usize>().max(1);
+        // A vocabulary's table may be larger than all layers: some rows at a time.
+        let n_at_once = (SCAN_VALUES / row_len).max(1);
+        (0..*n_rows).step_by(n_at_once).find_map(|start| {
+            let rows = start..(start + n_at_once).min(*n_rows);
+            let element = find(&view.widen_rows(rows))?;
+            Some((name.to_owned(), start * row_len + element))
+        })
     })
 }
 
