@@ -1,0 +1,378 @@
+//! A configuration read key by key with a memory: which keys were used, which were not, and where each value came from.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::config::{Config, Knob, Origin};
+use crate::error::{Error, Result};
+
+/// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
+const LARGEST_SIZE: u64 = 1 << 26;
+
+/// The same for a number of layers, each of which costs a description before any tensor is looked for.
+const MOST_LAYERS: u64 = 4096;
+
+/// A number as a person writes it: 1e-12, not eleven zeros.
+fn short(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-3 {
+        format!("{number:e}")
+    } else {
+        number.to_string()
+    }
+}
+
+/// Reads a configuration once, from top to bottom, and remembers what it read.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    config: &'a Config,
+    knobs: Vec<Knob>,
+    read: BTreeSet<String>,
+    fixed_read: BTreeSet<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(config: &'a Config) -> Self {
+        Self {
+            config,
+            knobs: Vec::new(),
+            read: BTreeSet::new(),
+            fixed_read: BTreeSet::new(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.config.path
+    }
+
+    /// A key's value, if it is there and not null; the key counts as read either way.
+    pub fn value(&mut self, key: &str) -> Option<&'a Value> {
+        self.read.insert(key.to_owned());
+        self.config.values.get(key).filter(|v| !v.is_null())
+    }
+
+    /// What a knob is fixed to, or else the value of its key; with where it comes from.
+    fn given(&mut self, knob: &str, key: &str) -> Option<(&'a Value, Origin)> {
+        let stored = self.value(key);
+        if let Some((value, origin)) = self.config.fixed.get(knob) {
+            self.fixed_read.insert(knob.to_owned());
+            return Some((value, origin.clone()));
+        }
+        let origin = self.config.origins.get(key).cloned();
+        stored.map(|value| (value, origin.unwrap_or_else(|| Origin::Key(key.to_owned()))))
+    }
+
+    /// Fixed knobs that nobody asked for.
+    pub fn fixed_unread(&self) -> Vec<&'a str> {
+        let all = self.config.fixed.keys().map(String::as_str);
+        all.filter(|knob| !self.fixed_read.contains(*knob))
+            .collect()
+    }
+
+    /// A positive size that must be given.
+    ///
+    /// # Errors
+    /// When the key is absent, no whole number, zero, or absurdly large.
+    pub fn size(&mut self, knob: &'static str, key: &str) -> Result<usize> {
+        self.needed_size(knob, key, LARGEST_SIZE)
+    }
+
+    /// A number of layers that must be given.
+    ///
+    /// # Errors
+    /// As for [`Reader::size`].
+    pub fn layers(&mut self, key: &str) -> Result<usize> {
+        self.needed_size("n_layers", key, MOST_LAYERS)
+    }
+
+    fn needed_size(&mut self, knob: &'static str, key: &str, most: u64) -> Result<usize> {
+        match self.given(knob, key) {
+            Some(given) => self.checked_size(knob, key, given, most),
+            None => {
+                let problem = "missing, expected a positive whole number";
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A positive size with a value to use when the key is absent or null.
+    ///
+    /// # Errors
+    /// When the key is there and its value is no sensible size.
+    pub fn size_or(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        default: usize,
+        origin: Origin,
+    ) -> Result<usize> {
+        match self.given(knob, key) {
+            Some(given) => self.checked_size(knob, key, given, LARGEST_SIZE),
+            None => {
+                self.note(knob, default, origin);
+                Ok(default)
+            }
+        }
+    }
+
+    fn checked_size(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        (value, origin): (&Value, Origin),
+        most: u64,
+    ) -> Result<usize> {
+        match value.as_u64() {
+            Some(size) if (1..=most).contains(&size) => {
+                self.note(knob, size, origin);
+                Ok(size as usize)
+            }
+            _ => {
+                let problem = format!("expected a whole number from 1 to {most}, found {value}");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A finite number, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no number.
+    pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
+        match self.given(knob, key) {
+            None => {
+                self.note(knob, short(default), Origin::Default(key.to_owned()));
+                Ok(default)
+            }
+            Some((value, origin)) => match value.as_f64().filter(|v| v.is_finite()) {
+                Some(number) => {
+                    self.note(knob, short(number), origin);
+                    Ok(number)
+                }
+                None => Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected a number, found {value}"),
+                )),
+            },
+        }
+    }
+
+    /// A truth value, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no truth value.
+    pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
+        let (flag, origin) = match self.given(knob, key) {
+            None => (default, Origin::Default(key.to_owned())),
+            Some((Value::Bool(flag), origin)) => (*flag, origin),
+            Some((value, _)) => {
+                return Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected true or false, found {value}"),
+                ));
+            }
+        };
+        self.note(knob, flag, origin);
+        Ok(flag)
+    }
+
+    /// A word, or the default when absent.
+    ///
+    /// # Errors
+    /// When the key is there and is no string.
+    pub fn word_or(&mut self, knob: &'static str, key: &str, default: &str) -> Result<String> {
+        let (word, origin) = match self.given(knob, key) {
+            None => (default.to_owned(), Origin::Default(key.to_owned())),
+            Some((Value::String(word), origin)) => (word.clone(), origin),
+            Some((value, _)) => {
+                return Err(Error::config(
+                    self.path(),
+                    key,
+                    format!("expected a string, found {value}"),
+                ));
+            }
+        };
+        self.note(knob, &word, origin);
+        Ok(word)
+    }
+
+    /// A number where absent means a default and null means none.
+    ///
+    /// # Errors
+    /// When the key is there and is no number.
+    pub fn number_or_none(
+        &mut self,
+        knob: &'static str,
+        key: &str,
+        default: Option<f64>,
+    ) -> Result<Option<f64>> {
+        let is_stated = self.config.values.contains_key(key);
+        match (self.value(key), is_stated, default) {
+            (Some(_), ..) => self.number_or(knob, key, 0.0).map(Some),
+            (None, false, Some(default)) => self.number_or(knob, key, default).map(Some),
+            (None, true, _) => {
+                self.note(knob, "none", Origin::Key(key.to_owned()));
+                Ok(None)
+            }
+            (None, false, None) => {
+                self.note(knob, "none", Origin::Default(key.to_owned()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// A positive size under the first of two names that is there.
+    ///
+    /// # Errors
+    /// As for [`Reader::size`].
+    pub fn either_size(&mut self, knob: &'static str, keys: [&str; 2]) -> Result<usize> {
+        let [first, second] = keys;
+        let has_second = self.value(second).is_some();
+        let key = if self.value(first).is_none() && has_second {
+            second
+        } else {
+            first
+        };
+        self.size(knob, key)
+    }
+
+    /// Whether a switch is on; it is no knob of its own.
+    ///
+    /// # Errors
+    /// When the key is there and is not a truth value.
+    pub fn flag_quietly(&mut self, key: &str) -> Result<bool> {
+        match self.value(key) {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(value) => {
+                let problem = format!("expected true or false, found {value}");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A whole number, zero included, or the default when absent or null.
+    ///
+    /// # Errors
+    /// When the key is there and is no whole number of a sensible size.
+    pub fn count_or(&mut self, knob: &'static str, key: &str, default: usize) -> Result<usize> {
+        match self.value(key) {
+            None => {
+                self.note(knob, default, Origin::Default(key.to_owned()));
+                Ok(default)
+            }
+            Some(value) if value.as_u64() == Some(0) => {
+                self.note(knob, 0, Origin::Key(key.to_owned()));
+                Ok(0)
+            }
+            Some(value) => {
+                let origin = Origin::Key(key.to_owned());
+                self.checked_size(knob, key, (value, origin), LARGEST_SIZE)
+            }
+        }
+    }
+
+    /// A list of one word per layer, when it is there.
+    ///
+    /// # Errors
+    /// When it is no such list.
+    pub fn words_by_layer(&mut self, key: &str, n_layers: usize) -> Result<Option<Vec<String>>> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let words: Option<Vec<String>> = value.as_array().and_then(|list| {
+            let word = |v: &Value| v.as_str().map(str::to_owned);
+            list.iter().map(word).collect()
+        });
+        match words {
+            Some(words) if words.len() == n_layers => Ok(Some(words)),
+            _ => {
+                let problem = format!("expected a list of {n_layers} words, one per layer");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// A list of whole numbers, when it is there.
+    ///
+    /// # Errors
+    /// When it is no such list.
+    pub fn numbers(&mut self, key: &str) -> Result<Option<Vec<u64>>> {
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let list = value.as_array();
+        let numbers: Option<Vec<u64>> =
+            list.and_then(|list| list.iter().map(Value::as_u64).collect());
+        match numbers {
+            Some(numbers) => Ok(Some(numbers)),
+            None => {
+                let problem = format!("expected a list of whole numbers, found {value}");
+                Err(Error::config(self.path(), key, problem))
+            }
+        }
+    }
+
+    /// Records a fact that was not read from a key of its own.
+    pub fn note(&mut self, name: &'static str, value: impl fmt::Display, origin: Origin) {
+        self.knobs.push(Knob {
+            name,
+            value: value.to_string(),
+            origin,
+        });
+    }
+
+    /// What was read, and the keys that never were, in the order of the file.
+    pub fn finish(self) -> (Vec<Knob>, Vec<String>) {
+        let unread = self
+            .config
+            .values
+            .keys()
+            .filter(|k| !self.read.contains(*k))
+            .cloned()
+            .collect();
+        (self.knobs, unread)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        Config::parse(Path::new("config.json"), text).expect("valid JSON")
+    }
+
+    #[test]
+    fn zero_and_absurd_sizes_are_refused_with_what_was_found() {
+        for bad in ["0", "-3", "2.5", "\"12\"", "99999999999", "1e300"] {
+            let config = config(&format!("{{\"n_head\": {bad}}}"));
+            let error = Reader::new(&config)
+                .size("n_heads", "n_head")
+                .expect_err(bad)
+                .to_string();
+            assert!(
+                error.contains("n_head") && error.contains("found"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn keys_that_were_never_read_are_listed() {
+        let config = config("{\"n_head\": 4, \"summary_type\": \"cls\", \"scale\": null}");
+        let mut reader = Reader::new(&config);
+        reader.size("n_heads", "n_head").expect("a size");
+        assert_eq!(
+            reader.number_or("scale", "scale", 0.5).expect("a default"),
+            0.5
+        );
+        let (knobs, unread) = reader.finish();
+        assert_eq!(unread, ["summary_type"]);
+        assert_eq!(knobs[1].origin, Origin::Default("scale".to_owned()));
+    }
+}
