@@ -36,7 +36,10 @@ pub fn generate<O: Ops>(
         if stop() {
             return Err(Error::Cancelled);
         }
-        let id = writer.next(&sequence_of(prompt), &memory, &source)?;
+        let id = match start.forced_token.filter(|_| prompt.tokens.len() == 1) {
+            Some(forced) => forced,
+            None => writer.next(&sequence_of(prompt), &memory, &source, &start.never_written)?,
+        };
         prompt.push(id, label(id), spec.positions);
         if start.end_tokens.contains(&id) {
             prompt.n_to_generate = 0;
@@ -95,7 +98,13 @@ impl<O: Ops> Writer<'_, O> {
     }
 
     /// The likeliest token after a target; of equals the first.
-    fn next(&self, target: &Sequence, memory: &O::Buffer, source: &Sequence) -> Result<u32> {
+    fn next(
+        &self,
+        target: &Sequence,
+        memory: &O::Buffer,
+        source: &Sequence,
+        never: &[u32],
+    ) -> Result<u32> {
         let (ops, spec) = (self.ops, &self.model.spec);
         let decoder = spec.main_stack();
         let memory = Memory {
@@ -114,7 +123,7 @@ impl<O: Ops> Writer<'_, O> {
         let mut best = (0, f32::NEG_INFINITY);
         logits_in_chunks(ops, self.model, head, &last, 1, |range, logits| {
             for (id, logit) in range.zip(logits) {
-                if *logit > best.1 {
+                if *logit > best.1 && !never.contains(&(id as u32)) {
                     best = (id, *logit);
                 }
             }

@@ -25,14 +25,19 @@ impl Bytes {
     /// # Errors
     /// When the file cannot be opened or mapped.
     pub fn map(path: &Path) -> Result<Self> {
+        // Asked before it is opened: opening a pipe would wait for whoever writes to it.
+        if let Ok(about) = path.metadata()
+            && !about.is_file()
+        {
+            let found = match about.is_dir() {
+                true => "a directory",
+                false => "a pipe or a device",
+            };
+            let problem = format!("expected a weight file, found {found}");
+            return Err(Error::file(path, problem));
+        }
         let file =
             File::open(path).map_err(|e| Error::file(path, format!("cannot be opened ({e})")))?;
-        if file.metadata().is_ok_and(|m| m.is_dir()) {
-            return Err(Error::file(
-                path,
-                "expected a weight file, found a directory",
-            ));
-        }
         // SAFETY: the map is read-only and private to this process. Another process may truncate the file
         // while we read, which no reader of mapped files can exclude; a checkpoint on disk is not written
         // in place (trainers write to a new file), and its bytes are never trusted as anything but numbers.

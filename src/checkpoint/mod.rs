@@ -97,6 +97,14 @@ impl Checkpoint {
         }
     }
 
+    /// The files it is read from.
+    pub fn files(&self) -> Vec<&Path> {
+        let mut files = vec![self.config.path()];
+        files.extend(self.tensors.files());
+        files.extend(self.tokenizer.files());
+        files
+    }
+
     /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.
     pub fn dtype_label(&self) -> String {
         let mut bytes_of: Vec<(String, usize)> = Vec::new();

@@ -63,6 +63,11 @@ impl Tensors {
         self.index.iter().map(|(name, info)| (name.as_str(), info))
     }
 
+    /// The files they lie in.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(Bytes::path)
+    }
+
     pub fn len(&self) -> usize {
         self.index.len()
     }

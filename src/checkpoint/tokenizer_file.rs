@@ -47,6 +47,19 @@ pub enum TokenizerFile {
 }
 
 impl TokenizerFile {
+    /// The files it lies in.
+    pub fn files(&self) -> Vec<&Path> {
+        match self {
+            Self::Path(path)
+            | Self::Characters(path)
+            | Self::Gguf { path, .. }
+            | Self::SentencePiece { model: path, .. }
+            | Self::WordPieces { vocab: path, .. } => vec![path],
+            Self::BytePairs { vocab, merges, .. } => vec![vocab, merges],
+            Self::CompiledIn(_) | Self::Missing | Self::Elsewhere(_) => Vec::new(),
+        }
+    }
+
     /// The first form that a directory holds.
     pub fn find(directory: &Path, model_type: Option<&str>) -> Self {
         let present = |name: &str| Some(directory.join(name)).filter(|path| path.is_file());

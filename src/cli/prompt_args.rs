@@ -1,6 +1,6 @@
 //! The flags that say what to run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -91,6 +91,11 @@ impl PromptArgs {
             (false, false) => Source::Ids((0..24).map(|i| (1 + i % 12) % d_vocab as u32).collect()),
         };
         self.apply(source)
+    }
+
+    /// The file that the text stands in.
+    pub fn file(&self) -> Option<&Path> {
+        self.text_file.as_deref()
     }
 
     /// What every prompt of a set has in common.

@@ -1,6 +1,6 @@
 //! The prompts of a batch command: one from the flags, or a set from a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::progress::note;
@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::ops::Cpu;
 use crate::prompt::{self, Prompt, Reading, Request, read_inputs};
+use crate::report::Output;
 
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,6 +58,22 @@ pub fn prepare(
         Ok(Named { id, prompt })
     });
     prepared.collect()
+}
+
+/// Refuses to write over what is read: the checkpoint, a text file, a set of prompts.
+///
+/// # Errors
+/// When the target is one of them.
+pub fn check_target(
+    target: &Path,
+    model: &Model,
+    args: &PromptArgs,
+    inputs: &InputsArgs,
+) -> Result<()> {
+    let mut read = model.checkpoint.files();
+    read.extend(args.file());
+    read.extend(inputs.inputs.as_deref());
+    Output::check_not_read(target, &read)
 }
 
 fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {

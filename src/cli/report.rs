@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, prepare};
+use super::prompts::{InputsArgs, check_target, prepare};
 use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
 use crate::family;
@@ -49,6 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
         predicts: true,
     };
     let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
+    check_target(&args.output, &model, &args.prompt, &args.inputs)?;
     let output = Output::open(&args.output)?;
     args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));

@@ -7,7 +7,7 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, Named, prepare};
+use super::prompts::{InputsArgs, Named, check_target, prepare};
 use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, LayerReport, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
@@ -115,6 +115,9 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
     let targets = targets(args, &named)?;
+    for target in &targets {
+        check_target(target, &model, &args.prompt, &args.inputs)?;
+    }
     let outputs = targets
         .iter()
         .map(|target| Output::open(target))
@@ -170,12 +173,6 @@ fn targets(args: &Args, named: &[Named]) -> Result<Vec<PathBuf>> {
     if !args.inputs.is_set() {
         return Ok(vec![args.output.clone()]);
     }
-    std::fs::create_dir_all(&args.output).map_err(|e| {
-        anyhow::anyhow!(
-            "{}: cannot be made a directory ({e})",
-            args.output.display()
-        )
-    })?;
     let target = |named: &Named| {
         let name = format!("{}.safetensors", named.id);
         let parts = std::path::Path::new(&name).components().count();
@@ -184,7 +181,14 @@ fn targets(args: &Args, named: &[Named]) -> Result<Vec<PathBuf>> {
         }
         Ok(args.output.join(name))
     };
-    named.iter().map(target).collect()
+    let targets = named.iter().map(target).collect::<Result<Vec<_>>>()?;
+    std::fs::create_dir_all(&args.output).map_err(|e| {
+        anyhow::anyhow!(
+            "{}: cannot be made a directory ({e})",
+            args.output.display()
+        )
+    })?;
+    Ok(targets)
 }
 
 /// Says how far a run is, for one prompt of a set.

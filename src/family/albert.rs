@@ -92,7 +92,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         bias: "predictions.bias",
         activation: None,
     };
-    let head = masked_head(tensors, names, &tokens, d_model, activation, eps);
+    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, eps);
     note_head(reader, head.is_some());
     let widening = format!("{base}encoder.embedding_hidden_mapping_in");
     let embed = EmbedSpec {

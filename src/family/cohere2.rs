@@ -33,7 +33,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         rope_layers: RopeLayers::Windowed,
         window: WindowRule::AllBut {
             every: 4,
-            every_key: "sliding_window_pattern",
+            every_key: Some("sliding_window_pattern"),
             width: 4096,
         },
         ..Recipe::llama(FAMILY.model_type)

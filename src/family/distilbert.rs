@@ -81,7 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         bias: "vocab_projector.bias",
         activation: None,
     };
-    let head = masked_head(tensors, names, &tokens, d_model, activation, EPS);
+    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, EPS);
     note_head(reader, head.is_some());
     let embed = EmbedSpec {
         positions: Some(PositionTable::Stored(table("position_embeddings", n_ctx))),

@@ -35,7 +35,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ]),
         window: WindowRule::AllBut {
             every: 2,
-            every_key: "sliding_window_pattern",
+            every_key: None,
             width: 4096,
         },
         ..Recipe::llama(FAMILY.model_type)

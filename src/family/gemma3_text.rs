@@ -6,7 +6,7 @@ use super::reading::llama_like::{
 };
 use super::reading::windows::WindowRule;
 use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 
 pub const FAMILY: Family = Family {
@@ -16,6 +16,12 @@ pub const FAMILY: Family = Family {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    // transformers stores this key and does not apply it.
+    const CAP: &str = "attn_logit_softcapping";
+    if let Some(cap) = reader.value(CAP) {
+        let problem = format!("expected null: this family caps no scores, found {cap}");
+        return Err(Error::config(reader.path(), CAP, problem));
+    }
     let recipe = Recipe {
         norm: NormStyle {
             adds_one: true,
@@ -36,12 +42,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ]),
         theta: 1e6,
         local_rope: Some(LocalRope {
-            theta_key: "rope_local_base_freq",
+            theta_key: Some("rope_local_base_freq"),
             theta: 10_000.0,
         }),
         window: WindowRule::AllBut {
             every: 6,
-            every_key: "sliding_window_pattern",
+            every_key: Some("sliding_window_pattern"),
             width: 4096,
         },
         ..Recipe::llama(FAMILY.model_type)

@@ -18,7 +18,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             eps: 1.5625e-7,
             ..RMS
         },
-        rotary_share: 0.5,
+        rotary_share: Some(0.5),
         interleaved: true,
         qkv_bias: BiasRule::Key("attention_bias", true),
         mlp: MlpStore::FusedGated,

@@ -32,17 +32,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let activation = activation(reader, "hidden_act", "gelu")?;
     let has_bias = reader.flag_or("attention_bias", "attention_bias", true)?;
     let is_parallel = reader.flag_or("parallel_branches", "use_parallel_residual", true)?;
-    let share_key = match reader.value("rotary_pct") {
-        Some(_) => "rotary_pct",
-        None => "partial_rotary_factor",
-    };
     let theta_key = match reader.value("rotary_emb_base") {
         Some(_) => "rotary_emb_base",
         None => "rope_theta",
     };
     let rule = RopeRule {
         share: 0.25,
-        share_key,
+        share_key: Some("rotary_pct"),
         theta_key,
         ..RopeRule::plain(d_head, n_ctx)
     };

@@ -5,7 +5,7 @@ use super::reading::check_counts;
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
 use super::reading::windows::WindowRule;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{
     ExpertsSpec, FeedForward, GateRule, LinearSource, MlpSpec, ModelSpec, Part, RouterRule,
     RouterScores,
@@ -33,13 +33,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         o_bias: bias,
         window: WindowRule::AllBut {
             every: 2,
-            every_key: "sliding_window_pattern",
+            every_key: None,
             width: 128,
         },
         has_sinks: true,
         d_head: Some(64),
         ..Recipe::llama(FAMILY.model_type)
     };
+    // Without either key transformers rescales by factors of its own, which no file states.
+    if reader.value("rope_scaling").is_none() && reader.value("rope_parameters").is_none() {
+        let problem = "missing, expected the rescaling of rotary frequencies or its absence stated";
+        return Err(Error::config(reader.path(), "rope_parameters", problem));
+    }
     let sizes = Sizes::read(reader, recipe.d_head)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_experts = reader.size("n_experts", "num_local_experts")?;

@@ -3,7 +3,7 @@
 use super::Family;
 use super::reading::bart_like::{self, BartLike, Positions};
 use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::ModelSpec;
 
 pub const FAMILY: Family = Family {
@@ -13,6 +13,11 @@ pub const FAMILY: Family = Family {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    const SHARED: &str = "share_encoder_decoder_embeddings";
+    if !reader.flag_or("shared_embedding", SHARED, true)? {
+        let problem = "expected true: two vocabularies are not read, found false";
+        return Err(Error::config(reader.path(), SHARED, problem));
+    }
     let like = BartLike {
         family: FAMILY.model_type,
         positions: Positions::Sinusoid,

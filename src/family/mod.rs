@@ -159,12 +159,32 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
         reader.value(key);
     }
     let mut spec = (family.read)(&checkpoint, &mut reader)?;
+    check_direction(&mut reader, &spec)?;
     overrides.check_read(&reader, spec.family)?;
     (spec.knobs, spec.unread_keys) = reader.finish();
     overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
     checkpoint.settings = settings;
     Ok(Model { checkpoint, spec })
+}
+
+/// Refuses switches that turn a decoder to both sides: a family reads its own before, and they must agree with it.
+fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
+    let is_causal = spec
+        .main_stack()
+        .blocks
+        .iter()
+        .any(|b| b.attention.mask.causal);
+    for (key, turns) in [("use_bidirectional_attention", true), ("is_causal", false)] {
+        if is_causal && reader.value(key).and_then(serde_json::Value::as_bool) == Some(turns) {
+            let problem = format!(
+                "expected {}: attention to later tokens is not read in this family, found {turns}",
+                !turns
+            );
+            return Err(Error::config(reader.path(), key, problem));
+        }
+    }
+    Ok(())
 }
 
 /// The family that a configuration names by its `model_type`, or by the class it was saved from.

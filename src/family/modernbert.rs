@@ -38,7 +38,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let has_norm_bias = reader.flag_or("norm_bias", "norm_bias", false)?;
     let is_windowed = windowed_layers(reader, n_layers)?;
     let default = Origin::Default("local_attention".to_owned());
-    let width = reader.size_or("window_both_sides", "local_attention", 128, default)?;
+    // The name that transformers gives to half of the width wins where both stand.
+    let width = match reader.value("sliding_window") {
+        Some(_) => 2 * reader.size("window_each_side", "sliding_window")?,
+        None => reader.size_or("window_both_sides", "local_attention", 128, default)?,
+    };
     let ropes = [
         ("full_attention", "global_rope_theta", 160_000.0),
         ("sliding_attention", "local_rope_theta", 10_000.0),
@@ -48,7 +52,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             theta,
             theta_key,
             layer_type: Some(kind),
-            is_scaled: false,
             ..RopeRule::plain(d_head, n_ctx)
         };
         rope(reader, rule)

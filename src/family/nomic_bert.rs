@@ -117,7 +117,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         bias: "cls.predictions.bias",
         activation: None,
     };
-    let head = masked_head(tensors, names, &tokens, d_model, activation, eps);
+    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, eps);
     note_head(reader, head.is_some());
     let of_embedding = if hub {
         "emb_ln"

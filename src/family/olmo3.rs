@@ -24,12 +24,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         o_bias: BiasRule::Key("attention_bias", false),
         theta: 500_000.0,
         local_rope: Some(LocalRope {
-            theta_key: "rope_theta",
+            theta_key: None,
             theta: 500_000.0,
         }),
         window: WindowRule::AllBut {
             every: 4,
-            every_key: "sliding_window_pattern",
+            every_key: None,
             width: 4096,
         },
         ..Recipe::llama(FAMILY.model_type)

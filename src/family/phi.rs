@@ -36,6 +36,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let has_qk_norm = reader.flag_or("qk_norm", "qk_layernorm", false)?;
     let rule = RopeRule {
         share: 0.5,
+        share_key: Some("partial_rotary_factor"),
         ..RopeRule::plain(d_head, n_ctx)
     };
     let attention = AttentionSpec {

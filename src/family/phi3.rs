@@ -16,6 +16,8 @@ pub const FAMILY: Family = Family {
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let recipe = Recipe {
         norm: NormStyle { eps: 1e-5, ..RMS },
+        rotary_share: Some(1.0),
+        yarn_is_long: true,
         fused_qkv: true,
         mlp: MlpStore::FusedGated,
         window: WindowRule::Always(None),

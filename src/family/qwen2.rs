@@ -16,7 +16,7 @@ pub const FAMILY: Family = Family {
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let recipe = Recipe {
         qkv_bias: BiasRule::Always,
-        window: WindowRule::From("max_window_layers"),
+        window: WindowRule::From("max_window_layers", 28),
         ..Recipe::llama(FAMILY.model_type)
     };
     llama_like::read(checkpoint, reader, &recipe)

@@ -18,7 +18,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         qkv_bias: BiasRule::Key("attention_bias", false),
         o_bias: BiasRule::Key("attention_bias", false),
         qk_norm: QkNorm::Head,
-        window: WindowRule::From("max_window_layers"),
+        window: WindowRule::From("max_window_layers", 28),
         d_head: Some(128),
         ..Recipe::llama(FAMILY.model_type)
     };

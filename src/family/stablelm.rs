@@ -25,7 +25,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         norm_places: NormPlaces::SharedIf("use_parallel_residual"),
         qk_norm: QkNorm::ListedGainsIf("qk_layernorm"),
         qkv_bias: BiasRule::Key("use_qkv_bias", false),
-        rotary_share: 0.25,
+        rotary_share: Some(0.25),
         ..Recipe::llama(FAMILY.model_type)
     };
     llama_like::read(checkpoint, reader, &recipe)

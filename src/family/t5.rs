@@ -5,7 +5,7 @@ use super::reading::bart_like::decoder_start;
 use super::reading::{activation_named, linear, note_attention, note_bias, rms_norm};
 use crate::attention::{AttentionSpec, Bias, Buckets, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, CrossSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec,
     ModelSpec, ProjectionSpec, Stack, StackSpec, TableSource,
@@ -50,8 +50,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         Some(name) => (true, name),
         None => (false, word.as_str()),
     };
-    for derived in ["dense_act_fn", "is_gated_act", "is_encoder_decoder"] {
-        reader.value(derived);
+    reader.value("is_encoder_decoder");
+    // What transformers derives from the word: a stored value that says otherwise is not what it would run.
+    let derived = [
+        ("dense_act_fn", serde_json::Value::from(name)),
+        ("is_gated_act", serde_json::Value::from(is_gated)),
+    ];
+    for (key, expected) in derived {
+        if let Some(found) = reader.value(key).filter(|found| **found != expected) {
+            let problem =
+                format!("expected {expected}, as feed_forward_proj has it, found {found}");
+            return Err(Error::config(reader.path(), key, problem));
+        }
     }
     let sizes = Sizes {
         n_heads: reader.size("n_heads", "num_heads")?,

@@ -258,6 +258,10 @@ pub struct DecoderStart {
     pub start_token: u32,
     /// Tokens that end one.
     pub end_tokens: Vec<u32>,
+    /// The token that is written first whatever the logits say: a language, or the beginning of a sentence.
+    pub forced_token: Option<u32>,
+    /// Tokens that are never written.
+    pub never_written: Vec<u32>,
 }
 
 /// A whole model, and how its configuration was read.

@@ -61,6 +61,24 @@ impl Output {
         })
     }
 
+    /// Refuses a target that is one of the files being read: writing would destroy what was asked about.
+    ///
+    /// # Errors
+    /// When it is.
+    pub fn check_not_read(target: &Path, read: &[&Path]) -> Result<()> {
+        let Ok(full) = target.canonicalize() else {
+            return Ok(());
+        };
+        let is_same = |path: &&Path| path.canonicalize().is_ok_and(|path| path == full);
+        match read.iter().any(is_same) {
+            true => Err(Error::file(
+                target,
+                "expected a file to write to, found one that this run reads",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The file to write to, for formats that seek; `None` for standard output.
     pub fn file(&self) -> Option<&File> {
         match self {

@@ -140,11 +140,11 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     };
     reader.note("positions", positions, Origin::Family);
     let start = decoder_start(reader, like.start_token)?;
-    reader.value("tie_word_embeddings");
+    let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
     let has_head = tensors.contains("lm_head.weight") || tensors.contains("final_logits_bias");
     let head = has_head.then(|| {
         let stored = tensors.contains("lm_head.weight");
-        let weight = if stored {
+        let weight = if stored || !is_tied {
             "lm_head.weight".to_owned()
         } else {
             decoder.tokens.tensor.clone()
@@ -194,7 +194,17 @@ pub fn decoder_start(reader: &mut Reader<'_>, otherwise: Option<&str>) -> Result
             None => {}
         }
     }
+    let forced = reader.value("forced_bos_token_id").and_then(|v| v.as_u64());
+    let lists = reader.value("bad_words_ids").and_then(|v| v.as_array());
+    // Sequences of several tokens are left out: they would need the search that transformers does.
+    let single = |words: &serde_json::Value| match words.as_array()?.as_slice() {
+        [id] => id.as_u64().map(|id| id as u32),
+        _ => None,
+    };
+    let never_written = lists.into_iter().flatten().filter_map(single).collect();
     Ok(DecoderStart {
+        forced_token: forced.map(|id| id as u32),
+        never_written,
         start_token: start as u32,
         end_tokens: end_tokens.into_iter().map(|id| id as u32).collect(),
     })

@@ -123,7 +123,9 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
         width: d_embed,
     };
     let tokens = table("word_embeddings", d_vocab);
-    let head = masked_head(tensors, like.head, &tokens, d_model, activation, eps);
+    let head = masked_head(
+        reader, tensors, like.head, &tokens, d_model, activation, eps,
+    );
     note_head(reader, head.is_some());
     let projection = like.widens.filter(|_| d_embed != d_model);
     let embed = EmbedSpec {
@@ -175,6 +177,7 @@ pub fn note_head(reader: &mut Reader<'_>, has_head: bool) {
 
 /// The masked-language head, when its dense layer is stored. The last matrix is often the embedding itself.
 pub fn masked_head(
+    reader: &mut Reader<'_>,
     tensors: &Tensors,
     names: MaskedHead,
     tokens: &TableSource,
@@ -187,10 +190,12 @@ pub fn masked_head(
     }
     let width = tokens.width;
     let decoder = names.decoder;
-    let weight = either(
-        tensors,
-        [format!("{decoder}.weight"), tokens.tensor.clone()],
-    );
+    let own = format!("{decoder}.weight");
+    // Untied and not stored is a lack, not an embedding.
+    let weight = match reader.value("tie_word_embeddings") {
+        Some(serde_json::Value::Bool(false)) => own,
+        _ => either(tensors, [own, tokens.tensor.clone()]),
+    };
     // A stored decoder bias wins: transformers ignores the other one then.
     let bias = either(tensors, [format!("{decoder}.bias"), names.bias.to_owned()]);
     Some(HeadSpec {

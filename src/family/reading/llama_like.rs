@@ -8,8 +8,7 @@ pub use super::recipe::{
 use super::rope::{RopeRule, rope};
 use super::windows::layer_windows;
 use super::{
-    activation, check_counts, check_groups, linear, must_be_off, note_attention, prefix, stacked,
-    tied_head,
+    activation, check_counts, check_groups, linear, note_attention, prefix, stacked, tied_head,
 };
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -77,12 +76,6 @@ pub fn read(
     reader: &mut Reader<'_>,
     recipe: &Recipe,
 ) -> Result<ModelSpec> {
-    let key = "use_bidirectional_attention";
-    must_be_off(
-        reader,
-        key,
-        "attention to later tokens is not read in this family",
-    )?;
     let sizes = Sizes::read(reader, recipe.d_head)?;
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
@@ -398,7 +391,9 @@ impl Ropes {
     fn read(reader: &mut Reader<'_>, recipe: &Recipe, sizes: &Sizes) -> Result<Self> {
         let rule = RopeRule {
             theta: recipe.theta,
-            share: recipe.rotary_share,
+            share: recipe.rotary_share.unwrap_or(1.0),
+            share_key: recipe.rotary_share.map(|_| "partial_rotary_factor"),
+            yarn_is_long: recipe.yarn_is_long,
             interleaved: recipe.interleaved,
             layer_type: recipe.local_rope.map(|_| "full_attention"),
             ..RopeRule::plain(sizes.d_head, sizes.n_ctx)
@@ -409,7 +404,7 @@ impl Ropes {
                 reader,
                 RopeRule {
                     theta: local.theta,
-                    theta_key: local.theta_key,
+                    theta_key: local.theta_key.unwrap_or("no key"),
                     layer_type: Some("sliding_attention"),
                     is_scaled: false,
                     ..rule

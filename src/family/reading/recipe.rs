@@ -147,7 +147,8 @@ pub enum RopeLayers {
 /// A rotary embedding of its own for layers with a window.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalRope {
-    pub theta_key: &'static str,
+    /// The key of its base; a constant where there is none.
+    pub theta_key: Option<&'static str>,
     pub theta: f64,
 }
 
@@ -156,7 +157,9 @@ pub struct LocalRope {
 pub struct Recipe {
     pub family: &'static str,
     pub theta: f64,
-    pub rotary_share: f64,
+    /// The share of a head that rotates where `partial_rotary_factor` states none; all of it where there is no share.
+    pub rotary_share: Option<f64>,
+    pub yarn_is_long: bool,
     pub interleaved: bool,
     pub local_rope: Option<LocalRope>,
     pub rope_layers: RopeLayers,
@@ -181,7 +184,7 @@ pub struct Recipe {
     pub caps: Option<[(&'static str, f64); 2]>,
     pub window: WindowRule,
     pub has_sinks: bool,
-    /// The default of `num_key_value_heads` and `head_dim` where they are absent: n_heads, d_model / n_heads.
+    /// What holds without `head_dim`; d_model / n_heads where there is nothing.
     pub d_head: Option<usize>,
 }
 
@@ -198,7 +201,8 @@ impl Recipe {
         Self {
             family,
             theta: 10_000.0,
-            rotary_share: 1.0,
+            rotary_share: None,
+            yarn_is_long: false,
             interleaved: false,
             local_rope: None,
             rope_layers: RopeLayers::All,

@@ -13,9 +13,11 @@ pub struct RopeRule<'a> {
     pub d_head: usize,
     pub theta: f64,
     pub theta_key: &'a str,
-    /// The share of the width that rotates.
+    /// The share of the width that rotates, and the key that states it; without a key all of it does.
     pub share: f64,
-    pub share_key: &'a str,
+    pub share_key: Option<&'a str>,
+    /// YaRN is called so where long-context factors are meant.
+    pub yarn_is_long: bool,
     pub interleaved: bool,
     /// The kind of layer whose parameters are meant, where they are kept apart.
     pub layer_type: Option<&'a str>,
@@ -32,7 +34,8 @@ impl RopeRule<'_> {
             theta: 10_000.0,
             theta_key: "rope_theta",
             share: 1.0,
-            share_key: "partial_rotary_factor",
+            share_key: None,
+            yarn_is_long: false,
             interleaved: false,
             layer_type: None,
             is_scaled: true,
@@ -116,18 +119,15 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
         let problem = format!("expected more than 0, found {theta}");
         return Err(Error::config(reader.path(), rule.theta_key, problem));
     }
-    let share = match inside.number(reader, "rotary_share", rule.share_key)? {
-        Some(share) => share,
-        None if rule.share == 1.0 && reader.value(rule.share_key).is_none() => 1.0,
-        None => reader.number_or("rotary_share", rule.share_key, rule.share)?,
-    };
+    let share = rotating_share(reader, &inside, rule)?;
     let d_rotary = (rule.d_head as f64 * share) as usize;
     if !(d_rotary.is_multiple_of(2) && (2..=rule.d_head).contains(&d_rotary)) {
         let problem = format!(
             "expected an even number of dimensions from 2 to {} to rotate, found {d_rotary}",
             rule.d_head
         );
-        return Err(Error::config(reader.path(), rule.share_key, problem));
+        let key = rule.share_key.unwrap_or("head_dim");
+        return Err(Error::config(reader.path(), key, problem));
     }
     let pairs = if rule.interleaved {
         "interleaved"
@@ -147,27 +147,56 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     })
 }
 
+/// The share of the width that rotates.
+fn rotating_share(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'_>) -> Result<f64> {
+    const INNER: &str = "partial_rotary_factor";
+    let Some(key) = rule.share_key else {
+        // A family that turns all of a head does so whatever this says: better refused than read otherwise.
+        let stated = inside.get(INNER).or_else(|| reader.value(INNER));
+        return match stated.map(|value| (value, value.as_f64())) {
+            None | Some((_, Some(1.0))) => Ok(1.0),
+            Some((value, _)) => {
+                let problem =
+                    format!("expected 1, all of a head rotates in this family, found {value}");
+                Err(Error::config(reader.path(), INNER, problem))
+            }
+        };
+    };
+    if let Some(share) = inside.number(reader, "rotary_share", INNER)? {
+        return Ok(share);
+    }
+    reader.number_or("rotary_share", key, rule.share)
+}
+
 /// Where the parameters stand: `rope_parameters`, perhaps by layer type, or `rope_scaling`.
 fn parameters<'a>(reader: &mut Reader<'a>, rule: RopeRule<'_>) -> Inside<'a> {
-    if let Some(values) = reader.value("rope_parameters") {
-        let nested = rule
-            .layer_type
-            .and_then(|kind| Some((kind, values.get(kind)?)));
-        return match nested {
-            Some((kind, values)) => Inside {
-                path: format!("rope_parameters.{kind}"),
-                values: Some(values),
-            },
-            None => Inside {
-                path: "rope_parameters".to_owned(),
-                values: Some(values),
-            },
+    // The older key wins where both stand, as in transformers.
+    let scaling = reader.value("rope_scaling");
+    let newer = reader.value("rope_parameters");
+    if let Some(values) = scaling.filter(|_| rule.is_scaled || newer.is_none()) {
+        return Inside {
+            path: "rope_scaling".to_owned(),
+            values: Some(values).filter(|_| rule.is_scaled),
         };
     }
-    let values = reader.value("rope_scaling").filter(|_| rule.is_scaled);
-    Inside {
-        path: "rope_scaling".to_owned(),
-        values,
+    let Some(values) = newer else {
+        return Inside {
+            path: "rope_scaling".to_owned(),
+            values: None,
+        };
+    };
+    let nested = rule
+        .layer_type
+        .and_then(|kind| Some((kind, values.get(kind)?)));
+    match nested {
+        Some((kind, values)) => Inside {
+            path: format!("rope_parameters.{kind}"),
+            values: Some(values),
+        },
+        None => Inside {
+            path: "rope_parameters".to_owned(),
+            values: Some(values),
+        },
     }
 }
 
@@ -211,8 +240,9 @@ fn scaling(
             high_freq_factor: inside.needed(reader, "rope_high_freq_factor", "high_freq_factor")?,
             original_n_ctx: original_n_ctx(reader, inside, n_ctx)?,
         },
-        "yarn" => return yarn(reader, inside, n_ctx),
         "longrope" | "su" => return long(reader, inside, n_ctx, d_rotary),
+        "yarn" if rule.yarn_is_long => return long(reader, inside, n_ctx, d_rotary),
+        "yarn" => return yarn(reader, inside, n_ctx),
         other => {
             let problem = format!(
                 "{other:?} is not known; known: default, linear, dynamic, llama3, yarn, longrope"
@@ -229,10 +259,14 @@ fn scaling(
 
 fn original_n_ctx(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<f64> {
     const KEY: &str = "original_max_position_embeddings";
-    if let Some(inner) = inside.number(reader, "rope_original_n_ctx", KEY)? {
-        return Ok(inner);
+    // What stands outside wins, as in transformers.
+    if reader.value(KEY).is_some() {
+        return reader.number_or("rope_original_n_ctx", KEY, n_ctx);
     }
-    reader.number_or("rope_original_n_ctx", KEY, n_ctx)
+    match inside.number(reader, "rope_original_n_ctx", KEY)? {
+        Some(inner) => Ok(inner),
+        None => reader.number_or("rope_original_n_ctx", KEY, n_ctx),
+    }
 }
 
 /// 0.1·m·ln(factor) + 1: how much longer contexts sharpen attention.
@@ -293,7 +327,11 @@ fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(Rop
 pub fn score_sharpening(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<f64> {
     let inside = parameters(reader, rule);
     let m = inside.get("mscale_all_dim").and_then(Value::as_f64);
-    match m.filter(|m| *m != 0.0) {
+    let kind = inside.get("rope_type").or_else(|| inside.get("type"));
+    let is_scaled = kind
+        .and_then(Value::as_str)
+        .is_some_and(|kind| kind != "default");
+    match m.filter(|m| *m != 0.0 && is_scaled) {
         None => Ok(1.0),
         Some(m) => {
             let factor = inside.needed(reader, "rope_factor", "factor")?;

@@ -10,14 +10,14 @@ pub enum WindowRule {
     Never,
     /// All, where a width is stated; and the width without one.
     Always(Option<usize>),
-    /// All but every n-th; the key that states n, and the default width.
+    /// All but every n-th; the key that states n, where one may, and the default width.
     AllBut {
         every: usize,
-        every_key: &'static str,
+        every_key: Option<&'static str>,
         width: usize,
     },
-    /// Where `use_sliding_window` is on: from this layer on.
-    From(&'static str),
+    /// Where `use_sliding_window` is on: from this layer on; without the key from the layer of this number.
+    From(&'static str, usize),
     /// Where `use_sliding_window` is on: every second layer before this one.
     EvenBefore(&'static str),
     /// Where `use_sliding_window` is on: all.
@@ -47,14 +47,20 @@ pub fn layer_windows(
     let width =
         reader.number_or_none("window", "sliding_window", default_width.map(|w| w as f64))?;
     let is_optional = !matches!(rule, WindowRule::Always(_) | WindowRule::AllBut { .. });
-    if is_optional && !reader.flag_or("uses_window", "use_sliding_window", false)? {
+    // A list of layers speaks for itself in the family that has both.
+    let has_list =
+        matches!(rule, WindowRule::WhereZero(..)) && reader.value("layer_types").is_some();
+    if is_optional && !reader.flag_or("uses_window", "use_sliding_window", false)? && !has_list {
         return Ok(none);
     }
     let Some(width) = width.filter(|w| *w >= 1.0) else {
         return Ok(none);
     };
     let window = Some(Window::Back(width as usize));
-    if let Some(types) = reader.words_by_layer("layer_types", n_layers)? {
+    // Families whose layers are all alike carry the list at most by accident, and transformers passes it by.
+    let is_listed = !matches!(rule, WindowRule::Always(_));
+    let types = reader.words_by_layer("layer_types", n_layers)?;
+    if let Some(types) = types.filter(|_| is_listed) {
         let of_type = |kind: &String| match kind.as_str() {
             "sliding_attention" => Ok(window),
             "full_attention" => Ok(None),
@@ -80,12 +86,16 @@ pub fn layer_windows(
         WindowRule::AllBut {
             every, every_key, ..
         } => {
-            let default = Origin::Default(every_key.to_owned());
-            let every = reader.size_or("full_every", every_key, every, default)?;
+            let every = match every_key {
+                None => every,
+                Some(key) => {
+                    reader.size_or("full_every", key, every, Origin::Default(key.to_owned()))?
+                }
+            };
             Box::new(move |i| (i + 1) % every != 0)
         }
-        WindowRule::From(key) => {
-            let first = reader.count_or("window_from_layer", key, n_layers)?;
+        WindowRule::From(key, first) => {
+            let first = reader.count_or("window_from_layer", key, first)?;
             Box::new(move |i| i >= first)
         }
         WindowRule::EvenBefore(key) => {
@@ -94,7 +104,12 @@ pub fn layer_windows(
         }
         WindowRule::WhereZero(key, every) => match reader.numbers(key)? {
             Some(list) => Box::new(move |i| list.get(i) == Some(&0)),
-            None => Box::new(move |i| (i + 1) % every == 0),
+            None => {
+                let key = "no_rope_layer_interval";
+                let default = Origin::Default(key.to_owned());
+                let every = reader.size_or("no_rope_every", key, every, default)?;
+                Box::new(move |i| (i + 1) % every == 0)
+            }
         },
     };
     let windows: Vec<Option<Window>> = (0..n_layers)
