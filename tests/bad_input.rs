@@ -125,6 +125,51 @@ fn an_output_that_cannot_be_written_is_refused_before_the_run() {
 }
 
 #[test]
+fn what_a_run_reads_is_never_written_over() {
+    let copy = Copy::of("gpt2");
+    let prompts = copy.output("prompts.jsonl");
+    std::fs::write(&prompts, "{\"id\": \"a\", \"tokens\": [5, 9]}\n").expect("a file");
+    let named = |path: &Path| path.to_str().expect("a path").to_owned();
+    for file in ["config.json", "model.safetensors"] {
+        let file = copy.file(file);
+        let before = std::fs::read(&file).expect("a file");
+        let target = named(&file);
+        for command in ["report", "trace"] {
+            let arguments = [PROMPT, &["--output", &target]].concat();
+            assert_says(
+                &refused(command, copy.path(), &arguments),
+                &["this run reads"],
+            );
+        }
+        assert_eq!(std::fs::read(&file).expect("a file"), before);
+    }
+    let target = named(&prompts);
+    let arguments = ["--inputs", &target, "--output", &target];
+    assert_says(
+        &refused("report", copy.path(), &arguments),
+        &["this run reads"],
+    );
+}
+
+#[test]
+fn a_model_of_one_stack_writes_no_target_and_has_no_other_layers() {
+    let copy = Copy::of("gpt2");
+    let arguments = [PROMPT, &["--generate", "3"]].concat();
+    assert_says(
+        &refused("report", copy.path(), &arguments),
+        &["--generate", "one stack"],
+    );
+    let target = copy.output("trace.safetensors");
+    let target = target.to_str().expect("a path");
+    let arguments = [PROMPT, &["--layers", "encoder.0", "--output", target]].concat();
+    assert_says(
+        &refused("trace", copy.path(), &arguments),
+        &["--layers", "only stack", "encoder layers"],
+    );
+    assert_eq!(copy.n_outputs(), 0);
+}
+
+#[test]
 fn an_unknown_hook_is_named_with_the_known_ones() {
     let copy = Copy::of("gpt2");
     let output = copy.output("trace.safetensors");

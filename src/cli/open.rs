@@ -30,6 +30,7 @@ pub fn run(args: &Args) -> Result<()> {
     let asked = args.prompt.request()?;
     let (prompt, is_demo) = (args.prompt.clone(), args.checkpoint.is_none());
     let first = move |model: &Model, has_tokenizer: bool| {
+        prompt.check_fits(&model.spec)?;
         Ok(match asked {
             Some(request) => (request, PromptOrigin::Asked),
             None => (

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 
 use crate::checkpoint::DEMO_PROMPT;
 use crate::error::{Error, Result};
+use crate::model::ModelSpec;
 use crate::prompt::{N_GENERATED, Positions, Request, Source, Target};
 
 /// A prompt: at most one of the four ways to give it.
@@ -21,7 +22,12 @@ pub struct PromptArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     text_file: Option<PathBuf>,
     /// Token ids to run, used verbatim
-    #[arg(long, value_name = "ID,ID,…", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "ID,ID,…",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
     tokens: Option<Vec<u32>>,
     /// Text of the decoder's side, for models with an encoder
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["target_tokens", "generate"])]
@@ -34,9 +40,9 @@ pub struct PromptArgs {
         conflicts_with = "generate"
     )]
     target_tokens: Option<Vec<u32>>,
-    /// How many tokens a decoder without a target may write
-    #[arg(long, value_name = "N", default_value_t = N_GENERATED)]
-    generate: usize,
+    /// How many tokens a decoder without a target may write [default: 32]
+    #[arg(long, value_name = "N")]
+    generate: Option<usize>,
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
@@ -93,6 +99,19 @@ impl PromptArgs {
         self.apply(source)
     }
 
+    /// Refuses to let a model write that has no decoder of its own.
+    ///
+    /// # Errors
+    /// When it was asked to.
+    pub fn check_fits(&self, spec: &ModelSpec) -> Result<()> {
+        if self.generate.is_some() && spec.decoder_start.is_none() {
+            let problem =
+                "--generate is for models with an encoder and a decoder; this one has one stack";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        Ok(())
+    }
+
     /// The file that the text stands in.
     pub fn file(&self) -> Option<&Path> {
         self.text_file.as_deref()
@@ -109,7 +128,7 @@ impl PromptArgs {
             target: match (&self.target_text, &self.target_tokens) {
                 (Some(text), _) => Target::Text(text.clone()),
                 (_, Some(ids)) => Target::Ids(ids.clone()),
-                _ => Target::Generate(self.generate),
+                _ => Target::Generate(self.generate.unwrap_or(N_GENERATED)),
             },
             attention_mask: self
                 .attention_mask

@@ -42,6 +42,7 @@ pub fn prepare(
     model: &Model,
     reading: &Reading,
 ) -> Result<Vec<Named>> {
+    args.check_fits(&model.spec)?;
     let Some(path) = &inputs.inputs else {
         let prompt = one(&request(args, model, reading)?, model, reading)?;
         return Ok(vec![Named {
@@ -88,6 +89,10 @@ fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Reques
 
 fn one(request: &Request, model: &Model, reading: &Reading) -> Result<Prompt> {
     let mut prompt = prompt::prepare(request, reading, model.spec.limits())?;
+    if prompt.n_to_generate > 0 {
+        let n = prompt.n_to_generate;
+        note(&format!("no target given: writing one of up to {n} tokens"));
+    }
     generate(&Cpu, model, &mut prompt, &|id| reading.label(id), &|| false)?;
     Ok(prompt)
 }

@@ -202,7 +202,11 @@ fn side(
                     return Err(Error::Prompt(problem));
                 }
             };
-            let tokens = tokenizer.encode(text, request.special_tokens)?;
+            // Special tokens alone are no prompt.
+            let tokens = match text.is_empty() && is_given {
+                true => Vec::new(),
+                false => tokenizer.encode(text, request.special_tokens)?,
+            };
             let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
             (tokens, labels)
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::attention::AttentionSpec;
+use crate::attention::{AttentionSpec, Window};
 use crate::error::{Error, Result};
 use crate::model::{Hook, Model, ModelSpec, Stack};
 use crate::prompt::Prompt;
@@ -66,11 +66,17 @@ impl TracePlan {
             data_len: 0,
         };
         let mut entries = serde_json::Map::new();
-        let metadata = json!({
-            "attnscope.mask": if main.mask.causal { "causal" } else { "bidirectional" },
+        let mut metadata = json!({
             "attnscope.softmax_axis": main.softmax_axis.to_string(),
             "attnscope.source": format!("{} ({})", model.checkpoint.name, spec.family),
         });
+        let (direction, window) = masks_of_all(spec);
+        if let Some(direction) = direction {
+            metadata["attnscope.mask"] = json!(direction);
+        }
+        if let Some(window) = window {
+            metadata["attnscope.window"] = json!(window.to_string());
+        }
         entries.insert("__metadata__".to_owned(), metadata);
         let given = prompt.given();
         plan.add(
@@ -210,11 +216,40 @@ fn header(entries: &Value) -> Vec<u8> {
     bytes
 }
 
+/// The direction and the width back that every layer shares: what holds for some layers only is not said of the file.
+fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
+    let blocks = || spec.stacks.iter().flat_map(|stack| &stack.blocks);
+    let n_causal = blocks().filter(|b| b.attention.mask.causal).count();
+    let has_cross = spec.stacks.len() > 1;
+    let direction = match n_causal {
+        0 => Some("bidirectional"),
+        n if n == blocks().count() && !has_cross => Some("causal"),
+        _ => None,
+    };
+    let width = |window: Option<Window>| match window {
+        Some(Window::Back(width)) => Some(width),
+        _ => None,
+    };
+    let mut widths = blocks().map(|b| width(b.attention.mask.window));
+    let first = widths.next().flatten();
+    (direction, first.filter(|_| widths.all(|w| w == first)))
+}
+
 /// The layers asked for, in the order in which they run.
 fn chosen_layers(
     spec: &ModelSpec,
     asked: Option<&[(Option<Stack>, usize)]>,
 ) -> Result<Vec<(Stack, usize)>> {
+    let stacks: Vec<Stack> = spec.stacks.iter().map(|stack| stack.stack).collect();
+    let asked_stacks = asked.into_iter().flatten().filter_map(|(stack, _)| *stack);
+    if let Some(absent) = asked_stacks
+        .into_iter()
+        .find(|stack| !stacks.contains(stack))
+    {
+        let absent = absent.label().unwrap_or_default();
+        let problem = format!("--layers: expected layers of the only stack, found {absent} layers");
+        return Err(Error::Prompt(problem));
+    }
     let mut layers = Vec::new();
     for grid in spec.grids() {
         // Cross-attention is part of the decoder's layers.
