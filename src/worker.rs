@@ -247,6 +247,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What is said of a run that a person gave up.
+const STOPPED: &str = "stopped";
+
 /// The thread that opens and runs.
 struct Runner {
     is_forced: bool,
@@ -259,15 +262,18 @@ impl Runner {
     fn job(&mut self, id: RunId, job: RunJob, stop: &(dyn Fn() -> bool + Sync)) {
         match job {
             RunJob::Open(opening, first) => {
-                if let Err(error) = self.open(id, &opening, first, stop) {
-                    (self.sink)(Event::OpenFailed(error.to_string()));
+                match self.open(id, &opening, first, stop) {
+                    Ok(()) => {}
+                    // The checkpoint is open; only its first prompt was given up.
+                    Err(Error::Cancelled) => (self.sink)(Event::Refused(STOPPED.to_owned())),
+                    Err(error) => (self.sink)(Event::OpenFailed(error.to_string())),
                 }
             }
-            RunJob::Run(request) => {
-                if let Err(error) = self.run(id, request, PromptOrigin::Asked, stop) {
-                    (self.sink)(Event::Refused(error.to_string()));
-                }
-            }
+            RunJob::Run(request) => match self.run(id, request, PromptOrigin::Asked, stop) {
+                Ok(()) => {}
+                Err(Error::Cancelled) => (self.sink)(Event::Refused(STOPPED.to_owned())),
+                Err(error) => (self.sink)(Event::Refused(error.to_string())),
+            },
         }
     }
 
@@ -354,7 +360,7 @@ impl Runner {
             }
             Err(Error::Cancelled) => sink(Event::Failed {
                 run,
-                reason: "stopped".to_owned(),
+                reason: STOPPED.to_owned(),
             }),
             Err(error) => sink(Event::Failed {
                 run,

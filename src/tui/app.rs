@@ -135,6 +135,8 @@ pub struct App {
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,
     pub run: Option<RunView>,
+    /// A prompt was handed over and its run has not begun: the text is read, or a decoder writes its target.
+    pub is_preparing: bool,
     pub statistic_idx: usize,
     /// The head last computed in full.
     pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
@@ -164,6 +166,7 @@ impl App {
             has_tokenizer: false,
             tokenizer: String::new(),
             run: None,
+            is_preparing: true,
             statistic_idx: 0,
             detail: None,
             awaited: None,

@@ -118,11 +118,13 @@ fn needs_run(app: &App) -> Option<&'static str> {
 }
 
 fn needs_running(app: &App) -> Option<&'static str> {
-    if app
+    // While the checkpoint opens there is nothing to stop at: a prompt can be given up, an opening only quit.
+    let is_preparing = app.is_preparing && app.model.is_some();
+    let is_running = app
         .run
         .as_ref()
-        .is_some_and(super::run_view::RunView::is_running)
-    {
+        .is_some_and(super::run_view::RunView::is_running);
+    if is_preparing || is_running {
         None
     } else {
         Some("nothing is running")

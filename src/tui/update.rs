@@ -56,6 +56,7 @@ impl App {
                 Edited::Dismissed => self.overlay = None,
                 Edited::Submitted(request) => {
                     self.overlay = None;
+                    self.is_preparing = true;
                     effects.push(Effect::Run(request));
                 }
             },
@@ -414,6 +415,7 @@ impl App {
                 origin,
             } => {
                 self.run = Some(RunView::new(run, prompt, source, origin));
+                self.is_preparing = false;
                 (self.detail, self.awaited, self.notice) = (None, None, None);
                 // The last token of a text is where a causal model has seen it all.
                 self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
@@ -425,7 +427,10 @@ impl App {
                     grids[0]
                 });
             }
-            Event::Refused(reason) => self.notice = Some(reason),
+            Event::Refused(reason) => {
+                self.notice = Some(reason);
+                self.is_preparing = false;
+            }
             Event::Tensor { name, stats } => {
                 self.model_view.stats.insert(name, Some(stats));
             }
