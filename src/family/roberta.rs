@@ -14,8 +14,13 @@ pub const FAMILY: Family = Family {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = BertLike {
-        family: FAMILY.model_type,
+    bert_like::read(checkpoint, reader, like(FAMILY.model_type))
+}
+
+/// What RoBERTa and the families that took over its code change.
+pub(super) fn like(family: &'static str) -> BertLike {
+    BertLike {
+        family,
         base: "roberta.",
         head: MaskedHead {
             dense: "lm_head.dense",
@@ -26,6 +31,5 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         },
         counts_not_pad: true,
         widens: None,
-    };
-    bert_like::read(checkpoint, reader, like)
+    }
 }

@@ -1,11 +1,12 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
+mod lane;
+
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use self::lane::{Lane, lock};
 use crate::analysis::{
     self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, MemoryNeed, NonFinite, Observer,
     Options, Outcome, Progress, TensorStats,
@@ -184,71 +185,13 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// A thread with one job running and at most one waiting.
-struct Lane<J> {
-    waiting: Mutex<Option<(u64, J)>>,
-    changed: Condvar,
-    newest: AtomicU64,
-}
-
-impl<J: Send + 'static> Lane<J> {
-    fn spawn<W>(name: &str, mut work: W) -> Arc<Self>
-    where
-        W: FnMut(u64, J, &(dyn Fn() -> bool + Sync)) + Send + 'static,
-    {
-        let lane = Arc::new(Self {
-            waiting: Mutex::new(None),
-            changed: Condvar::new(),
-            newest: AtomicU64::new(0),
-        });
-        let ours = lane.clone();
-        let body = move || {
-            loop {
-                let (id, job) = ours.next();
-                work(id, job, &|| ours.newest.load(Ordering::Relaxed) != id);
-            }
-        };
-        if let Err(e) = thread::Builder::new().name(name.to_owned()).spawn(body) {
-            log::error!("no thread for {name}: {e}");
-        }
-        lane
-    }
-
-    /// Puts a job next, in place of one that waits; the running one sees that it is no longer the newest.
-    fn submit(&self, job: J) {
-        let mut waiting = lock(&self.waiting);
-        let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
-        *waiting = Some((id, job));
-        self.changed.notify_one();
-    }
-
-    fn cancel(&self) {
-        self.newest.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn next(&self) -> (u64, J) {
-        let mut waiting = lock(&self.waiting);
-        loop {
-            match waiting.take() {
-                Some(job) => return job,
-                None => {
-                    waiting = self
-                        .changed
-                        .wait(waiting)
-                        .unwrap_or_else(PoisonError::into_inner)
-                }
-            }
-        }
+/// Why something did not run, in words; `stopped` where a person gave it up.
+fn reason(error: &Error) -> String {
+    match error {
+        Error::Cancelled => "stopped".to_owned(),
+        other => other.to_string(),
     }
 }
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is held is replaced whole: a panic elsewhere leaves nothing half-done in it.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What is said of a run that a person gave up.
-const STOPPED: &str = "stopped";
 
 /// The thread that opens and runs.
 struct Runner {
@@ -265,15 +208,17 @@ impl Runner {
                 match self.open(id, &opening, first, stop) {
                     Ok(()) => {}
                     // The checkpoint is open; only its first prompt was given up.
-                    Err(Error::Cancelled) => (self.sink)(Event::Refused(STOPPED.to_owned())),
-                    Err(error) => (self.sink)(Event::OpenFailed(error.to_string())),
+                    Err(given_up @ Error::Cancelled) => {
+                        (self.sink)(Event::Refused(reason(&given_up)));
+                    }
+                    Err(error) => (self.sink)(Event::OpenFailed(reason(&error))),
                 }
             }
-            RunJob::Run(request) => match self.run(id, request, PromptOrigin::Asked, stop) {
-                Ok(()) => {}
-                Err(Error::Cancelled) => (self.sink)(Event::Refused(STOPPED.to_owned())),
-                Err(error) => (self.sink)(Event::Refused(error.to_string())),
-            },
+            RunJob::Run(request) => {
+                if let Err(error) = self.run(id, request, PromptOrigin::Asked, stop) {
+                    (self.sink)(Event::Refused(reason(&error)));
+                }
+            }
         }
     }
 
@@ -358,13 +303,9 @@ impl Runner {
                     took,
                 });
             }
-            Err(Error::Cancelled) => sink(Event::Failed {
-                run,
-                reason: STOPPED.to_owned(),
-            }),
             Err(error) => sink(Event::Failed {
                 run,
-                reason: error.to_string(),
+                reason: reason(&error),
             }),
         }
         Ok(())
@@ -458,44 +399,5 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
                 }),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn of_many_jobs_only_the_running_and_the_newest_are_done() {
-        let (entered, has_entered) = mpsc::channel();
-        let (release, released) = mpsc::channel::<()>();
-        let lane = Lane::spawn(
-            "test",
-            move |_, job: u32, stop: &(dyn Fn() -> bool + Sync)| {
-                entered.send((job, false)).expect("a listener");
-                released.recv().expect("a release");
-                entered.send((job, stop())).expect("a listener");
-            },
-        );
-        lane.submit(1);
-        assert_eq!(has_entered.recv().expect("job 1"), (1, false));
-        for job in 2..=9 {
-            lane.submit(job);
-        }
-        release.send(()).expect("sent");
-        assert_eq!(
-            has_entered.recv().expect("job 1"),
-            (1, true),
-            "job 1 saw that it is outdated"
-        );
-        assert_eq!(
-            has_entered.recv().expect("job 9"),
-            (9, false),
-            "jobs 2 to 8 were never begun"
-        );
-        release.send(()).expect("sent");
-        assert_eq!(has_entered.recv().expect("job 9"), (9, false));
     }
 }
