@@ -7,7 +7,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
+    BlockSpec, EmbedSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
     StackSpec, TableSource,
 };
 
@@ -62,13 +62,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("attention.value", d_model, d_model),
             one("attention.dense", d_model, d_model),
         );
-        let mlp = MlpSpec {
-            up: one("ffn", d_model, d_mlp),
-            gate: None,
-            down: one("ffn_output", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("ffn", d_model, d_mlp),
+            one("ffn_output", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         BlockSpec {
             attn_post: norm("attention.LayerNorm"),
             mlp_post: norm("full_layer_layer_norm"),

@@ -8,8 +8,8 @@ use crate::attention::{Alibi, AttentionSpec, Bias};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -50,13 +50,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let fused = one("self_attention.query_key_value", d_model, 3 * d_model);
         let [q, k, v] = grouped(&fused, 1, d_head);
         let o = one("self_attention.dense", d_model, d_model);
-        let mlp = MlpSpec {
-            up: one("mlp.dense_h_to_4h", d_model, 4 * d_model),
-            gate: None,
-            down: one("mlp.dense_4h_to_h", 4 * d_model, d_model),
-            activation: Activation::GeluTanh,
-            gate_rule: GateRule::Product,
-        };
+        let mlp = MlpSpec::plain(
+            one("mlp.dense_h_to_4h", d_model, 4 * d_model),
+            one("mlp.dense_4h_to_h", 4 * d_model, d_model),
+            Activation::GeluTanh,
+        );
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         BlockSpec {
             attn_pre: norm("input_layernorm"),

@@ -7,7 +7,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
+    BlockSpec, EmbedSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
     StackSpec, TableSource,
 };
 
@@ -51,13 +51,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("attention.v_lin", d_model, d_model),
             one("attention.out_lin", d_model, d_model),
         );
-        let mlp = MlpSpec {
-            up: one("ffn.lin1", d_model, d_mlp),
-            gate: None,
-            down: one("ffn.lin2", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("ffn.lin1", d_model, d_mlp),
+            one("ffn.lin2", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         BlockSpec {
             attn_post: norm("sa_layer_norm"),
             mlp_post: norm("output_layer_norm"),

@@ -10,8 +10,8 @@ use crate::attention::{Alibi, AttentionSpec, Bias};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 use crate::prompt::PositionRule;
 
@@ -87,13 +87,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             _ => grouped(&fused, n_heads / n_kv_heads, d_head),
         };
         let o = one("self_attention.dense", widths[0], d_model);
-        let mlp = MlpSpec {
-            up: one("mlp.dense_h_to_4h", d_model, d_mlp),
-            gate: None,
-            down: one("mlp.dense_4h_to_h", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("mlp.dense_h_to_4h", d_model, d_mlp),
+            one("mlp.dense_4h_to_h", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         let (attn_norm, mlp_norm) = match (is_parallel, n_norms) {
             (true, 2) => ("ln_attn", "ln_mlp"),

@@ -9,8 +9,8 @@ use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    PositionTable, ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
+    ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -129,13 +129,11 @@ pub(super) fn read_stored(
             _ => stacked(&fused, widths),
         };
         let o = linear("attn.c_proj", d_model, d_model);
-        let mlp = MlpSpec {
-            up: linear("mlp.c_fc", d_model, d_mlp),
-            gate: None,
-            down: linear("mlp.c_proj", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            linear("mlp.c_fc", d_model, d_mlp),
+            linear("mlp.c_proj", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let attention = AttentionSpec {
             scale: scale(layer_idx),
             ..attention.clone()

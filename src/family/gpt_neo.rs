@@ -8,8 +8,8 @@ use crate::attention::{AttentionSpec, Scale, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    PositionTable, ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
+    ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -60,13 +60,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("attn.attention.v_proj", d_model, d_model, false),
             one("attn.attention.out_proj", d_model, d_model, true),
         );
-        let mlp = MlpSpec {
-            up: one("mlp.c_fc", d_model, d_mlp, true),
-            gate: None,
-            down: one("mlp.c_proj", d_mlp, d_model, true),
+        let mlp = MlpSpec::plain(
+            one("mlp.c_fc", d_model, d_mlp, true),
+            one("mlp.c_proj", d_mlp, d_model, true),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         BlockSpec {
             attn_pre: norm("ln_1"),

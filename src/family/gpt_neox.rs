@@ -9,8 +9,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -59,13 +59,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         );
         let [q, k, v] = grouped(&fused, 1, d_head);
         let o = linear(&format!("{at}.attention.dense"), d_model, d_model, has_bias);
-        let mlp = MlpSpec {
-            up: linear(&format!("{at}.mlp.dense_h_to_4h"), d_model, d_mlp, true),
-            gate: None,
-            down: linear(&format!("{at}.mlp.dense_4h_to_h"), d_mlp, d_model, true),
+        let mlp = MlpSpec::plain(
+            linear(&format!("{at}.mlp.dense_h_to_4h"), d_model, d_mlp, true),
+            linear(&format!("{at}.mlp.dense_4h_to_h"), d_mlp, d_model, true),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
         BlockSpec {
             attn_pre: norm("input_layernorm"),

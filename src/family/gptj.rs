@@ -8,8 +8,8 @@ use crate::attention::{AttentionSpec, RopeSpec};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -56,13 +56,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let one = |name: &str| linear(&format!("{at}.attn.{name}"), d_model, d_model, false);
         let projections =
             ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"));
-        let mlp = MlpSpec {
-            up: linear(&format!("{at}.mlp.fc_in"), d_model, d_mlp, true),
-            gate: None,
-            down: linear(&format!("{at}.mlp.fc_out"), d_mlp, d_model, true),
+        let mlp = MlpSpec::plain(
+            linear(&format!("{at}.mlp.fc_in"), d_model, d_mlp, true),
+            linear(&format!("{at}.mlp.fc_out"), d_mlp, d_model, true),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let norm = Some(layer_norm(tensors, &format!("{at}.ln_1"), d_model, eps));
         BlockSpec {
             attn_pre: norm.clone(),

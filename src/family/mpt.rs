@@ -9,8 +9,8 @@ use crate::attention::{Alibi, AttentionSpec, Bias, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 use crate::ops::Activation;
 
@@ -78,13 +78,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             clip: clip.map(|clip| clip as f32),
             ..ProjectionSpec::plain(q, k, v, one("attn.out_proj", d_model, d_model))
         };
-        let mlp = MlpSpec {
-            up: one("ffn.up_proj", d_model, 4 * d_model),
-            gate: None,
-            down: one("ffn.down_proj", 4 * d_model, d_model),
-            activation: Activation::Gelu,
-            gate_rule: GateRule::Product,
-        };
+        let mlp = MlpSpec::plain(
+            one("ffn.up_proj", d_model, 4 * d_model),
+            one("ffn.down_proj", 4 * d_model, d_model),
+            Activation::Gelu,
+        );
         let norm = |name: &str| {
             Some(layer_norm_bias_if_stored(
                 tensors,

@@ -8,8 +8,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    NormSource, PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, NormSource,
+    PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
 };
 use crate::ops::NormKind;
 use crate::prompt::PositionRule;
@@ -63,13 +63,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("self_attn.v_proj", d_model, d_model),
             one("self_attn.out_proj", d_model, d_model),
         );
-        let mlp = MlpSpec {
-            up: one("fc1", d_model, d_mlp),
-            gate: None,
-            down: one("fc2", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("fc1", d_model, d_mlp),
+            one("fc2", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let of_attention = Some(norm(&format!("{at}.self_attn_layer_norm")));
         let of_mlp = Some(norm(&format!("{at}.final_layer_norm")));
         let plain = BlockSpec::plain(

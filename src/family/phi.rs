@@ -9,8 +9,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
+    StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -63,13 +63,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 one("self_attn.dense", d_q, d_model),
             )
         };
-        let mlp = MlpSpec {
-            up: one("mlp.fc1", d_model, d_mlp),
-            gate: None,
-            down: one("mlp.fc2", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("mlp.fc1", d_model, d_mlp),
+            one("mlp.fc2", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         let norm = Some(layer_norm(
             tensors,
             &format!("{at}.input_layernorm"),

@@ -57,6 +57,19 @@ pub struct MlpSpec {
     pub gate_rule: GateRule,
 }
 
+impl MlpSpec {
+    /// One without a gate.
+    pub fn plain(up: LinearSource, down: LinearSource, activation: Activation) -> Self {
+        Self {
+            up,
+            gate: None,
+            down,
+            activation,
+            gate_rule: GateRule::Product,
+        }
+    }
+}
+
 /// How a gate and what it gates are put together.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GateRule {

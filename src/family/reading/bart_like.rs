@@ -5,8 +5,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource,
-    MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource,
+    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
+    ModelSpec, NormSource, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -234,13 +234,11 @@ impl Side<'_> {
         let at = format!("layers.{layer_idx}");
         let is_decoder = self.stack == Stack::Decoder;
         let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
-        let mlp = MlpSpec {
-            up: self.linear(&format!("{at}.fc1"), self.d_model, self.d_mlp),
-            gate: None,
-            down: self.linear(&format!("{at}.fc2"), self.d_mlp, self.d_model),
-            activation: self.activation,
-            gate_rule: GateRule::Product,
-        };
+        let mlp = MlpSpec::plain(
+            self.linear(&format!("{at}.fc1"), self.d_model, self.d_mlp),
+            self.linear(&format!("{at}.fc2"), self.d_mlp, self.d_model),
+            self.activation,
+        );
         // A norm stands before its branch or after it, under the same name.
         let placed = |name: &str| {
             let norm = Some(self.norm(&format!("{at}.{name}")));

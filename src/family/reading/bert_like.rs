@@ -7,8 +7,8 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    PositionTable, ProjectionSpec, StackSpec, TableSource, TransformSpec,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
+    ProjectionSpec, StackSpec, TableSource, TransformSpec,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -100,13 +100,11 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
             one("attention.self.value", d_model, d_model),
             one("attention.output.dense", d_model, d_model),
         );
-        let mlp = MlpSpec {
-            up: one("intermediate.dense", d_model, d_mlp),
-            gate: None,
-            down: one("output.dense", d_mlp, d_model),
+        let mlp = MlpSpec::plain(
+            one("intermediate.dense", d_model, d_mlp),
+            one("output.dense", d_mlp, d_model),
             activation,
-            gate_rule: GateRule::Product,
-        };
+        );
         BlockSpec {
             attn_post: norm("attention.output.LayerNorm"),
             mlp_post: norm("output.LayerNorm"),

@@ -157,13 +157,11 @@ fn dense(
                 gate_rule: GateRule::Product,
             }
         }
-        MlpStore::Plain { up, down } => MlpSpec {
-            up: linear(&format!("{at}.{up}"), d_model, d_mlp, has_bias),
-            gate: None,
-            down: linear(&format!("{at}.{down}"), d_mlp, d_model, has_bias),
+        MlpStore::Plain { up, down } => MlpSpec::plain(
+            linear(&format!("{at}.{up}"), d_model, d_mlp, has_bias),
+            linear(&format!("{at}.{down}"), d_mlp, d_model, has_bias),
             activation,
-            gate_rule: GateRule::Product,
-        },
+        ),
     }
 }
 
