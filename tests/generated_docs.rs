@@ -63,8 +63,20 @@ fn families_page() -> String {
         ("mask", "bidirectional"),
         ("activation", "relu"),
         ("norm_first", "false"),
+        ("embed_scale", "sqrt_d"),
     ];
-    for (name, set) in [("nanogpt", nothing), ("encoder", &encoder)] {
+    let translator = [
+        ("n_heads", "3"),
+        ("activation", "relu"),
+        ("norm_first", "false"),
+        ("embed_scale", "sqrt_d"),
+        ("start_token", "2"),
+    ];
+    for (name, set) in [
+        ("nanogpt", nothing),
+        ("encoder", &encoder),
+        ("translator", &translator),
+    ] {
         let set = set
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));

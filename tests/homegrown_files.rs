@@ -12,7 +12,7 @@ use attnscope::analysis::{self, Options, Silent};
 use attnscope::family;
 use attnscope::model::Model;
 use attnscope::ops::Cpu;
-use attnscope::prompt::{self, Reading, Request, Tokenizer};
+use attnscope::prompt::{self, Reading, Request, Target, Tokenizer};
 use checkpoint_copy::{
     Copy, Stored, Weights, attnscope as program, file_of, original, text, weights,
 };
@@ -39,11 +39,17 @@ fn f32s(bytes: &[u8]) -> Vec<f32> {
 fn agrees(model: &Model, reference: &Path) {
     let bytes = std::fs::read(reference).expect("a reference");
     let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-    let tokens = reference.tensor("tokens").expect("tokens");
-    let ids = tokens.data().chunks(8);
-    let ids = ids.map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32);
+    let ids = |name: &str| -> Option<Vec<u32>> {
+        let tokens = reference.tensor(name).ok()?;
+        let ids = tokens.data().chunks(8);
+        let id = |b: &[u8]| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32;
+        Some(ids.map(id).collect())
+    };
     let no_text = Reading::Ids("not asked for".to_owned());
-    let request = Request::ids(ids.collect());
+    let mut request = Request::ids(ids("tokens").expect("tokens"));
+    if let Some(target) = ids("decoder_tokens") {
+        request.target = Target::Ids(target);
+    }
     let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
     let mut collected = Collected::default();
     let options = Options {
@@ -129,6 +135,8 @@ fn what_the_weights_leave_open_is_asked_for_and_then_enough() {
                 "mask=bidirectional",
                 "activation=relu",
                 "norm_first=false",
+                // Twenty-four to the power of one half, as the model multiplies by it.
+                "embed_scale=4.898979486",
             ],
         ),
         (
@@ -139,6 +147,41 @@ fn what_the_weights_leave_open_is_asked_for_and_then_enough() {
                 "mask=causal",
                 "activation=gelu",
                 "norm_first=true",
+                "embed_scale=1",
+            ],
+        ),
+        (
+            "translator",
+            "translator",
+            &[
+                "n_heads=3",
+                "activation=relu",
+                "norm_first=false",
+                "embed_scale=sqrt_d",
+                "start_token=2",
+            ],
+        ),
+        (
+            "learned_translator",
+            "learned_translator",
+            &[
+                "n_heads=3",
+                "activation=gelu",
+                "norm_first=true",
+                "embed_scale=1",
+                "start_token=2",
+            ],
+        ),
+        (
+            "computed_translator",
+            "computed_translator",
+            &[
+                "n_heads=2",
+                "activation=relu",
+                "norm_first=false",
+                "embed_scale=1",
+                "positions=sines",
+                "start_token=2",
             ],
         ),
     ];
@@ -160,16 +203,10 @@ fn what_the_weights_leave_open_is_asked_for_and_then_enough() {
                 &["leave open", &format!("open {key};"), "attnscope.toml"],
             );
         }
-        let mut all = needed.to_vec();
-        if *name == "encoder" {
-            // Twenty-four to the power of one half, as the model multiplies by it.
-            all.push("embed_scale=4.898979486");
-        }
-        let model = opened(&path, &all);
+        let model = opened(&path, needed);
         assert_eq!(knob(&model, "n_heads").1, "set on the command line");
         agrees(&model, &reference(name));
-        let loses = ["nanogpt_bias", "meta", "causal_encoder"].contains(name);
-        assert_eq!(model.spec.is_causal_lm, loses, "{name}");
+        assert_eq!(model.spec.is_causal_lm, *name != "encoder", "{name}");
     }
 }
 
@@ -311,7 +348,15 @@ fn weights_are_chosen_among_the_files_of_a_directory() {
 /// Tensors of every layout that is known by its names, and what they leave open.
 fn layouts() -> Vec<(Weights, Vec<&'static str>)> {
     let of = |path: PathBuf| weights(&std::fs::read(path).expect("reads"));
-    let torch = |mask| vec!["n_heads=3", mask, "activation=relu", "norm_first=false"];
+    let torch = |last| {
+        let set = [
+            "n_heads=3",
+            "activation=relu",
+            "norm_first=false",
+            "embed_scale=1",
+        ];
+        [&set[..], &[last]].concat()
+    };
     let oracle = |family: &str| of(original(family).join("model.safetensors"));
     let homegrown = |name: &str| of(fixtures().join(name).join("weights.safetensors"));
     let llama = vec!["n_heads=4", "rope_theta=10000", "norm_eps=1e-5"];
@@ -321,6 +366,8 @@ fn layouts() -> Vec<(Weights, Vec<&'static str>)> {
         (oracle("bert"), vec!["n_heads=4"]),
         (homegrown("encoder"), torch("mask=bidirectional")),
         (homegrown("causal_encoder"), torch("mask=causal")),
+        (homegrown("translator"), torch("start_token=2")),
+        (homegrown("learned_translator"), torch("start_token=2")),
     ]
 }
 
@@ -406,4 +453,59 @@ fn a_nanogpt_with_gpt_2_s_vocabulary_takes_ids_and_says_why() {
     let model = opened(directory.path(), &["n_heads=1"]);
     let reading = Tokenizer::open(&model.checkpoint.tokenizer).expect("a reading");
     assert_says(&reading.describe(), &["ids only", "no stoi"]);
+}
+
+#[test]
+fn a_decoder_with_words_of_its_own_has_ids_of_its_own() {
+    let set = [
+        "n_heads=3",
+        "activation=relu",
+        "norm_first=false",
+        "embed_scale=sqrt_d",
+        "start_token=2",
+    ];
+    let model = opened(&fixtures().join("translator"), &set);
+    let limits = model.spec.limits();
+    assert_eq!((limits.d_vocab, limits.d_vocab_target), (20, Some(14)));
+    let no_text = Reading::Ids("not asked for".to_owned());
+    let prepared = |source: u32, target: u32| {
+        let request = Request {
+            target: Target::Ids(vec![target]),
+            ..Request::ids(vec![source])
+        };
+        prompt::prepare(&request, &no_text, limits).map_err(|e| e.to_string())
+    };
+    assert!(prepared(19, 13).is_ok());
+    assert_says(&prepared(20, 13).expect_err("refused"), &["id 20", "0..19"]);
+    assert_says(&prepared(19, 14).expect_err("refused"), &["id 14", "0..13"]);
+    // One table for both sides is one vocabulary.
+    let set = [
+        "n_heads=2",
+        "activation=relu",
+        "norm_first=false",
+        "embed_scale=1",
+        "positions=none",
+        "start_token=2",
+    ];
+    let model = opened(&fixtures().join("computed_translator"), &set);
+    assert_eq!(model.spec.limits().d_vocab_target, None);
+    let bad = [&set[..5], &["start_token=14"]].concat();
+    assert_says(
+        &fails(&fixtures().join("computed_translator"), &bad),
+        &["below 14", "found 14"],
+    );
+}
+
+#[test]
+fn a_decoder_without_its_encoder_is_refused() {
+    let copy = Copy::of("gpt2");
+    copy.remove("config.json");
+    let whole =
+        weights(&std::fs::read(fixtures().join("translator/weights.safetensors")).expect("reads"));
+    copy.weights(|weights| {
+        *weights = whole.clone();
+        weights.retain(|name, _| !name.contains("encoder.layers"));
+    });
+    let said = refused("report", copy.path(), PROMPT);
+    assert_says(&said, &["multihead_attn", "attends to an encoder"]);
 }

@@ -24,13 +24,26 @@ fn what_a_decoder_writes_can_be_given_up_and_the_next_prompt_runs() {
         event.expect("an event within a minute")
     };
     assert!(matches!(next(), Event::Opened { .. }));
-    worker.cancel();
+    // How far it is is told after every token, the start token counted.
     match next() {
+        Event::Writing { n_written, n_most } => assert_eq!((n_written, n_most), (2, 1_000_001)),
+        other => panic!("{other:?}"),
+    }
+    worker.cancel();
+    let other_than_writing = || {
+        loop {
+            match next() {
+                Event::Writing { .. } => {}
+                other => break other,
+            }
+        }
+    };
+    match other_than_writing() {
         Event::Refused(reason) => assert_eq!(reason, "stopped"),
         other => panic!("{other:?}"),
     }
     worker.run(asks(2));
-    match next() {
+    match other_than_writing() {
         Event::Started { prompt, .. } => assert_eq!(prompt.tokens.len(), 3),
         other => panic!("{other:?}"),
     }

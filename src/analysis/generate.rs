@@ -8,7 +8,8 @@ use crate::model::{
 use crate::ops::Ops;
 use crate::prompt::Prompt;
 
-/// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as.
+/// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
+/// hears of the prompt after each.
 ///
 /// # Errors
 /// When `stop` says so, a tensor is not as the spec says, or the device fails.
@@ -17,6 +18,7 @@ pub fn generate<O: Ops>(
     model: &Model,
     prompt: &mut Prompt,
     label: &dyn Fn(u32) -> String,
+    wrote: &mut dyn FnMut(&Prompt),
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<()> {
     let spec = &model.spec;
@@ -44,6 +46,7 @@ pub fn generate<O: Ops>(
         if start.end_tokens.contains(&id) {
             prompt.n_to_generate = 0;
         }
+        wrote(prompt);
     }
     Ok(())
 }

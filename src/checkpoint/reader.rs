@@ -255,6 +255,41 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether a value is this word, which may stand in the place of a number.
+    pub fn is_word(&mut self, knob: &str, key: &str, word: &str) -> bool {
+        let given = self.given(knob, key);
+        given.is_some_and(|(value, _)| value.as_str() == Some(word))
+    }
+
+    /// A token of a vocabulary, when one is given.
+    ///
+    /// # Errors
+    /// When something else is.
+    pub fn token(&mut self, knob: &'static str, key: &str, d_vocab: usize) -> Result<Option<u32>> {
+        let Some((value, origin)) = self.given(knob, key) else {
+            return Ok(None);
+        };
+        let Some(id) = value.as_u64().filter(|id| *id < d_vocab as u64) else {
+            let problem = format!("expected a token id below {d_vocab}, found {value}");
+            return Err(Error::config(self.path(), key, problem));
+        };
+        self.note(knob, id, origin);
+        Ok(Some(id as u32))
+    }
+
+    /// Tokens, as one id or a list of them; ids that are none never come up.
+    pub fn tokens(&mut self, knob: &'static str, key: &str) -> Vec<u32> {
+        let Some((value, origin)) = self.given(knob, key) else {
+            return Vec::new();
+        };
+        self.note(knob, value, origin);
+        let list = value
+            .as_array()
+            .map_or(std::slice::from_ref(value), |list| list);
+        let ids = list.iter().filter_map(Value::as_u64);
+        ids.filter_map(|id| u32::try_from(id).ok()).collect()
+    }
+
     /// A whole number, zero included, or the default when absent or null.
     ///
     /// # Errors

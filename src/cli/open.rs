@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(match asked {
             Some(request) => (request, PromptOrigin::Asked),
             None => (
-                prompt.built_in(is_demo, has_tokenizer, model.spec.d_vocab),
+                prompt.built_in(is_demo, has_tokenizer, model.spec.limits().d_vocab),
                 PromptOrigin::BuiltIn,
             ),
         })

@@ -63,6 +63,37 @@ impl Meter {
     }
 }
 
+/// Shows how far a decoder is that writes its own target.
+pub struct WritingMeter(Option<ProgressBar>);
+
+impl WritingMeter {
+    pub fn of(prompt_id: &str, n_most: usize) -> Self {
+        let what = format!("{prompt_id}: no target given, writing one of up to {n_most} tokens");
+        if !stderr().is_terminal() {
+            note(&what);
+            return Self(None);
+        }
+        let bar = ProgressBar::new(n_most as u64);
+        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}") {
+            bar.set_style(style);
+        }
+        bar.set_message(what);
+        Self(Some(bar))
+    }
+
+    pub fn wrote_one(&self) {
+        if let Some(bar) = &self.0 {
+            bar.inc(1);
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// One line to standard error. A reader that has gone away does not matter.
 pub fn note(line: &str) {
     let _ = writeln!(stderr(), "{line}");

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
-use super::progress::note;
-use crate::analysis::generate;
+use super::progress::{WritingMeter, note};
+use crate::analysis::{generate, input_of};
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::model::{Input, Model};
 use crate::ops::Cpu;
 use crate::prompt::{self, Prompt, Reading, Request, read_inputs};
 use crate::report::Output;
@@ -32,7 +32,7 @@ pub struct Named {
     pub prompt: Prompt,
 }
 
-/// Reads the prompts that the flags ask for, or the built-in one; lets a decoder without a target write its own.
+/// Reads the prompts that the flags ask for, or the built-in one.
 ///
 /// # Errors
 /// When one cannot be read, or the model cannot run it: names which.
@@ -44,7 +44,8 @@ pub fn prepare(
 ) -> Result<Vec<Named>> {
     args.check_fits(&model.spec)?;
     let Some(path) = &inputs.inputs else {
-        let prompt = one(&request(args, model, reading)?, model, reading)?;
+        let request = request(args, model, reading)?;
+        let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
         return Ok(vec![Named {
             id: "prompt".to_owned(),
             prompt,
@@ -52,10 +53,11 @@ pub fn prepare(
     };
     let requests = read_inputs(path, &args.usual())?;
     let prepared = requests.into_iter().map(|(id, request)| {
-        let prompt = one(&request, model, reading).map_err(|e| match e {
-            Error::Prompt(problem) => Error::file(path, format!("prompt {id}: {problem}")),
-            other => other,
-        })?;
+        let prompt =
+            prompt::prepare(&request, reading, model.spec.limits()).map_err(|e| match e {
+                Error::Prompt(problem) => Error::file(path, format!("prompt {id}: {problem}")),
+                other => other,
+            })?;
         Ok(Named { id, prompt })
     });
     prepared.collect()
@@ -82,17 +84,42 @@ fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Reques
         Some(request) => request,
         None => {
             note("no prompt given: running a built-in one");
-            args.built_in(false, reading.tokenizer().is_some(), model.spec.d_vocab)
+            args.built_in(
+                false,
+                reading.tokenizer().is_some(),
+                model.spec.limits().d_vocab,
+            )
         }
     })
 }
 
-fn one(request: &Request, model: &Model, reading: &Reading) -> Result<Prompt> {
-    let mut prompt = prompt::prepare(request, reading, model.spec.limits())?;
-    if prompt.n_to_generate > 0 {
-        let n = prompt.n_to_generate;
-        note(&format!("no target given: writing one of up to {n} tokens"));
+/// What prompts will be at most, written targets included.
+pub fn longest_inputs(named: &[Named]) -> Vec<Input> {
+    let longest = named.iter().map(|named| input_of(&named.prompt.longest()));
+    longest.collect()
+}
+
+/// Lets a decoder write the targets that nobody gave.
+///
+/// # Errors
+/// When the model has no head to write with, or its tensors are not as they must be.
+pub fn write_targets(named: &mut [Named], model: &Model, reading: &Reading) -> Result<()> {
+    let reading = reading.of_target(model.spec.limits());
+    for Named { id, prompt } in named {
+        if prompt.n_to_generate == 0 {
+            continue;
+        }
+        let meter = WritingMeter::of(id, prompt.n_to_generate);
+        let mut wrote = |_: &Prompt| meter.wrote_one();
+        generate(
+            &Cpu,
+            model,
+            prompt,
+            &|id| reading.label(id),
+            &mut wrote,
+            &|| false,
+        )?;
+        meter.finish();
     }
-    generate(&Cpu, model, &mut prompt, &|id| reading.label(id), &|| false)?;
-    Ok(prompt)
+    Ok(())
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, check_target, prepare};
+use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
 use crate::family;
@@ -42,17 +42,19 @@ pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
-    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
+    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let options = Options {
         keep_bytes: None,
         predicts: true,
     };
-    let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
+    let longest = longest_inputs(&named);
+    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
     check_target(&args.output, &model, &args.prompt, &args.inputs)?;
     let output = Output::open(&args.output)?;
     args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));
+    write_targets(&mut named, &model, &reading)?;
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
     let meter = Meter::of(&model.spec);
     // All prompts pass a layer together: the first speaks for them.
     let says = |idx: usize| {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, Named, check_target, prepare};
+use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs};
 use crate::analysis::{self, Job, LayerReport, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
@@ -98,25 +98,19 @@ pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
     };
-    let plans = named
-        .iter()
-        .map(|named| TracePlan::new(&model, &named.prompt, &selection))
-        .collect::<Result<Vec<_>, _>>()?;
-    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
-    let need = MemoryNeed::of(&model, &inputs, options, rayon::current_num_threads());
     let targets = targets(args, &named)?;
     for target in &targets {
         check_target(target, &model, &args.prompt, &args.inputs)?;
+    }
+    // What is asked for is checked before a decoder writes anything.
+    for named in &named {
+        TracePlan::new(&model, &named.prompt.longest(), &selection)?;
     }
     let outputs = targets
         .iter()
@@ -127,7 +121,19 @@ pub fn run(args: &Args) -> Result<()> {
             "--output -: expected a file, since a trace is written in several places at once"
         );
     }
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
+    let longest = longest_inputs(&named);
+    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
     args.run.check_memory(need)?;
+    write_targets(&mut named, &model, &reading)?;
+    let plans = named
+        .iter()
+        .map(|named| TracePlan::new(&model, &named.prompt, &selection))
+        .collect::<Result<Vec<_>, _>>()?;
+    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
     let n_tensors: usize = plans.iter().map(|plan| plan.tensors.len()).sum();
     let n_bytes: u64 = plans.iter().map(TracePlan::file_len).sum();
     note(&format!("{n_tensors} tensors, {}", HumanBytes(n_bytes)));

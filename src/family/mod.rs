@@ -50,6 +50,7 @@ mod stablelm;
 mod starcoder2;
 mod t5;
 mod torch_encoder;
+mod torch_transformer;
 mod xlm_roberta;
 
 pub use self::overrides::settable;
@@ -117,6 +118,7 @@ pub static FAMILIES: &[Family] = &[
     starcoder2::FAMILY,
     t5::FAMILY,
     torch_encoder::FAMILY,
+    torch_transformer::FAMILY,
     xlm_roberta::FAMILY,
 ];
 

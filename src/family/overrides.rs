@@ -92,9 +92,17 @@ static FIELDS: &[Field] = &[
         let first: bool = text.parse().ok()?;
         Some(Given::Config(first.into()))
     }),
-    field("embed_scale", "a number", |text| {
-        finite(text).map(|scale| Given::Config(scale.into()))
+    field("embed_scale", "a number or sqrt_d", |text| match text {
+        "sqrt_d" => Some(Given::Config(text.into())),
+        number => finite(number).map(|scale| Given::Config(scale.into())),
     }),
+    field("positions", "none or sines", |text| {
+        ["none", "sines"]
+            .contains(&text)
+            .then(|| Given::Config(text.into()))
+    }),
+    field("start_token", TOKEN, token),
+    field("end_token", TOKEN, token),
 ];
 
 /// Every key of `--set` and what it takes.
@@ -103,6 +111,7 @@ pub fn settable() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 const SIZE: &str = "a whole number from 1";
+const TOKEN: &str = "a token id";
 
 const fn field(name: &'static str, takes: &'static str, read: fn(&str) -> Option<Given>) -> Field {
     Field { name, takes, read }
@@ -114,6 +123,11 @@ fn whole(text: &str) -> Option<usize> {
 
 fn size(text: &str) -> Option<Given> {
     whole(text).map(|size| Given::Config(size.into()))
+}
+
+fn token(text: &str) -> Option<Given> {
+    let id: u32 = text.parse().ok()?;
+    Some(Given::Config(id.into()))
 }
 
 fn finite(text: &str) -> Option<f64> {

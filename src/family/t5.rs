@@ -113,7 +113,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     });
     let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
     let decoder = sizes.stack("decoder", Stack::Decoder, n_decoder_layers, decoder_tokens);
-    let start = decoder_start(reader, Some("pad_token_id"))?;
+    let start = decoder_start(reader, Some("pad_token_id"), d_vocab)?;
     Ok(ModelSpec {
         stacks: vec![encoder.clone(), decoder],
         is_causal_lm: head.is_some(),

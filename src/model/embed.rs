@@ -2,7 +2,7 @@
 
 use super::Model;
 use super::source::{NormSource, TableSource};
-use super::spec::{PositionTable, StackSpec};
+use super::spec::{PositionTable, Sines, StackSpec};
 use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
@@ -75,7 +75,9 @@ pub fn embed<O: Ops>(
         Some(PositionTable::Stored(table)) => {
             add_rows(model, table, &sequence.positions, &mut rows)?;
         }
-        Some(PositionTable::Sinusoid) => add_sinusoids(&sequence.positions, width, &mut rows),
+        Some(PositionTable::Sinusoid(sines)) => {
+            add_sinusoids(&sequence.positions, *sines, width, &mut rows);
+        }
         None => {}
     }
     if let Some(table) = &spec.token_types {
@@ -126,13 +128,16 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
     Ok(())
 }
 
-/// Sines in the first half of each row, cosines in the second; frequencies fall from 1 to 1/10,000.
-fn add_sinusoids(positions: &[usize], width: usize, rows: &mut [f32]) {
+/// Sines and cosines whose frequencies fall from 1 to 1/10,000.
+fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
     let n_sines = width.div_ceil(2);
     for (row, position) in rows.chunks_mut(width).zip(positions) {
         for (column, value) in row.iter_mut().enumerate() {
-            let is_sine = column < n_sines;
-            let pair_idx = if is_sine { column } else { column - n_sines };
+            let (is_sine, pair_idx) = match sines {
+                Sines::Halves if column < n_sines => (true, column),
+                Sines::Halves => (false, column - n_sines),
+                Sines::Interleaved => (column % 2 == 0, column / 2),
+            };
             let angle = *position as f64 / 10_000f64.powf(2.0 * pair_idx as f64 / width as f64);
             *value += if is_sine { angle.sin() } else { angle.cos() } as f32;
         }
@@ -146,8 +151,13 @@ mod tests {
     #[test]
     fn sinusoids_begin_with_sines_of_zero_and_cosines_of_one() {
         let mut rows = vec![0.0; 12];
-        add_sinusoids(&[0, 3], 6, &mut rows);
+        add_sinusoids(&[0, 3], Sines::Halves, 6, &mut rows);
         assert_eq!(rows[..6], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
         assert!((rows[6] - 3f32.sin()).abs() < 1e-6 && (rows[9] - 3f32.cos()).abs() < 1e-6);
+        // The same values lie side by side.
+        let mut pairs = vec![0.0; 12];
+        add_sinusoids(&[0, 3], Sines::Interleaved, 6, &mut pairs);
+        let halves = [0, 1, 2].map(|idx| [rows[6 + idx], rows[9 + idx]]).concat();
+        assert_eq!(pairs[6..], halves);
     }
 }

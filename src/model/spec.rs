@@ -43,8 +43,27 @@ impl EmbedSpec {
 pub enum PositionTable {
     /// Stored rows.
     Stored(TableSource),
-    /// Sines of falling frequencies in the first half of a row, cosines in the second (Vaswani et al. 2017).
-    Sinusoid,
+    /// Sines and cosines of falling frequencies (Vaswani et al. 2017).
+    Sinusoid(Sines),
+}
+
+impl PositionTable {
+    /// Positions that are stored; nothing limits those that are computed.
+    pub fn n_rows(&self) -> Option<usize> {
+        match self {
+            Self::Stored(table) => Some(table.n_rows),
+            Self::Sinusoid(_) => None,
+        }
+    }
+}
+
+/// Where sines and cosines stand in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sines {
+    /// All sines, then all cosines.
+    Halves,
+    /// A sine and the cosine of the same frequency side by side.
+    Interleaved,
 }
 
 /// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
@@ -275,6 +294,8 @@ pub struct DecoderStart {
     pub forced_token: Option<u32>,
     /// Tokens that are never written.
     pub never_written: Vec<u32>,
+    /// Ids mean other words than those of the encoder.
+    pub has_own_vocabulary: bool,
 }
 
 /// A whole model, and how its configuration was read.
@@ -345,7 +366,12 @@ impl ModelSpec {
     /// What a prompt may be.
     pub fn limits(&self) -> Limits {
         Limits {
-            d_vocab: self.d_vocab,
+            d_vocab: self.stacks[0].embed.tokens.n_rows,
+            d_vocab_target: self
+                .decoder_start
+                .as_ref()
+                .filter(|start| start.has_own_vocabulary)
+                .map(|_| self.d_vocab),
             n_ctx: self.n_ctx,
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),

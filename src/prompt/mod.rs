@@ -94,6 +94,8 @@ impl Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub d_vocab: usize,
+    /// The decoder's vocabulary, where its ids mean other words.
+    pub d_vocab_target: Option<usize>,
     pub n_ctx: Option<usize>,
     pub positions: PositionRule,
     /// The token that a decoder's input begins with, for models with an encoder.
@@ -126,6 +128,16 @@ impl Prompt {
         self.n_to_generate = self.n_to_generate.saturating_sub(1);
     }
 
+    /// The prompt at its longest, with something in the place of every token that the model may still write.
+    pub fn longest(&self) -> Self {
+        let mut longest = self.clone();
+        let n_longest = self.tokens.len() + self.n_to_generate;
+        let last = |values: &[usize]| values.last().copied().unwrap_or(0);
+        longest.tokens.resize(n_longest, 0);
+        longest.positions.resize(n_longest, last(&self.positions));
+        longest
+    }
+
     /// The prompt whose tokens a person gave: the encoder's where there is one.
     pub fn given(&self) -> &Prompt {
         self.source.as_deref().unwrap_or(self)
@@ -155,6 +167,11 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     let unmasked = Request {
         attention_mask: None,
         ..request.clone()
+    };
+    let reading = reading.of_target(limits);
+    let limits = Limits {
+        d_vocab: limits.d_vocab_target.unwrap_or(limits.d_vocab),
+        ..limits
     };
     let mut target = if n_to_generate > 0 && starts {
         Prompt::default()
@@ -323,6 +340,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         d_vocab: 10,
+        d_vocab_target: None,
         n_ctx: Some(4),
         positions: PositionRule::Index,
         start_token: None,

@@ -7,7 +7,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::editor::Editor;
 use super::find::Find;
-use super::run_view::{RunState, RunView};
+use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
 use super::theme::Theme;
 use crate::analysis::{HeadDetail, HeadQuery, LayerReport, TensorStats};
@@ -135,8 +135,8 @@ pub struct App {
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,
     pub run: Option<RunView>,
-    /// A prompt was handed over and its run has not begun: the text is read, or a decoder writes its target.
-    pub is_preparing: bool,
+    /// What happens to a prompt that was handed over and does not run yet.
+    pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
     /// The head last computed in full.
     pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
@@ -166,7 +166,7 @@ impl App {
             has_tokenizer: false,
             tokenizer: String::new(),
             run: None,
-            is_preparing: true,
+            preparing: Some(Preparing::Text),
             statistic_idx: 0,
             detail: None,
             awaited: None,

@@ -119,7 +119,7 @@ fn needs_run(app: &App) -> Option<&'static str> {
 
 fn needs_running(app: &App) -> Option<&'static str> {
     // While the checkpoint opens there is nothing to stop at: a prompt can be given up, an opening only quit.
-    let is_preparing = app.is_preparing && app.model.is_some();
+    let is_preparing = app.preparing.is_some() && app.model.is_some();
     let is_running = app
         .run
         .as_ref()

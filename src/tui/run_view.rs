@@ -22,6 +22,15 @@ pub struct RunView {
     pub nonfinite: Option<NonFinite>,
 }
 
+/// What happens to a prompt before its run begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preparing {
+    /// The text is read.
+    Text,
+    /// A decoder writes its target.
+    Target { n_written: usize, n_most: usize },
+}
+
 /// Whether a run still goes on.
 #[derive(Debug, Clone)]
 pub enum RunState {

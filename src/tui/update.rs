@@ -11,7 +11,7 @@ use super::editor::{Edited, Editor};
 use super::find::{Find, Found, Item, Target};
 use super::keys::{self, Action};
 use super::panels;
-use super::run_view::{RunState, RunView};
+use super::run_view::{Preparing, RunState, RunView};
 use super::selection::step;
 use super::view;
 use crate::model::Stack;
@@ -56,7 +56,7 @@ impl App {
                 Edited::Dismissed => self.overlay = None,
                 Edited::Submitted(request) => {
                     self.overlay = None;
-                    self.is_preparing = true;
+                    self.preparing = Some(Preparing::Text);
                     effects.push(Effect::Run(request));
                 }
             },
@@ -415,7 +415,7 @@ impl App {
                 origin,
             } => {
                 self.run = Some(RunView::new(run, prompt, source, origin));
-                self.is_preparing = false;
+                self.preparing = None;
                 (self.detail, self.awaited, self.notice) = (None, None, None);
                 // The last token of a text is where a causal model has seen it all.
                 self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
@@ -427,9 +427,12 @@ impl App {
                     grids[0]
                 });
             }
+            Event::Writing { n_written, n_most } => {
+                self.preparing = Some(Preparing::Target { n_written, n_most });
+            }
             Event::Refused(reason) => {
                 self.notice = Some(reason);
-                self.is_preparing = false;
+                self.preparing = None;
             }
             Event::Tensor { name, stats } => {
                 self.model_view.stats.insert(name, Some(stats));
@@ -483,6 +486,7 @@ impl App {
             Event::Opened { .. }
             | Event::OpenFailed(_)
             | Event::Started { .. }
+            | Event::Writing { .. }
             | Event::Refused(_)
             | Event::Tensor { .. } => {}
         }

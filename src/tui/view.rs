@@ -10,7 +10,8 @@ use super::app::{App, Overlay, Panel};
 use super::figure::{bar, cut};
 use super::keys;
 use super::panels;
-use super::run_view::{RunState, RunView};
+use super::run_view::{Preparing, RunState, RunView};
+use super::theme::Theme;
 use super::widgets::overlay;
 use crate::analysis::Progress;
 use crate::worker::PromptOrigin;
@@ -104,7 +105,10 @@ fn header(app: &App, width: u16) -> Line<'static> {
         }
     }
     let mut right = Vec::new();
-    if let Some(run) = &app.run {
+    if let Some(Preparing::Target { n_written, n_most }) = app.preparing {
+        let what = format!("writing the target · {n_written} of at most {n_most}");
+        right.extend(gauge(&app.theme, n_written as f32 / n_most as f32, &what));
+    } else if let Some(run) = &app.run {
         right.extend(state_of(app, run));
         right.push(Span::raw("  "));
         right.push(match &run.nonfinite {
@@ -115,6 +119,16 @@ fn header(app: &App, width: u16) -> Line<'static> {
         right.push(Span::raw(" "));
     }
     spread(left, right, width)
+}
+
+/// How much of something is done, what it is, and how to stop it.
+fn gauge(theme: &Theme, share: f32, what: &str) -> Vec<Span<'static>> {
+    let bar = bar(share, 10);
+    vec![
+        Span::styled(format!("▕{bar:<10}▏"), theme.accent()),
+        Span::raw(format!(" {what} ")),
+        Span::styled("c stops", theme.dim()),
+    ]
 }
 
 fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
@@ -151,12 +165,7 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
                 }
                 Progress::Predictions => (n_layers, "predictions".to_owned()),
             };
-            let gauge = bar(done as f32 / (n_layers + 1) as f32, 10);
-            vec![
-                Span::styled(format!("▕{gauge:<10}▏"), theme.accent()),
-                Span::raw(format!(" {what} ")),
-                Span::styled("c stops", theme.dim()),
-            ]
+            gauge(theme, done as f32 / (n_layers + 1) as f32, &what)
         }
         RunState::Done { took, .. } => vec![Span::styled(
             format!("done in {}", duration(*took)),

@@ -47,6 +47,11 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
+    /// A decoder writes its own target, before a run begins.
+    Writing {
+        n_written: usize,
+        n_most: usize,
+    },
     /// A later prompt cannot be used; what is on screen stays.
     Refused(String),
     Progress {
@@ -260,14 +265,23 @@ impl Runner {
             return Ok(());
         };
         let reading = &self.reading;
-        let mut prompt = prompt::prepare(&request, reading, model.spec.limits())?;
-        analysis::generate(&Cpu, &model, &mut prompt, &|id| reading.label(id), stop)?;
-        let prompt = Arc::new(prompt);
-        let input = Arc::new(analysis::input_of(&prompt));
+        let limits = model.spec.limits();
+        let mut prompt = prompt::prepare(&request, reading, limits)?;
         if !self.is_forced {
-            let need = MemoryNeed::on_screen(&model, &input, rayon::current_num_threads());
+            let longest = analysis::input_of(&prompt.longest());
+            let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
             machine::check_memory(need.total())?;
         }
+        let label = |id| reading.of_target(limits).label(id);
+        let mut wrote = |prompt: &Prompt| {
+            (self.sink)(Event::Writing {
+                n_written: prompt.tokens.len(),
+                n_most: prompt.tokens.len() + prompt.n_to_generate,
+            });
+        };
+        analysis::generate(&Cpu, &model, &mut prompt, &label, &mut wrote, stop)?;
+        let prompt = Arc::new(prompt);
+        let input = Arc::new(analysis::input_of(&prompt));
         {
             let mut context = lock(&self.context);
             context.run = run;
@@ -295,7 +309,7 @@ impl Runner {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
-                let labels = Arc::new(self.labels(&outcome));
+                let labels = Arc::new(self.labels(&model, &outcome));
                 sink(Event::Finished {
                     run,
                     outcome: Arc::new(outcome),
@@ -314,12 +328,13 @@ impl Runner {
 
 impl Runner {
     /// What every predicted id reads as.
-    fn labels(&self, outcome: &Outcome) -> BTreeMap<u32, String> {
+    fn labels(&self, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
+        let reading = self.reading.of_target(model.spec.limits());
         let top = outcome
             .predictions
             .iter()
             .flat_map(|p| p.top.iter().flatten());
-        top.map(|token| (token.id, self.reading.label(token.id)))
+        top.map(|token| (token.id, reading.label(token.id)))
             .collect()
     }
 }

@@ -4,6 +4,8 @@ mod bert;
 mod gpt2;
 mod llama;
 mod torch_encoder;
+mod torch_parts;
+mod torch_transformer;
 
 use std::collections::BTreeSet;
 
@@ -27,6 +29,7 @@ static LAYOUTS: &[Layout] = &[
     llama::LAYOUT,
     llama::META,
     bert::LAYOUT,
+    torch_transformer::LAYOUT,
     torch_encoder::LAYOUT,
 ];
 
@@ -236,6 +239,9 @@ fn example(field: &str) -> &'static str {
         "activation" => "gelu",
         "mask" => "causal",
         "norm_first" => "true",
+        "embed_scale" => "sqrt_d",
+        "positions" => "sines",
+        "start_token" => "2",
         _ => "VALUE",
     }
 }

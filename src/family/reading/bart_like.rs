@@ -6,7 +6,7 @@ use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
-    ModelSpec, NormSource, PositionTable, ProjectionSpec, Stack, StackSpec, TableSource,
+    ModelSpec, NormSource, PositionTable, ProjectionSpec, Sines, Stack, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -139,7 +139,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
         Positions::Sinusoid => "sines and cosines".to_owned(),
     };
     reader.note("positions", positions, Origin::Family);
-    let start = decoder_start(reader, like.start_token)?;
+    let start = decoder_start(reader, like.start_token, d_vocab)?;
     let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
     let has_head = tensors.contains("lm_head.weight") || tensors.contains("final_logits_bias");
     let head = has_head.then(|| {
@@ -173,27 +173,23 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
 ///
 /// # Errors
 /// When the configuration names none, or gives something that is no token.
-pub fn decoder_start(reader: &mut Reader<'_>, otherwise: Option<&str>) -> Result<DecoderStart> {
+pub fn decoder_start(
+    reader: &mut Reader<'_>,
+    otherwise: Option<&str>,
+    d_vocab: usize,
+) -> Result<DecoderStart> {
     const KEY: &str = "decoder_start_token_id";
     let key = match (reader.value(KEY), otherwise) {
         (None, Some(other)) => other,
         _ => KEY,
     };
-    let Some(start) = reader.value(key).and_then(|v| v.as_u64()) else {
-        let problem = "missing: a target has to begin with some token";
+    let Some(start) = reader.token("start_token", key, d_vocab)? else {
+        let problem =
+            "missing: a target has to begin with some token; --set start_token=ID says with which";
         return Err(Error::config(reader.path(), KEY, problem));
     };
-    reader.note("start_token", start, Origin::Key(key.to_owned()));
-    let mut end_tokens = Vec::new();
-    for key in ["eos_token_id", "forced_eos_token_id"] {
-        match reader.value(key) {
-            Some(serde_json::Value::Array(ids)) => {
-                end_tokens.extend(ids.iter().filter_map(|v| v.as_u64()))
-            }
-            Some(id) => end_tokens.extend(id.as_u64()),
-            None => {}
-        }
-    }
+    let mut end_tokens = reader.tokens("end_token", "eos_token_id");
+    end_tokens.extend(reader.tokens("forced_end_token", "forced_eos_token_id"));
     let forced = reader.value("forced_bos_token_id").and_then(|v| v.as_u64());
     let lists = reader.value("bad_words_ids").and_then(|v| v.as_array());
     // Sequences of several tokens are left out: they would need the search that transformers does.
@@ -205,8 +201,9 @@ pub fn decoder_start(reader: &mut Reader<'_>, otherwise: Option<&str>) -> Result
     Ok(DecoderStart {
         forced_token: forced.map(|id| id as u32),
         never_written,
-        start_token: start as u32,
-        end_tokens: end_tokens.into_iter().map(|id| id as u32).collect(),
+        has_own_vocabulary: false,
+        start_token: start,
+        end_tokens,
     })
 }
 
@@ -288,7 +285,7 @@ impl Side<'_> {
                     width: self.d_model,
                 })
             }
-            Positions::Sinusoid => PositionTable::Sinusoid,
+            Positions::Sinusoid => PositionTable::Sinusoid(Sines::Halves),
         };
         let like = self.like;
         let embed = EmbedSpec {

@@ -9,10 +9,12 @@ mod stored;
 mod word_pieces;
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 pub use gguf::Vocabulary;
 use serde_json::Value;
 
+use super::Limits;
 use crate::checkpoint::TokenizerFile;
 use crate::error::{Error, Result};
 
@@ -48,6 +50,20 @@ impl Reading {
         match self {
             Self::Tokenizer(tokenizer) => tokenizer.source_name.clone(),
             Self::Ids(reason) => format!("ids only: {reason}"),
+        }
+    }
+
+    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's.
+    pub fn of_target(&self, limits: Limits) -> &Self {
+        static OWN: LazyLock<Reading> = LazyLock::new(|| {
+            Reading::Ids(
+                "the decoder has a vocabulary of its own, the tokenizer is the encoder's"
+                    .to_owned(),
+            )
+        });
+        match limits.d_vocab_target {
+            Some(_) if self.tokenizer().is_some() => &OWN,
+            _ => self,
         }
     }
 

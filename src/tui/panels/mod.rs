@@ -14,7 +14,7 @@ use ratatui::layout::Rect;
 use ratatui::widgets::Paragraph;
 
 use super::app::{App, Panel};
-use super::run_view::RunState;
+use super::run_view::{Preparing, RunState};
 
 /// Draws the panel that is open.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
@@ -53,12 +53,13 @@ fn waiting(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let layer_idx = app.selection.layer_idx;
     let text = match (&app.model, &app.run) {
         (None, _) => "opening the checkpoint …".to_owned(),
-        (Some(_), None) if !app.is_preparing => "nothing has run: press e".to_owned(),
-        // A decoder without a target writes its own before anything runs: `c` stops it.
-        (Some(model), None) if model.spec.decoder_start.is_some() => {
-            "preparing the texts … c stops".to_owned()
-        }
-        (Some(_), None) => "reading the text …".to_owned(),
+        (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
+        (Some(_), None) => match app.preparing {
+            Some(Preparing::Target { n_written, n_most }) => {
+                format!("writing the target: {n_written} of at most {n_most} tokens … c stops")
+            }
+            _ => "reading the text …".to_owned(),
+        },
         (_, Some(run)) => match &run.state {
             RunState::Ended(reason) => {
                 format!("layer {layer_idx} did not run: {reason}. Press e to run again.")
