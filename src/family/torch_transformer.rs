@@ -47,8 +47,8 @@ const TARGET: Side = Side {
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let torch = TorchLayers::read(&checkpoint.tensors, reader)?;
-    let around = torch.attention(reader, false);
-    let causal = AttentionSpec::plain(torch.n_heads, torch.n_heads, around.d_head, true);
+    let causal = torch.attention(reader, true);
+    let around = AttentionSpec::plain(torch.n_heads, torch.n_heads, causal.d_head, false);
     // The decoder's positions are those of the encoder, unless it has a table of its own.
     let positions = reader.word_or("positions", "positions", NONE)?;
     let encoder = stack(&torch, reader, &SOURCE, &around, &positions)?;
