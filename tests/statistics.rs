@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use attnscope::analysis::{self, LayerReport, Observer, Options, Progress, Tap};
+use attnscope::analysis::{self, Observer, Options, Progress, Tap};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
 use attnscope::model::{Input, Model, Sequence, Stack};
 use attnscope::ops::Cpu;
+use attnscope::stats::LayerReport;
 use attnscope::stats::STATISTICS;
 use oracle_tap::Collected;
 
@@ -30,6 +31,7 @@ enum Gathered {
 /// One real run, whole.
 struct Whole {
     model: Model,
+    tokens: Vec<u32>,
     tokens_real: Vec<bool>,
     /// By trace name.
     tensors: BTreeMap<String, Vec<f32>>,
@@ -59,7 +61,7 @@ impl Whole {
         let model =
             family::read(Checkpoint::open(&directory).expect("opens")).expect("is understood");
         let sequence = Sequence {
-            tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 251) as u32).collect(),
+            tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 23) as u32).collect(),
             positions: (0..n).collect(),
             real: real.clone(),
         };
@@ -77,6 +79,7 @@ impl Whole {
         analysis::run(&Cpu, &model, &input, options, &mut keep, tap, &|| false).expect("runs");
         Self {
             model,
+            tokens: input.sequence.tokens.clone(),
             tokens_real: real.unwrap_or(vec![true; n]),
             tensors: collected.finish(),
             layers: keep.0,
@@ -97,6 +100,7 @@ impl Whole {
 
 /// One head as whole matrices.
 struct Head {
+    tokens: Vec<u32>,
     /// Of real queries: which, and the keys each sees.
     queries: Vec<(usize, Vec<usize>)>,
     real: Vec<bool>,
@@ -178,6 +182,7 @@ impl Head {
         };
         let real_queries = (0..n).filter(|i| whole.tokens_real[*i]);
         let head = Self {
+            tokens: whole.tokens.clone(),
             queries: real_queries
                 .map(|i| (i, (0..n).filter(|j| sees(i, *j)).collect()))
                 .collect(),
@@ -243,6 +248,18 @@ impl Head {
         self.scale * self.scale * mean(pairs) / d_head
     }
 
+    /// TransformerLens's `mul`: Σ A∘P / Σ A.
+    fn marked_share(&self, is_marked: impl Fn(usize, usize) -> bool) -> (f64, Gathered) {
+        let (mut on_marked, mut whole) = (0.0, 0.0);
+        for (i, keys) in &self.queries {
+            for j in keys {
+                whole += self.pattern[*i][*j];
+                on_marked += f64::from(u8::from(is_marked(*i, *j))) * self.pattern[*i][*j];
+            }
+        }
+        (on_marked / whole, Gathered::Mean)
+    }
+
     /// A statistic by its id, and how a layer gathers it; `None` for one that is computed per layer alone.
     fn statistic(&self, id: &str) -> Option<(f64, Gathered)> {
         let p = |i: usize, j: usize| self.pattern[i][j];
@@ -274,6 +291,9 @@ impl Head {
                     .filter(|(i, keys)| *i > 0 && !keys.is_empty());
                 mean_of(rows.map(|(i, _)| p(*i, i - 1)).collect())
             }
+            "duplicate_mass" => self.marked_share(|i, j| j < i && self.tokens[j] == self.tokens[i]),
+            "induction_mass" => self
+                .marked_share(|i, j| (1..=i).contains(&j) && self.tokens[j - 1] == self.tokens[i]),
             "diagonal_mass" => mean_of(self.rows(1, |i, _| p(i, i))),
             "mean_distance" => mean_of(self.rows(1, |i, keys| {
                 keys.iter().map(|j| p(i, *j) * i.abs_diff(*j) as f64).sum()
@@ -325,7 +345,7 @@ fn of_layer(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
         "resid_norm" => "resid_post",
         "attn_out_norm" => "attn_out",
         "mlp_out_norm" => "mlp_out",
-        _ => return None,
+        _ => return of_residual(whole, layer_idx, id),
     };
     let rows = whole.rows(&format!("blocks.{layer_idx}.{hook}"), whole.d_model());
     let real = rows
@@ -333,6 +353,43 @@ fn of_layer(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
         .zip(&whole.tokens_real)
         .filter(|(_, real)| **real);
     Some(mean(real.map(|(row, _)| norm(row))))
+}
+
+/// How alike the rows of a residual are, and its values.
+fn of_residual(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
+    let rows = whole.rows(&format!("blocks.{layer_idx}.resid_post"), whole.d_model());
+    let real = rows.iter().zip(&whole.tokens_real);
+    let rows: Vec<&Vec<f64>> = real
+        .filter(|(_, real)| **real)
+        .map(|(row, _)| row)
+        .collect();
+    let mut sizes: Vec<f64> = rows
+        .iter()
+        .flat_map(|row| row.iter().map(|v| v.abs()))
+        .collect();
+    sizes.sort_by(f64::total_cmp);
+    Some(match id {
+        "resid_spread" => {
+            let column = |c: usize| mean(rows.iter().map(|row| row[c]));
+            let middle: Vec<f64> = (0..whole.d_model()).map(column).collect();
+            let apart = |row: &&Vec<f64>| -> f64 {
+                row.iter()
+                    .zip(&middle)
+                    .map(|(v, m)| (v - m) * (v - m))
+                    .sum()
+            };
+            let whole: f64 = rows.iter().map(|row| dot(row, row)).sum();
+            (rows.iter().map(apart).sum::<f64>() / whole).sqrt()
+        }
+        "resid_cosine" => {
+            let n = rows.len();
+            let pairs = (0..n).flat_map(|i| (0..i).map(move |j| (i, j)));
+            mean(pairs.map(|(i, j)| dot(rows[i], rows[j]) / (norm(rows[i]) * norm(rows[j]))))
+        }
+        "resid_max_abs" => sizes[sizes.len() - 1],
+        "resid_median_abs" => sizes[sizes.len() / 2],
+        _ => return None,
+    })
 }
 
 fn assert_near(found: f64, expected: f64, place: &str) {

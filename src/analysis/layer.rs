@@ -1,35 +1,25 @@
-//! What one layer told: statistics per head and for the layer, and what panels draw from.
+//! Judges what the attention of one layer did: its statistics, and which of its heads are alike.
+
+use rayon::prelude::*;
 
 use super::watch::Norms;
-use crate::attention::{AttentionSpec, HeadSummary};
+use crate::attention::{AttentionSpec, HeadSummary, divergence};
 use crate::model::{AttentionRun, Stack};
-use crate::stats::{self, HeadEvidence, LayerEvidence, Values};
+use crate::stats::{self, Alike, HeadEvidence, HeadReport, LayerEvidence, LayerReport, Values};
 
-/// One head of one layer.
-#[derive(Debug, Clone)]
-pub struct HeadReport {
-    pub stats: Values,
-    pub summary: HeadSummary,
-}
-
-/// One layer, finished.
-#[derive(Debug, Clone)]
-pub struct LayerReport {
-    pub stack: Stack,
-    pub layer_idx: usize,
-    pub stats: Values,
-    pub heads: Vec<HeadReport>,
-}
+/// Pairs of heads that lie farther apart are not alike by anyone's measure.
+const MOST_DIVERGENCE: f64 = 0.1;
 
 /// Judges what one attention of a layer did.
 pub(super) fn report(
     stack: Stack,
     layer_idx: usize,
-    spec: &AttentionSpec,
-    ran: AttentionRun,
+    (spec, has_sinks): (&AttentionSpec, bool),
+    mut ran: AttentionRun,
     norms: &Norms,
     is_real: &dyn Fn(usize) -> bool,
 ) -> LayerReport {
+    let alike = alike(&mut ran.heads);
     let heads: Vec<HeadReport> = ran
         .heads
         .into_iter()
@@ -46,6 +36,7 @@ pub(super) fn report(
             HeadReport {
                 stats: stats::of_head(&evidence),
                 summary,
+                audit: None,
             }
         })
         .collect();
@@ -58,12 +49,39 @@ pub(super) fn report(
         attn_out: &real(&norms.attn_out),
         mlp_out: &real(&norms.mlp_out),
         resid_post: &real(&norms.resid_post),
+        residual: norms.shape,
     };
     let of_heads: Vec<Values> = heads.iter().map(|head| head.stats.clone()).collect();
     LayerReport {
         stack,
         layer_idx,
+        name: None,
+        spec: spec.clone(),
+        has_sinks,
         stats: stats::of_layer(&of_heads, &evidence),
         heads,
+        alike,
+        peak: norms.peak,
     }
+}
+
+/// Compares the sampled rows of all heads, and lets go of them.
+pub(super) fn alike(heads: &mut [HeadSummary]) -> Vec<Alike> {
+    let n_keys = heads.first().map_or(0, |head| head.column_sums.len());
+    let samples: Vec<Vec<f32>> = heads
+        .iter_mut()
+        .map(|head| std::mem::take(&mut head.samples))
+        .collect();
+    let pairs = (0..samples.len()).flat_map(|second| (0..second).map(move |first| [first, second]));
+    let pairs: Vec<[usize; 2]> = pairs.collect();
+    let mut alike: Vec<Alike> = pairs
+        .into_par_iter()
+        .map(|heads| Alike {
+            heads,
+            divergence: divergence(&samples[heads[0]], &samples[heads[1]], n_keys.max(1)),
+        })
+        .filter(|pair| pair.divergence <= MOST_DIVERGENCE)
+        .collect();
+    alike.sort_by(|a, b| a.divergence.total_cmp(&b.divergence));
+    alike
 }

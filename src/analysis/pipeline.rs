@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::first_nonfinite::{NonFinite, find, guilty_tensor};
 use super::kept::Kept;
-use super::layer::{LayerReport, report};
+use super::layer::report;
 use super::predictions::{Predictions, Scan};
 use super::tap::Tap;
 use super::watch::Watch;
@@ -15,6 +15,7 @@ use crate::model::{
     StackSpec, embed, final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
+use crate::stats::LayerReport;
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;
@@ -261,7 +262,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             Some(tap) => Some(&mut **tap),
             None => None,
         };
-        let mut watch = Watch::new(at, keeps_input, looks, tap);
+        let mut watch = Watch::new(at, keeps_input, looks, tap, sequence);
         let ran = run_block(&context, block, weights, resid, scratch, &mut watch)?;
         if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
             kept.put(at, input);
@@ -275,12 +276,20 @@ impl<'a, O: Ops> Pass<'a, O> {
             .zip(ran.cross)
             .zip(norms.cross.as_deref());
         let of_cross = of_cross.map(|((spec, ran), norms)| {
-            report(Stack::Cross, layer_idx, &spec.attention, ran, norms, &real)
+            let has_sinks = spec.projections.sinks.is_some();
+            report(
+                Stack::Cross,
+                layer_idx,
+                (&spec.attention, has_sinks),
+                ran,
+                norms,
+                &real,
+            )
         });
         let of_self = report(
             stack.stack,
             layer_idx,
-            &block.attention,
+            (&block.attention, block.projections.sinks.is_some()),
             ran.attention,
             &norms,
             &real,

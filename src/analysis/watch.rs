@@ -1,21 +1,39 @@
 //! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
 
 use super::first_nonfinite::{NonFinite, find};
+use super::residual::shape_of;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::Result;
 use crate::kernels::sum_of_squares;
-use crate::model::{Hook, Hooks, Stack};
+use crate::model::{Hook, Hooks, Sequence, Stack};
+use crate::stats::{Peak, ResidualShape};
 
 /// Lengths of what one attention and its block read and add. // [position]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Norms {
     pub resid_pre: Vec<f32>,
     pub attn_out: Vec<f32>,
     pub mlp_out: Vec<f32>,
     pub resid_post: Vec<f32>,
+    pub shape: ResidualShape,
+    pub peak: Option<Peak>,
     /// Those of the block's attention to the encoder's output.
     pub cross: Option<Box<Norms>>,
+}
+
+impl Default for Norms {
+    fn default() -> Self {
+        Self {
+            resid_pre: Vec::new(),
+            attn_out: Vec::new(),
+            mlp_out: Vec::new(),
+            resid_post: Vec::new(),
+            shape: ResidualShape::NONE,
+            peak: None,
+            cross: None,
+        }
+    }
 }
 
 /// What was seen of one block.
@@ -33,6 +51,8 @@ pub(super) struct Watch<'a> {
     looks_for_nonfinite: bool,
     tap: Option<&'a mut dyn Tap>,
     home: Stack,
+    /// Which positions are no padding.
+    sequence: &'a Sequence,
 }
 
 impl<'a> Watch<'a> {
@@ -41,6 +61,7 @@ impl<'a> Watch<'a> {
         keeps_input: bool,
         looks_for_nonfinite: bool,
         tap: Option<&'a mut dyn Tap>,
+        sequence: &'a Sequence,
     ) -> Self {
         Self {
             stack,
@@ -53,6 +74,7 @@ impl<'a> Watch<'a> {
             looks_for_nonfinite,
             tap,
             home: stack,
+            sequence,
         }
     }
 
@@ -92,7 +114,11 @@ impl Hooks for Watch<'_> {
             }
             Hook::AttnOut => norms.attn_out = row_norms(values, width),
             Hook::MlpOut => norms.mlp_out = row_norms(values, width),
-            Hook::ResidPost => norms.resid_post = row_norms(values, width),
+            Hook::ResidPost => {
+                norms.resid_post = row_norms(values, width);
+                let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
+                (norms.shape, norms.peak) = shape_of(values, width, &is_real);
+            }
             _ => {}
         }
         if self.looks_for_nonfinite

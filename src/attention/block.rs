@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::mask::Visibility;
 use super::pooled::Pooled;
+use super::repeats::Repeats;
 use super::row::{HeadMath, finish_row};
+use super::samples::sampled_queries;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use super::summary::{HeadSummary, RowSummary};
 use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
@@ -30,6 +32,8 @@ pub struct Run<'a> {
     pub bucket_values: Option<&'a [f32]>,
     /// Positions of the tokens, where a bias counts them; indices where it is empty. // [position]
     pub positions: &'a [usize],
+    /// Which tokens stand twice, where queries and keys are the same tokens.
+    pub repeats: Option<&'a Repeats>,
     pub sink: Option<&'a dyn BlockSink>,
     /// Asked between blocks: true stops the work.
     pub stop: &'a (dyn Fn() -> bool + Sync),
@@ -97,6 +101,8 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let mut rows: Vec<RowSummary> = Vec::with_capacity(n_queries);
     let mut column_sums = vec![0.0f64; n_keys];
     let mut pooled = Pooled::new(n_queries, n_keys);
+    let sampled = sampled_queries(n_queries, n_keys);
+    let mut samples = Vec::with_capacity(sampled.len() * n_keys);
     for block in blocks(n_queries) {
         if (run.stop)() {
             return None;
@@ -109,7 +115,19 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
             let row = row_idx * n_keys..(row_idx + 1) * n_keys;
             let q_norm = sum_of_squares(head.query(query_idx)).sqrt() as f32;
             let pattern_row = &mut pattern[row.clone()];
-            let summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
+            let mut summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
+            if let Some(repeats) = run.repeats
+                && repeats.before(query_idx).next().is_some()
+            {
+                (summary.duplicate_mass, summary.induction_mass) =
+                    repeats.masses(query_idx, pattern_row);
+            }
+            if sampled.contains(&query_idx) {
+                match summary.is_real {
+                    true => samples.extend_from_slice(pattern_row),
+                    false => samples.resize(samples.len() + n_keys, 0.0),
+                }
+            }
             // What a padded query does means nothing: it counts nowhere.
             if summary.is_real {
                 for (sum, p) in column_sums.iter_mut().zip(pattern_row.iter()) {
@@ -134,6 +152,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
             k_norms,
             real_keys: run.visibility.real_keys().map(<[bool]>::to_vec),
             pooled,
+            samples,
         },
     })
 }

@@ -45,6 +45,10 @@ impl Visibility {
         }
     }
 
+    pub fn mask(&self) -> Mask {
+        self.mask
+    }
+
     /// The keys that the declared mask lets a query see, padding aside: one range.
     pub fn range(&self, query_idx: usize) -> Range<usize> {
         let mut start = 0;

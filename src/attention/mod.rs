@@ -1,19 +1,25 @@
 //! The mathematics of one attention: what is scored, what is visible, how it is normalised, and what one pass over a row block tells.
 
+mod audit;
 mod bias;
 mod block;
 mod mask;
 mod pooled;
+mod repeats;
 mod rope;
 mod row;
+mod samples;
 mod spec;
 mod summary;
 
+pub use audit::{Audit, Forbidden, Mismatch};
 pub use bias::{Alibi, Buckets};
 pub use block::{BlockSink, HeadInput, HeadRun, Run, run_head};
 pub use mask::Visibility;
 pub use pooled::{POOLED_CELLS, Pooled};
+pub use repeats::Repeats;
 pub use rope::{RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row};
+pub use samples::{divergence, sampled_queries};
 pub use spec::{AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window};
 pub use summary::{HeadSummary, RowSummary};

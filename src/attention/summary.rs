@@ -47,6 +47,9 @@ pub struct RowSummary {
     pub first_mass: f32,
     pub diagonal_mass: f32,
     pub previous_mass: f32,
+    /// Probability of earlier keys with the query's own token, and of those that follow one; NaN where there is none.
+    pub duplicate_mass: f32,
+    pub induction_mass: f32,
     /// Σ p·|query − key|.
     pub distance: f32,
 
@@ -85,6 +88,8 @@ impl RowSummary {
             first_mass: f32::NAN,
             diagonal_mass: f32::NAN,
             previous_mass: f32::NAN,
+            duplicate_mass: f32::NAN,
+            induction_mass: f32::NAN,
             distance: f32::NAN,
             q_norm: f32::NAN,
             k_norm_sq_sum: 0.0,
@@ -105,4 +110,6 @@ pub struct HeadSummary {
     /// Which keys are no padding; `None` when none is. // [key]
     pub real_keys: Option<Vec<bool>>,
     pub pooled: Pooled,
+    /// Whole rows of a few queries, while the layer's heads are compared. // [sample, key]
+    pub samples: Vec<f32>,
 }

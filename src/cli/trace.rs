@@ -9,12 +9,13 @@ use indicatif::HumanBytes;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PromptArgs, RunArgs};
-use crate::analysis::{self, Job, LayerReport, MemoryNeed, Observer, Options, Progress, input_of};
+use crate::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
 use crate::ops::Cpu;
 use crate::prompt::Tokenizer;
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
+use crate::stats::LayerReport;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

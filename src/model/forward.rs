@@ -8,7 +8,9 @@ use super::experts::experts;
 use super::hook::{Hook, Hooks, NoHooks};
 use super::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec};
 use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
-use crate::attention::{AttentionSpec, BlockSink, HeadSummary, RopeTable, Run, Visibility};
+use crate::attention::{
+    AttentionSpec, BlockSink, HeadSummary, Repeats, RopeTable, Run, Visibility,
+};
 use crate::error::Result;
 use crate::ops::Ops;
 
@@ -313,8 +315,10 @@ fn attend<O: Ops>(
     sink: Option<&dyn BlockSink>,
     s: &mut AttentionScratch<O>,
 ) -> Result<Vec<HeadSummary>> {
+    let repeats = (!spec.is_cross).then(|| Repeats::of(&context.sequence.tokens));
     let run = Run {
         spec,
+        repeats: repeats.as_ref(),
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),

@@ -6,9 +6,10 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::number::Number;
-use crate::analysis::{LayerReport, NonFinite, Observer, Outcome, Progress};
+use crate::analysis::{NonFinite, Observer, Outcome, Progress};
 use crate::model::{Model, Stack};
 use crate::prompt::Prompt;
+use crate::stats::LayerReport;
 use crate::stats::{STATISTICS, Values};
 
 /// Changes when a reader of the old shape would misread the new one.

@@ -2,6 +2,7 @@
 
 mod concentration;
 mod entropy;
+mod layer;
 mod norms;
 mod page;
 mod position;
@@ -9,6 +10,7 @@ mod residual;
 mod scores;
 mod variance;
 
+pub use layer::{Alike, HeadReport, LayerReport, Peak};
 pub use page::statistics_page;
 
 use crate::attention::{HeadSummary, RowSummary};
@@ -46,6 +48,29 @@ pub struct LayerEvidence<'a> {
     pub attn_out: &'a [f32],
     pub mlp_out: &'a [f32],
     pub resid_post: &'a [f32],
+    /// Of the residual after the block, over real positions.
+    pub residual: ResidualShape,
+}
+
+/// How alike the rows of a residual are, and how large its values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResidualShape {
+    /// ‖X − 1x̄ᵀ‖ / ‖X‖, Frobenius, x̄ the mean row.
+    pub spread: f64,
+    /// Mean cosine of two different rows.
+    pub cosine: f64,
+    pub max_abs: f64,
+    pub median_abs: f64,
+}
+
+impl ResidualShape {
+    /// Of nothing.
+    pub const NONE: Self = Self {
+        spread: f64::NAN,
+        cosine: f64::NAN,
+        max_abs: f64::NAN,
+        median_abs: f64::NAN,
+    };
 }
 
 /// How a statistic is computed, and for what.
@@ -108,6 +133,8 @@ pub static STATISTICS: &[&Statistic] = &[
     &position::FIRST_KEY_MASS,
     &position::PREVIOUS_MASS,
     &position::DIAGONAL_MASS,
+    &position::DUPLICATE_MASS,
+    &position::INDUCTION_MASS,
     &position::MEAN_DISTANCE,
     &scores::MEAN,
     &scores::STD,
@@ -127,6 +154,10 @@ pub static STATISTICS: &[&Statistic] = &[
     &residual::RESID_NORM,
     &residual::ATTN_OUT_NORM,
     &residual::MLP_OUT_NORM,
+    &residual::SPREAD,
+    &residual::COSINE,
+    &residual::MAX_ABS,
+    &residual::MEDIAN_ABS,
 ];
 
 /// The values of all statistics at one place, in the registry's order; NaN where one has no meaning.

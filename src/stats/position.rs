@@ -1,6 +1,7 @@
 //! Where a head looks, by position alone.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
+use crate::attention::RowSummary;
 
 pub static FIRST_KEY_MASS: Statistic = Statistic {
     id: "first_key_mass",
@@ -64,6 +65,54 @@ fn diagonal_mass(head: &HeadEvidence<'_>) -> f64 {
         return f64::NAN;
     }
     row_mean(head.rows_seeing(1), |row| f64::from(row.diagonal_mass))
+}
+
+pub static DUPLICATE_MASS: Statistic = Statistic {
+    id: "duplicate_mass",
+    title: "same token",
+    unit: "",
+    span: Span::Share,
+    low: "looks elsewhere",
+    high: "duplicate-token head",
+    definition: "share of all probability that lies on earlier keys with the query's own token; NaN where no token repeats",
+    source: "duplicate-token head, TransformerLens head detector",
+    compute: Compute::Head(duplicate_mass, Gather::Mean),
+};
+
+fn duplicate_mass(head: &HeadEvidence<'_>) -> f64 {
+    marked_share(head, |row| row.duplicate_mass)
+}
+
+pub static INDUCTION_MASS: Statistic = Statistic {
+    id: "induction_mass",
+    title: "after same token",
+    unit: "",
+    span: Span::Share,
+    low: "looks elsewhere",
+    high: "induction head",
+    definition: "share of all probability that lies on keys that follow an earlier copy of the query's token; NaN where no token repeats",
+    source: "induction head, Olsson et al. 2022; TransformerLens head detector",
+    compute: Compute::Head(induction_mass, Gather::Mean),
+};
+
+fn induction_mass(head: &HeadEvidence<'_>) -> f64 {
+    marked_share(head, |row| row.induction_mass)
+}
+
+/// Σ A∘P / Σ A: the share of all probability that lies on the marked cells; NaN where none is marked.
+fn marked_share(head: &HeadEvidence<'_>, marked: impl Fn(&RowSummary) -> f32) -> f64 {
+    let (mut n_marked, mut on_marked, mut whole) = (0, 0.0, 0.0);
+    for row in head.rows_seeing(1) {
+        whole += f64::from(row.mass);
+        let mass = f64::from(marked(row));
+        if !mass.is_nan() {
+            (n_marked, on_marked) = (n_marked + 1, on_marked + mass);
+        }
+    }
+    match n_marked {
+        0 => f64::NAN,
+        _ => on_marked / whole,
+    }
 }
 
 pub static MEAN_DISTANCE: Statistic = Statistic {

@@ -40,6 +40,59 @@ pub static MLP_OUT_NORM: Statistic = Statistic {
     compute: Compute::Layer(|layer| mean_of(layer.mlp_out)),
 };
 
+const COLLAPSE: &str =
+    "rank collapse, Dong et al. 2021, arXiv 2103.03404 (there the composite 1-∞ norm)";
+
+pub static SPREAD: Statistic = Statistic {
+    id: "resid_spread",
+    title: "residual spread",
+    unit: "",
+    span: Span::Share,
+    low: "all tokens alike",
+    high: "tokens differ",
+    definition: "‖X − 1x̄ᵀ‖ / ‖X‖ of resid_post over tokens, Frobenius, x̄ the mean row",
+    source: COLLAPSE,
+    compute: Compute::Layer(|layer| layer.residual.spread),
+};
+
+pub static COSINE: Statistic = Statistic {
+    id: "resid_cosine",
+    title: "residual cosine",
+    unit: "",
+    span: Span::Signed,
+    low: "tokens differ",
+    high: "all tokens alike",
+    definition: "mean cosine of two different rows of resid_post",
+    source: COLLAPSE,
+    compute: Compute::Layer(|layer| layer.residual.cosine),
+};
+
+const MASSIVE: &str = "massive activations, Sun et al. 2024, arXiv 2402.17762";
+
+pub static MAX_ABS: Statistic = Statistic {
+    id: "resid_max_abs",
+    title: "max |residual|",
+    unit: "",
+    span: Span::Positive,
+    low: "tame",
+    high: "massive activation",
+    definition: "largest |value| of resid_post",
+    source: MASSIVE,
+    compute: Compute::Layer(|layer| layer.residual.max_abs),
+};
+
+pub static MEDIAN_ABS: Statistic = Statistic {
+    id: "resid_median_abs",
+    title: "median |residual|",
+    unit: "",
+    span: Span::Positive,
+    low: "small",
+    high: "large",
+    definition: "median of |resid_post|; of an even number of values the upper of the two in the middle",
+    source: MASSIVE,
+    compute: Compute::Layer(|layer| layer.residual.median_abs),
+};
+
 fn mean_of(norms: &[f32]) -> f64 {
     mean(norms.iter().map(|norm| f64::from(*norm)))
 }

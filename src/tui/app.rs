@@ -10,10 +10,11 @@ use super::find::Find;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
 use super::theme::Theme;
-use crate::analysis::{HeadDetail, HeadQuery, LayerReport, TensorStats};
+use crate::analysis::{HeadDetail, HeadQuery, TensorStats};
 use crate::attention::AttentionSpec;
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
+use crate::stats::LayerReport;
 use crate::stats::{STATISTICS, Statistic};
 use crate::worker::{Event, RunId};
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::analysis::{LayerReport, NonFinite, Outcome, Progress};
+use crate::analysis::{NonFinite, Outcome, Progress};
 use crate::model::Stack;
 use crate::prompt::{Prompt, Source};
+use crate::stats::LayerReport;
 use crate::worker::{PromptOrigin, RunId};
 
 /// One run, as far as it has come.

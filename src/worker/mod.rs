@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use self::lane::{Lane, lock};
 use crate::analysis::{
-    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, LayerReport, MemoryNeed, NonFinite, Observer,
-    Options, Outcome, Progress, TensorStats,
+    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
+    Outcome, Progress, TensorStats,
 };
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
@@ -18,6 +18,7 @@ use crate::machine;
 use crate::model::{Input, Model};
 use crate::ops::Cpu;
 use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
+use crate::stats::LayerReport;
 
 /// Tells apart what belongs to the run on screen from what an older one still sends.
 pub type RunId = u64;

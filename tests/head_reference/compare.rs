@@ -57,6 +57,7 @@ pub fn run(case: &Case, head_idx: usize) -> Found {
     };
     let visibility = Visibility::of_self(case.spec.mask, n, case.real.as_deref());
     let run = Run {
+        repeats: None,
         spec: &case.spec,
         visibility: &visibility,
         heads: 0..case.spec.n_heads,

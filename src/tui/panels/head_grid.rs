@@ -9,8 +9,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::waiting;
-use crate::analysis::LayerReport;
+
 use crate::model::Stack;
+use crate::stats::LayerReport;
 use crate::stats::STATISTICS;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};

@@ -6,9 +6,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{head_grid, ranking, selection_title, waiting};
-use crate::analysis::{HeadReport, Pyramid};
+use crate::analysis::Pyramid;
 use crate::attention::Pooled;
 use crate::model::Stack;
+use crate::stats::HeadReport;
 use crate::stats::STATISTICS;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};

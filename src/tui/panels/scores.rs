@@ -8,8 +8,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
 use super::{selection_title, waiting};
-use crate::analysis::{HeadReport, Histogram, LayerReport};
+use crate::analysis::Histogram;
 use crate::stats::STATISTICS;
+use crate::stats::{HeadReport, LayerReport};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit, share};
 use crate::tui::view::framed;

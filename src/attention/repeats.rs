@@ -1,0 +1,55 @@
+//! Which earlier keys hold the query's own token, and which follow one: where duplicate-token and induction heads look.
+
+use std::collections::HashMap;
+
+/// For each position the last earlier one with the same token.
+#[derive(Debug, Clone, Default)]
+pub struct Repeats {
+    earlier: Vec<Option<u32>>,
+}
+
+impl Repeats {
+    pub fn of(tokens: &[u32]) -> Self {
+        let mut last: HashMap<u32, u32> = HashMap::new();
+        let positions = tokens.iter().zip(0u32..);
+        let earlier = positions.map(|(token, at)| last.insert(*token, at));
+        Self {
+            earlier: earlier.collect(),
+        }
+    }
+
+    /// Earlier keys with the query's token, the nearest first.
+    pub fn before(&self, query_idx: usize) -> impl Iterator<Item = usize> + '_ {
+        let step = |at: &usize| self.earlier[*at].map(|at| at as usize);
+        let first = self.earlier.get(query_idx).copied().flatten();
+        std::iter::successors(first.map(|at| at as usize), step)
+    }
+
+    /// Probability that a row gives to earlier copies of its query's token, and to what followed them.
+    ///
+    /// The copy right before the query is followed by the query itself, which counts.
+    pub fn masses(&self, query_idx: usize, row: &[f32]) -> (f32, f32) {
+        let (mut duplicate, mut induction) = (0.0f64, 0.0f64);
+        for key_idx in self.before(query_idx) {
+            duplicate += f64::from(row[key_idx]);
+            induction += f64::from(row[key_idx + 1]);
+        }
+        (duplicate as f32, induction as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_earlier_copies_of_a_token_are_found_and_what_followed_them() {
+        let repeats = Repeats::of(&[7, 8, 7, 7, 9]);
+        assert_eq!(repeats.before(3).collect::<Vec<_>>(), [2, 0]);
+        assert_eq!(repeats.before(4).count(), 0);
+        let row = [0.1, 0.2, 0.3, 0.4, 0.0];
+        // Copies at 2 and 0; after them stand 3 and 1.
+        let (duplicate, induction) = repeats.masses(3, &row);
+        assert!((duplicate - 0.4).abs() < 1e-6 && (induction - 0.6).abs() < 1e-6);
+    }
+}
