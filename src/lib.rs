@@ -3,6 +3,7 @@
 pub mod analysis;
 pub mod attention;
 pub mod checkpoint;
+pub mod checks;
 pub mod cli;
 pub mod error;
 pub mod family;

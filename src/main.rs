@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use attnscope::cli::Cli;
+use attnscope::cli::{Cli, Ended};
 use clap::Parser;
 
+/// There are findings.
+const FOUND: u8 = 1;
 /// Could not run.
 const FAILED: u8 = 2;
 
@@ -17,7 +19,8 @@ fn main() -> ExitCode {
         Err(refused) => return failed(&one_line(&refused.to_string())),
     };
     match cli.run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ended::Clean) => ExitCode::SUCCESS,
+        Ok(Ended::WithFindings) => ExitCode::from(FOUND),
         Err(error) => failed(&format!("{error:#}")),
     }
 }

@@ -14,6 +14,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("model", 1),
     ("family", 2),
     ("stats", 3),
+    ("checks", 3),
     ("analysis", 4),
     ("worker", 5),
     ("report", 5),
@@ -30,6 +31,7 @@ const EDGES: &[(&str, &str)] = &[
     ("ops", "attention"),
     ("model", "ops"),
     ("model", "attention"),
+    ("checks", "stats"),
     ("tui", "worker"),
     ("tui", "report"),
 ];

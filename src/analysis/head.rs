@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use super::histogram::Histogram;
 use super::kept::Kept;
 use super::pyramid::Pyramid;
+use super::rerun::{Streams, input_of_layer};
 use crate::attention::{BlockSink, Pooled};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::{
-    BlockContext, BlockWeights, Hook, Hooks, Input, Memory, Model, NoHooks, Scratch, Stack,
-    attend_heads, run_block,
+    BlockContext, BlockWeights, Hook, Hooks, Input, Model, Scratch, Stack, attend_heads, run_block,
 };
 use crate::ops::Ops;
 
@@ -64,43 +64,17 @@ pub fn head_detail<O: Ops>(
         hides_first_key,
     } = query;
     let spec = model.spec.stack_of(stack);
-    let missing = || Error::Prompt(format!("layer {layer_idx} has not run yet"));
-    let (from_layer, start) = kept.nearest((spec.stack, layer_idx)).ok_or_else(missing)?;
-    let sequence = match (stack, &input.source) {
-        (Stack::Encoder, Some(source)) => source,
-        _ => &input.sequence,
-    };
-    let mut encoded = O::Buffer::default();
-    let memory = match (spec.stack, &input.source, kept.memory()) {
-        (Stack::Decoder, Some(sequence), Some(memory)) => {
-            ops.put(memory, model.spec.d_model, &mut encoded)?; // [source position, d_model]
-            Some(Memory {
-                hidden: &encoded,
-                sequence,
-            })
-        }
-        _ => None,
-    };
+    let streams = Streams::<O>::of(ops, model, input, kept, stack)?;
+    let sequence = streams.sequence;
+    let memory = streams.memory();
     let n_keys = match &memory {
         Some(memory) if stack == Stack::Cross => memory.sequence.len(),
         _ => sequence.len(),
     };
     let tensors = &model.checkpoint.tensors;
     let context = BlockContext::of(ops, tensors, spec, sequence, memory, stop)?;
-    let mut resid = O::Buffer::default();
-    ops.put(&start, model.spec.d_model, &mut resid)?; // [position, d_model]
+    let mut resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
     let mut scratch = Scratch::<O>::default();
-    for block in &spec.blocks[from_layer..layer_idx] {
-        let weights = BlockWeights::read(ops, tensors, block)?;
-        run_block(
-            &context,
-            block,
-            &weights,
-            &mut resid,
-            &mut scratch,
-            &mut NoHooks,
-        )?;
-    }
     let n_queries = sequence.len();
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
     let mut scores = empty.clone();

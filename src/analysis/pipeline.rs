@@ -408,7 +408,7 @@ impl<'a, O: Ops> Pass<'a, O> {
 }
 
 /// The token that follows each position, where the model predicts it.
-fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
+pub(super) fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
     let next = |i: usize| {
         sequence
             .tokens

@@ -1,6 +1,8 @@
 //! The command line: what can be asked for, and one file per subcommand.
 
+mod check;
 mod completions;
+mod explain;
 mod open;
 mod progress;
 mod prompt_args;
@@ -14,7 +16,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use self::prompt_args::PromptArgs;
+use self::prompt_args::{PositionalPrompt, PromptArgs};
 use crate::analysis::MemoryNeed;
 use crate::checkpoint::Opening;
 use crate::machine;
@@ -31,6 +33,12 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when there are some
+    Check(check::Args),
+    /// Say what a check does, why it matters, and what its false alarms are
+    Explain(explain::Args),
+    /// Print the table of thresholds, with sources
+    Thresholds,
     /// Write the statistics of every layer and head
     Report(report::Args),
     /// Write patterns, scores, residuals and other values as safetensors
@@ -41,19 +49,31 @@ enum Command {
     Completions(completions::Args),
 }
 
+/// How a command that could run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Clean,
+    /// There are findings of the severity that was asked for.
+    WithFindings,
+}
+
 impl Cli {
     /// Runs what was asked for.
     ///
     /// # Errors
     /// One line for a person: what could not be read or computed.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<Ended> {
         match self.command {
-            None => open::run(&self.open),
-            Some(Command::Report(args)) => report::run(&args),
-            Some(Command::Trace(args)) => trace::run(&args),
-            Some(Command::Tensors(args)) => tensors::run(&args),
-            Some(Command::Completions(args)) => completions::run(&args),
+            None => open::run(&self.open)?,
+            Some(Command::Check(args)) => return check::run(&args),
+            Some(Command::Explain(args)) => explain::run(&args)?,
+            Some(Command::Thresholds) => explain::thresholds()?,
+            Some(Command::Report(args)) => report::run(&args)?,
+            Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Tensors(args)) => tensors::run(&args)?,
+            Some(Command::Completions(args)) => completions::run(&args)?,
         }
+        Ok(Ended::Clean)
     }
 }
 

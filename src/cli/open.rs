@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::{PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::model::Model;
 use crate::tui::{self, Start};
 use crate::worker::PromptOrigin;
@@ -14,6 +14,8 @@ use crate::worker::PromptOrigin;
 pub struct Args {
     /// Checkpoint directory or weight file; the built-in demo unless given
     checkpoint: Option<PathBuf>,
+    #[command(flatten)]
+    positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -27,8 +29,11 @@ pub fn run(args: &Args) -> Result<()> {
             "the screen needs a terminal; without one, attnscope report CHECKPOINT writes the same statistics"
         );
     }
-    let asked = args.prompt.request()?;
-    let (prompt, is_demo) = (args.prompt.clone(), args.checkpoint.is_none());
+    let (prompt, is_demo) = (
+        args.positional.with(&args.prompt),
+        args.checkpoint.is_none(),
+    );
+    let asked = prompt.request()?;
     let first = move |model: &Model, has_tokenizer: bool| {
         prompt.check_fits(&model.spec)?;
         Ok(match asked {

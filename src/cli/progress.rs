@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::analysis::Progress;
+use crate::analysis::{Progress, Step};
 use crate::model::ModelSpec;
 
 /// Shows how far a run is.
@@ -84,6 +84,41 @@ impl WritingMeter {
     pub fn wrote_one(&self) {
         if let Some(bar) = &self.0 {
             bar.inc(1);
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Shows what a judgement is doing.
+pub struct StepMeter(Option<ProgressBar>, std::cell::RefCell<String>);
+
+impl StepMeter {
+    pub fn new() -> Self {
+        let bar = stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(1);
+            if let Ok(style) =
+                ProgressStyle::with_template("{msg:>30} [{bar:30}] {pos}/{len} {elapsed}")
+            {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self(bar, std::cell::RefCell::default())
+    }
+
+    pub fn show(&self, step: &Step) {
+        if let Some(bar) = &self.0 {
+            bar.set_length(step.n as u64);
+            bar.set_position(step.n_done as u64);
+            bar.set_message(step.what.clone());
+        } else if *self.1.borrow() != step.what {
+            note(&step.what);
+            self.1.borrow_mut().clone_from(&step.what);
         }
     }
 

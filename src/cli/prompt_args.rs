@@ -12,9 +12,9 @@ use crate::prompt::{N_GENERATED, Positions, Request, Source, Target};
 /// A prompt: at most one of the four ways to give it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PromptArgs {
-    /// Text to run; a built-in one unless given
-    #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]
-    prompt: Option<String>,
+    /// A text given without a flag, by commands that take one so.
+    #[arg(skip)]
+    pub prompt: Option<String>,
     /// Text to run
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["text_file", "tokens"])]
     text: Option<String>,
@@ -55,6 +55,24 @@ pub struct PromptArgs {
     /// Keep the first tokens of a text that is too long
     #[arg(long)]
     truncate: bool,
+}
+
+/// A prompt given without a flag.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PositionalPrompt {
+    /// Text to run; a built-in one unless given
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]
+    prompt: Option<String>,
+}
+
+impl PositionalPrompt {
+    /// The flags, together with this prompt.
+    pub fn with(&self, flags: &PromptArgs) -> PromptArgs {
+        PromptArgs {
+            prompt: self.prompt.clone(),
+            ..flags.clone()
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

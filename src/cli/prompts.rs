@@ -15,7 +15,7 @@ use crate::report::Output;
 #[derive(Debug, Clone, clap::Args)]
 pub struct InputsArgs {
     /// File with a set of prompts, one JSON object a line: id, text or tokens, target, attention_mask
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "text", "text_file", "tokens", "attention_mask"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "attention_mask"])]
     inputs: Option<PathBuf>,
 }
 
@@ -51,6 +51,10 @@ pub fn prepare(
             prompt,
         }]);
     };
+    if args.prompt.is_some() {
+        let problem = "expected --inputs FILE or a prompt, found both";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
     let requests = read_inputs(path, &args.usual())?;
     let prepared = requests.into_iter().map(|(id, request)| {
         let prompt =

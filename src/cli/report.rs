@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
-use super::{PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
 use crate::family;
 use crate::model::Input;
@@ -19,6 +19,8 @@ use crate::report::{ModelRecord, Output, PromptRecord, Recorder, Report, write_j
 pub struct Args {
     /// Checkpoint directory or weight file
     checkpoint: PathBuf,
+    #[command(flatten)]
+    positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -40,16 +42,17 @@ enum Format {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
+    let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
     let options = Options {
         keep_bytes: None,
         predicts: true,
     };
     let longest = longest_inputs(&named);
     let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
-    check_target(&args.output, &model, &args.prompt, &args.inputs)?;
+    check_target(&args.output, &model, &prompt, &args.inputs)?;
     let output = Output::open(&args.output)?;
     args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));

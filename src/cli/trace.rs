@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
-use super::{PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
@@ -21,6 +21,8 @@ use crate::stats::LayerReport;
 pub struct Args {
     /// Checkpoint directory or weight file
     checkpoint: PathBuf,
+    #[command(flatten)]
+    positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -97,9 +99,10 @@ fn index_list(text: &str) -> Result<Indices, String> {
 
 pub fn run(args: &Args) -> Result<()> {
     args.run.prepare()?;
+    let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
@@ -107,7 +110,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let targets = targets(args, &named)?;
     for target in &targets {
-        check_target(target, &model, &args.prompt, &args.inputs)?;
+        check_target(target, &model, &prompt, &args.inputs)?;
     }
     // What is asked for is checked before a decoder writes anything.
     for named in &named {

@@ -55,6 +55,8 @@ mod xlm_roberta;
 
 pub use self::overrides::settable;
 
+use std::sync::Arc;
+
 use self::overrides::Overrides;
 use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
@@ -167,7 +169,10 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
     checkpoint.settings = settings;
-    Ok(Model { checkpoint, spec })
+    Ok(Model {
+        checkpoint: Arc::new(checkpoint),
+        spec,
+    })
 }
 
 /// Refuses switches that turn a decoder to both sides: a family reads its own before, and they must agree with it.

@@ -26,11 +26,23 @@ pub use spec::{
 pub use unembed::{final_hidden, logits_in_chunks};
 pub use weights::BlockWeights;
 
+use std::sync::Arc;
+
 use crate::checkpoint::Checkpoint;
 
 /// An open checkpoint and how it is to be read.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Model {
-    pub checkpoint: Checkpoint,
+    pub checkpoint: Arc<Checkpoint>,
     pub spec: ModelSpec,
+}
+
+impl Model {
+    /// The same weights, to be read otherwise.
+    pub fn with_spec(&self, spec: ModelSpec) -> Self {
+        Self {
+            checkpoint: self.checkpoint.clone(),
+            spec,
+        }
+    }
 }

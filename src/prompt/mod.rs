@@ -290,6 +290,14 @@ fn side(
 }
 
 impl PositionRule {
+    /// The position of every token, counted over real ones where the rule itself does not look at them.
+    pub fn over_real(self, tokens: &[u32], real: &[bool]) -> Vec<usize> {
+        match self {
+            Self::Index => positions_over_real(real),
+            rule => rule.positions(tokens, Some(real)),
+        }
+    }
+
     /// The position of every token.
     pub fn positions(self, tokens: &[u32], real: Option<&[bool]>) -> Vec<usize> {
         let is_real = |idx: usize| real.is_none_or(|real| real[idx]);

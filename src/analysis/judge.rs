@@ -1,0 +1,368 @@
+//! A checkpoint judged: its prompts are run, it is asked on changed ones, and every check says what it makes of that.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::kept::Kept;
+use super::pipeline::{Job, Observer, Options, Outcome, Progress, run_all};
+use super::probes::{probe_future, probe_padding};
+use super::rerun::head_with;
+use super::training::probe_training;
+use super::what_if::Change;
+use crate::attention::Scale;
+use crate::checks::{
+    self, Check, Evidence, Finding, Place, Probed, Probes, Status, Subject, Thresholds, Verdict,
+};
+use crate::error::Result;
+use crate::model::{Input, Model, Stack};
+use crate::ops::Ops;
+use crate::stats::LayerReport;
+
+/// What is done at the moment, in words, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub what: String,
+    pub n_done: usize,
+    pub n: usize,
+}
+
+/// Which checks are asked, where they draw their lines, and who hears how far it is.
+pub struct Judging<'a> {
+    pub thresholds: &'a Thresholds,
+    pub wants: &'a dyn Fn(&Check) -> bool,
+    pub told: &'a mut dyn FnMut(Step),
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What came of all checks, in the registry's order.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    pub verdicts: Vec<(&'static Check, Verdict)>,
+    pub probes: Probes,
+}
+
+/// Prompts whose layers are held at a time.
+const N_AT_ONCE: usize = 8;
+/// For layer inputs of the first prompt, from which heads are run again with a change.
+const KEEP_BYTES: usize = 256 << 20;
+/// Rows of our own runs are sums of f32.
+const ROW_TOLERANCE: f64 = 1e-5;
+/// A batch or a packed row is what training code makes of prompts.
+const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
+
+/// Judges a checkpoint on prompts, each with its name.
+///
+/// # Errors
+/// When a tensor is not as the spec says, the device fails, or the work is stopped.
+pub fn judge<O: Ops>(
+    ops: &O,
+    model: &Model,
+    prompts: &[(String, Input)],
+    judging: &mut Judging<'_>,
+) -> Result<Judgement> {
+    let inputs: Vec<Input> = prompts.iter().map(|(_, input)| input.clone()).collect();
+    let probes = probe(ops, model, &inputs, judging)?;
+    let mut all: Vec<(&'static Check, Verdict)> = Vec::new();
+    for (nth, chunk) in prompts.chunks(N_AT_ONCE).enumerate() {
+        let seen = run(ops, model, chunk, nth, judging)?;
+        for ((name, input), mut seen) in chunk.iter().zip(seen) {
+            let evidence = evidence(model, &seen, &probes);
+            let mut verdicts = checks::judge(&evidence, judging.thresholds);
+            verdicts.retain(|(check, _)| (judging.wants)(check));
+            if let Some(kept) = seen.kept.take() {
+                for (check, verdict) in &mut verdicts {
+                    if check.id == "entropy-collapse" {
+                        add_remedies(ops, model, input, &kept, verdict)?;
+                    }
+                }
+            }
+            let name = (prompts.len() > 1).then_some(name.as_str());
+            merge(&mut all, verdicts, name);
+        }
+    }
+    Ok(Judgement {
+        verdicts: all,
+        probes,
+    })
+}
+
+/// Asks the model on changed prompts, as far as the wanted checks need it.
+fn probe<O: Ops>(
+    ops: &O,
+    model: &Model,
+    inputs: &[Input],
+    judging: &mut Judging<'_>,
+) -> Result<Probes> {
+    let mut probes = Probes::none("it was not asked for");
+    probes.batch = Probed::Not(NO_BATCHES.to_owned());
+    probes.documents = Probed::Not(NO_BATCHES.to_owned());
+    let wanted: BTreeSet<&str> = checks::CHECKS
+        .iter()
+        .filter(|check| (judging.wants)(check))
+        .map(|check| check.id)
+        .collect();
+    let Some(first) = inputs.first() else {
+        return Ok(probes);
+    };
+    let stop = judging.stop;
+    let n_layers: usize = model
+        .spec
+        .stacks
+        .iter()
+        .map(|stack| stack.blocks.len())
+        .sum();
+    let mut say = |what: &str, progress: Progress| {
+        if let Progress::Layer { n_done, .. } = progress {
+            (judging.told)(Step {
+                what: what.to_owned(),
+                n_done,
+                n: n_layers,
+            });
+        }
+    };
+    if wanted.contains("future-leak") {
+        let progress = |progress| say("changing later tokens", progress);
+        probes.future = probe_future(ops, model, first, progress, stop)?;
+    }
+    if wanted.contains("padding-leak") {
+        let progress = |progress| say("adding padding", progress);
+        probes.padding = probe_padding(ops, model, first, progress, stop)?;
+    }
+    if wanted.contains("trained-otherwise") {
+        let mut told = |n_done: usize, n: usize| {
+            (judging.told)(Step {
+                what: "supposing another attention".to_owned(),
+                n_done,
+                n,
+            });
+        };
+        probes.training = probe_training(ops, model, inputs, &mut told, stop)?;
+    }
+    Ok(probes)
+}
+
+/// What a run of one prompt left.
+struct Seen {
+    layers: Vec<Arc<LayerReport>>,
+    outcome: Outcome,
+    kept: Option<Arc<Kept>>,
+}
+
+struct Collector<'a> {
+    layers: Vec<Arc<LayerReport>>,
+    kept: Option<Arc<Kept>>,
+    told: Option<&'a mut dyn FnMut(Step)>,
+    n_layers: usize,
+}
+
+impl Observer for Collector<'_> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        if let (Progress::Layer { n_done, .. }, Some(told)) = (progress, &mut self.told) {
+            told(Step {
+                what: "running the prompts".to_owned(),
+                n_done,
+                n: self.n_layers,
+            });
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        self.layers.push(Arc::new(report));
+        ControlFlow::Continue(())
+    }
+
+    fn keeping(&mut self, kept: &Arc<Kept>) {
+        self.kept = Some(kept.clone());
+    }
+}
+
+fn run<O: Ops>(
+    ops: &O,
+    model: &Model,
+    chunk: &[(String, Input)],
+    nth: usize,
+    judging: &mut Judging<'_>,
+) -> Result<Vec<Seen>> {
+    let n_layers = model
+        .spec
+        .stacks
+        .iter()
+        .map(|stack| stack.blocks.len())
+        .sum();
+    let mut told = Some(&mut *judging.told);
+    let mut collectors: Vec<Collector<'_>> = chunk
+        .iter()
+        .map(|_| Collector {
+            layers: Vec::new(),
+            kept: None,
+            told: told.take().map(|told| told as &mut dyn FnMut(Step)),
+            n_layers,
+        })
+        .collect();
+    let jobs = chunk
+        .iter()
+        .zip(&mut collectors)
+        .map(|((_, input), observer)| Job {
+            input,
+            observer,
+            tap: None,
+        });
+    // Heads are only run again for a prompt that stands alone, or is the first of a set.
+    let options = Options {
+        keep_bytes: (nth == 0).then_some(KEEP_BYTES / chunk.len()),
+        predicts: true,
+    };
+    let outcomes = run_all(ops, model, jobs.collect(), options, judging.stop)?;
+    let seen = collectors
+        .into_iter()
+        .zip(outcomes)
+        .map(|(collector, outcome)| Seen {
+            layers: collector.layers,
+            outcome,
+            kept: collector.kept,
+        });
+    Ok(seen.collect())
+}
+
+fn evidence<'a>(model: &Model, seen: &'a Seen, probes: &'a Probes) -> Evidence<'a> {
+    let largest = seen
+        .layers
+        .iter()
+        .map(|layer| layer.stats.of("resid_max_abs"));
+    let largest = largest.fold(0.0, f64::max);
+    let narrow = match model.checkpoint.dtype_label().as_str() {
+        "f16" => Some(("f16", largest)),
+        _ => None,
+    };
+    let found = seen.outcome.nonfinite.as_ref();
+    let first_nonfinite = found.map(|found| {
+        let n_layers = model.spec.stack_of(found.stack).blocks.len();
+        let place = match found.layer_idx < n_layers {
+            true => Place::layer(found.stack, found.layer_idx),
+            // After the last layer: the head.
+            false => Place::MODEL,
+        };
+        (place.query(found.position_idx), found.to_string())
+    });
+    Evidence {
+        subject: Subject::Checkpoint,
+        layers: &seen.layers,
+        row_tolerance: ROW_TOLERANCE,
+        first_nonfinite,
+        narrow_dtype: narrow,
+        lacks: None,
+        probes,
+    }
+}
+
+/// Adds what other scales would make of a collapsed head's entropy.
+fn add_remedies<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    kept: &Kept,
+    verdict: &mut Verdict,
+) -> Result<()> {
+    const REMEDIES: [(&str, &[Change]); 3] = [
+        ("1/√d", &[Change::Scale(Scale::InvSqrtD)]),
+        (
+            "QK-norm",
+            &[Change::QkNorm(true), Change::Scale(Scale::InvSqrtD)],
+        ),
+        ("temperature 2", &[Change::Temperature(2.0)]),
+    ];
+    for finding in &mut verdict.findings {
+        let Place {
+            stack,
+            layer_idx,
+            head_idx,
+            ..
+        } = finding.place;
+        let (Some(layer_idx), Some(head_idx)) = (layer_idx, head_idx) else {
+            continue;
+        };
+        if stack == Stack::Cross {
+            continue;
+        }
+        let mut said = Vec::new();
+        for (name, changes) in REMEDIES {
+            let head = head_with(
+                ops,
+                model,
+                input,
+                kept,
+                (stack, layer_idx, head_idx),
+                changes,
+            )?;
+            let Some(head) = head else {
+                continue;
+            };
+            let rows = head
+                .rows
+                .iter()
+                .filter(|row| row.is_real && row.n_visible >= 2);
+            let shares: Vec<f64> = rows
+                .map(|row| f64::from(row.entropy) / f64::from(row.n_visible).ln())
+                .collect();
+            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+            said.push(format!("{:.1} % with {name}", 100.0 * mean));
+        }
+        let now = 100.0 * finding.value;
+        finding.advice = format!(
+            "{}; its entropy would go from {now:.1} % to {}",
+            finding.advice,
+            said.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Puts the verdicts of one more prompt to those of the others: of a place the worst finding stays.
+fn merge(
+    all: &mut Vec<(&'static Check, Verdict)>,
+    verdicts: Vec<(&'static Check, Verdict)>,
+    prompt: Option<&str>,
+) {
+    let is_first = all.is_empty();
+    for (nth, (check, mut verdict)) in verdicts.into_iter().enumerate() {
+        // A probe speaks once for all prompts.
+        let is_probe = check.needs == checks::Needs::Probes;
+        if let (Some(prompt), false) = (prompt, is_probe) {
+            for finding in &mut verdict.findings {
+                finding.evidence = format!("prompt {prompt}: {}", finding.evidence);
+            }
+        }
+        if is_first {
+            all.push((check, verdict));
+            continue;
+        }
+        if !is_probe {
+            merge_one(&mut all[nth].1, verdict);
+        }
+    }
+}
+
+fn merge_one(into: &mut Verdict, verdict: Verdict) {
+    for finding in verdict.findings {
+        let is_same = |known: &&mut Finding| {
+            known.place.is_same_head(&finding.place) && known.severity == finding.severity
+        };
+        match into.findings.iter_mut().find(is_same) {
+            Some(known) if known.excess() >= finding.excess() => {}
+            Some(known) => *known = finding,
+            None => into.findings.push(finding),
+        }
+    }
+    // What fired on one prompt has fired; what passed on one and does not apply to another has passed.
+    if verdict.status < into.status {
+        (into.status, into.why) = (verdict.status, verdict.why);
+    }
+    if into.status == Status::Fired {
+        into.why = match into.findings.len() {
+            1 => "1 place".to_owned(),
+            n => format!("{n} places"),
+        };
+    }
+}

@@ -1,0 +1,222 @@
+//! The model asked on changed prompts: does anything before a changed token move, and does padding matter?
+
+use super::lockstep::{Copy, Span, lockstep};
+use super::pipeline::Progress;
+use crate::checks::{FutureProbe, Influence, InvarianceProbe, Probed, Worst};
+use crate::error::Result;
+use crate::model::{FeedForward, Input, Model, Sequence};
+use crate::ops::Ops;
+use crate::prompt::PositionRule;
+
+/// Positions of a prompt that are probed at most: more would cost more and show the same.
+const MOST_POSITIONS: usize = 256;
+/// Positions after which everything is changed, and positions that are changed alone.
+const N_CUTS: usize = 4;
+const N_CHANGED: usize = 16;
+/// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
+const EXPERTS_TOLERANCE: f64 = 1e-5;
+/// Padding changes the shapes of all products, and what blocks a row falls into.
+const PADDING_TOLERANCE: f64 = 1e-4;
+const N_PADS: usize = 3;
+
+fn has_experts(model: &Model) -> bool {
+    let mut blocks = model.spec.stacks.iter().flat_map(|stack| &stack.blocks);
+    blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
+}
+
+/// At most `n` numbers below `end`, evenly spread from `start` on.
+fn spread(start: usize, end: usize, n: usize) -> Vec<usize> {
+    let n_all = end.saturating_sub(start);
+    let n = n.min(n_all);
+    (0..n).map(|nth| start + nth * n_all / n).collect()
+}
+
+/// Another token for a place: the one that stands half the prompt away, or any other where that is the same.
+fn other_token(tokens: &[u32], position_idx: usize, d_vocab: usize) -> u32 {
+    let (n, token) = (tokens.len(), tokens[position_idx]);
+    let shifted = (1..n).map(|by| tokens[(position_idx + n / 2 + by) % n]);
+    let other = shifted.into_iter().find(|other| *other != token);
+    other.unwrap_or((token + 1) % d_vocab.max(1) as u32)
+}
+
+/// Changes tokens of the stack that predicts, and looks whether anything before them moves.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_future<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Probed<FutureProbe>> {
+    let blocks = &model.spec.main_stack().blocks;
+    if !blocks.iter().any(|block| block.attention.mask.causal) {
+        return Ok(Probed::Not(
+            "every token may see later ones: the model is bidirectional by its spec".to_owned(),
+        ));
+    }
+    let input = Input {
+        sequence: cut(&input.sequence, MOST_POSITIONS),
+        ..input.clone()
+    };
+    let tokens = &input.sequence.tokens;
+    let n = tokens.len();
+    if n < 2 {
+        return Ok(Probed::Not(
+            "one token has no future: give a longer prompt".to_owned(),
+        ));
+    }
+    let tolerance = if has_experts(model) {
+        EXPERTS_TOLERANCE
+    } else {
+        0.0
+    };
+    let d_vocab = model.spec.d_vocab;
+    let copy = |changed: &dyn Fn(usize) -> bool, n_before: usize| {
+        let mut copy = input.clone();
+        for position_idx in (0..n).filter(|position_idx| changed(*position_idx)) {
+            copy.sequence.tokens[position_idx] = other_token(tokens, position_idx, d_vocab);
+        }
+        Copy {
+            input: copy,
+            source: None,
+            main: Some(Span {
+                offset: 0,
+                n: n_before,
+            }),
+            tolerance,
+        }
+    };
+    let cuts = spread(1, n, N_CUTS);
+    let alone = spread(1, n, N_CHANGED);
+    let after_cuts = cuts.iter().map(|cut| copy(&|idx| idx >= *cut, *cut));
+    let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
+    let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
+    let moved = lockstep(ops, model, &input, &copies, progress, stop)?;
+    let order = |layer: Option<usize>| layer.unwrap_or(usize::MAX);
+    let first_of = |first: &dyn Fn(&super::lockstep::Moved) -> Option<crate::checks::Movement>| {
+        let found = moved.iter().filter_map(first);
+        found.min_by_key(|movement| order(movement.place.layer_idx))
+    };
+    let mut worst: Option<Worst> = None;
+    let changed = cuts.iter().chain(&alone);
+    for (changed, moved) in changed.zip(&moved) {
+        for (position_idx, amount) in moved.at_end.iter().take(*changed).enumerate() {
+            let amount = f64::from(*amount);
+            if amount > tolerance && worst.is_none_or(|worst| amount > worst.amount) {
+                worst = Some(Worst {
+                    changed: *changed,
+                    moved: position_idx,
+                    amount,
+                });
+            }
+        }
+    }
+    let influence = moved[cuts.len()..]
+        .iter()
+        .flat_map(|moved| moved.at_end.clone());
+    Ok(Probed::Ran(FutureProbe {
+        tolerance,
+        first_pattern: first_of(&|moved| moved.first_pattern.clone()),
+        first_residual: first_of(&|moved| moved.first_residual.clone()),
+        worst,
+        influence: Influence {
+            n_positions: n,
+            moved: influence.collect(),
+            changed: alone,
+        },
+    }))
+}
+
+fn cut(sequence: &Sequence, n: usize) -> Sequence {
+    let n = n.min(sequence.len());
+    Sequence {
+        tokens: sequence.tokens[..n].to_vec(),
+        positions: sequence.positions[..n].to_vec(),
+        real: sequence.real.as_ref().map(|real| real[..n].to_vec()),
+    }
+}
+
+/// Pads the stack that reads the prompt on either side, and looks whether real tokens move.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_padding<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Probed<InvarianceProbe>> {
+    let has_source = input.source.is_some();
+    let given = input.source.as_ref().unwrap_or(&input.sequence);
+    if given.real.is_some() {
+        return Ok(Probed::Not(
+            "the prompt has padding of its own: give one without".to_owned(),
+        ));
+    }
+    let prompt = cut(given, MOST_POSITIONS);
+    let n = prompt.len();
+    let rule = model.spec.positions;
+    let n_ctx = model.spec.n_ctx.unwrap_or(usize::MAX);
+    if n + N_PADS > n_ctx {
+        return Ok(Probed::Not(format!(
+            "the prompt leaves no room for {N_PADS} pads in {n_ctx} positions"
+        )));
+    }
+    let whole = |sequence: Sequence| match has_source {
+        true => Input {
+            source: Some(sequence),
+            sequence: input.sequence.clone(),
+        },
+        false => Input {
+            source: None,
+            sequence,
+        },
+    };
+    let padded = |n_left: usize, n_right: usize| {
+        let pad = match rule {
+            PositionRule::NotPad { pad } => pad,
+            _ => prompt.tokens[0],
+        };
+        let mut tokens = vec![pad; n_left];
+        tokens.extend(&prompt.tokens);
+        tokens.resize(tokens.len() + n_right, pad);
+        let is_real = |idx: usize| (n_left..n_left + n).contains(&idx);
+        let real: Vec<bool> = (0..tokens.len()).map(is_real).collect();
+        let span = Some(Span { offset: n_left, n });
+        let all_of_target = Some(Span {
+            offset: 0,
+            n: input.sequence.len(),
+        });
+        Copy {
+            input: whole(Sequence {
+                positions: rule.over_real(&tokens, &real),
+                real: Some(real),
+                tokens,
+            }),
+            source: span.filter(|_| has_source),
+            main: if has_source { all_of_target } else { span },
+            tolerance: PADDING_TOLERANCE,
+        }
+    };
+    // Positions that are counted from the first token whatever it is move with pads on the left.
+    let shifts = !matches!(rule, PositionRule::Shifted { .. });
+    let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];
+    if shifts {
+        cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));
+    }
+    let copies: Vec<Copy> = cases.iter().map(|(_, copy)| copy.clone()).collect();
+    let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, stop)?;
+    let largest = moved.iter().map(|moved| moved.largest).fold(0.0, f64::max);
+    let names = cases.into_iter().map(|(name, _)| name);
+    let cases = names
+        .zip(moved)
+        .map(|(name, moved)| (name, moved.first_residual));
+    Ok(Probed::Ran(InvarianceProbe {
+        tolerance: PADDING_TOLERANCE,
+        cases: cases.collect(),
+        largest,
+    }))
+}

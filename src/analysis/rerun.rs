@@ -1,0 +1,187 @@
+//! Runs part of a model again from a kept layer input: a layer's input, one head otherwise, or the losses of what follows.
+
+use super::kept::{Kept, LayerAt};
+use super::pipeline::targets;
+use super::predictions::Scan;
+use super::what_if::{Change, Where, changed};
+use crate::attention::{BlockSink, HeadSummary};
+use crate::error::{Error, Result};
+use crate::model::{
+    BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, Stack,
+    attend_heads, embed, final_hidden, logits_in_chunks, run_block,
+};
+use crate::ops::Ops;
+
+/// What a stack reads, and what its cross-attention looks at.
+pub(super) struct Streams<'a, O: Ops> {
+    pub sequence: &'a Sequence,
+    pub encoded: O::Buffer,
+    source: Option<&'a Sequence>,
+}
+
+impl<'a, O: Ops> Streams<'a, O> {
+    /// # Errors
+    /// When the device fails.
+    pub fn of(ops: &O, model: &Model, input: &'a Input, kept: &Kept, stack: Stack) -> Result<Self> {
+        let sequence = match (stack, &input.source) {
+            (Stack::Encoder, Some(source)) => source,
+            _ => &input.sequence,
+        };
+        let mut encoded = O::Buffer::default();
+        let is_decoder = matches!(stack, Stack::Decoder | Stack::Cross);
+        let mut source = None;
+        if let (true, Some(sequence), Some(memory)) = (is_decoder, &input.source, kept.memory()) {
+            ops.put(memory, model.spec.d_model, &mut encoded)?; // [source position, d_model]
+            source = Some(sequence);
+        }
+        Ok(Self {
+            sequence,
+            encoded,
+            source,
+        })
+    }
+
+    pub fn memory(&self) -> Option<Memory<'_, O>> {
+        self.source.map(|sequence| Memory {
+            hidden: &self.encoded,
+            sequence,
+        })
+    }
+}
+
+/// The input of a layer, run again from the nearest kept one. // [position, d_model]
+///
+/// # Errors
+/// When nothing was kept to start from, a tensor is not as the spec says, or the run is stopped.
+pub(super) fn input_of_layer<O: Ops>(
+    context: &BlockContext<'_, O>,
+    model: &Model,
+    kept: &Kept,
+    (stack, layer_idx): LayerAt,
+) -> Result<O::Buffer> {
+    let missing = || Error::Prompt(format!("layer {layer_idx} has not run yet"));
+    let spec = model.spec.stack_of(stack);
+    let (from_layer, start) = kept.nearest((spec.stack, layer_idx)).ok_or_else(missing)?;
+    let mut resid = O::Buffer::default();
+    context.ops.put(&start, model.spec.d_model, &mut resid)?;
+    run_blocks(context, model, stack, from_layer..layer_idx, &mut resid)?;
+    Ok(resid)
+}
+
+fn run_blocks<O: Ops>(
+    context: &BlockContext<'_, O>,
+    model: &Model,
+    stack: Stack,
+    layers: std::ops::Range<usize>,
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let mut scratch = Scratch::<O>::default();
+    for block in &model.spec.stack_of(stack).blocks[layers] {
+        let weights = BlockWeights::read(context.ops, context.tensors, block)?;
+        run_block(context, block, &weights, resid, &mut scratch, &mut NoHooks)?;
+    }
+    Ok(())
+}
+
+/// One self-attention head with a change, from a kept layer input.
+///
+/// # Errors
+/// As for [`input_of_layer`].
+pub fn head_with<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    kept: &Kept,
+    (stack, layer_idx, head_idx): (Stack, usize, usize),
+    changes: &[Change],
+) -> Result<Option<HeadSummary>> {
+    let place = Where {
+        stack: Some(stack),
+        layer_idx: Some(layer_idx),
+    };
+    let spec = changes.iter().fold(model.spec.clone(), |spec, change| {
+        changed(&spec, place, *change)
+    });
+    let streams = Streams::<O>::of(ops, model, input, kept, stack)?;
+    let tensors = &model.checkpoint.tensors;
+    let of_stack = model.spec.stack_of(stack);
+    let go_on = || false;
+    let context = BlockContext::of(
+        ops,
+        tensors,
+        of_stack,
+        streams.sequence,
+        streams.memory(),
+        &go_on,
+    )?;
+    let resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
+    let block = &spec.stack_of(stack).blocks[layer_idx];
+    let heads = attend_heads(&context, block, &resid, head_idx..head_idx + 1, &Nobody)?;
+    Ok(heads.into_iter().next())
+}
+
+/// Looks at no row block.
+struct Nobody;
+
+impl BlockSink for Nobody {
+    fn block(&self, _: usize, _: usize, _: &[f32], _: &[f32]) {}
+}
+
+/// Next-token losses of pairs of real tokens, in nats, of a model of one stack; from a kept layer input on, where one is
+/// given, whose earlier layers are as they were.
+///
+/// # Errors
+/// When the model has no head, a tensor is not as the spec says, or the run is stopped.
+pub(super) fn next_losses<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    from: Option<(&Kept, usize)>,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Vec<f32>> {
+    let stack = model.spec.main_stack();
+    let sequence = &input.sequence;
+    let tensors = &model.checkpoint.tensors;
+    let context = BlockContext::of(ops, tensors, stack, sequence, None, stop)?;
+    let (mut resid, first) = match from {
+        Some((kept, layer_idx)) => (
+            input_of_layer(&context, model, kept, (stack.stack, layer_idx))?,
+            layer_idx,
+        ),
+        None => {
+            let (mut spare, mut resid) = (O::Buffer::default(), O::Buffer::default());
+            embed(ops, model, stack, sequence, &mut spare, &mut resid)?;
+            (resid, 0)
+        }
+    };
+    run_blocks(
+        &context,
+        model,
+        stack.stack,
+        first..stack.blocks.len(),
+        &mut resid,
+    )?;
+    let mut hidden = O::Buffer::default();
+    final_hidden(ops, model, stack, &resid, &mut hidden)?; // [position, d_model]
+    let head = model.spec.head.as_ref();
+    let head =
+        head.ok_or_else(|| Error::Prompt("the model has no head to predict with".to_owned()))?;
+    let mut scan = Scan::new(targets(&model.spec, sequence));
+    logits_in_chunks(
+        ops,
+        model,
+        head,
+        &hidden,
+        sequence.len(),
+        |range, logits| {
+            scan.add(&range, logits);
+            Ok(())
+        },
+    )?;
+    let losses = scan.finish(true, |_| true).next_loss.unwrap_or_default();
+    let is_counted = |i: &usize| sequence.is_real(*i) && sequence.is_real(*i + 1);
+    Ok((0..losses.len())
+        .filter(is_counted)
+        .map(|i| losses[i])
+        .collect())
+}

@@ -1,0 +1,41 @@
+//! A packed document depends on the one before it.
+//!
+//! ## What it does
+//! Changes the first of two packed documents and looks whether the second moves.
+//!
+//! ## Why it matters
+//! Packing without isolation trains a model to attend across unrelated texts; starting positions again is not isolation. Seen
+//! in the wild: transformers PR #46634, axolotl PR #3796, nanoVLM PR #204.
+//!
+//! ## How it is measured
+//! From a probe with `documents=[…]` (`attnscope capture-script`): per module, largest |difference| at positions of the second
+//! document, divided by the largest |value|.
+//!
+//! ## False alarms
+//! Models that are meant to attend across documents.
+//!
+//! ## Example
+//! Two documents in one row with a plain causal mask: every token of the second reads the first.
+
+use super::evidence::Evidence;
+use super::invariance::judge_invariance;
+use super::verdict::{Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+
+pub static CHECK: Check = Check {
+    id: "document-leak",
+    severity: Severity::Error,
+    needs: Needs::Probes,
+    source: include_str!("document_leak.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    judge_invariance(
+        evidence,
+        CHECK.id,
+        &evidence.probes.documents,
+        "use a block-diagonal mask, or cumulative sequence lengths, for packed rows",
+        "documents do not see each other",
+    )
+}

@@ -1,0 +1,68 @@
+//! A head attends to everything alike.
+//!
+//! ## What it does
+//! Looks for heads whose rows are spread evenly over all visible keys.
+//!
+//! ## Why it matters
+//! An even row reads the mean of everything: the head selects nothing. It is a collapse too, towards the other end; in a trained
+//! model it often means that q and k never grew, or that a learning rate or an initialisation kept them at zero.
+//!
+//! ## How it is measured
+//! Mean over rows that see at least two keys of entropy / log(visible keys), beyond the threshold (ours).
+//!
+//! ## False alarms
+//! Untrained models are uniform rightly. Some trained heads average on purpose, in first layers above all.
+//!
+//! ## Example
+//! W_K initialised to zero: every score is 0, every row even.
+
+use super::evidence::Evidence;
+use super::verdict::{Finding, Place, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+
+pub static CHECK: Check = Check {
+    id: "entropy-uniform",
+    severity: Severity::Warning,
+    needs: Needs::Pattern,
+    source: include_str!("entropy_uniform.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    let most = thresholds.of("entropy-uniform.relative_entropy");
+    let (mut findings, mut n_judged) = (Vec::new(), 0);
+    for (layer, head_idx, head) in evidence.heads() {
+        let entropy = head.stats.of("entropy_relative");
+        if entropy.is_nan() || layer.has_sinks || !evidence.has_distributions(layer, head) {
+            continue;
+        }
+        n_judged += 1;
+        if entropy <= most {
+            continue;
+        }
+        let std = head.stats.of("score_std");
+        let spread = if std.is_finite() {
+            format!(", score std {std:.3}")
+        } else {
+            String::new()
+        };
+        findings.push(Finding {
+            check: CHECK.id,
+            severity: Severity::Warning,
+            place: Place::of(layer).head(head_idx),
+            value: entropy,
+            threshold: most,
+            unit: "of log n",
+            evidence: format!(
+                "mean entropy is {:.2} % of log n: every visible key gets the same{spread}",
+                100.0 * entropy
+            ),
+            advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing"
+                .to_owned(),
+        });
+    }
+    match n_judged {
+        0 => Verdict::not_applicable("no row sees two keys and is a distribution over them"),
+        _ => Verdict::of(findings, "no head attends to everything alike"),
+    }
+}

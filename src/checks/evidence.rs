@@ -1,0 +1,168 @@
+//! What checks look at: layers of a run or of a trace, and what probes saw.
+
+use std::sync::Arc;
+
+use super::verdict::Place;
+use crate::attention::{Scale, SoftmaxAxis};
+use crate::stats::{HeadReport, LayerReport};
+
+/// Whose attention it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// A checkpoint that we ran: mask, axis and window are ours.
+    Checkpoint,
+    /// What somebody else's code computed.
+    Trace,
+    /// What moved in somebody else's model when its input was changed.
+    Probe,
+}
+
+/// Everything a check may look at.
+#[derive(Debug, Clone)]
+pub struct Evidence<'a> {
+    pub subject: Subject,
+    /// In the order in which they run.
+    pub layers: &'a [Arc<LayerReport>],
+    /// How far a row's sum may lie from 1, by the dtype in which the pattern was stored.
+    pub row_tolerance: f64,
+    /// The first NaN or infinity: where, and in words.
+    pub first_nonfinite: Option<(Place, String)>,
+    /// Largest |value| of a residual that the checkpoint's own dtype could not hold, and that dtype's name.
+    pub narrow_dtype: Option<(&'static str, f64)>,
+    /// What a trace lacks, in words, for checks that need it.
+    pub lacks: Option<String>,
+    pub probes: &'a Probes,
+}
+
+impl<'a> Evidence<'a> {
+    /// Every head of every layer.
+    pub fn heads(
+        &self,
+    ) -> impl Iterator<Item = (&'a LayerReport, usize, &'a HeadReport)> + use<'a> {
+        self.layers.iter().flat_map(|layer| {
+            let heads = layer.heads.iter().enumerate();
+            heads.map(move |(head_idx, head)| (&**layer, head_idx, head))
+        })
+    }
+
+    /// Whether rows of a head are distributions over keys, so that an entropy means something.
+    pub fn has_distributions(&self, layer: &LayerReport, head: &HeadReport) -> bool {
+        let off = worst_row(head).map_or(0.0, |(_, mass)| (mass - 1.0).abs());
+        layer.spec.softmax_axis == SoftmaxAxis::Keys
+            && (off <= self.row_tolerance || layer.has_sinks)
+    }
+}
+
+/// The row whose mass lies farthest from 1, among real queries that see a key.
+pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
+    let rows = head.summary.rows.iter().enumerate();
+    let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);
+    let masses = rows.map(|(query_idx, row)| (query_idx, f64::from(row.mass)));
+    masses.max_by(|a, b| (a.1 - 1.0).abs().total_cmp(&(b.1 - 1.0).abs()))
+}
+
+/// Something that was tried, or why it was not.
+#[derive(Debug, Clone)]
+pub enum Probed<T> {
+    /// In words: what it would need.
+    Not(String),
+    Ran(T),
+}
+
+/// What runs on changed prompts showed.
+#[derive(Debug, Clone)]
+pub struct Probes {
+    pub future: Probed<FutureProbe>,
+    pub padding: Probed<InvarianceProbe>,
+    pub batch: Probed<InvarianceProbe>,
+    pub documents: Probed<InvarianceProbe>,
+    pub training: Probed<TrainingProbe>,
+}
+
+impl Probes {
+    /// None was run.
+    pub fn none(why: &str) -> Self {
+        Self {
+            future: Probed::Not(why.to_owned()),
+            padding: Probed::Not(why.to_owned()),
+            batch: Probed::Not(why.to_owned()),
+            documents: Probed::Not(why.to_owned()),
+            training: Probed::Not(why.to_owned()),
+        }
+    }
+}
+
+/// Something that moved though it should not have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Movement {
+    pub place: Place,
+    /// What it is called where a layer's number does not say it.
+    pub name: Option<String>,
+    /// Largest |difference|, divided by the largest |value|.
+    pub amount: f64,
+}
+
+/// The pair that shows a leak best.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Worst {
+    pub changed: usize,
+    pub moved: usize,
+    pub amount: f64,
+}
+
+/// How far each position moved when another was changed. // moved: [changed, position]
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Influence {
+    pub changed: Vec<usize>,
+    pub n_positions: usize,
+    pub moved: Vec<f32>,
+}
+
+/// Tokens were changed, and nothing before them may move.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FutureProbe {
+    /// Movements up to here are rounding.
+    pub tolerance: f64,
+    /// The first layer and head whose pattern moved, and the first residual.
+    pub first_pattern: Option<Movement>,
+    pub first_residual: Option<Movement>,
+    pub worst: Option<Worst>,
+    pub influence: Influence,
+}
+
+/// Something was changed that may not matter: each case, and what moved first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InvarianceProbe {
+    pub tolerance: f64,
+    pub cases: Vec<(String, Option<Movement>)>,
+    /// The largest movement of any case, leak or not.
+    pub largest: f64,
+}
+
+/// Which attention a hypothesis supposes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Factors {
+    pub axis: SoftmaxAxis,
+    pub scale: Scale,
+    pub causal: bool,
+    /// Where a model has QK-norm weights: whether they are used.
+    pub qk_norm: Option<bool>,
+}
+
+/// One way in which the model may have been trained, and what it would have lost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hypothesis {
+    /// `None` for every layer.
+    pub layer_idx: Option<usize>,
+    pub factors: Factors,
+    /// Next-token losses in nats. // [position over all prompts]
+    pub losses: Vec<f32>,
+}
+
+/// Losses under every hypothesis; the first is what the configuration declares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrainingProbe {
+    pub hypotheses: Vec<Hypothesis>,
+    /// What guessing by the text's own frequencies would lose, in nats.
+    pub unigram_loss: f64,
+}

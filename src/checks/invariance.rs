@@ -1,0 +1,52 @@
+//! Something that may not matter was changed, and something moved: what the padding, batch and document checks share.
+
+use super::evidence::{Evidence, InvarianceProbe, Movement, Probed};
+use super::verdict::{Finding, Severity, Verdict};
+
+/// Turns what a probe saw into a verdict: one finding per case that moved.
+pub(super) fn judge_invariance(
+    evidence: &Evidence<'_>,
+    check: &'static str,
+    probe: &Probed<InvarianceProbe>,
+    advice: &str,
+    otherwise: &str,
+) -> Verdict {
+    let probe = match probe {
+        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
+        Probed::Ran(probe) => probe,
+    };
+    let moved = probe.cases.iter();
+    let moved = moved.filter_map(|(case, moved)| moved.as_ref().map(|moved| (case, moved)));
+    let findings = moved.map(|(case, moved)| finding(check, probe.tolerance, case, moved, advice));
+    let otherwise = format!(
+        "{otherwise}; largest movement {:.1e} of the largest value",
+        probe.largest
+    );
+    Verdict::of_our_run(evidence, findings.collect(), otherwise)
+}
+
+fn finding(
+    check: &'static str,
+    tolerance: f64,
+    case: &str,
+    moved: &Movement,
+    advice: &str,
+) -> Finding {
+    let first = moved
+        .name
+        .clone()
+        .unwrap_or_else(|| moved.place.to_string());
+    Finding {
+        check,
+        severity: Severity::Error,
+        place: moved.place,
+        value: moved.amount,
+        threshold: tolerance,
+        unit: "",
+        evidence: format!(
+            "{case}: {first} is the first to move, by {:.3e} of its largest value",
+            moved.amount
+        ),
+        advice: advice.to_owned(),
+    }
+}

@@ -1,0 +1,41 @@
+//! Outputs of real tokens depend on padding.
+//!
+//! ## What it does
+//! Runs the prompt without padding, with pads on the left and with pads on the right, positions counted over real tokens, and
+//! compares what real tokens give.
+//!
+//! ## Why it matters
+//! The same sentence gives another answer in another batch. Seen in the wild: TransformerLens #1609, transformers #29419.
+//!
+//! ## How it is measured
+//! Residuals of real tokens after every layer, largest |difference| divided by the largest |value|; movements up to 1e-4 are
+//! rounding, since other shapes add in another order (ours).
+//!
+//! ## False alarms
+//! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried.
+//!
+//! ## Example
+//! An encoder that is given no attention mask: every layer moves from the first on.
+
+use super::evidence::Evidence;
+use super::invariance::judge_invariance;
+use super::verdict::{Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+
+pub static CHECK: Check = Check {
+    id: "padding-leak",
+    severity: Severity::Error,
+    needs: Needs::Probes,
+    source: include_str!("padding_leak.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    judge_invariance(
+        evidence,
+        CHECK.id,
+        &evidence.probes.padding,
+        "pass the attention mask, and positions counted over real tokens, to every layer",
+        "real tokens do not depend on padding",
+    )
+}

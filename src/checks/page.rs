@@ -1,0 +1,49 @@
+//! The page of a check: the doc comment of its own file.
+
+use std::fmt::Write as _;
+
+use super::{CHECKS, Check, DEFAULT_THRESHOLDS};
+
+/// What `explain` prints and the screen shows: title, severity, and the doc comment.
+pub fn page(check: &Check) -> String {
+    let lines = check.source.lines();
+    let lines = lines.take_while(|line| line.starts_with("//!"));
+    let text: Vec<&str> = lines
+        .map(|line| line.trim_start_matches("//!").trim_start_matches(' '))
+        .collect();
+    let mut page = format!(
+        "# {} ({})\n\n{}\n",
+        check.id,
+        check.severity.label(),
+        text.join("\n")
+    );
+    if let Some(table) = thresholds_of(check.id) {
+        let _ = write!(page, "\n## Thresholds\n\n{table}\n");
+    }
+    page
+}
+
+/// The part of the table that belongs to a check, as it stands there.
+fn thresholds_of(id: &str) -> Option<String> {
+    let heading = format!("[{id}]");
+    let after = DEFAULT_THRESHOLDS
+        .lines()
+        .skip_while(|line| *line != heading);
+    let lines: Vec<String> = after
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| format!("    {line}"))
+        .collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Every page, for the docs.
+pub fn checks_page() -> String {
+    let mut all = "# Checks\n\nGenerated from the checks' own files. `attnscope explain ID` prints one page, `attnscope thresholds` the table of\nthresholds; `attnscope check TARGET --thresholds FILE` changes some of them.\n".to_owned();
+    for check in CHECKS {
+        // One level deeper: the page of one check is a part here.
+        let page = page(check).replace("\n## ", "\n### ");
+        let _ = write!(all, "\n#{page}");
+    }
+    all
+}

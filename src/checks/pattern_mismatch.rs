@@ -1,0 +1,82 @@
+//! A pattern is not the softmax of its scores.
+//!
+//! ## What it does
+//! Recomputes the softmax of captured scores along the declared axis and compares it with the captured pattern.
+//!
+//! ## Why it matters
+//! Between scores and pattern something else happened: a second softmax, a temperature, a renormalisation, a mask applied
+//! afterwards. A doubled softmax on a bidirectional model passes every other check.
+//!
+//! ## How it is measured
+//! Over visible cells of real queries: the largest |pattern − softmax(scores)|, in f64.
+//!
+//! ## False alarms
+//! Dropout and learned sinks are recognised and left to `row-sum`; where `wrong-axis` explains the rows this check is silent.
+//! Scores captured before the scale, the bias or a softcap are not the softmax's input.
+//!
+//! ## Example
+//! `F.softmax(F.softmax(scores, -1), -1)`: every row is almost uniform whatever the scores say.
+
+use super::evidence::{Evidence, Subject};
+use super::verdict::{Finding, Place, Severity, Verdict};
+use super::{Check, Needs, Thresholds, wrong_axis};
+
+pub static CHECK: Check = Check {
+    id: "pattern-mismatch",
+    severity: Severity::Error,
+    needs: Needs::Scores,
+    source: include_str!("pattern_mismatch.rs"),
+    judge,
+};
+
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    if evidence.subject == Subject::Checkpoint {
+        return Verdict::not_applicable("the pattern is ours, computed from the scores");
+    }
+    let audits = || {
+        evidence
+            .heads()
+            .filter_map(|(_, _, head)| head.audit.as_ref())
+    };
+    if !audits().any(|audit| audit.has_scores) {
+        return Verdict::not_applicable("no scores were captured to compare with");
+    }
+    let allowed = thresholds
+        .of("pattern-mismatch.difference")
+        .max(evidence.row_tolerance);
+    let mut findings = Vec::new();
+    for layer in evidence.layers {
+        let found = layer
+            .heads
+            .iter()
+            .enumerate()
+            .filter_map(|(head_idx, head)| {
+                let audit = head.audit.as_ref()?;
+                let is_explained = audit.dropout.is_some()
+                    || audit.learned_sink.is_some()
+                    || wrong_axis::explains(evidence, thresholds, layer, head).is_some();
+                let worst = audit.mismatch.filter(|_| !is_explained)?;
+                let is_off = f64::from(worst.difference) > allowed || worst.difference.is_nan();
+                is_off.then_some((head_idx, worst))
+            });
+        let worst = found.max_by(|a, b| a.1.difference.total_cmp(&b.1.difference));
+        let Some((head_idx, worst)) = worst else {
+            continue;
+        };
+        let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
+        findings.push(Finding {
+            check: CHECK.id,
+            severity: Severity::Error,
+            place: Place::of(layer).head(head_idx).query(query_idx).key(key_idx),
+            value: f64::from(worst.difference),
+            threshold: allowed,
+            unit: "",
+            evidence: format!(
+                "query {query_idx}, key {key_idx}: the pattern lies {:.3e} from the softmax of its scores",
+                worst.difference
+            ),
+            advice: "look between scores and pattern for a second softmax, a temperature, or a mask applied after the softmax".to_owned(),
+        });
+    }
+    Verdict::of(findings, "every pattern is the softmax of its scores")
+}

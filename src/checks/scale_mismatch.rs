@@ -1,0 +1,96 @@
+//! The spread of the scores is not what their scale and norms predict.
+//!
+//! ## What it does
+//! Compares the observed variance of the scores with what the head's own norms predict under independence, and looks for a scale
+//! that is larger than 1/√d_head.
+//!
+//! ## Why it matters
+//! With 1/√d and independent components of unit variance scores have variance 1 whatever d is (Vaswani et al. 2017); a missing
+//! scale multiplies the variance by d and saturates the softmax.
+//!
+//! ## How it is measured
+//! Observed: variance of scale·q·k over visible pairs. Predicted: scale²·mean(‖q‖²‖k‖²)/d_head over the same pairs. Value: their
+//! ratio, or its inverse.
+//!
+//! ## False alarms
+//! Trained heads are far from independent by design: information, never a fault. Families that state another scale (granite, mup
+//! models) make up for it in their weights.
+//!
+//! ## Example
+//! T5 has no scale and initialises W_Q smaller instead: its predicted variance is ordinary, and nothing is said.
+
+use super::evidence::Evidence;
+use super::verdict::{Finding, Place, Severity, Verdict};
+use super::{Check, Needs, Thresholds};
+
+pub static CHECK: Check = Check {
+    id: "scale-mismatch",
+    severity: Severity::Info,
+    needs: Needs::Scores,
+    source: include_str!("scale_mismatch.rs"),
+    judge,
+};
+
+/// Scores of less variance than this saturate nothing.
+const ORDINARY_VARIANCE: f64 = 4.0;
+
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    let most = thresholds.of("scale-mismatch.variance_ratio");
+    let times = thresholds.of("scale-mismatch.times_inv_sqrt_d");
+    let (mut findings, mut n_judged) = (Vec::new(), 0);
+    for layer in evidence.layers {
+        let spec = &layer.spec;
+        let d = spec.d_head as f64;
+        let factor = f64::from(spec.scale.factor(spec.d_head));
+        let mut worst: Option<(f64, Finding)> = None;
+        for (head_idx, head) in layer.heads.iter().enumerate() {
+            let of = |id: &str| head.stats.of(id);
+            let (observed, predicted) = (of("score_var_observed"), of("score_var_predicted"));
+            let ratio = observed / predicted;
+            if !ratio.is_finite() || head.summary.rows.len() < 4 {
+                continue;
+            }
+            n_judged += 1;
+            let excess = ratio.max(1.0 / ratio);
+            let is_unscaled = factor * d.sqrt() >= times && observed > ORDINARY_VARIANCE;
+            if !is_unscaled && excess <= most {
+                continue;
+            }
+            let evidence = match is_unscaled {
+                true => format!(
+                    "the scale is {:.1} times 1/√d and scores have variance {observed:.1}; with 1/√d it would be {:.2}",
+                    factor * d.sqrt(),
+                    observed / (factor * factor * d)
+                ),
+                false => format!(
+                    "scores have variance {observed:.3}, their norms predict {predicted:.3}"
+                ),
+            };
+            let (value, threshold) = match is_unscaled {
+                true => (factor * d.sqrt(), times),
+                false => (ratio, if ratio > 1.0 { most } else { 1.0 / most }),
+            };
+            let finding = Finding {
+                check: CHECK.id,
+                severity: Severity::Info,
+                place: Place::of(layer).head(head_idx),
+                value,
+                threshold,
+                unit: "times",
+                evidence,
+                advice: "compare the scale with the training code's; a head whose queries and keys align on purpose is fine".to_owned(),
+            };
+            if worst.as_ref().is_none_or(|(size, _)| excess > *size) {
+                worst = Some((excess, finding));
+            }
+        }
+        findings.extend(worst.map(|(_, finding)| finding));
+    }
+    match n_judged {
+        0 => Verdict::not_applicable("there are no queries and keys to look at"),
+        _ => Verdict::of(
+            findings,
+            "scores spread as their norms predict, within the threshold",
+        ),
+    }
+}

@@ -1,0 +1,163 @@
+//! `attnscope check`: leaks, collapse and other findings, with an exit code.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::progress::{StepMeter, note};
+use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
+use super::{Ended, PromptArgs, RunArgs};
+use crate::analysis::{self, Judging, MemoryNeed, Options, input_of};
+use crate::checks::{self, Check, Severity, Thresholds};
+use crate::family;
+use crate::model::Input;
+use crate::ops::Cpu;
+use crate::prompt::Tokenizer;
+use crate::report::{Output, TargetVerdict, write_text, write_verdicts};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint directories or weight files
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<PathBuf>,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// Checks to run; all unless given
+    #[arg(long, value_name = "ID,ID,…", value_delimiter = ',', value_parser = known_check)]
+    select: Option<Vec<&'static str>>,
+    /// Checks to leave out
+    #[arg(long, value_name = "ID,ID,…", value_delimiter = ',', value_parser = known_check)]
+    ignore: Vec<&'static str>,
+    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    #[arg(long, value_name = "FILE")]
+    thresholds: Option<PathBuf>,
+    /// The least severity of a finding that makes the exit code 1
+    #[arg(long, value_enum, default_value_t = FailOn::Error)]
+    fail_on: FailOn,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FailOn {
+    Error,
+    Warning,
+    Info,
+    Never,
+}
+
+impl FailOn {
+    fn is_met_by(self, severity: Severity) -> bool {
+        match self {
+            Self::Error => severity >= Severity::Error,
+            Self::Warning => severity >= Severity::Warning,
+            Self::Info => true,
+            Self::Never => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+fn known_check(id: &str) -> Result<&'static str, String> {
+    checks::find(id).map(|check| check.id).ok_or_else(|| {
+        let known: Vec<&str> = checks::CHECKS.iter().map(|check| check.id).collect();
+        format!("unknown check; known: {}", known.join(", "))
+    })
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    args.run.prepare()?;
+    let thresholds = match &args.thresholds {
+        Some(path) => Thresholds::open(path)?,
+        None => Thresholds::default(),
+    };
+    let ignored: BTreeSet<&str> = args.ignore.iter().copied().collect();
+    let wants = |check: &Check| {
+        let is_selected = args
+            .select
+            .as_ref()
+            .is_none_or(|ids| ids.contains(&check.id));
+        is_selected && !ignored.contains(check.id)
+    };
+    let output = Output::open(&args.output)?;
+    let mut verdicts = Vec::new();
+    for target in &args.targets {
+        verdicts.push(judged(args, target, &thresholds, &wants)?);
+    }
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => write_verdicts(&verdicts, &mut content)?,
+        Format::Text => {
+            for verdict in &verdicts {
+                write_text(verdict, &mut content)?;
+            }
+        }
+    }
+    output.write(&content)?;
+    let mut worst = verdicts.iter().filter_map(TargetVerdict::worst);
+    Ok(
+        match worst.any(|severity| args.fail_on.is_met_by(severity)) {
+            true => Ended::WithFindings,
+            false => Ended::Clean,
+        },
+    )
+}
+
+/// Judges one target.
+fn judged(
+    args: &Args,
+    target: &Path,
+    thresholds: &Thresholds,
+    wants: &dyn Fn(&Check) -> bool,
+) -> Result<TargetVerdict> {
+    let model = family::read(args.run.opening(Some(target.to_path_buf())).open()?)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    check_target(&args.output, &model, &args.prompt, &args.inputs)?;
+    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let options = Options {
+        keep_bytes: Some(0),
+        predicts: true,
+    };
+    let longest = longest_inputs(&named);
+    args.run.check_memory(MemoryNeed::of(
+        &model,
+        &longest,
+        options,
+        rayon::current_num_threads(),
+    ))?;
+    note(&format!("tokenizer: {}", reading.describe()));
+    write_targets(&mut named, &model, &reading)?;
+    let prompts: Vec<(String, Input)> = named
+        .into_iter()
+        .map(|named| (named.id, input_of(&named.prompt)))
+        .collect();
+    let meter = StepMeter::new();
+    let mut told = |step| meter.show(&step);
+    let mut judging = Judging {
+        thresholds,
+        wants,
+        told: &mut told,
+        stop: &|| false,
+    };
+    let judgement = analysis::judge(&Cpu, &model, &prompts, &mut judging)?;
+    meter.finish();
+    Ok(TargetVerdict {
+        target: target.display().to_string(),
+        verdicts: judgement.verdicts,
+    })
+}

@@ -1,0 +1,59 @@
+//! `attnscope explain` and `attnscope thresholds`: what a check does, and where it draws its line.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::checks;
+use crate::family;
+use crate::report::Output;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A check's id; set for the keys of --set. Without one, every check in a line
+    id: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let text = match args.id.as_deref() {
+        None => list(),
+        Some("set") => {
+            let keys = family::settable().map(|(key, takes)| format!("{key}: {takes}\n"));
+            keys.collect()
+        }
+        Some(id) => match checks::find(id) {
+            Some(check) => checks::page(check),
+            None => {
+                let known: Vec<&str> = checks::CHECKS.iter().map(|check| check.id).collect();
+                bail!("{id:?} is no check; known: set, {}", known.join(", "));
+            }
+        },
+    };
+    print(&text)
+}
+
+pub fn thresholds() -> Result<()> {
+    print(checks::DEFAULT_THRESHOLDS)
+}
+
+fn list() -> String {
+    let width = checks::CHECKS
+        .iter()
+        .map(|check| check.id.len())
+        .max()
+        .unwrap_or(0);
+    let line = |check: &&checks::Check| {
+        let page = checks::page(check);
+        let title = page.lines().nth(2).unwrap_or_default().to_owned();
+        format!(
+            "{:<width$}  {:<7}  {title}\n",
+            check.id,
+            check.severity.label()
+        )
+    };
+    checks::CHECKS.iter().map(line).collect()
+}
+
+fn print(text: &str) -> Result<()> {
+    Ok(Output::open(Path::new("-"))?.write(text.as_bytes())?)
+}

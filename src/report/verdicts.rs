@@ -1,0 +1,108 @@
+//! The verdict of `check` as data: the versioned shape that outside programs rely on.
+
+use std::io::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::number::Number;
+use crate::checks::{Check, Finding, Severity, Status, Verdict};
+
+/// Changes when a reader of the old shape would misread the new one.
+pub const VERSION: u32 = 1;
+
+/// What came of one target.
+#[derive(Debug, Clone)]
+pub struct TargetVerdict {
+    /// What was named on the command line.
+    pub target: String,
+    pub verdicts: Vec<(&'static Check, Verdict)>,
+}
+
+impl TargetVerdict {
+    /// Every finding, the worst first; of equals in the order in which they run.
+    pub fn findings(&self) -> Vec<&Finding> {
+        let mut findings: Vec<&Finding> = self
+            .verdicts
+            .iter()
+            .flat_map(|(_, verdict)| &verdict.findings)
+            .collect();
+        findings
+            .sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.place.layer_idx));
+        findings
+    }
+
+    /// The worst severity of any finding.
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings().first().map(|finding| finding.severity)
+    }
+
+    /// How many checks ended with a status.
+    pub fn n_with(&self, status: Status) -> usize {
+        self.verdicts
+            .iter()
+            .filter(|(_, verdict)| verdict.status == status)
+            .count()
+    }
+
+    /// How many findings have a severity.
+    pub fn n_findings(&self, severity: Severity) -> usize {
+        self.findings()
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    }
+}
+
+/// Writes the verdicts of all targets.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write_verdicts(targets: &[TargetVerdict], to: &mut impl Write) -> std::io::Result<()> {
+    let document = json!({
+        "version": VERSION,
+        "targets": targets.iter().map(target).collect::<Vec<_>>(),
+    });
+    super::json::write_pretty(&document, to)
+}
+
+fn target(target: &TargetVerdict) -> Value {
+    let checks = target.verdicts.iter().map(|(check, verdict)| {
+        json!({ "id": check.id, "status": verdict.status.label(), "why": verdict.why })
+    });
+    json!({
+        "target": target.target,
+        "checks": checks.collect::<Vec<_>>(),
+        "findings": target.findings().into_iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+fn finding(finding: &Finding) -> Value {
+    let place = &finding.place;
+    json!({
+        "check": finding.check,
+        "severity": finding.severity.label(),
+        "place": {
+            "stack": place.stack.label(),
+            "layer": place.layer_idx,
+            "head": place.head_idx,
+            "query": place.query_idx,
+            "key": place.key_idx,
+        },
+        "value": number(finding.value),
+        "threshold": number(finding.threshold),
+        "unit": finding.unit,
+        "evidence": finding.evidence,
+        "advice": finding.advice,
+    })
+}
+
+fn number(value: f64) -> Value {
+    serde_json::to_value(Number(value)).unwrap_or(Value::Null)
+}
+
+impl Serialize for Severity {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_str(self.label())
+    }
+}
