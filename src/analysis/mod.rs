@@ -1,5 +1,6 @@
 //! The pipeline: a prompt through the model layer by layer, each layer judged by its statistics as it passes.
 
+mod captured;
 mod first_nonfinite;
 mod generate;
 mod head;
@@ -21,6 +22,7 @@ mod training;
 mod watch;
 mod what_if;
 
+pub use captured::{Declared, DeclaredMask, Trace, is_captured, judge_captured, read_trace};
 pub use first_nonfinite::NonFinite;
 pub use generate::{generate, input_of};
 pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};

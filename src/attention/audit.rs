@@ -40,6 +40,8 @@ pub struct Audit {
     pub outside_window: Forbidden,
     /// On padded keys.
     pub on_pads: Forbidden,
+    /// On keys of another packed document.
+    pub across_documents: Forbidden,
     /// The farthest |query − key| with any probability.
     pub reach: usize,
     /// A query that spreads its mass evenly, over forbidden keys too.
@@ -50,6 +52,8 @@ pub struct Audit {
     pub dropout: Option<f64>,
     /// The softmax gave part of every row to one learned logit: its value, where all rows agree.
     pub learned_sink: Option<f64>,
+    /// Whether keys of another document could be told.
+    pub has_documents: bool,
     /// Whether there were scores to compare with.
     pub has_scores: bool,
     /// Largest |Σ over heads − 1| of a cell; set on the first head of a layer.
@@ -60,14 +64,17 @@ pub struct Audit {
 const SMALLEST_UNIFORM: usize = 3;
 
 impl Audit {
-    /// Looks at a whole pattern. // pattern and scores: [query, key]
+    /// Looks at a whole pattern. `documents` says which packed document each position belongs to; empty where there is one.
+    /// // pattern and scores: [query, key]
     pub fn of(
         visibility: &Visibility,
         axis: SoftmaxAxis,
+        documents: &[usize],
         pattern: &[f32],
         scores: Option<&[f32]>,
     ) -> Self {
         let mut audit = Self {
+            has_documents: !documents.is_empty(),
             has_scores: scores.is_some(),
             ..Self::default()
         };
@@ -77,7 +84,7 @@ impl Audit {
                 continue;
             }
             let row = &pattern[query_idx * n_keys..(query_idx + 1) * n_keys];
-            audit.row(visibility, query_idx, row);
+            audit.row(visibility, documents, query_idx, row);
         }
         if let Some(scores) = scores {
             audit.compare(visibility, axis, pattern, scores);
@@ -85,14 +92,15 @@ impl Audit {
         audit
     }
 
-    fn row(&mut self, visibility: &Visibility, query_idx: usize, row: &[f32]) {
+    fn row(&mut self, visibility: &Visibility, documents: &[usize], query_idx: usize, row: &[f32]) {
         let window = visibility.range_of_window(query_idx);
         let mut n_forbidden = 0;
         for (key_idx, p) in row.iter().enumerate() {
             if *p != 0.0 {
                 self.reach = self.reach.max(query_idx.abs_diff(key_idx));
             }
-            if visibility.sees(query_idx, key_idx) {
+            let is_foreign = documents.get(query_idx) != documents.get(key_idx);
+            if visibility.sees(query_idx, key_idx) && !is_foreign {
                 continue;
             }
             n_forbidden += 1;
@@ -101,6 +109,8 @@ impl Audit {
             }
             let kind = if !visibility.is_real_key(key_idx) {
                 &mut self.on_pads
+            } else if is_foreign {
+                &mut self.across_documents
             } else if visibility.is_after(query_idx, key_idx) || window.contains(&key_idx) {
                 &mut self.after
             } else {
@@ -249,7 +259,7 @@ mod tests {
         scores: Option<&[f32]>,
     ) -> Audit {
         let visibility = Visibility::of_self(mask, n, real);
-        Audit::of(&visibility, SoftmaxAxis::Keys, pattern, scores)
+        Audit::of(&visibility, SoftmaxAxis::Keys, &[], pattern, scores)
     }
 
     #[test]

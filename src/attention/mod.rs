@@ -19,7 +19,7 @@ pub use mask::Visibility;
 pub use pooled::{POOLED_CELLS, Pooled};
 pub use repeats::Repeats;
 pub use rope::{RopeScaling, RopeSpec, RopeTable};
-pub use row::{HeadMath, finish_row};
+pub use row::{HeadMath, finish_row, summarise_pattern};
 pub use samples::{divergence, sampled_queries};
 pub use spec::{AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window};
 pub use summary::{HeadSummary, RowSummary};

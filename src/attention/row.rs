@@ -204,6 +204,24 @@ pub fn finish_row(
     summary
 }
 
+/// Summarises a row of a pattern that somebody else computed: what it is, whatever it should be.
+pub fn summarise_pattern(query_idx: usize, pattern: &[f32], summary: &mut RowSummary) {
+    let mut sums = PatternSums::default();
+    for (key_idx, p) in pattern.iter().enumerate() {
+        sums.add(*p, f64::from(*p).ln(), key_idx, query_idx.abs_diff(key_idx));
+    }
+    sums.write(summary);
+    let at = |key_idx: Option<usize>| {
+        key_idx
+            .and_then(|idx| pattern.get(idx))
+            .copied()
+            .unwrap_or(f32::NAN)
+    };
+    summary.first_mass = at(Some(0));
+    summary.diagonal_mass = at(Some(query_idx));
+    summary.previous_mass = at(query_idx.checked_sub(1));
+}
+
 #[derive(Debug, Default)]
 struct PatternSums {
     mass: f64,

@@ -1,6 +1,7 @@
 //! Bytes on disk → named tensors and a configuration. Knows no architecture.
 
 mod blocks;
+pub mod captured;
 mod config;
 mod demo;
 mod dtype;

@@ -25,6 +25,19 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
     Ok(tensors)
 }
 
+/// The strings that stand beside the tensors of a file.
+///
+/// # Errors
+/// As for [`open_file`].
+pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
+    let bytes = Bytes::map(path)?;
+    let data = bytes.as_slice();
+    let (_, metadata) =
+        SafeTensors::read_metadata(data).map_err(|e| Error::file(path, explain(&e, data)))?;
+    let strings = metadata.metadata().clone().unwrap_or_default();
+    Ok(strings.into_iter().collect())
+}
+
 /// Opens a safetensors file that is part of the program.
 ///
 /// # Errors

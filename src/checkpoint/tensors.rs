@@ -198,6 +198,25 @@ impl<'a> TensorView<'a> {
         self.bytes
     }
 
+    /// All elements of a tensor of whole numbers or truth values; `None` for others.
+    pub fn whole_numbers(&self) -> Option<Vec<f64>> {
+        let Dtype::Other(name, size) = self.info.dtype else {
+            return None;
+        };
+        let number = |bytes: &[u8]| -> Option<f64> {
+            Some(match name {
+                "i64" => i64::from_le_bytes(bytes.try_into().ok()?) as f64,
+                "u64" => u64::from_le_bytes(bytes.try_into().ok()?) as f64,
+                "i32" => f64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
+                "u32" => f64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
+                "u8" | "bool" => f64::from(*bytes.first()?),
+                "i8" => f64::from(*bytes.first()? as i8),
+                _ => return None,
+            })
+        };
+        self.bytes.chunks_exact(size).map(number).collect()
+    }
+
     /// All elements as f32, row-major. Tensors that are not floating point give nothing.
     pub fn widen(&self) -> Cow<'a, [f32]> {
         match self.info.shape.first() {

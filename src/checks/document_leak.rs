@@ -9,7 +9,7 @@
 //!
 //! ## How it is measured
 //! From a probe with `documents=[…]` (`attnscope capture-script`): per module, largest |difference| at positions of the second
-//! document, divided by the largest |value|.
+//! document, divided by the largest |value|. On traces with `--documents 0,17`: probability on keys of another document.
 //!
 //! ## False alarms
 //! Models that are meant to attend across documents.
@@ -17,8 +17,9 @@
 //! ## Example
 //! Two documents in one row with a plain causal mask: every token of the second reads the first.
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, Subject};
 use super::invariance::judge_invariance;
+use super::mask_mass::{Kind, forbidden};
 use super::verdict::{Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -30,12 +31,29 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
+    let mut audits = evidence
+        .heads()
+        .filter_map(|(_, _, head)| head.audit.as_ref());
+    if evidence.subject == Subject::Trace && audits.any(|audit| audit.has_documents) {
+        let kind = Kind {
+            check: CHECK.id,
+            most: thresholds.of("document-leak.error_mass"),
+            what: "belongs to another document",
+            advice: ADVICE,
+            of: |audit| audit.across_documents,
+            may: |layer| !layer.spec.is_cross,
+        };
+        return forbidden(evidence, &kind, OTHERWISE);
+    }
     judge_invariance(
         evidence,
         CHECK.id,
         &evidence.probes.documents,
-        "use a block-diagonal mask, or cumulative sequence lengths, for packed rows",
-        "documents do not see each other",
+        ADVICE,
+        OTHERWISE,
     )
 }
+
+const ADVICE: &str = "use a block-diagonal mask, or cumulative sequence lengths, for packed rows";
+const OTHERWISE: &str = "documents do not see each other";

@@ -100,7 +100,16 @@ pub fn find(id: &str) -> Option<&'static Check> {
 
 /// Every check's verdict, in the registry's order.
 pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
-    let verdict = |check: &&'static Check| (*check, (check.judge)(evidence, thresholds));
+    let verdict = |check: &&'static Check| {
+        // A probe has no layers to look at; what looks at them has nothing to say.
+        let verdict = match (evidence.subject, check.needs, &evidence.lacks) {
+            (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks)) => {
+                Verdict::not_applicable(lacks.clone())
+            }
+            _ => (check.judge)(evidence, thresholds),
+        };
+        (*check, verdict)
+    };
     CHECKS.iter().map(verdict).collect()
 }
 

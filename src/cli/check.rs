@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::progress::{StepMeter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::{Ended, PromptArgs, RunArgs};
-use crate::analysis::{self, Judging, MemoryNeed, Options, input_of};
+use crate::analysis::{self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of};
+use crate::attention::SoftmaxAxis;
 use crate::checks::{self, Check, Severity, Thresholds};
 use crate::family;
 use crate::model::Input;
@@ -19,9 +20,11 @@ use crate::report::{Output, TargetVerdict, write_text, write_verdicts};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directories or weight files
+    /// Checkpoint directories, weight files, traces (.safetensors, .npz) or probes
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<PathBuf>,
+    #[command(flatten)]
+    trace: TraceArgs,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -46,6 +49,62 @@ pub struct Args {
     output: PathBuf,
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// What a trace is declared to be, where its metadata does not say it.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Traces")]
+struct TraceArgs {
+    /// Which keys a query may see
+    #[arg(long, value_enum)]
+    mask: Option<MaskArg>,
+    /// How many keys back a query sees, itself included
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
+    window: Option<u32>,
+    /// The axis that the softmax is meant to run over
+    #[arg(long, value_enum)]
+    softmax_axis: Option<AxisArg>,
+    /// Positions at which packed documents begin
+    #[arg(long, value_name = "0,17,…", value_delimiter = ',')]
+    documents: Option<Vec<usize>>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MaskArg {
+    Causal,
+    Bidirectional,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum AxisArg {
+    Keys,
+    Queries,
+}
+
+impl TraceArgs {
+    fn declared(&self, prompt: &PromptArgs) -> Declared {
+        Declared {
+            mask: self.mask.map(|mask| match mask {
+                MaskArg::Causal => DeclaredMask::Causal,
+                MaskArg::Bidirectional => DeclaredMask::Bidirectional,
+            }),
+            window: self.window.map(|width| width as usize),
+            axis: self.softmax_axis.map(|axis| match axis {
+                AxisArg::Keys => SoftmaxAxis::Keys,
+                AxisArg::Queries => SoftmaxAxis::Queries,
+            }),
+            attention_mask: prompt.real_tokens(),
+            documents: self.documents.clone(),
+        }
+    }
+
+    /// Flags that only a trace understands.
+    fn is_set(&self) -> bool {
+        self.mask.is_some()
+            || self.window.is_some()
+            || self.softmax_axis.is_some()
+            || self.documents.is_some()
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -125,6 +184,22 @@ fn judged(
     thresholds: &Thresholds,
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
+    if analysis::is_captured(target) {
+        Output::check_not_read(&args.output, &[target])?;
+        let declared = args.trace.declared(&args.prompt);
+        let (verdicts, about) = analysis::judge_captured(target, &declared, thresholds, wants)?;
+        note(&format!("{}: {about}", target.display()));
+        return Ok(TargetVerdict {
+            target: target.display().to_string(),
+            verdicts,
+        });
+    }
+    if args.trace.is_set() {
+        bail!(
+            "{}: --mask, --window, --softmax-axis and --documents are for traces; a checkpoint takes --set",
+            target.display()
+        );
+    }
     let model = family::read(args.run.opening(Some(target.to_path_buf())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     check_target(&args.output, &model, &args.prompt, &args.inputs)?;

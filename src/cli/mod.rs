@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and one file per subcommand.
 
+mod capture_script;
 mod check;
 mod completions;
 mod explain;
@@ -43,6 +44,8 @@ enum Command {
     Report(report::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     Trace(trace::Args),
+    /// Print a Python file that records attention inside any PyTorch model, for check to judge
+    CaptureScript,
     /// List the tensors of a checkpoint
     Tensors(tensors::Args),
     /// Print completions for a shell
@@ -70,6 +73,7 @@ impl Cli {
             Some(Command::Thresholds) => explain::thresholds()?,
             Some(Command::Report(args)) => report::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,
         }

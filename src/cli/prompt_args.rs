@@ -106,6 +106,12 @@ impl PromptArgs {
         Ok(Some(self.apply(source)))
     }
 
+    /// Which tokens are real, where that was said.
+    pub fn real_tokens(&self) -> Option<Vec<bool>> {
+        let mask = self.attention_mask.as_ref()?;
+        Some(mask.iter().map(|value| *value == 1).collect())
+    }
+
     /// The built-in prompt: the demo's, a text, or ids where there is no tokenizer.
     pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, d_vocab: usize) -> Request {
         let source = match (is_demo, has_tokenizer) {

@@ -1,0 +1,136 @@
+//! What a trace is declared to be: by flags, by its metadata, or by what most of its heads look like.
+
+use crate::attention::{self, SoftmaxAxis, Window};
+use crate::checkpoint::captured::Captured;
+use crate::error::{Error, Result};
+
+/// A direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mask {
+    Causal,
+    Bidirectional,
+}
+
+/// What a person says of a trace; the rest is read from it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Declared {
+    pub mask: Option<Mask>,
+    pub window: Option<usize>,
+    pub axis: Option<SoftmaxAxis>,
+    /// 1 for every real token.
+    pub attention_mask: Option<Vec<bool>>,
+    /// Where packed documents begin.
+    pub documents: Option<Vec<usize>>,
+}
+
+/// What the trace's metadata adds.
+#[derive(Debug, Clone)]
+pub(super) struct Stated {
+    /// `None` where nobody said it.
+    pub mask: Option<attention::Mask>,
+    pub window: Option<usize>,
+    pub axis: SoftmaxAxis,
+    pub has_sinks: bool,
+    pub real: Option<Vec<bool>>,
+    pub documents: Vec<usize>,
+    pub origin: String,
+}
+
+impl Stated {
+    /// # Errors
+    /// When the metadata, or an array that goes with it, is not what it must be.
+    pub fn read(captured: &Captured, declared: &Declared) -> Result<Self> {
+        let said = |names: &[&str]| {
+            names
+                .iter()
+                .find_map(|name| captured.metadata.get(*name).map(String::as_str))
+        };
+        let wrong = |key: &str, expected: &str, found: &str| {
+            Error::config(
+                &captured.path,
+                key,
+                format!("expected {expected}, found {found:?}"),
+            )
+        };
+        let window = match (declared.window, said(&["attnscope.window", "window"])) {
+            (Some(width), _) => Some(width),
+            (None, Some(text)) => match text.parse() {
+                Ok(0) | Err(_) => {
+                    return Err(wrong("attnscope.window", "a whole number from 1", text));
+                }
+                Ok(width) => Some(width),
+            },
+            (None, None) => None,
+        };
+        let (direction, origin) =
+            match (declared.mask, said(&["attnscope.mask"]), said(&["causal"])) {
+                (Some(mask), ..) => (
+                    Some(mask == Mask::Causal),
+                    "mask as given on the command line",
+                ),
+                (None, Some("causal"), _) | (None, None, Some("true" | "True" | "1")) => {
+                    (Some(true), "mask as the file says")
+                }
+                (None, Some("bidirectional"), _) | (None, None, Some("false" | "False" | "0")) => {
+                    (Some(false), "mask as the file says")
+                }
+                (None, Some("none") | None, None) => (None, ""),
+                (None, Some(other), _) | (None, None, Some(other)) => {
+                    return Err(wrong(
+                        "attnscope.mask",
+                        "causal, bidirectional or none",
+                        other,
+                    ));
+                }
+            };
+        let mask = direction.map(|causal| masked(causal, window));
+        let real = match &declared.attention_mask {
+            Some(real) => Some(real.clone()),
+            None => {
+                let stored = captured.whole_numbers("attention_mask")?;
+                stored.map(|values| values.iter().map(|value| *value != 0).collect())
+            }
+        };
+        let starts = match (&declared.documents, said(&["attnscope.documents"])) {
+            (Some(starts), _) => starts.clone(),
+            (None, Some(text)) => text
+                .split(',')
+                .map(|start| {
+                    start.trim().parse().map_err(|_| {
+                        wrong("attnscope.documents", "positions such as 0,17,40", text)
+                    })
+                })
+                .collect::<Result<_>>()?,
+            (None, None) => Vec::new(),
+        };
+        Ok(Self {
+            mask,
+            window,
+            axis: declared.axis.unwrap_or(SoftmaxAxis::Keys),
+            has_sinks: said(&["attnscope.sinks"])
+                .is_some_and(|text| !["", "0", "false", "none"].contains(&text)),
+            real,
+            documents: starts,
+            origin: origin.to_owned(),
+        })
+    }
+
+    /// Which document each of some positions belongs to; empty where there is one.
+    pub fn document_of(&self, n: usize) -> Vec<usize> {
+        if self.documents.is_empty() {
+            return Vec::new();
+        }
+        (0..n)
+            .map(|idx| self.documents.iter().filter(|start| **start <= idx).count())
+            .collect()
+    }
+}
+
+/// A causal window reaches back, another to both sides.
+pub(super) fn masked(causal: bool, window: Option<usize>) -> attention::Mask {
+    let window = window.map(|width| match causal {
+        true => Window::Back(width),
+        false => Window::Around(width),
+    });
+    attention::Mask { causal, window }
+}

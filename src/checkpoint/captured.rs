@@ -1,0 +1,284 @@
+//! Arrays that somebody captured: a safetensors file with its metadata, or NumPy's `.npz`. Read one array at a time.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use npyz::{DType, NpyFile, Order, TypeChar};
+use zip::ZipArchive;
+
+use super::Dtype;
+use super::safetensors::{metadata, open_file};
+use super::tensors::Tensors;
+use crate::error::{Error, Result};
+
+/// Elements of one array at most: more would not be a pattern.
+const MOST_ELEMENTS: u64 = 1 << 31;
+
+/// One array, widened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    pub shape: Vec<usize>,
+    /// Row-major.
+    pub values: Vec<f32>,
+}
+
+/// A file of arrays, open.
+#[derive(Debug)]
+pub struct Captured {
+    pub path: PathBuf,
+    /// Base name of the file, without its ending.
+    pub name: String,
+    /// Strings that stand beside the arrays.
+    pub metadata: BTreeMap<String, String>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Mapped(Tensors),
+    /// Names of arrays and of their members in the archive.
+    Zipped(BTreeMap<String, String>),
+}
+
+impl Captured {
+    /// # Errors
+    /// When the file cannot be read, or is not what its ending says.
+    pub fn open(path: &Path) -> Result<Self> {
+        let stem = path.file_stem().unwrap_or_default();
+        let (metadata, source) = if is_npz(path) {
+            (BTreeMap::new(), Source::Zipped(members(path)?))
+        } else {
+            (metadata(path)?, Source::Mapped(open_file(path)?))
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            name: stem.to_string_lossy().into_owned(),
+            metadata,
+            source,
+        })
+    }
+
+    /// The names of all arrays, in order.
+    pub fn names(&self) -> Vec<&str> {
+        match &self.source {
+            Source::Mapped(tensors) => tensors.iter().map(|(name, _)| name).collect(),
+            Source::Zipped(members) => members.keys().map(String::as_str).collect(),
+        }
+    }
+
+    pub fn contains(&self, name: &str) -> bool {
+        match &self.source {
+            Source::Mapped(tensors) => tensors.contains(name),
+            Source::Zipped(members) => members.contains_key(name),
+        }
+    }
+
+    /// The element type of an array, as its file calls it; `None` for an archive, whose arrays are looked at when they are read.
+    pub fn dtype(&self, name: &str) -> Option<Dtype> {
+        match &self.source {
+            Source::Mapped(tensors) => tensors.info(name).map(|info| info.dtype),
+            Source::Zipped(_) => None,
+        }
+    }
+
+    /// An array of floats.
+    ///
+    /// # Errors
+    /// When it is missing, or is no array of floats.
+    pub fn array(&self, name: &str) -> Result<Array> {
+        match &self.source {
+            Source::Mapped(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                if !view.info.dtype.is_float() {
+                    let problem = format!("expected floating point, found {}", view.info.dtype);
+                    return Err(self.at(name, &problem));
+                }
+                Ok(Array {
+                    shape: view.info.shape.clone(),
+                    values: view.widen().into_owned(),
+                })
+            }
+            Source::Zipped(members) => {
+                let member = members.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                let (shape, values) = self.zipped(name, member)?;
+                let values = values.into_iter().map(|value| value as f32);
+                Ok(Array {
+                    shape,
+                    values: values.collect(),
+                })
+            }
+        }
+    }
+
+    /// Whole numbers of an array, such as token ids.
+    ///
+    /// # Errors
+    /// When it is there and holds no whole numbers from 0.
+    pub fn whole_numbers(&self, name: &str) -> Result<Option<Vec<u64>>> {
+        if !self.contains(name) {
+            return Ok(None);
+        }
+        let values: Vec<f64> = match &self.source {
+            Source::Mapped(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                let numbers = view.whole_numbers();
+                numbers.ok_or_else(|| {
+                    self.at(
+                        name,
+                        &format!("expected whole numbers, found {}", view.info.dtype),
+                    )
+                })?
+            }
+            Source::Zipped(members) => self.zipped(name, &members[name])?.1,
+        };
+        let is_whole = |value: &f64| *value >= 0.0 && value.fract() == 0.0 && *value < 9e15;
+        match values.iter().find(|value| !is_whole(value)) {
+            Some(other) => Err(self.at(
+                name,
+                &format!("expected whole numbers from 0, found {other}"),
+            )),
+            None => Ok(Some(values.into_iter().map(|value| value as u64).collect())),
+        }
+    }
+
+    pub fn at(&self, name: &str, problem: &str) -> Error {
+        Error::tensor(&self.path, name, problem)
+    }
+
+    /// Shape and values of a member of the archive, row-major.
+    fn zipped(&self, name: &str, member: &str) -> Result<(Vec<usize>, Vec<f64>)> {
+        let broken = |e: &dyn std::fmt::Display| self.at(name, &format!("cannot be read ({e})"));
+        let mut archive = archive(&self.path)?;
+        let stored = archive.by_name(member).map_err(|e| broken(&e))?;
+        let array = NpyFile::new(stored).map_err(|e| broken(&e))?;
+        let shape = array.shape().to_vec();
+        let n = shape.iter().try_fold(1u64, |n, axis| n.checked_mul(*axis));
+        if n.is_none_or(|n| n > MOST_ELEMENTS) {
+            return Err(self.at(
+                name,
+                &format!("expected at most {MOST_ELEMENTS} elements, found shape {shape:?}"),
+            ));
+        }
+        let DType::Plain(stored_as) = array.dtype() else {
+            return Err(self.at(name, "expected an array of numbers, found records"));
+        };
+        let order = array.order();
+        let size = stored_as.size_field();
+        macro_rules! read {
+            ($kind:ty) => {
+                array
+                    .data::<$kind>()
+                    .map_err(|e| broken(&e))?
+                    .map(|value| value.map(|value| value as f64))
+                    .collect::<std::io::Result<Vec<f64>>>()
+                    .map_err(|e| broken(&e))?
+            };
+        }
+        let values = match (stored_as.type_char(), size) {
+            (TypeChar::Float, 4) => read!(f32),
+            (TypeChar::Float, 8) => read!(f64),
+            (TypeChar::Float, 2) => {
+                let halves = array.data::<half::f16>().map_err(|e| broken(&e))?;
+                let halves = halves.map(|value| value.map(f64::from));
+                halves
+                    .collect::<std::io::Result<Vec<f64>>>()
+                    .map_err(|e| broken(&e))?
+            }
+            (TypeChar::Int, 8) => read!(i64),
+            (TypeChar::Int, 4) => read!(i32),
+            (TypeChar::Uint, 1) => read!(u8),
+            (TypeChar::Uint, 4) => read!(u32),
+            (TypeChar::Uint, 8) => read!(u64),
+            _ => {
+                let problem = format!("expected floats or whole numbers, found {stored_as}");
+                return Err(self.at(name, &problem));
+            }
+        };
+        let shape: Vec<usize> = shape.iter().map(|axis| *axis as usize).collect();
+        let values = match order {
+            Order::C => values,
+            Order::Fortran => row_major(&shape, &values),
+        };
+        Ok((shape, values))
+    }
+}
+
+/// Elements whose first axis runs fastest, in the order in which the last one does.
+fn row_major(shape: &[usize], values: &[f64]) -> Vec<f64> {
+    let mut strides = Vec::with_capacity(shape.len());
+    let mut stride = 1;
+    for axis in shape {
+        strides.push(stride);
+        stride *= axis;
+    }
+    let mut at = vec![0usize; shape.len()];
+    (0..values.len())
+        .map(|_| {
+            let from: usize = at
+                .iter()
+                .zip(&strides)
+                .map(|(idx, stride)| idx * stride)
+                .sum();
+            for axis in (0..shape.len()).rev() {
+                at[axis] += 1;
+                if at[axis] < shape[axis] {
+                    break;
+                }
+                at[axis] = 0;
+            }
+            values[from]
+        })
+        .collect()
+}
+
+fn is_npz(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending.eq_ignore_ascii_case("npz"))
+}
+
+fn archive(path: &Path) -> Result<ZipArchive<File>> {
+    let file = File::open(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    ZipArchive::new(file).map_err(|e| Error::file(path, format!("is no .npz archive ({e})")))
+}
+
+fn members(path: &Path) -> Result<BTreeMap<String, String>> {
+    let archive = archive(path)?;
+    let names = archive.file_names().filter_map(|member| {
+        let member = member.ok()?;
+        let name = member.strip_suffix(".npy")?;
+        Some((name.to_owned(), member.to_string()))
+    });
+    Ok(names.collect())
+}
+
+/// Whether a path could hold captured arrays: by its ending, and for safetensors by the names in it.
+pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
+    if !path.is_file() {
+        return false;
+    }
+    if is_npz(path) {
+        return true;
+    }
+    let is_safetensors = path
+        .extension()
+        .is_some_and(|ending| ending == "safetensors");
+    // What cannot be read is told when it is opened as weights.
+    is_safetensors
+        && open_file(path).is_ok_and(|tensors| tensors.iter().any(|(name, _)| is_captured(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row_major;
+
+    #[test]
+    fn a_fortran_array_is_turned_into_rows() {
+        // [[1, 2, 3], [4, 5, 6]] by columns.
+        assert_eq!(
+            row_major(&[2, 3], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]),
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+        );
+        assert_eq!(row_major(&[], &[7.0]), [7.0]);
+    }
+}

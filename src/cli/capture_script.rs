@@ -1,0 +1,14 @@
+//! `attnscope capture-script`: the Python half, for models that are not a checkpoint yet.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::report::Output;
+
+/// One file that needs torch and safetensors alone.
+const SCRIPT: &str = include_str!("../capture/attnscope_capture.py");
+
+pub fn run() -> Result<()> {
+    Ok(Output::open(Path::new("-"))?.write(SCRIPT.as_bytes())?)
+}
