@@ -7,7 +7,7 @@ use super::what_if::{Change, Where, changed};
 use crate::attention::{Mask, Scale, SoftmaxAxis};
 use crate::checks::{Factors, Hypothesis, Probed, TrainingProbe};
 use crate::error::{Error, Result};
-use crate::model::{Input, Model, ModelSpec};
+use crate::model::{Input, Model, ModelSpec, Sequence};
 use crate::ops::Ops;
 use crate::stats::LayerReport;
 use std::ops::ControlFlow;
@@ -68,7 +68,38 @@ pub fn probe_training<O: Ops>(
     Ok(Probed::Ran(TrainingProbe {
         hypotheses,
         unigram_loss: unigram_loss(&inputs),
+        copy_loss: copy_loss(ops, model, inputs.first().copied(), stop)?,
     }))
+}
+
+/// Tokens of a text that is said twice.
+const MOST_COPIED: usize = 128;
+
+/// Mean loss on the second copy of a text said twice; NaN where there is no room for it.
+fn copy_loss<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: Option<&Input>,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<f64> {
+    let Some(input) = input else {
+        return Ok(f64::NAN);
+    };
+    let room = model.spec.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx / 2);
+    let n = input.sequence.len().min(MOST_COPIED).min(room);
+    let tokens = input.sequence.tokens[..n].repeat(2);
+    let twice = Input {
+        source: None,
+        sequence: Sequence {
+            positions: model.spec.positions.positions(&tokens, None),
+            tokens,
+            real: None,
+        },
+    };
+    let losses = next_losses(ops, model, &twice, None, stop)?;
+    // The first token of the second copy cannot be foreseen.
+    let second = losses.iter().skip(n).map(|loss| f64::from(*loss));
+    Ok(second.sum::<f64>() / (losses.len().saturating_sub(n)) as f64)
 }
 
 /// Layer inputs of the declared model.

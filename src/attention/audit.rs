@@ -125,7 +125,8 @@ impl Audit {
         }
     }
 
-    /// Holds the pattern against the softmax of its scores over what is visible.
+    /// Holds the pattern against the softmax of its scores: over all keys, as the code that computed it did, or over the
+    /// visible ones, where scores were captured before their mask; whichever fits better.
     fn compare(
         &mut self,
         visibility: &Visibility,
@@ -133,59 +134,107 @@ impl Audit {
         pattern: &[f32],
         scores: &[f32],
     ) {
+        let everywhere = Comparison::of(visibility, axis, pattern, scores, &|_, _| true);
+        let visible = Comparison::of(visibility, axis, pattern, scores, &|query_idx, key_idx| {
+            visibility.sees(query_idx, key_idx)
+        });
+        let size = |comparison: &Comparison| comparison.worst.map_or(0.0, |worst| worst.difference);
+        let best = match size(&visible) < size(&everywhere) {
+            true => visible,
+            false => everywhere,
+        };
+        self.mismatch = best.worst;
+        self.dropout = best.dropout();
+        self.learned_sink = best.learned_sink();
+    }
+}
+
+/// A pattern beside the softmax of its scores.
+#[derive(Default)]
+struct Comparison {
+    worst: Option<Mismatch>,
+    /// Cells that should hold something, and those of them that hold exactly nothing.
+    n_cells: usize,
+    n_zeroed: usize,
+    /// Found divided by expected, of the other cells.
+    ratios: Vec<f64>,
+    /// The logit that would take what each row lacks.
+    sinks: Vec<f64>,
+}
+
+/// Cells that should hold less than this say nothing about the others.
+const TELLING: f64 = 1e-6;
+
+impl Comparison {
+    fn of(
+        visibility: &Visibility,
+        axis: SoftmaxAxis,
+        pattern: &[f32],
+        scores: &[f32],
+        counts: &dyn Fn(usize, usize) -> bool,
+    ) -> Self {
         let n_keys = visibility.n_keys;
-        let log_sums = log_sums(visibility, axis, scores);
-        let (mut n_zeroed, mut n_cells, mut ratios) = (0usize, 0usize, Vec::new());
-        let mut worst: Option<Mismatch> = None;
-        let mut sinks = Vec::new();
+        let log_sums = log_sums(visibility, axis, scores, counts);
+        let mut all = Self::default();
         for query_idx in (0..visibility.n_queries).filter(|i| visibility.is_real_query(*i)) {
             let mut row_sink = None;
-            for key_idx in (0..n_keys).filter(|key_idx| visibility.sees(query_idx, *key_idx)) {
+            for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
                 let at = query_idx * n_keys + key_idx;
-                let log_sum = log_sums[if axis == SoftmaxAxis::Keys {
-                    query_idx
-                } else {
-                    key_idx
+                let log_sum = log_sums[match axis {
+                    SoftmaxAxis::Keys => query_idx,
+                    SoftmaxAxis::Queries => key_idx,
                 }];
                 let expected = (f64::from(scores[at]) - log_sum).exp();
                 let found = f64::from(pattern[at]);
                 let difference = (found - expected).abs() as f32;
-                if worst.is_none_or(|worst| difference > worst.difference || difference.is_nan()) {
-                    worst = Some(Mismatch {
+                let is_worse =
+                    |worst: Mismatch| difference > worst.difference || difference.is_nan();
+                if all.worst.is_none_or(is_worse) {
+                    all.worst = Some(Mismatch {
                         difference,
                         query_idx,
                         key_idx,
                     });
                 }
-                n_cells += 1;
-                if found == 0.0 && expected > 1e-6 {
-                    n_zeroed += 1;
-                } else if expected > 1e-6 {
-                    ratios.push(found / expected);
+                if expected > TELLING {
+                    all.n_cells += 1;
+                    match found == 0.0 {
+                        true => all.n_zeroed += 1,
+                        false => all.ratios.push(found / expected),
+                    }
                 }
-                if found > 1e-6 {
+                if found > TELLING {
                     // e^s / A is the whole denominator: what of it is no key is the sink.
                     let whole = f64::from(scores[at]) - found.ln();
                     row_sink.get_or_insert(whole + (-(log_sum - whole).exp()).ln_1p());
                 }
             }
-            sinks.extend(row_sink.filter(|sink: &f64| sink.is_finite()));
+            all.sinks
+                .extend(row_sink.filter(|sink: &f64| sink.is_finite()));
         }
-        self.mismatch = worst;
-        let (least, most) = spread(&ratios);
-        let is_even = most > 0.0 && (most - least) / most < 1e-3;
-        if n_zeroed > 0 && is_even && most > 1.0 {
-            let p = 1.0 - 1.0 / most;
-            // As many cells as that p would drop, within what chance allows.
-            let expected = p * n_cells as f64;
-            if (n_zeroed as f64 - expected).abs() <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0 {
-                self.dropout = Some(p);
-            }
+        all
+    }
+
+    /// The p of a dropout that zeroed cells at random and divided the others by 1 − p.
+    fn dropout(&self) -> Option<f64> {
+        let (least, most) = spread(&self.ratios);
+        let is_even = most > 1.0 && (most - least) / most < 1e-3;
+        if self.n_zeroed == 0 || !is_even {
+            return None;
         }
-        let (low, high) = spread(&sinks);
-        if sinks.len() >= 2 && high - low <= 1e-2 * high.abs().max(1.0) && most < 1.0 - 1e-4 {
-            self.learned_sink = Some(0.5 * (low + high));
-        }
+        let p = 1.0 - 1.0 / most;
+        // As many cells as that p would drop, within what chance allows.
+        let expected = p * self.n_cells as f64;
+        let off = (self.n_zeroed as f64 - expected).abs();
+        (off <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0).then_some(p)
+    }
+
+    /// The value of one learned logit that takes what every row lacks.
+    fn learned_sink(&self) -> Option<f64> {
+        let (_, most) = spread(&self.ratios);
+        let (low, high) = spread(&self.sinks);
+        let is_one = self.sinks.len() >= 2 && high - low <= 1e-2 * high.abs().max(1.0);
+        (is_one && most < 1.0 - 1e-4).then_some(0.5 * (low + high))
     }
 }
 
@@ -196,8 +245,13 @@ fn spread(values: &[f64]) -> (f64, f64) {
         .fold((f64::INFINITY, f64::NEG_INFINITY), widened)
 }
 
-/// log Σ exp of visible scores, per query or per key.
-fn log_sums(visibility: &Visibility, axis: SoftmaxAxis, scores: &[f32]) -> Vec<f64> {
+/// log Σ exp of scores, per query or per key.
+fn log_sums(
+    visibility: &Visibility,
+    axis: SoftmaxAxis,
+    scores: &[f32],
+    counts: &dyn Fn(usize, usize) -> bool,
+) -> Vec<f64> {
     let n_keys = visibility.n_keys;
     let n = match axis {
         SoftmaxAxis::Keys => visibility.n_queries,
@@ -205,13 +259,16 @@ fn log_sums(visibility: &Visibility, axis: SoftmaxAxis, scores: &[f32]) -> Vec<f
     };
     let (mut max, mut sum) = (vec![f64::NEG_INFINITY; n], vec![0.0f64; n]);
     for query_idx in (0..visibility.n_queries).filter(|i| visibility.is_real_query(*i)) {
-        for key_idx in (0..n_keys).filter(|key_idx| visibility.sees(query_idx, *key_idx)) {
+        for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
             let at = if axis == SoftmaxAxis::Keys {
                 query_idx
             } else {
                 key_idx
             };
             let score = f64::from(scores[query_idx * n_keys + key_idx]);
+            if score == f64::NEG_INFINITY {
+                continue;
+            }
             if score > max[at] {
                 sum[at] *= (max[at] - score).exp();
                 max[at] = score;
@@ -223,6 +280,19 @@ fn log_sums(visibility: &Visibility, axis: SoftmaxAxis, scores: &[f32]) -> Vec<f
         .zip(&sum)
         .map(|(max, sum)| max + sum.ln())
         .collect()
+}
+
+impl Audit {
+    /// Everything that lies where nothing should.
+    pub fn forbidden_mass(&self) -> f64 {
+        let kinds = [
+            self.after,
+            self.outside_window,
+            self.on_pads,
+            self.across_documents,
+        ];
+        kinds.iter().map(|kind| kind.mass).sum()
+    }
 }
 
 impl Visibility {

@@ -34,6 +34,9 @@ pub struct Evidence<'a> {
     pub probes: &'a Probes,
 }
 
+/// Probability on forbidden keys, over a whole head, that still leaves its entropy what it is.
+const LEAKED: f64 = 1e-3;
+
 impl<'a> Evidence<'a> {
     /// Every head of every layer.
     pub fn heads(
@@ -47,6 +50,11 @@ impl<'a> Evidence<'a> {
 
     /// Whether rows of a head are distributions over keys, so that an entropy means something.
     pub fn has_distributions(&self, layer: &LayerReport, head: &HeadReport) -> bool {
+        // Mass on keys that a query may not see makes an entropy over those it may see meaningless.
+        let audit = head.audit.as_ref();
+        if audit.is_some_and(|audit| audit.forbidden_mass() > LEAKED) {
+            return false;
+        }
         let off = worst_row(head).map_or(0.0, |(_, mass)| (mass - 1.0).abs());
         layer.spec.softmax_axis == SoftmaxAxis::Keys
             && (off <= self.row_tolerance || layer.has_sinks)
@@ -165,4 +173,6 @@ pub struct TrainingProbe {
     pub hypotheses: Vec<Hypothesis>,
     /// What guessing by the text's own frequencies would lose, in nats.
     pub unigram_loss: f64,
+    /// What the declared model loses on the second copy of a text said twice: little, where it can copy.
+    pub copy_loss: f64,
 }

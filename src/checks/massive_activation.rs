@@ -49,7 +49,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         return Verdict::passed("no value of the residual stands out");
     };
     let last = massive
-        .last()
+        .next_back()
         .map_or(layer.layer_idx, |(layer, _)| layer.layer_idx);
     let ratio = f64::from(peak.value.abs()) / f64::from(peak.median);
     let finding = Finding {

@@ -35,7 +35,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
         let largest = head.stats.of("max_abs_score");
-        if largest.is_nan() {
+        // An infinite score is for nan-or-inf to name.
+        if !largest.is_finite() {
             continue;
         }
         n_judged += 1;

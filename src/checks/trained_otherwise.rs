@@ -17,8 +17,9 @@
 //! ## False alarms
 //! On a single sentence the smallest loss alone accuses healthy models; the interval does not. Without a mask a position sees
 //! its own label, and a healthy copying or induction model gains by it: that hypothesis counts only where the declared loss
-//! is no better than the text's own unigram loss and the other is a small share of it, since a model that was trained to see
-//! its labels reads them off. With too few positions the check is undecidable and says how many it wants.
+//! is no better than the text's own unigram loss, on the text and on its second copy when it is said twice, and the other is a
+//! small share of it: a model that was trained to see its labels reads them off, and has not learned to copy. Where nothing
+//! explains the text better than its own word frequencies the check is undecidable: the model does not know such text. With too few positions the check is undecidable and says how many it wants.
 //!
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
@@ -67,6 +68,15 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         .unwrap_or(declared);
     let loss = mean(declared);
     let said = format!("loss {loss:.3} as declared, over {n} positions");
+    let unigram = probe.unigram_loss;
+    if mean(best) >= unigram {
+        // A smoother model is better than a lost one whatever it was trained with.
+        return Verdict::undecidable(format!(
+            "{said}, {:.3} at best, no better than the text's own word frequencies ({unigram:.3}): give text of the kind \
+             that the model was trained on",
+            mean(best)
+        ));
+    }
     if std::ptr::eq(best, declared) {
         return Verdict::passed(format!(
             "{said}: no other attention explains the text better"
@@ -146,8 +156,14 @@ fn may_be_believed(
     }
     let drops_mask = declared.factors.causal && !hypothesis.factors.causal;
     let unigram = probe.unigram_loss;
-    !drops_mask || (mean(declared) >= unigram && mean(hypothesis) <= reads_off * unigram)
+    // On text that it does not know a healthy copying model is no good, and would gain most by seeing the label it looks for.
+    let can_copy = probe.copy_loss < unigram;
+    !drops_mask
+        || (!can_copy && mean(declared) >= unigram && mean(hypothesis) <= reads_off * unigram)
 }
+
+/// Whether two hypotheses agree in one factor.
+type SameFactor = fn(&Factors, &Factors) -> bool;
 
 /// The factors in which the best hypothesis is not what is declared, and beats everything that has them as declared.
 fn decided_factors(
@@ -156,7 +172,7 @@ fn decided_factors(
     best: &Hypothesis,
     margin: f64,
 ) -> Vec<String> {
-    let differs: [(bool, fn(&Factors, &Factors) -> bool, String); 4] = [
+    let differs: [(bool, SameFactor, String); 4] = [
         (
             best.factors.axis != declared.factors.axis,
             |a, b| a.axis == b.axis,
@@ -184,7 +200,7 @@ fn decided_factors(
             "no QK-norm".to_owned(),
         ),
     ];
-    let is_decided = |same: fn(&Factors, &Factors) -> bool| {
+    let is_decided = |same: SameFactor| {
         let rivals = candidates
             .iter()
             .filter(|rival| same(&rival.factors, &declared.factors));
@@ -287,6 +303,7 @@ mod tests {
             training: Probed::Ran(TrainingProbe {
                 hypotheses,
                 unigram_loss,
+                copy_loss: 9.0,
             }),
             ..Probes::none("not run")
         };

@@ -3,6 +3,7 @@
 use crate::attention::{self, SoftmaxAxis, Window};
 use crate::checkpoint::captured::Captured;
 use crate::error::{Error, Result};
+use crate::model::Stack;
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,9 @@ pub struct Declared {
 #[derive(Debug, Clone)]
 pub(super) struct Stated {
     /// `None` where nobody said it.
-    pub mask: Option<attention::Mask>,
+    pub causal: Option<bool>,
+    /// What was inferred instead, by stack.
+    pub inferred: Vec<(Stack, bool)>,
     pub window: Option<usize>,
     pub axis: SoftmaxAxis,
     pub has_sinks: bool,
@@ -83,7 +86,6 @@ impl Stated {
                     ));
                 }
             };
-        let mask = direction.map(|causal| masked(causal, window));
         let real = match &declared.attention_mask {
             Some(real) => Some(real.clone()),
             None => {
@@ -104,7 +106,8 @@ impl Stated {
             (None, None) => Vec::new(),
         };
         Ok(Self {
-            mask,
+            causal: direction,
+            inferred: Vec::new(),
             window,
             axis: declared.axis.unwrap_or(SoftmaxAxis::Keys),
             has_sinks: said(&["attnscope.sinks"])
@@ -113,6 +116,17 @@ impl Stated {
             documents: starts,
             origin: origin.to_owned(),
         })
+    }
+
+    /// The mask of a stack: the encoder of a model of two stacks sees both ways, whatever is said of its decoder.
+    pub fn mask_of(&self, stack: Stack) -> attention::Mask {
+        let inferred = self.inferred.iter().find(|(of, _)| *of == stack);
+        let causal = match (self.causal, inferred) {
+            (Some(causal), _) => causal && stack != Stack::Encoder,
+            (None, Some((_, causal))) => *causal,
+            (None, None) => false,
+        };
+        masked(causal && stack != Stack::Cross, self.window)
     }
 
     /// Which document each of some positions belongs to; empty where there is one.
@@ -127,7 +141,7 @@ impl Stated {
 }
 
 /// A causal window reaches back, another to both sides.
-pub(super) fn masked(causal: bool, window: Option<usize>) -> attention::Mask {
+fn masked(causal: bool, window: Option<usize>) -> attention::Mask {
     let window = window.map(|width| match causal {
         true => Window::Back(width),
         false => Window::Around(width),

@@ -4,26 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Trace;
-use super::declared::{Declared, Stated, masked};
+use super::arrays::{Heads, Parts, first_nonfinite, head_axis_deviation, heads_of, infer_mask};
+use super::declared::{Declared, Stated};
 use super::names::{Layer, Name, Part, parse};
+use super::summary::{Context, HeadArrays};
 use crate::analysis::layer::alike;
 use crate::analysis::residual::shape_of;
-use crate::attention::{
-    AttentionSpec, Audit, HeadMath, HeadSummary, Pooled, Repeats, RowSummary, Scale, SoftmaxAxis,
-    Visibility, finish_row, sampled_queries, summarise_pattern,
-};
+use crate::attention::{AttentionSpec, Audit, HeadSummary, Repeats, Visibility};
 use crate::checkpoint::Dtype;
 use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
 use crate::error::Result;
-use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
 use crate::model::Stack;
 use crate::stats::{
     self, HeadEvidence, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values,
 };
-
-/// Arrays of one attention, by what they are: the names under which they stand.
-type Parts = BTreeMap<Part, String>;
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
@@ -35,7 +30,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         }
     }
     let mut stated = Stated::read(captured, declared)?;
-    if stated.mask.is_none() {
+    if stated.causal.is_none() {
         infer_mask(captured, &all, &mut stated)?;
     }
     let tokens = captured.whole_numbers("tokens")?.unwrap_or_default();
@@ -92,43 +87,6 @@ struct At {
     name: Option<String>,
 }
 
-/// Causal where most heads have exactly 0 above the diagonal.
-fn infer_mask(
-    captured: &Captured,
-    all: &BTreeMap<(Stack, Layer), Parts>,
-    stated: &mut Stated,
-) -> Result<()> {
-    let (mut n_heads, mut n_causal) = (0, 0);
-    for ((stack, _), parts) in all {
-        let Some(name) = parts.get(&Part::Pattern).filter(|_| *stack != Stack::Cross) else {
-            continue;
-        };
-        let (dims, values) = heads_of(captured, name, captured.array(name)?)?;
-        let [_, n_queries, n_keys] = dims;
-        if n_queries != n_keys || n_queries < 2 {
-            continue;
-        }
-        for head in values.chunks(n_queries * n_keys) {
-            n_heads += 1;
-            let mut rows = head.chunks(n_keys).enumerate();
-            n_causal += usize::from(
-                rows.all(|(query_idx, row)| row[query_idx + 1..].iter().all(|p| *p == 0.0)),
-            );
-        }
-    }
-    let causal = 2 * n_causal > n_heads;
-    stated.mask = Some(masked(causal, stated.window));
-    stated.origin = match causal {
-        true => format!(
-            "causal inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal (--mask says otherwise)"
-        ),
-        false => format!(
-            "bidirectional inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal (--mask says otherwise)"
-        ),
-    };
-    Ok(())
-}
-
 /// By the coarsest dtype that the pattern was stored or computed in.
 fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> f64 {
     let computed = captured
@@ -165,50 +123,12 @@ fn lacks(all: &BTreeMap<(Stack, Layer), Parts>) -> Option<String> {
     (!missing.is_empty()).then(|| format!("not captured: {}", missing.join(", ")))
 }
 
-/// Head, query and key axes of an array, the first of a batch; and its values.
-fn heads_of(captured: &Captured, name: &str, array: Array) -> Result<([usize; 3], Vec<f32>)> {
-    let Array { shape, mut values } = array;
-    let dims = match *shape.as_slice() {
-        [n_queries, n_keys] => [1, n_queries, n_keys],
-        [n_heads, n_queries, n_keys] => [n_heads, n_queries, n_keys],
-        [n_batch, n_heads, n_queries, n_keys] if n_batch > 0 => [n_heads, n_queries, n_keys],
-        _ => {
-            let problem = format!(
-                "expected [head, query, key] or [batch, head, query, key], found shape {shape:?}"
-            );
-            return Err(captured.at(name, &problem));
-        }
-    };
-    let n: usize = dims.iter().product();
-    if n == 0 {
-        return Err(captured.at(
-            name,
-            &format!("expected at least one head, query and key, found shape {shape:?}"),
-        ));
-    }
-    values.truncate(n);
-    Ok((dims, values))
-}
-
 /// One attention of the file.
 struct Captive<'a> {
     captured: &'a Captured,
     stated: &'a Stated,
     ids: &'a [u32],
     parts: &'a Parts,
-}
-
-/// An array by heads.
-struct Heads {
-    dims: [usize; 3],
-    values: Vec<f32>,
-}
-
-impl Heads {
-    fn head(&self, head_idx: usize) -> &[f32] {
-        let n = self.dims[1] * self.dims[2];
-        &self.values[head_idx * n..(head_idx + 1) * n]
-    }
 }
 
 impl Captive<'_> {
@@ -269,12 +189,8 @@ impl Captive<'_> {
         spec.is_cross = is_cross;
         spec.softmax_axis = self.stated.axis;
         let is_square = n_queries == n_keys && !is_cross;
-        if let Some(mask) = self.stated.mask.filter(|_| is_square) {
-            // The encoder of a model of two stacks sees both ways whatever its decoder does.
-            spec.mask = masked(
-                mask.causal && at.stack != Stack::Encoder,
-                self.stated.window,
-            );
+        if is_square {
+            spec.mask = self.stated.mask_of(at.stack);
         }
         let real = |n: usize| self.stated.real.as_deref().filter(|real| real.len() == n);
         let visibility = match is_square && at.stack != Stack::Decoder {
@@ -402,185 +318,4 @@ impl Captive<'_> {
             peak,
         })
     }
-}
-
-/// One head's arrays.
-struct HeadArrays<'a> {
-    /// [query, key]
-    pattern: Option<&'a [f32]>,
-    scores: Option<&'a [f32]>,
-    /// [position, d_head]
-    q: Option<&'a [f32]>,
-    k: Option<&'a [f32]>,
-}
-
-/// What all heads of an attention share.
-struct Context<'a> {
-    spec: &'a AttentionSpec,
-    visibility: &'a Visibility,
-    repeats: Option<&'a Repeats>,
-}
-
-impl Context<'_> {
-    fn summary(&self, head: &HeadArrays<'_>, head_idx: usize) -> HeadSummary {
-        let (n_queries, n_keys) = (self.visibility.n_queries, self.visibility.n_keys);
-        let d_head = self.spec.d_head;
-        let norms = |values: Option<&[f32]>, n: usize| match values {
-            Some(values) => values
-                .chunks(d_head)
-                .map(|row| sum_of_squares(row).sqrt() as f32)
-                .collect(),
-            None => vec![f32::NAN; n],
-        };
-        let (q_norms, k_norms): (Vec<f32>, Vec<f32>) =
-            (norms(head.q, n_queries), norms(head.k, n_keys));
-        // Captured scores are what enters the softmax: scale, bias and softcap are in them.
-        let as_they_are = AttentionSpec {
-            scale: Scale::One,
-            softmax_axis: SoftmaxAxis::Keys,
-            ..self.spec.clone()
-        };
-        let scaled = AttentionSpec {
-            softmax_axis: SoftmaxAxis::Keys,
-            ..self.spec.clone()
-        };
-        let math = HeadMath {
-            spec: if head.scores.is_some() {
-                &as_they_are
-            } else {
-                &scaled
-            },
-            head_idx,
-            visibility: self.visibility,
-            sink: None,
-            k_norms: &k_norms,
-            column_log_sum_exp: None,
-            positions: &[],
-            bias_by_distance: &[],
-        };
-        let products = match (head.scores, head.q, head.k) {
-            (Some(scores), ..) => Some(scores.to_vec()),
-            (None, Some(q), Some(k)) => {
-                let mut products = vec![0.0; n_queries * n_keys];
-                let mut out = MatrixMut::new(&mut products, n_queries, n_keys, n_keys);
-                let k = Matrix::row_major(k, n_keys, d_head);
-                product(
-                    &mut out,
-                    Matrix::row_major(q, n_queries, d_head),
-                    k.transposed(),
-                    false,
-                    Threads::One,
-                );
-                Some(products)
-            }
-            _ => None,
-        };
-        let mut products = products;
-        let mut ours = vec![0.0; n_keys];
-        let (mut rows, mut column_sums) = (Vec::with_capacity(n_queries), vec![0.0f64; n_keys]);
-        let mut pooled = Pooled::new(n_queries, n_keys);
-        let sampled = sampled_queries(n_queries, n_keys);
-        let mut samples = Vec::new();
-        for query_idx in 0..n_queries {
-            let span = query_idx * n_keys..(query_idx + 1) * n_keys;
-            let mut summary = match &mut products {
-                Some(products) => {
-                    let row = &mut products[span.clone()];
-                    finish_row(&math, query_idx, q_norms[query_idx], row, &mut ours)
-                }
-                None => RowSummary {
-                    n_visible: self.visibility.n_visible(query_idx) as u32,
-                    ..RowSummary::empty(self.visibility.is_real_query(query_idx))
-                },
-            };
-            let row: &[f32] = match head.pattern {
-                Some(pattern) => &pattern[span],
-                None => &ours,
-            };
-            if head.pattern.is_some() {
-                summarise_pattern(query_idx, row, &mut summary);
-                summary.is_nonfinite |= row.iter().any(|p| !p.is_finite());
-            }
-            if head.k.is_none() {
-                (summary.cosine, summary.k_norm_sq_sum, summary.q_norm) =
-                    (f32::NAN, f32::NAN, f32::NAN);
-            }
-            if let Some(repeats) = self.repeats
-                && repeats.before(query_idx).next().is_some()
-            {
-                (summary.duplicate_mass, summary.induction_mass) = repeats.masses(query_idx, row);
-            }
-            if summary.is_real {
-                column_sums
-                    .iter_mut()
-                    .zip(row)
-                    .for_each(|(sum, p)| *sum += f64::from(*p));
-                pooled.add_row(query_idx, row);
-            }
-            if sampled.contains(&query_idx) {
-                match summary.is_real {
-                    true => samples.extend_from_slice(row),
-                    false => samples.resize(samples.len() + n_keys, 0.0),
-                }
-            }
-            rows.push(summary);
-        }
-        HeadSummary {
-            rows,
-            column_sums: column_sums.into_iter().map(|sum| sum as f32).collect(),
-            k_norms,
-            real_keys: self.visibility.real_keys().map(<[bool]>::to_vec),
-            pooled,
-            samples,
-        }
-    }
-}
-
-/// Largest |Σ over heads − 1| of a visible cell; `None` for one head.
-fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> Option<f64> {
-    let [n_heads, n_queries, n_keys] = pattern.dims;
-    if n_heads < 2 {
-        return None;
-    }
-    let mut worst = 0.0f64;
-    for query_idx in (0..n_queries).filter(|idx| visibility.is_real_query(*idx)) {
-        for key_idx in (0..n_keys).filter(|key_idx| visibility.sees(query_idx, *key_idx)) {
-            let at = query_idx * n_keys + key_idx;
-            let sum: f64 = (0..n_heads)
-                .map(|head_idx| f64::from(pattern.head(head_idx)[at]))
-                .sum();
-            worst = worst.max((sum - 1.0).abs());
-        }
-    }
-    Some(worst)
-}
-
-/// The first NaN or infinity, scores before pattern; −inf at a masked score is none.
-fn first_nonfinite(
-    place: Place,
-    what: &str,
-    visibility: &Visibility,
-    scores: Option<&Heads>,
-    pattern: Option<&Heads>,
-) -> Option<(Place, String)> {
-    let found = |kind: &str, heads: &Heads, is_wrong: &dyn Fn(f32) -> bool| {
-        let [_, n_queries, n_keys] = heads.dims;
-        let is_found = |(at, value): &(usize, &f32)| {
-            is_wrong(**value) && visibility.is_real_query(at / n_keys % n_queries)
-        };
-        let (at, value) = heads.values.iter().enumerate().find(is_found)?;
-        let (head_idx, query_idx, key_idx) = (
-            at / (n_queries * n_keys),
-            at / n_keys % n_queries,
-            at % n_keys,
-        );
-        let place = place.head(head_idx).query(query_idx).key(key_idx);
-        let text = format!(
-            "{what} head {head_idx}: the {kind} of query {query_idx}, key {key_idx} is {value}"
-        );
-        Some((place, text))
-    };
-    let in_scores =
-        scores.and_then(|heads| found("score", heads, &|v| v.is_nan() || v == f32::INFINITY));
-    in_scores.or_else(|| pattern.and_then(|heads| found("pattern", heads, &|v| !v.is_finite())))
 }

@@ -1,9 +1,11 @@
 //! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
 
+mod arrays;
 mod declared;
 mod layers;
 mod names;
 mod probe;
+mod summary;
 
 use std::path::Path;
 use std::sync::Arc;
