@@ -16,7 +16,9 @@ use crate::family;
 use crate::model::Input;
 use crate::ops::Cpu;
 use crate::prompt::Tokenizer;
-use crate::report::{Output, TargetVerdict, write_text, write_verdicts};
+use crate::report::{
+    Output, TargetVerdict, write_github, write_junit, write_sarif, write_text, write_verdicts,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -130,6 +132,12 @@ impl FailOn {
 enum Format {
     Text,
     Json,
+    /// XML that test runners and build servers read
+    Junit,
+    /// What code scanning reads, version 2.1.0
+    Sarif,
+    /// Commands that GitHub shows as annotations
+    Github,
 }
 
 fn known_check(id: &str) -> Result<&'static str, String> {
@@ -161,6 +169,9 @@ pub fn run(args: &Args) -> Result<Ended> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => write_verdicts(&verdicts, &mut content)?,
+        Format::Junit => write_junit(&verdicts, &mut content)?,
+        Format::Sarif => write_sarif(&verdicts, &mut content)?,
+        Format::Github => write_github(&verdicts, &mut content)?,
         Format::Text => {
             for verdict in &verdicts {
                 write_text(verdict, &mut content)?;

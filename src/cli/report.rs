@@ -1,4 +1,4 @@
-//! `attnscope report`: statistics of every layer and head, for programs to read.
+//! `attnscope report`: statistics of every layer and head, for programs and for people to read.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,17 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
+use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::analysis::{self, Job, MemoryNeed, Options, Progress, input_of};
+use crate::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use crate::family;
-use crate::model::Input;
+use crate::model::{Input, Model};
 use crate::ops::Cpu;
 use crate::prompt::Tokenizer;
-use crate::report::{ModelRecord, Output, PromptRecord, Recorder, Report, write_json};
+use crate::report::{
+    ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, write_csv, write_html,
+    write_json, write_markdown,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -38,6 +41,19 @@ pub struct Args {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Format {
     Json,
+    /// One row for each prompt, layer and head
+    Csv,
+    /// Short enough for the comment of a pull request
+    Markdown,
+    /// One file with maps, charts and findings, for a browser
+    Html,
+}
+
+impl Format {
+    /// Whether it shows maps and findings: then whole layers are kept until they are judged.
+    fn is_readable(self) -> bool {
+        matches!(self, Self::Markdown | Self::Html)
+    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -51,40 +67,34 @@ pub fn run(args: &Args) -> Result<()> {
         predicts: true,
     };
     let longest = longest_inputs(&named);
-    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
+    let mut need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
+    let n_at_once = match args.format.is_readable() {
+        true => {
+            let bytes = longest
+                .iter()
+                .map(|input| Shown::bytes_until_judged(&model, input));
+            let largest = bytes.max().unwrap_or(0);
+            let n_at_once = Shown::n_at_once(largest);
+            need.kept += largest * n_at_once.min(longest.len());
+            n_at_once
+        }
+        // All prompts pass a layer together.
+        false => named.len().max(1),
+    };
     check_target(&args.output, &model, &prompt, &args.inputs)?;
     let output = Output::open(&args.output)?;
     args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));
     write_targets(&mut named, &model, &reading)?;
-    let inputs: Vec<Input> = named.iter().map(|named| input_of(&named.prompt)).collect();
-    let meter = Meter::of(&model.spec);
-    // All prompts pass a layer together: the first speaks for them.
-    let says = |idx: usize| {
-        let meter = &meter;
-        move |progress: Progress| {
-            if idx == 0 {
-                meter.show(progress);
-            }
+    let mut records = Vec::new();
+    let mut shown = Vec::new();
+    for chunk in named.chunks(n_at_once) {
+        let ran = run_chunk(&model, chunk, options, args.format.is_readable())?;
+        for (record, seen) in ran {
+            records.push(record);
+            shown.extend(seen);
         }
-    };
-    let mut recorders: Vec<_> = (0..named.len())
-        .map(|idx| Recorder::new(says(idx)))
-        .collect();
-    let jobs = inputs
-        .iter()
-        .zip(&mut recorders)
-        .map(|(input, recorder)| Job {
-            input,
-            observer: recorder,
-            tap: None,
-        });
-    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &|| false)?;
-    meter.finish();
-    let records = named.into_iter().zip(recorders).zip(&outcomes);
-    let records: Vec<PromptRecord> = records
-        .map(|((named, recorder), outcome)| recorder.finish(named.id, &named.prompt, outcome))
-        .collect();
+    }
     if let Some(found) = records
         .iter()
         .find_map(|record| record.first_nonfinite.as_ref())
@@ -100,6 +110,50 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => write_json(&report, &mut content)?,
+        Format::Csv => write_csv(&report, &mut content)?,
+        Format::Markdown => write_markdown(&Readable { report, shown }, &mut content)?,
+        Format::Html => write_html(&Readable { report, shown }, &mut content)?,
     }
     Ok(output.write(&content)?)
+}
+
+/// Runs some prompts together: what the report says of each, and what is shown beside it where that is wanted.
+fn run_chunk(
+    model: &Model,
+    chunk: &[Named],
+    options: Options,
+    is_readable: bool,
+) -> Result<Vec<(PromptRecord, Option<Shown>)>> {
+    let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
+    let meter = Meter::of(&model.spec);
+    // The prompts pass a layer together: the first speaks for them.
+    let says = |idx: usize| {
+        let meter = &meter;
+        move |progress: Progress| {
+            if idx == 0 {
+                meter.show(progress);
+            }
+        }
+    };
+    let mut recorders: Vec<_> = (0..chunk.len())
+        .map(|idx| Recorder::keeping(is_readable, says(idx)))
+        .collect();
+    let jobs = inputs
+        .iter()
+        .zip(&mut recorders)
+        .map(|(input, recorder)| Job {
+            input,
+            observer: recorder,
+            tap: None,
+        });
+    let outcomes = analysis::run_all(&Cpu, model, jobs.collect(), options, &|| false)?;
+    meter.finish();
+    let ran = chunk.iter().zip(recorders).zip(&outcomes);
+    let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), &Outcome)| {
+        let layers = recorder.take_whole();
+        let shown = is_readable.then(|| Shown::of(model, &named.prompt, outcome, &layers));
+        let record = recorder.finish(named.id.clone(), &named.prompt, outcome);
+        (record, shown)
+    };
+    Ok(ran.map(finish).collect())
 }

@@ -1,6 +1,7 @@
 //! The report as data: the versioned shape that outside programs rely on.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -104,6 +105,8 @@ pub struct HeadRecord {
 #[derive(Debug, Default)]
 pub struct Recorder<P> {
     layers: Vec<LayerRecord>,
+    /// The layers as they came, for formats that judge and draw them.
+    whole: Option<Vec<Arc<LayerReport>>>,
     pub progress: P,
 }
 
@@ -111,8 +114,22 @@ impl<P: FnMut(Progress)> Recorder<P> {
     pub fn new(progress: P) -> Self {
         Self {
             layers: Vec::new(),
+            whole: None,
             progress,
         }
+    }
+
+    /// The same, that keeps whole layers beside their numbers when `keeps`.
+    pub fn keeping(keeps: bool, progress: P) -> Self {
+        Self {
+            whole: keeps.then(Vec::new),
+            ..Self::new(progress)
+        }
+    }
+
+    /// Hands out the whole layers; none when they were not kept.
+    pub fn take_whole(&mut self) -> Vec<Arc<LayerReport>> {
+        self.whole.take().unwrap_or_default()
     }
 
     /// Closes the record of one prompt.
@@ -135,25 +152,22 @@ impl<P: FnMut(Progress)> Observer for Recorder<P> {
     }
 
     fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        let heads = report.heads.into_iter().enumerate();
+        let heads = report.heads.iter().enumerate();
         let heads = heads
             .map(|(head, report)| HeadRecord {
                 head,
-                stats: report.stats,
+                stats: report.stats.clone(),
             })
             .collect();
-        let LayerReport {
-            stack,
-            layer_idx,
-            stats,
-            ..
-        } = report;
         self.layers.push(LayerRecord {
-            stack,
-            layer: layer_idx,
-            stats,
+            stack: report.stack,
+            layer: report.layer_idx,
+            stats: report.stats.clone(),
             heads,
         });
+        if let Some(whole) = &mut self.whole {
+            whole.push(Arc::new(report));
+        }
         ControlFlow::Continue(())
     }
 }

@@ -1,0 +1,275 @@
+//! How statistics are spread in each layer: a dot to a head, a bar from quartile to quartile, and norms as lines.
+
+use maud::{Markup, html};
+
+use super::Part;
+use crate::model::Stack;
+use crate::report::document::LayerRecord;
+use crate::report::verdict_text::figure;
+use crate::stats::{STATISTICS, index_of};
+
+/// The drawing, in its own units.
+const WIDTH: f64 = 372.0;
+const HEIGHT: f64 = 190.0;
+const LEFT: f64 = 44.0;
+const RIGHT: f64 = 8.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 24.0;
+/// Values that lie farther apart than this are drawn on a logarithmic scale.
+const WIDE: f64 = 50.0;
+/// Labels below the layers at most.
+const MOST_LABELS: usize = 12;
+
+pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
+    let layers: Vec<&LayerRecord> = part
+        .record
+        .layers
+        .iter()
+        .filter(|l| l.stack == stack)
+        .collect();
+    let charts = [
+        spread(&layers, "entropy_relative", Some((0.0, 1.0))),
+        spread(&layers, "max_abs_score", None),
+        lines(&layers, &["resid_norm", "attn_out_norm", "mlp_out_norm"]),
+    ];
+    html! {
+        h4 { "Distributions by layer" }
+        div.charts { @for chart in charts.iter().flatten() { (chart) } }
+    }
+}
+
+/// Where values and layers lie.
+struct Axes {
+    low: f64,
+    high: f64,
+    is_log: bool,
+    n_layers: usize,
+}
+
+impl Axes {
+    /// Around finite values; `None` where there is none.
+    fn around(values: impl Iterator<Item = f64>, n_layers: usize) -> Option<Self> {
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(|value| value.is_finite()) {
+            (low, high) = (low.min(value), high.max(value));
+        }
+        if low > high {
+            return None;
+        }
+        let is_log = low > 0.0 && high / low > WIDE;
+        let (low, high) = match is_log {
+            true => (low / 1.2, high * 1.2),
+            // From 0 where nothing is below it: a length is read against the axis.
+            false => (low.min(0.0), if high > 0.0 { high * 1.06 } else { 1.0 }),
+        };
+        Some(Self {
+            low,
+            high,
+            is_log,
+            n_layers,
+        })
+    }
+
+    fn x(&self, layer_nth: usize) -> f64 {
+        LEFT + self.step() * (layer_nth as f64 + 0.5)
+    }
+
+    fn step(&self) -> f64 {
+        (WIDTH - LEFT - RIGHT) / self.n_layers.max(1) as f64
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        let at = |v: f64| if self.is_log { v.ln() } else { v };
+        let share = (at(value) - at(self.low)) / (at(self.high) - at(self.low));
+        TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share.clamp(0.0, 1.0))
+    }
+
+    /// Round values along the axis.
+    fn ticks(&self) -> Vec<f64> {
+        if self.is_log {
+            let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
+            let factors: &[f64] = match decades.clone().count() > 4 {
+                true => &[1.0],
+                false => &[1.0, 3.0],
+            };
+            let ticks =
+                decades.flat_map(|power| factors.iter().map(move |f| f * 10f64.powi(power)));
+            return ticks
+                .filter(|tick| (self.low..=self.high).contains(tick))
+                .collect();
+        }
+        let raw = (self.high - self.low) / 4.0;
+        let power = 10f64.powf(raw.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .into_iter()
+            .map(|factor| factor * power)
+            .find(|step| *step >= raw)
+            .unwrap_or(raw);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step).floor() as i64;
+        (first..=last).map(|nth| nth as f64 * step).collect()
+    }
+
+    fn draw(&self, layers: &[&LayerRecord]) -> Markup {
+        let every = self.n_layers.div_ceil(MOST_LABELS).max(1);
+        html! {
+            @for tick in self.ticks() {
+                @let y = at(self.y(tick));
+                line.rule x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y) y2=(y) {}
+                text.tick x=(LEFT - 5.0) y=(y) dy="3.5" text-anchor="end" { (tick_label(tick)) }
+            }
+            @for (nth, layer) in layers.iter().enumerate().step_by(every) {
+                text.tick x=(at(self.x(nth))) y=(HEIGHT - 8.0) text-anchor="middle" { "L" (layer.layer) }
+            }
+        }
+    }
+}
+
+/// A dot for each head, a bar from quartile to quartile and a line at the median.
+fn spread(layers: &[&LayerRecord], id: &str, span: Option<(f64, f64)>) -> Option<Markup> {
+    let idx = index_of(id)?;
+    let statistic = STATISTICS[idx];
+    let values = |layer: &LayerRecord| -> Vec<f64> {
+        layer.heads.iter().map(|head| head.stats.at(idx)).collect()
+    };
+    let mut axes = Axes::around(layers.iter().flat_map(|layer| values(layer)), layers.len())?;
+    if let Some((low, high)) = span {
+        (axes.low, axes.high, axes.is_log) = (low, high, false);
+    }
+    let half = (0.32 * axes.step()).min(9.0);
+    Some(figure_of(
+        statistic.title,
+        match axes.is_log {
+            true => "each dot a head; bar: quartiles; logarithmic",
+            false => "each dot a head; bar: quartiles",
+        },
+        &html! {
+            (axes.draw(layers))
+            @for (nth, layer) in layers.iter().enumerate() {
+                @let x = axes.x(nth);
+                @let mut all = values(layer);
+                @let n_bad = all.iter().filter(|value| !value.is_finite()).count();
+                @let sorted = sorted(&mut all);
+                @if let (Some(low), Some(middle), Some(high)) =
+                    (quantile(sorted, 0.25), quantile(sorted, 0.5), quantile(sorted, 0.75)) {
+                    rect.box x=(at(x - half)) width=(at(2.0 * half)) y=(at(axes.y(high)))
+                        height=(at((axes.y(low) - axes.y(high)).max(1.0))) {}
+                    line.median x1=(at(x - half)) x2=(at(x + half)) y1=(at(axes.y(middle))) y2=(at(axes.y(middle))) {}
+                }
+                @for value in sorted { circle.dot cx=(at(x)) cy=(at(axes.y(*value))) r="2" {} }
+                @if n_bad > 0 {
+                    text.bad x=(at(x)) y=(TOP + 4.0) text-anchor="middle" { "×" title { (n_bad) " not finite" } }
+                }
+            }
+        },
+        &html! {},
+    ))
+}
+
+/// A line for each statistic of layers.
+fn lines(layers: &[&LayerRecord], ids: &[&str]) -> Option<Markup> {
+    let series: Vec<usize> = ids.iter().filter_map(|id| index_of(id)).collect();
+    let all = series
+        .iter()
+        .flat_map(|idx| layers.iter().map(|layer| layer.stats.at(*idx)));
+    let axes = Axes::around(all, layers.len())?;
+    let points = |idx: usize| -> Vec<(f64, f64)> {
+        let values = layers.iter().map(|layer| layer.stats.at(idx)).enumerate();
+        let finite = values.filter(|(_, value)| value.is_finite());
+        finite
+            .map(|(nth, value)| (axes.x(nth), axes.y(value)))
+            .collect()
+    };
+    Some(figure_of(
+        "Norms in the residual stream",
+        if axes.is_log {
+            "mean over positions; logarithmic"
+        } else {
+            "mean over positions"
+        },
+        &html! {
+            (axes.draw(layers))
+            @for (nth, idx) in series.iter().enumerate() {
+                @let points = points(*idx);
+                polyline class={ "line s" (nth) } points=(path(&points)) {}
+                @for (x, y) in &points { circle class={ "mark s" (nth) } cx=(at(*x)) cy=(at(*y)) r="2.2" {} }
+            }
+        },
+        &html! {
+            span.series { @for (nth, idx) in series.iter().enumerate() {
+                span.key { span class={ "swatch s" (nth) } {} (STATISTICS[*idx].title) }
+            } }
+        },
+    ))
+}
+
+fn figure_of(title: &str, note: &str, drawing: &Markup, below: &Markup) -> Markup {
+    html! {
+        figure.chart {
+            figcaption { b { (title) } span.quiet { (note) } }
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(title) { (drawing) }
+            (below)
+        }
+    }
+}
+
+/// A coordinate: tenths are finer than any screen.
+fn at(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+fn path(points: &[(f64, f64)]) -> String {
+    let points: Vec<String> = points
+        .iter()
+        .map(|(x, y)| format!("{},{}", at(*x), at(*y)))
+        .collect();
+    points.join(" ")
+}
+
+fn tick_label(tick: f64) -> String {
+    match tick.abs() {
+        0.0 => "0".to_owned(),
+        size if (0.01..10_000.0).contains(&size) => {
+            let text = format!("{tick:.2}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        _ => figure(tick),
+    }
+}
+
+/// The finite values in order.
+fn sorted(values: &mut Vec<f64>) -> &[f64] {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Between the two nearest ranks.
+fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
+    let at = share * (sorted.len().checked_sub(1)?) as f64;
+    let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(below + (above - below) * at.fract())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_ranks_and_nothing_has_none() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.5));
+        assert_eq!(quantile(&[5.0], 0.25), Some(5.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn axes_hold_every_finite_value_and_have_round_ticks() {
+        let values = [0.0, 3.0, f64::NAN, 17.0];
+        let axes = Axes::around(values.into_iter(), 2).expect("axes");
+        assert_eq!(axes.ticks(), [0.0, 5.0, 10.0, 15.0]);
+        assert!(axes.y(17.0) > TOP && axes.y(0.0) == HEIGHT - BOTTOM);
+        let wide = Axes::around([0.1, 1000.0].into_iter(), 2).expect("axes");
+        assert!(wide.is_log && wide.ticks().contains(&10.0));
+        assert!(Axes::around([f64::NAN].into_iter(), 2).is_none());
+    }
+}

@@ -1,0 +1,58 @@
+//! The colour map of patterns and grids: the same as on the screen.
+
+use colorgrad::Gradient;
+
+/// Steps of the map that are told apart.
+pub(super) const STEPS: usize = 62;
+
+/// A colour that the map does not have.
+pub(super) const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
+
+/// Colours of shares between 0 and 1.
+pub(super) struct Colours {
+    steps: Vec<[u8; 3]>,
+}
+
+impl Colours {
+    pub fn new() -> Self {
+        // Viridis: perceptually uniform, and still ordered for people who see fewer colours.
+        let gradient = colorgrad::preset::viridis();
+        let steps = (0..STEPS).map(|step| {
+            let [r, g, b, _] = gradient.at(step as f32 / (STEPS - 1) as f32).to_rgba8();
+            [r, g, b]
+        });
+        Self {
+            steps: steps.collect(),
+        }
+    }
+
+    /// All, from 0 to 1.
+    pub fn steps(&self) -> &[[u8; 3]] {
+        &self.steps
+    }
+
+    /// The step of a share.
+    pub fn step(share: f64) -> usize {
+        (share.clamp(0.0, 1.0) * (STEPS - 1) as f64).round() as usize
+    }
+
+    /// The colour of a share as CSS has it; NaN has one of its own.
+    pub fn css(&self, share: f64) -> String {
+        let [r, g, b] = match share.is_nan() {
+            true => NOT_A_NUMBER,
+            false => self.steps[Self::step(share)],
+        };
+        format!("#{r:02x}{g:02x}{b:02x}")
+    }
+
+    /// A gradient through the map.
+    pub fn css_gradient(&self) -> String {
+        let stops: Vec<String> = (0..=8).map(|i| self.css(f64::from(i) / 8.0)).collect();
+        format!("linear-gradient(to right,{})", stops.join(","))
+    }
+}
+
+/// Whether text on the colour of a share is to be dark.
+pub(super) fn wants_dark_text(share: f64) -> bool {
+    share > 0.6
+}

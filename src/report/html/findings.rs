@@ -1,0 +1,152 @@
+//! Findings of all prompts in one table, and the marks they leave on heads.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::grid::link;
+use crate::checks::{Check, Place, Severity, Status};
+use crate::model::Stack;
+use crate::report::named_place;
+use crate::report::readable::{Found, Readable};
+use crate::report::verdict_text::figure;
+
+/// Rows that are shown at once; the rest is folded.
+const MOST_SHOWN: usize = 15;
+
+/// The worst finding at each layer and head.
+pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);
+
+impl Marks {
+    pub fn of(findings: &[Found<'_>]) -> Self {
+        let mut marks = BTreeMap::new();
+        for found in findings {
+            let Place {
+                stack,
+                layer_idx: Some(layer_idx),
+                head_idx,
+                ..
+            } = found.finding.place
+            else {
+                continue;
+            };
+            let mark = marks
+                .entry((stack, layer_idx, head_idx))
+                .or_insert(found.finding.severity);
+            *mark = found.finding.severity.max(*mark);
+        }
+        Self(marks)
+    }
+
+    /// The class of a layer's or head's mark; information leaves none.
+    pub fn class(
+        &self,
+        stack: Stack,
+        layer_idx: usize,
+        head_idx: Option<usize>,
+    ) -> Option<&'static str> {
+        match self.0.get(&(stack, layer_idx, head_idx))? {
+            Severity::Error => Some("e"),
+            Severity::Warning => Some("w"),
+            Severity::Info => None,
+        }
+    }
+
+    /// Whether anything in a stack is marked.
+    pub fn is_any(&self, stack: Stack) -> bool {
+        let mut marks = self.0.iter();
+        marks.any(|((of, ..), severity)| *of == stack && *severity > Severity::Info)
+    }
+}
+
+pub(super) fn section(readable: &Readable) -> Markup {
+    let findings = readable.findings();
+    let statuses = readable.statuses();
+    let is_one_prompt = readable.report.prompts.len() == 1;
+    let (first, rest) = findings.split_at(findings.len().min(MOST_SHOWN));
+    let n = |severity| {
+        let of = |found: &&Found<'_>| found.finding.severity == severity;
+        findings.iter().filter(of).count()
+    };
+    let with = |status| -> Vec<&(&'static Check, Status, &str)> {
+        statuses.iter().filter(|(_, of, _)| *of == status).collect()
+    };
+    let counts = [
+        ("e", n(Severity::Error), "errors"),
+        ("w", n(Severity::Warning), "warnings"),
+        ("i", n(Severity::Info), "for information"),
+        ("q", with(Status::Passed).len(), "passed"),
+        ("q", with(Status::ByConstruction).len(), "by construction"),
+        ("q", with(Status::Undecidable).len(), "undecidable"),
+        ("q", with(Status::NotApplicable).len(), "not judged here"),
+    ];
+    html! {
+        section {
+            h2 { "Findings" }
+            ul.counts {
+                @for (class, n, what) in &counts {
+                    @if *n > 0 { li class=(class) { b { (n) } " " (what) } }
+                }
+            }
+            @if findings.is_empty() { p { "Nothing was found in these runs." } }
+            @else {
+                (table(first, is_one_prompt))
+                @if !rest.is_empty() {
+                    details { summary { (rest.len()) " more findings" } (table(rest, is_one_prompt)) }
+                }
+            }
+            details {
+                summary { "What each check said" }
+                table.checks {
+                    tbody { @for (check, status, why) in &statuses {
+                        tr { th scope="row" { (check.id) } td { (status.label()) } td { (why) } }
+                    } }
+                }
+                p.quiet {
+                    "By construction: mask, axis and window are applied here as the configuration declares, so that these checks say "
+                    "nothing about the code that trained the model. Checks that change prompts are not run in a report: "
+                    code { "attnscope check" } " does."
+                }
+            }
+        }
+    }
+}
+
+fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
+    html! {
+        div.scroll { table.findings {
+            thead { tr {
+                th {} th { "check" } th { "place" } th { "seen" } th.n { "value" } th.n { "threshold" }
+            } }
+            tbody { @for found in findings {
+                @let finding = found.finding;
+                tr {
+                    td { span.badge.(finding.severity.label()) { (finding.severity.label()) } }
+                    th scope="row" { (finding.check) }
+                    td.place { (place(&finding.place)) }
+                    td {
+                        (finding.evidence)
+                        @if !is_one_prompt {
+                            " " span.quiet {
+                                "(prompt " span.name { (found.prompt) }
+                                @if found.n_prompts > 1 { ", and " (found.n_prompts - 1) " more" }
+                                ")"
+                            }
+                        }
+                        div.advice { (finding.advice) }
+                    }
+                    td.n { (figure(finding.value)) " " (finding.unit) }
+                    td.n { (figure(finding.threshold)) " " (finding.unit) }
+                }
+            } }
+        } }
+    }
+}
+
+fn place(place: &Place) -> Markup {
+    let name = named_place::whole(place);
+    match (place.layer_idx, place.head_idx) {
+        (Some(layer), Some(head)) => html! { a href=(link(place.stack, layer, head)) { (name) } },
+        _ => html! { (name) },
+    }
+}

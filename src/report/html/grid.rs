@@ -1,0 +1,85 @@
+//! Layers × heads, coloured by relative entropy.
+
+use maud::{Markup, html};
+
+use super::colour::wants_dark_text;
+use super::{Part, head_anchor};
+use crate::model::Stack;
+use crate::stats::{STATISTICS, index_of};
+
+/// The statistic that colours the grid: comparable between prompts of any length.
+const STATISTIC: &str = "entropy_relative";
+
+pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
+    let Some(idx) = index_of(STATISTIC) else {
+        return html! {};
+    };
+    let statistic = STATISTICS[idx];
+    let layers: Vec<_> = part
+        .record
+        .layers
+        .iter()
+        .filter(|l| l.stack == stack)
+        .collect();
+    let n_heads = layers.iter().map(|l| l.heads.len()).max().unwrap_or(0);
+    let cell = |layer: usize, head: usize, value: f64| {
+        let mark = part.marks.class(stack, layer, Some(head));
+        let class = match (wants_dark_text(value), mark) {
+            (true, Some(mark)) => format!("d {mark}"),
+            (true, None) => "d".to_owned(),
+            (false, mark) => mark.unwrap_or_default().to_owned(),
+        };
+        html! {
+            td class=[(!class.is_empty()).then_some(class)]
+                style={ "background:" (part.colours.css(value)) }
+                title={ "L" (layer) " H" (head) ": " (super::super::key_statistics::cell(value)) } {
+                a href={ "#" (part.anchor(stack, layer, head)) } { (short(value)) }
+            }
+        }
+    };
+    html! {
+        h4 { (statistic.title) " of each head" }
+        p.quiet { (statistic.definition) }
+        div.scroll {
+            table.grid.many[n_heads > 16] aria-label={ (statistic.title) " by layer and head" } {
+                thead { tr {
+                    th {}
+                    @for head in 0..n_heads { th scope="col" { "H" (head) } }
+                } }
+                tbody {
+                    @for layer in &layers {
+                        tr {
+                            th scope="row" class=[part.marks.class(stack, layer.layer, None)] { "L" (layer.layer) }
+                            @for head in &layer.heads {
+                                (cell(layer.layer, head.head, head.stats.at(idx)))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        p.legend {
+            span { "0 " (statistic.low) }
+            span.ramp style={ "background:" (part.colours.css_gradient()) } {}
+            span { "1 " (statistic.high) }
+            @if part.marks.is_any(stack) {
+                span.key { span.swatch.e {} "error" }
+                span.key { span.swatch.w {} "warning" }
+            }
+        }
+    }
+}
+
+/// Two digits: the cell is small, and the map has not many more steps.
+fn short(value: f64) -> String {
+    match value {
+        value if value.is_nan() => "–".to_owned(),
+        value if value < 0.995 && value >= 0.0 => format!("{value:.2}").replacen("0.", ".", 1),
+        value => format!("{value:.1}"),
+    }
+}
+
+/// Where a head of the first prompt is shown, for findings that hold for all.
+pub(super) fn link(stack: Stack, layer: usize, head: usize) -> String {
+    format!("#p0-{}", head_anchor(stack, layer, head))
+}

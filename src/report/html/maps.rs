@@ -1,0 +1,153 @@
+//! The pooled map of each head, as a small PNG inside the page.
+
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
+
+use super::Part;
+use super::colour::{Colours, NOT_A_NUMBER};
+use crate::attention::Pooled;
+use crate::model::Stack;
+use crate::report::verdict_text::figure;
+
+/// Palette entries before those of the map: a masked cell, and NaN.
+const MASKED: u8 = 0;
+const NAN: u8 = 1;
+const FIRST: u8 = 2;
+
+/// Probabilities that the legend names.
+const TICKS: [f64; 5] = [0.0, 0.01, 0.1, 0.5, 1.0];
+
+/// Small probabilities are many, and matter: their square root is what is coloured, on one scale for all maps.
+fn share(probability: f64) -> f64 {
+    probability.max(0.0).sqrt()
+}
+
+pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
+    let mut rows = Vec::new();
+    let mut tile = None;
+    for layer in part.shown.maps.iter().filter(|maps| maps.stack == stack) {
+        let mut heads = Vec::new();
+        for (head, pooled) in layer.heads.iter().enumerate() {
+            tile = tile.or(Some((pooled.queries_per_cell, pooled.keys_per_cell)));
+            let image = STANDARD.encode(png(pooled, layer.is_causal, part.colours)?);
+            let mark = part.marks.class(stack, layer.layer_idx, Some(head));
+            let largest = largest(pooled);
+            heads.push(html! {
+                figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark] {
+                    img src={ "data:image/png;base64," (image) }
+                        alt={ "pattern of L" (layer.layer_idx) " H" (head) ", largest " (largest) };
+                    figcaption { b { "H" (head) } span { (largest) } }
+                }
+            });
+        }
+        rows.push(html! {
+            div.layer {
+                h5 { "L" (layer.layer_idx) }
+                div.maps.many[layer.heads.len() > 16] { @for head in &heads { (head) } }
+            }
+        });
+    }
+    let (queries, keys) = tile.unwrap_or((1, 1));
+    let of = match (queries, keys) {
+        (1, 1) => "Each cell is a probability.".to_owned(),
+        (queries, keys) => {
+            format!("Each cell is the largest probability of {queries} × {keys} queries and keys.")
+        }
+    };
+    Ok(html! {
+        h4 { "Patterns" }
+        p.quiet { "Queries run down, keys to the right. " (of) " The number is the largest of the whole map." }
+        p.legend {
+            span { "probability" }
+            span.ramp.ticked style={ "background:" (part.colours.css_gradient()) } {
+                @for tick in TICKS {
+                    i style={ "left:" (format!("{:.1}", 100.0 * share(tick))) "%" } { (tick) }
+                }
+            }
+            span.key { span.swatch.masked {} "masked" }
+            span.key { span.swatch style="background:#ff00aa" {} "NaN" }
+        }
+        @for row in &rows { (row) }
+    })
+}
+
+/// The largest cell in words; NaN when any is.
+fn largest(pooled: &Pooled) -> String {
+    let largest = pooled
+        .cells
+        .iter()
+        .copied()
+        .reduce(|a, b| match a.is_nan() || a >= b {
+            true => a,
+            false => b,
+        });
+    figure(f64::from(largest.unwrap_or(f32::NAN)))
+}
+
+/// Whether every pair of a cell lies beyond the causal mask.
+fn is_masked(pooled: &Pooled, row_idx: usize, col_idx: usize) -> bool {
+    col_idx * pooled.keys_per_cell > (row_idx + 1) * pooled.queries_per_cell - 1
+}
+
+/// The map as an indexed image, a pixel to a cell.
+fn png(pooled: &Pooled, is_causal: bool, colours: &Colours) -> io::Result<Vec<u8>> {
+    let mut pixels = Vec::with_capacity(pooled.cells.len());
+    for row_idx in 0..pooled.n_rows {
+        for col_idx in 0..pooled.n_cols {
+            let value = pooled.at(row_idx, col_idx);
+            pixels.push(match value {
+                value if value.is_nan() => NAN,
+                // Where something was attended behind the mask it is shown.
+                0.0 if is_causal && is_masked(pooled, row_idx, col_idx) => MASKED,
+                value => FIRST + Colours::step(share(f64::from(value))) as u8,
+            });
+        }
+    }
+    let mut palette = vec![0, 0, 0];
+    palette.extend(NOT_A_NUMBER);
+    palette.extend(colours.steps().as_flattened());
+    let mut bytes = Vec::new();
+    let size = |n: usize| u32::try_from(n).map_err(io::Error::other);
+    let mut encoder = png::Encoder::new(&mut bytes, size(pooled.n_cols)?, size(pooled.n_rows)?);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_palette(palette);
+    encoder.set_trns(vec![0]);
+    encoder.set_compression(png::Compression::High);
+    // Neighbours in a palette are not neighbours in colour by much: filters only make it longer.
+    encoder.set_filter(png::Filter::NoFilter);
+    let mut writer = encoder.write_header().map_err(io::Error::other)?;
+    writer.write_image_data(&pixels).map_err(io::Error::other)?;
+    writer.finish().map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_an_image_with_a_pixel_to_a_cell() {
+        let mut pooled = Pooled::new(3, 3);
+        pooled.add_row(0, &[1.0, 0.0, 0.0]);
+        pooled.add_row(1, &[0.25, 0.75, 0.5]);
+        pooled.add_row(2, &[f32::NAN, 0.0, 0.0]);
+        let bytes = png(&pooled, true, &Colours::new()).expect("encodes");
+        let mut reader = png::Decoder::new(io::Cursor::new(bytes))
+            .read_info()
+            .expect("a PNG");
+        let mut pixels = vec![0; 9];
+        reader.next_frame(&mut pixels).expect("a frame");
+        let last = FIRST + (super::super::colour::STEPS - 1) as u8;
+        assert_eq!(pixels[..3], [last, MASKED, MASKED]);
+        assert_eq!(
+            pixels[5],
+            FIRST + Colours::step(share(0.5)) as u8,
+            "a leak is shown"
+        );
+        assert_eq!(pixels[6..], [NAN, FIRST, FIRST]);
+    }
+}

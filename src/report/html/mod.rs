@@ -1,0 +1,197 @@
+//! The report as one HTML file that needs nothing beside itself: no network, no script.
+
+mod charts;
+mod colour;
+mod findings;
+mod grid;
+mod maps;
+mod tables;
+mod tokens;
+
+use std::io::{self, Write};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use self::colour::Colours;
+use self::findings::Marks;
+use super::document::{ModelRecord, PromptRecord};
+use super::readable::{Readable, Shown};
+use super::verdict_text::figure;
+use crate::model::Stack;
+
+/// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
+const MOST_HEADS: usize = 4096;
+
+/// Everything a part of the page draws from, of one prompt.
+struct Part<'a> {
+    prompt_idx: usize,
+    record: &'a PromptRecord,
+    shown: &'a Shown,
+    marks: &'a Marks,
+    colours: &'a Colours,
+}
+
+impl Part<'_> {
+    /// What a head's map is called inside the page.
+    fn anchor(&self, stack: Stack, layer: usize, head: usize) -> String {
+        format!("p{}-{}", self.prompt_idx, head_anchor(stack, layer, head))
+    }
+}
+
+/// The same without the prompt.
+fn head_anchor(stack: Stack, layer: usize, head: usize) -> String {
+    format!("{}-{layer}-{head}", stack.label().unwrap_or("all"))
+}
+
+/// Writes the report.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_html(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
+    let report = &readable.report;
+    let colours = Colours::new();
+    let marks = Marks::of(&readable.findings());
+    let mut n_heads_shown = 0;
+    let mut prompts = Vec::new();
+    for (prompt_idx, (record, shown)) in report.prompts.iter().zip(&readable.shown).enumerate() {
+        let part = Part {
+            prompt_idx,
+            record,
+            shown,
+            marks: &marks,
+            colours: &colours,
+        };
+        n_heads_shown += record.layers.iter().map(|l| l.heads.len()).sum::<usize>();
+        // The first prompt is shown whole, however many heads there are.
+        let is_whole = prompt_idx == 0 || n_heads_shown <= MOST_HEADS;
+        prompts.push(prompt(&part, is_whole, report.prompts.len() == 1)?);
+    }
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="generator" content={ "attnscope " (env!("CARGO_PKG_VERSION")) };
+                // Nothing that a prompt or a name holds can load or run anything.
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                title { (report.model.name) " · attnscope" }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                header {
+                    h1 { (report.model.name) }
+                    (facts(&report.model, report.prompts.len()))
+                    @if !report.what_if.is_empty() {
+                        p.what-if { "What if: " (report.what_if.join(", ")) }
+                    }
+                }
+                main {
+                    (findings::section(readable))
+                    @for prompt in &prompts { (prompt) }
+                }
+                footer { "attnscope " (env!("CARGO_PKG_VERSION")) " · report version " (report.version) }
+            }
+        }
+    };
+    to.write_all(page.into_string().as_bytes())
+}
+
+fn facts(model: &ModelRecord, n_prompts: usize) -> Markup {
+    let layers = match model.n_encoder_layers {
+        Some(n) => format!("{n} encoder + {} decoder", model.n_layers),
+        None => model.n_layers.to_string(),
+    };
+    let facts = [
+        ("family", model.family.to_owned()),
+        ("layers", layers),
+        ("heads", model.n_heads.to_string()),
+        ("kv heads", model.n_kv_heads.to_string()),
+        ("d_head", model.d_head.to_string()),
+        ("d_model", model.d_model.to_string()),
+        ("d_vocab", model.d_vocab.to_string()),
+        (
+            "n_ctx",
+            model.n_ctx.map_or("–".to_owned(), |n| n.to_string()),
+        ),
+        ("dtype", model.dtype.clone()),
+        ("prompts", n_prompts.to_string()),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in &facts {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+fn prompt(part: &Part<'_>, is_whole: bool, is_only: bool) -> io::Result<Markup> {
+    let record = part.record;
+    let stacks = {
+        let mut stacks: Vec<Stack> = Vec::new();
+        for layer in &record.layers {
+            if !stacks.contains(&layer.stack) {
+                stacks.push(layer.stack);
+            }
+        }
+        stacks
+    };
+    let mut sections = Vec::new();
+    for stack in stacks {
+        let maps = match is_whole {
+            true => Some(maps::section(part, stack)?),
+            false => None,
+        };
+        sections.push(html! {
+            section.stack {
+                @if let Some(label) = stack_title(stack) { h3 { (label) } }
+                (grid::section(part, stack))
+                (charts::section(part, stack))
+                (tables::layers(part, stack))
+                @if let Some(maps) = maps {
+                    (maps)
+                    (tables::heads(part, stack))
+                }
+            }
+        });
+    }
+    let n_tokens = match &record.decoder_tokens {
+        Some(decoder) => format!("{} → {} tokens", record.tokens.len(), decoder.len()),
+        None => format!("{} tokens", record.tokens.len()),
+    };
+    Ok(html! {
+        details.prompt id={ "p" (part.prompt_idx) } open[part.prompt_idx == 0] {
+            summary {
+                h2 {
+                    @if is_only { "Prompt" } @else { "Prompt " span.name { (record.id) } }
+                }
+                span.quiet {
+                    (n_tokens)
+                    @if let Some(loss) = record.loss {
+                        " · loss " b { (figure(loss)) } " nats"
+                    }
+                }
+            }
+            @if let Some(found) = &record.first_nonfinite { p.bad { (found) } }
+            (tokens::section(part))
+            @for section in &sections { (section) }
+            @if !is_whole {
+                p.quiet {
+                    "Maps and tables of heads are left out here, so that the file stays small: report this prompt alone, or see "
+                    code { "--format csv" } "."
+                }
+            }
+        }
+    })
+}
+
+fn stack_title(stack: Stack) -> Option<&'static str> {
+    match stack {
+        Stack::Only => None,
+        Stack::Encoder => Some("Encoder"),
+        Stack::Decoder => Some("Decoder, self-attention"),
+        Stack::Cross => Some("Decoder, cross-attention"),
+    }
+}

@@ -1,0 +1,65 @@
+//! Every statistic in figures: the few of each layer in sight, all of them folded.
+
+use maud::{Markup, html};
+
+use super::Part;
+use crate::model::Stack;
+use crate::report::key_statistics::{cell, heading, of_layers};
+use crate::stats::{STATISTICS, Values};
+
+/// Statistics of the layers of a stack.
+pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {
+    let rows = |columns: &[usize]| {
+        let layers = part.record.layers.iter().filter(|l| l.stack == stack);
+        let rows = layers.map(|layer| (format!("L{}", layer.layer), &layer.stats));
+        table("layer", rows, columns)
+    };
+    let all: Vec<usize> = (0..STATISTICS.len()).collect();
+    html! {
+        h4 { "Layers" }
+        (rows(&of_layers()))
+        details { summary { "All statistics of each layer" } (rows(&all)) }
+    }
+}
+
+/// Statistics of the heads of a stack.
+pub(super) fn heads(part: &Part<'_>, stack: Stack) -> Markup {
+    let of_heads: Vec<usize> = (0..STATISTICS.len())
+        .filter(|idx| STATISTICS[*idx].is_per_head())
+        .collect();
+    let layers = part.record.layers.iter().filter(|l| l.stack == stack);
+    let rows = layers.flat_map(|layer| {
+        let name = |head| format!("L{} H{head}", layer.layer);
+        layer
+            .heads
+            .iter()
+            .map(move |head| (name(head.head), &head.stats))
+    });
+    html! {
+        details { summary { "All statistics of each head" } (table("head", rows, &of_heads)) }
+    }
+}
+
+fn table<'a>(
+    what: &str,
+    rows: impl Iterator<Item = (String, &'a Values)>,
+    columns: &[usize],
+) -> Markup {
+    html! {
+        div.scroll { table.figures {
+            thead { tr {
+                th { (what) }
+                @for idx in columns {
+                    @let statistic = STATISTICS[*idx];
+                    th.n scope="col" title=(statistic.definition) { (heading(statistic)) }
+                }
+            } }
+            tbody { @for (name, values) in rows {
+                tr {
+                    th scope="row" { (name) }
+                    @for idx in columns { td { (cell(values.at(*idx))) } }
+                }
+            } }
+        } }
+    }
+}

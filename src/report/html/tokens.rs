@@ -1,0 +1,72 @@
+//! The tokens of a prompt, shaded by how badly each was predicted.
+
+use maud::{Markup, html};
+
+use super::Part;
+
+/// Tokens that are shown of each side.
+const MOST_SHOWN: usize = 512;
+/// A loss at which a token is shaded fully, in nats: e⁻⁸ is one in three thousand.
+const FULL_LOSS: f32 = 8.0;
+
+pub(super) fn section(part: &Part<'_>) -> Markup {
+    let loss = part.shown.next_loss.as_deref();
+    let record = part.record;
+    // Losses belong to the side that is predicted: the decoder's where there is one.
+    match (&part.shown.target_labels, &record.decoder_tokens) {
+        (Some(target), Some(ids)) => html! {
+            (side("Encoder", &part.shown.labels, &record.tokens, None))
+            (side("Decoder", target, ids, loss))
+        },
+        _ => side("Tokens", &part.shown.labels, &record.tokens, loss),
+    }
+}
+
+fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> Markup {
+    let n_more = labels.len().saturating_sub(MOST_SHOWN);
+    // The first token is predicted by nothing.
+    let loss_of = |idx: usize| {
+        idx.checked_sub(1)
+            .and_then(|before| losses?.get(before).copied())
+    };
+    html! {
+        h4 {
+            (title)
+            @if losses.is_some() { span.quiet { " · shaded by loss, full at " (FULL_LOSS) " nats" } }
+        }
+        p.tokens {
+            @for (idx, (label, id)) in labels.iter().zip(ids).enumerate().take(MOST_SHOWN) {
+                @match loss_of(idx) {
+                    Some(loss) => {
+                        span title={ (idx) ": id " (id) ", loss " (format!("{loss:.3}")) " nats" }
+                            style=(shade(loss)) { (visible(label)) }
+                    }
+                    None => { span title={ (idx) ": id " (id) } { (visible(label)) } }
+                }
+            }
+            @if n_more > 0 { " … and " (n_more) " more" }
+        }
+    }
+}
+
+fn shade(loss: f32) -> String {
+    match loss.is_nan() {
+        true => "background:#ff00aa".to_owned(),
+        false => {
+            let share = (loss / FULL_LOSS).clamp(0.0, 1.0);
+            format!("background:rgba(224,108,52,{:.2})", 0.75 * share)
+        }
+    }
+}
+
+/// Control characters as their pictures: they would vanish, or end a line.
+fn visible(label: &str) -> String {
+    let visible = |c: char| match c {
+        '\n' => '↵',
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('␀'),
+        '\u{7f}' => '␡',
+        c if c.is_control() => '�',
+        c => c,
+    };
+    label.chars().map(visible).collect()
+}

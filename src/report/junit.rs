@@ -1,0 +1,88 @@
+//! The verdict of `check` as JUnit XML: a suite for each target, a case for each check.
+
+use std::io::{self, Write};
+
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::named_place;
+use super::verdict_text::figure;
+use super::verdicts::TargetVerdict;
+use crate::checks::{Check, Finding, Severity, Status, Verdict};
+
+/// Writes every target. Errors are failures; warnings and information are a case's output; what was not judged is skipped.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
+    let mut report = Report::new("attnscope check");
+    for target in targets {
+        let mut suite = TestSuite::new(target.target.as_str());
+        for (check, verdict) in &target.verdicts {
+            suite.add_test_case(case(&target.target, check, verdict));
+        }
+        report.add_test_suite(suite);
+    }
+    report.serialize(to).map_err(io::Error::other)
+}
+
+fn case(target: &str, check: &Check, verdict: &Verdict) -> TestCase {
+    let (errors, others): (Vec<&Finding>, Vec<&Finding>) = verdict
+        .findings
+        .iter()
+        .partition(|finding| finding.severity == Severity::Error);
+    let status = match (errors.first(), verdict.status) {
+        (Some(first), _) => {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            let others = match errors.len() - 1 {
+                0 => String::new(),
+                n => format!(" (and {n} more)"),
+            };
+            let place = named_place::module(&first.place);
+            status
+                .set_type(check.id)
+                .set_message(format!("{place}: {}{others}", first.evidence))
+                .set_description(lines(&errors));
+            status
+        }
+        (None, Status::NotApplicable | Status::Undecidable) => {
+            let mut status = TestCaseStatus::skipped();
+            status.set_type(verdict.status.label()).set_message(format!(
+                "{}: {}",
+                verdict.status.label(),
+                verdict.why
+            ));
+            status
+        }
+        _ => TestCaseStatus::success(),
+    };
+    let mut case = TestCase::new(check.id, status);
+    case.set_classname(target);
+    let mut said = lines(&others);
+    if verdict.status == Status::ByConstruction {
+        said = format!("{}: {}\n", verdict.status.label(), verdict.why);
+    }
+    if !said.is_empty() {
+        case.set_system_out(said);
+    }
+    case
+}
+
+/// A line of what was seen, and one of what to do, for each finding.
+fn lines(findings: &[&Finding]) -> String {
+    let line = |finding: &&Finding| {
+        let unit = match finding.unit {
+            "" => String::new(),
+            unit => format!(" {unit}"),
+        };
+        format!(
+            "{}: {}: {} ({} against {}{unit})\n  do: {}\n",
+            finding.severity.label(),
+            named_place::whole(&finding.place),
+            finding.evidence,
+            figure(finding.value),
+            figure(finding.threshold),
+            finding.advice
+        )
+    };
+    findings.iter().map(line).collect()
+}

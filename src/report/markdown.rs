@@ -1,0 +1,296 @@
+//! The report as Markdown, short enough for the comment of a pull request.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::document::{ModelRecord, Report};
+use super::key_statistics::{cell, heading, of_heads, of_layers, over_prompts, stacks};
+use super::named_place;
+use super::readable::{Found, Readable};
+use super::verdict_text::figure;
+use crate::checks::{Severity, Status};
+use crate::model::Stack;
+use crate::stats::STATISTICS;
+
+/// Characters of a comment on GitHub; details of layers that would not fit are left out.
+const MOST_CHARACTERS: usize = 60_000;
+/// Rows of the tables of prompts and of findings.
+const MOST_PROMPTS: usize = 20;
+const MOST_FINDINGS: usize = 30;
+
+/// Writes the report.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_markdown(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
+    let report = &readable.report;
+    let mut text = format!(
+        "## {}\n\n{}\n",
+        code(&report.model.name),
+        facts(&report.model)
+    );
+    if !report.what_if.is_empty() {
+        let on: Vec<String> = report.what_if.iter().map(|what| code(what)).collect();
+        let _ = write!(text, "\nWhat if: {}\n", on.join(", "));
+    }
+    text.push_str(&prompts(report));
+    text.push_str(&findings(readable));
+    text.push_str(&layers(report));
+    let mut n_left_out = 0;
+    for details in details(report) {
+        match text.len() + details.len() <= MOST_CHARACTERS {
+            true => text.push_str(&details),
+            false => n_left_out += 1,
+        }
+    }
+    if n_left_out > 0 {
+        let _ = write!(
+            text,
+            "\nThe heads of {n_left_out} layers are left out, so that this fits a comment; `--format csv` has them all.\n"
+        );
+    }
+    to.write_all(text.as_bytes())
+}
+
+fn facts(model: &ModelRecord) -> String {
+    let layers = match model.n_encoder_layers {
+        Some(n) => format!("{n} + {} layers", model.n_layers),
+        None => format!("{} layers", model.n_layers),
+    };
+    let kv = match model.n_kv_heads == model.n_heads {
+        true => String::new(),
+        false => format!(" ({} kv)", model.n_kv_heads),
+    };
+    format!(
+        "{} · {layers} × {} heads{kv} · d_head {} · d_model {} · d_vocab {} · {}",
+        escaped(model.family),
+        model.n_heads,
+        model.d_head,
+        model.d_model,
+        model.d_vocab,
+        escaped(&model.dtype)
+    )
+}
+
+fn prompts(report: &Report) -> String {
+    let mut text = "\n| prompt | tokens | loss (nats) |\n|---|--:|--:|\n".to_owned();
+    for prompt in report.prompts.iter().take(MOST_PROMPTS) {
+        let n_tokens = match &prompt.decoder_tokens {
+            Some(decoder) => format!("{} → {}", prompt.tokens.len(), decoder.len()),
+            None => prompt.tokens.len().to_string(),
+        };
+        let loss = prompt.loss.map_or("–".to_owned(), figure);
+        let _ = writeln!(text, "| {} | {n_tokens} | {loss} |", code_cell(&prompt.id));
+    }
+    let n_more = report.prompts.len().saturating_sub(MOST_PROMPTS);
+    if n_more > 0 {
+        let _ = write!(text, "\n… and {n_more} more prompts\n");
+    }
+    for prompt in &report.prompts {
+        if let Some(found) = &prompt.first_nonfinite {
+            let _ = write!(text, "\n**{}**: {}\n", code(&prompt.id), escaped(found));
+            break;
+        }
+    }
+    text
+}
+
+fn findings(readable: &Readable) -> String {
+    let findings = readable.findings();
+    let statuses = readable.statuses();
+    let names = |wanted: Status| -> Vec<String> {
+        let with = statuses.iter().filter(|(_, status, _)| *status == wanted);
+        with.map(|(check, _, _)| code(check.id)).collect()
+    };
+    let n = |severity| {
+        let of = |found: &&Found<'_>| found.finding.severity == severity;
+        findings.iter().filter(of).count()
+    };
+    let mut text = format!(
+        "\n### Findings: {} errors, {} warnings, {} for information\n",
+        n(Severity::Error),
+        n(Severity::Warning),
+        n(Severity::Info)
+    );
+    if !findings.is_empty() {
+        text.push_str(
+            "\n| | check | place | seen | value | threshold |\n|---|---|---|---|--:|--:|\n",
+        );
+    }
+    for found in findings.iter().take(MOST_FINDINGS) {
+        let finding = found.finding;
+        let unit = match finding.unit {
+            "" => String::new(),
+            unit => format!(" {}", escaped(unit)),
+        };
+        let prompt = match readable.report.prompts.len() {
+            1 => String::new(),
+            _ => format!(
+                " (prompt {}, of {})",
+                code_cell(found.prompt),
+                found.n_prompts
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {}{prompt} | {}{unit} | {}{unit} |",
+            finding.severity.label(),
+            code_cell(finding.check),
+            code_cell(&named_place::module(&finding.place)),
+            escaped(&finding.evidence),
+            figure(finding.value),
+            figure(finding.threshold)
+        );
+    }
+    if findings.len() > MOST_FINDINGS {
+        let _ = write!(
+            text,
+            "\n… and {} more findings\n",
+            findings.len() - MOST_FINDINGS
+        );
+    }
+    let others = [
+        ("Undecidable", Status::Undecidable),
+        (
+            "Not applicable, or not run in a report (`attnscope check` does)",
+            Status::NotApplicable,
+        ),
+    ];
+    for (what, status) in others {
+        let names = names(status);
+        if !names.is_empty() {
+            let _ = write!(text, "\n{what}: {}\n", names.join(", "));
+        }
+    }
+    text
+}
+
+fn layers(report: &Report) -> String {
+    let key = of_layers();
+    let over = match report.prompts.len() {
+        1 => String::new(),
+        n => format!(", over {n} prompts"),
+    };
+    let mut text = format!("\n### Layers{over}\n\n| layer |");
+    for idx in &key {
+        let _ = write!(text, " {} |", escaped(&heading(STATISTICS[*idx])));
+    }
+    let _ = write!(text, "\n|---|{}\n", "--:|".repeat(key.len()));
+    for stack in stacks(report) {
+        for layer in layers_of(report, stack) {
+            let _ = write!(text, "| {} |", layer_name(stack, layer));
+            for idx in &key {
+                let _ = write!(
+                    text,
+                    " {} |",
+                    cell(over_prompts(report, stack, layer, *idx))
+                );
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The layers of a stack that the first prompt went through: all prompts go through the same.
+fn layers_of(report: &Report, stack: Stack) -> Vec<usize> {
+    let first = report.prompts.first();
+    let layers = first.map_or(&[][..], |prompt| &prompt.layers);
+    let of_stack = layers.iter().filter(|layer| layer.stack == stack);
+    of_stack.map(|layer| layer.layer).collect()
+}
+
+fn layer_name(stack: Stack, layer: usize) -> String {
+    match stack.label() {
+        Some(label) => format!("{label} L{layer}"),
+        None => format!("L{layer}"),
+    }
+}
+
+/// The heads of each layer on each prompt, folded.
+fn details(report: &Report) -> impl Iterator<Item = String> {
+    let key = of_heads();
+    report.prompts.iter().flat_map(move |prompt| {
+        let key = key.clone();
+        let of = match report.prompts.len() {
+            1 => String::new(),
+            _ => format!(" on {}", html(&prompt.id)),
+        };
+        prompt.layers.iter().map(move |layer| {
+            let name = layer_name(layer.stack, layer.layer);
+            let mut text = format!("\n<details><summary>Heads of {name}{of}</summary>\n\n| head |");
+            for idx in &key {
+                let _ = write!(text, " {} |", escaped(&heading(STATISTICS[*idx])));
+            }
+            let _ = write!(text, "\n|---|{}\n", "--:|".repeat(key.len()));
+            for head in &layer.heads {
+                let _ = write!(text, "| H{} |", head.head);
+                for idx in &key {
+                    let _ = write!(text, " {} |", cell(head.stats.at(*idx)));
+                }
+                text.push('\n');
+            }
+            text.push_str("\n</details>\n");
+            text
+        })
+    })
+}
+
+/// One line: what would end a row or a paragraph becomes a space.
+fn one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(plain).collect()
+}
+
+/// Words that stay words: nothing in them is Markdown or HTML.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in one_line(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '~' | '|' | '#' | '!' | '$' => {
+                escaped.push('\\');
+                escaped.push(c);
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Words inside a line of HTML.
+fn html(text: &str) -> String {
+    maud::html! { (one_line(text)) }.into_string()
+}
+
+/// A code span: its fence is longer than any run of backticks inside.
+fn code(text: &str) -> String {
+    let text = one_line(text);
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    // A space on either side is taken off again; it keeps the fence apart from a backtick, and a blank name visible.
+    match text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) || text.is_empty() {
+        true => format!("{fence} {text} {fence}"),
+        false => format!("{fence}{text}{fence}"),
+    }
+}
+
+/// A code span in a table, where `|` ends a cell even inside one.
+fn code_cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_words() {
+        assert_eq!(escaped("<b> a|b\nc_*"), "&lt;b&gt; a\\|b c\\_\\*");
+        assert_eq!(code("a`b"), "``a`b``");
+        assert_eq!(code("`x"), "`` `x ``");
+        assert_eq!(code_cell("a|b\r\nc"), "`a\\|b  c`");
+    }
+}

@@ -1,0 +1,209 @@
+//! What formats for people show beside the numbers: tokens, findings, and a pooled map of every head.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::document::Report;
+use super::run_findings::judge_run;
+use crate::analysis::Outcome;
+use crate::attention::{Pooled, RowSummary};
+use crate::checks::{Check, Finding, Status, Verdict};
+use crate::model::{Input, Model, Stack};
+use crate::prompt::Prompt;
+use crate::stats::LayerReport;
+
+/// A report and what people are shown beside it.
+#[derive(Debug)]
+pub struct Readable {
+    pub report: Report,
+    /// One for each prompt of the report.
+    pub shown: Vec<Shown>,
+}
+
+/// What is shown of one prompt.
+#[derive(Debug)]
+pub struct Shown {
+    /// What each token reads as: the encoder's where there is one.
+    pub labels: Vec<String>,
+    /// The decoder's, for models with both.
+    pub target_labels: Option<Vec<String>>,
+    /// −log p of the token after each, in nats. // [position − 1]
+    pub next_loss: Option<Vec<f32>>,
+    pub verdicts: Vec<(&'static Check, Verdict)>,
+    pub maps: Vec<LayerMaps>,
+}
+
+/// The pooled maps of a layer's heads.
+#[derive(Debug)]
+pub struct LayerMaps {
+    pub stack: Stack,
+    pub layer_idx: usize,
+    /// Keys after a query are masked.
+    pub is_causal: bool,
+    pub heads: Vec<Pooled>,
+}
+
+/// Maps of so many heads are shown cell by cell; of more, coarser, so that a file stays small enough to be sent.
+const MOST_FINE_MAPS: usize = 256;
+/// Cells on a side of a coarse map.
+const COARSE_CELLS: usize = 32;
+/// For row summaries, which are held until the checks have seen them.
+const ROW_BYTES: usize = 256 << 20;
+/// Weights are read once for so many prompts at most.
+const MOST_AT_ONCE: usize = 8;
+
+impl Shown {
+    /// Judges a finished run, and keeps of its layers what is drawn.
+    pub fn of(
+        model: &Model,
+        prompt: &Prompt,
+        outcome: &Outcome,
+        layers: &[Arc<LayerReport>],
+    ) -> Self {
+        let n_heads: usize = layers.iter().map(|layer| layer.heads.len()).sum();
+        let maps = layers.iter().map(|layer| LayerMaps {
+            stack: layer.stack,
+            layer_idx: layer.layer_idx,
+            is_causal: layer.spec.mask.causal && !layer.spec.is_cross,
+            heads: layer
+                .heads
+                .iter()
+                .map(|head| match n_heads <= MOST_FINE_MAPS {
+                    true => head.summary.pooled.clone(),
+                    false => coarser(&head.summary.pooled),
+                })
+                .collect(),
+        });
+        let predictions = outcome.predictions.as_ref();
+        Self {
+            labels: prompt.given().labels.clone(),
+            target_labels: prompt.source.as_ref().map(|_| prompt.labels.clone()),
+            next_loss: predictions.and_then(|p| p.next_loss.clone()),
+            verdicts: judge_run(model, layers, outcome),
+            maps: maps.collect(),
+        }
+    }
+
+    /// Bytes of row summaries that a prompt holds until it is judged.
+    pub fn bytes_until_judged(model: &Model, input: &Input) -> usize {
+        let spec = &model.spec;
+        let rows = spec.grids().into_iter().map(|grid| {
+            let n_queries = match grid {
+                Stack::Encoder => input.source.as_ref().map_or(0, |source| source.len()),
+                _ => input.sequence.len(),
+            };
+            let heads = (0..spec.n_layers(grid)).map(|layer_idx| spec.n_heads(grid, layer_idx));
+            heads.sum::<usize>() * n_queries
+        });
+        rows.sum::<usize>() * size_of::<RowSummary>()
+    }
+
+    /// How many prompts are run together, when each holds up to so many bytes until it is judged.
+    pub fn n_at_once(bytes_each: usize) -> usize {
+        (ROW_BYTES / bytes_each.max(1)).clamp(1, MOST_AT_ONCE)
+    }
+}
+
+/// A map of at most [`COARSE_CELLS`] on a side.
+fn coarser(fine: &Pooled) -> Pooled {
+    let mut coarse = Pooled::with_cells(fine.n_rows, fine.n_cols, COARSE_CELLS);
+    for (row_idx, row) in fine.cells.chunks(fine.n_cols.max(1)).enumerate() {
+        coarse.add_row(row_idx, row);
+    }
+    coarse.queries_per_cell *= fine.queries_per_cell;
+    coarse.keys_per_cell *= fine.keys_per_cell;
+    coarse
+}
+
+/// A finding, and on which prompts it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Found<'a> {
+    /// That of the prompt where it is farthest past its threshold.
+    pub finding: &'a Finding,
+    pub prompt: &'a str,
+    pub n_prompts: usize,
+    /// The last of them.
+    prompt_idx: usize,
+}
+
+impl Readable {
+    /// Every finding once for each place, the worst first.
+    pub fn findings(&self) -> Vec<Found<'_>> {
+        let mut all: BTreeMap<_, Found<'_>> = BTreeMap::new();
+        let prompts = self.report.prompts.iter().zip(&self.shown);
+        for (prompt_idx, (record, shown)) in prompts.enumerate() {
+            let verdicts = shown.verdicts.iter().enumerate();
+            let findings = verdicts.flat_map(|(nth, (_, verdict))| {
+                verdict.findings.iter().map(move |finding| (nth, finding))
+            });
+            for (nth_check, finding) in findings {
+                let place = &finding.place;
+                let key = (
+                    std::cmp::Reverse(finding.severity),
+                    place.layer_idx,
+                    place.stack,
+                    nth_check,
+                    place.head_idx,
+                );
+                let new = Found {
+                    finding,
+                    prompt: &record.id,
+                    n_prompts: 1,
+                    prompt_idx,
+                };
+                all.entry(key)
+                    .and_modify(|known| {
+                        if finding.excess() > known.finding.excess() {
+                            (known.finding, known.prompt) = (finding, &record.id);
+                        }
+                        known.n_prompts += usize::from(known.prompt_idx != prompt_idx);
+                        known.prompt_idx = prompt_idx;
+                    })
+                    .or_insert(new);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// What came of each check over all prompts: fired on one is fired, passed on one and not applicable to another passed.
+    pub fn statuses(&self) -> Vec<(&'static Check, Status, &str)> {
+        let mut all: Vec<(&'static Check, Status, &str)> = Vec::new();
+        for shown in &self.shown {
+            for (nth, (check, verdict)) in shown.verdicts.iter().enumerate() {
+                match all.get_mut(nth) {
+                    None => all.push((check, verdict.status, &verdict.why)),
+                    Some(known) if verdict.status < known.1 => {
+                        (known.1, known.2) = (verdict.status, &verdict.why);
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coarse_map_covers_as_much_as_the_fine_one() {
+        let mut fine = Pooled::new(128, 60);
+        let mut row = vec![0.0; 60];
+        row[59] = 0.75;
+        fine.add_row(127, &row);
+        let coarse = coarser(&fine);
+        assert_eq!((coarse.n_rows, coarse.n_cols), (32, 30));
+        assert_eq!((coarse.queries_per_cell, coarse.keys_per_cell), (4, 2));
+        assert_eq!(coarse.at(31, 29), 0.75);
+        assert_eq!(coarse.at(0, 0), 0.0);
+    }
+
+    #[test]
+    fn prompts_that_hold_much_run_alone() {
+        assert_eq!(Shown::n_at_once(0), MOST_AT_ONCE);
+        assert_eq!(Shown::n_at_once(ROW_BYTES / 3), 3);
+        assert_eq!(Shown::n_at_once(usize::MAX), 1);
+    }
+}
