@@ -168,7 +168,12 @@ fn spread(layers: &[&LayerRecord], id: &str, span: Option<(f64, f64)>) -> Option
 
 /// A line for each statistic of layers.
 fn lines(layers: &[&LayerRecord], ids: &[&str]) -> Option<Markup> {
-    let series: Vec<usize> = ids.iter().filter_map(|id| index_of(id)).collect();
+    let is_known = |idx: &usize| layers.iter().any(|layer| layer.stats.at(*idx).is_finite());
+    let series: Vec<usize> = ids
+        .iter()
+        .filter_map(|id| index_of(id))
+        .filter(is_known)
+        .collect();
     let all = series
         .iter()
         .flat_map(|idx| layers.iter().map(|layer| layer.stats.at(*idx)));

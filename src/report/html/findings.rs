@@ -118,8 +118,10 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
             thead { tr {
                 th {} th { "check" } th { "place" } th { "seen" } th.n { "value" } th.n { "threshold" }
             } }
-            tbody { @for found in findings {
+            tbody { @for (nth, found) in findings.iter().enumerate() {
                 @let finding = found.finding;
+                // Said once: a check gives the same advice at every place.
+                @let is_said = findings[..nth].iter().any(|before| before.finding.advice == finding.advice);
                 tr {
                     td { span.badge.(finding.severity.label()) { (finding.severity.label()) } }
                     th scope="row" { (finding.check) }
@@ -133,7 +135,7 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
                                 ")"
                             }
                         }
-                        div.advice { (finding.advice) }
+                        @if !is_said { div.advice { (finding.advice) } }
                     }
                     td.n { (figure(finding.value)) " " (finding.unit) }
                     td.n { (figure(finding.threshold)) " " (finding.unit) }

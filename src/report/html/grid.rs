@@ -40,6 +40,9 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     html! {
         h4 { (statistic.title) " of each head" }
         p.quiet { (statistic.definition) }
+        @if has_broken_rows(part, stack) {
+            p.bad { "Rows of these patterns do not sum to 1: their entropy is no entropy." }
+        }
         div.scroll {
             table.grid.many[n_heads > 16] aria-label={ (statistic.title) " by layer and head" } {
                 thead { tr {
@@ -68,6 +71,22 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
             }
         }
     }
+}
+
+/// Whether a check found that rows of a stack are no distributions.
+fn has_broken_rows(part: &Part<'_>, stack: Stack) -> bool {
+    let verdicts = part.shown.verdicts.iter();
+    let mut findings = verdicts.flat_map(|(_, verdict)| &verdict.findings);
+    findings
+        .any(|found| ["wrong-axis", "row-sum"].contains(&found.check) && found.place.stack == stack)
+}
+
+/// The value that colours a head's cell, in words.
+pub(super) fn entropy_of(part: &Part<'_>, stack: Stack, layer: usize, head: usize) -> String {
+    let mut layers = part.record.layers.iter();
+    let layer = layers.find(|l| (l.stack, l.layer) == (stack, layer));
+    let head = layer.and_then(|layer| layer.heads.get(head));
+    short(head.map_or(f64::NAN, |head| head.stats.of(STATISTIC)))
 }
 
 /// Two digits: the cell is small, and the map has not many more steps.

@@ -10,7 +10,6 @@ use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
 use crate::attention::Pooled;
 use crate::model::Stack;
-use crate::report::verdict_text::figure;
 
 /// Palette entries before those of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;
@@ -18,7 +17,7 @@ const NAN: u8 = 1;
 const FIRST: u8 = 2;
 
 /// Probabilities that the legend names.
-const TICKS: [f64; 5] = [0.0, 0.01, 0.1, 0.5, 1.0];
+const TICKS: [f64; 5] = [0.0, 0.05, 0.25, 0.5, 1.0];
 
 /// Small probabilities are many, and matter: their square root is what is coloured, on one scale for all maps.
 fn share(probability: f64) -> f64 {
@@ -28,25 +27,28 @@ fn share(probability: f64) -> f64 {
 pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
     let mut rows = Vec::new();
     let mut tile = None;
+    let mut is_causal = false;
     for layer in part.shown.maps.iter().filter(|maps| maps.stack == stack) {
         let mut heads = Vec::new();
+        is_causal |= layer.is_causal;
         for (head, pooled) in layer.heads.iter().enumerate() {
             tile = tile.or(Some((pooled.queries_per_cell, pooled.keys_per_cell)));
             let image = STANDARD.encode(png(pooled, layer.is_causal, part.colours)?);
             let mark = part.marks.class(stack, layer.layer_idx, Some(head));
-            let largest = largest(pooled);
+            let entropy = super::grid::entropy_of(part, stack, layer.layer_idx, head);
             heads.push(html! {
                 figure id=(part.anchor(stack, layer.layer_idx, head)) class=[mark] {
                     img src={ "data:image/png;base64," (image) }
-                        alt={ "pattern of L" (layer.layer_idx) " H" (head) ", largest " (largest) };
-                    figcaption { b { "H" (head) } span { (largest) } }
+                        alt={ "pattern of L" (layer.layer_idx) " H" (head) }
+                        style=[aspect(pooled)];
+                    figcaption { b { "H" (head) } span { (entropy) } }
                 }
             });
         }
         rows.push(html! {
             div.layer {
                 h5 { "L" (layer.layer_idx) }
-                div.maps.many[layer.heads.len() > 16] { @for head in &heads { (head) } }
+                div.maps.many[layer.heads.len() > 16].few[layer.heads.len() <= 6] { @for head in &heads { (head) } }
             }
         });
     }
@@ -59,7 +61,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
     };
     Ok(html! {
         h4 { "Patterns" }
-        p.quiet { "Queries run down, keys to the right. " (of) " The number is the largest of the whole map." }
+        p.quiet { "Queries run down, keys to the right. " (of) " Beside each name: relative entropy." }
         p.legend {
             span { "probability" }
             span.ramp.ticked style={ "background:" (part.colours.css_gradient()) } {
@@ -67,24 +69,18 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
                     i style={ "left:" (format!("{:.1}", 100.0 * share(tick))) "%" } { (tick) }
                 }
             }
-            span.key { span.swatch.masked {} "masked" }
+            @if is_causal { span.key { span.swatch.masked {} "masked" } }
             span.key { span.swatch style="background:#ff00aa" {} "NaN" }
         }
         @for row in &rows { (row) }
     })
 }
 
-/// The largest cell in words; NaN when any is.
-fn largest(pooled: &Pooled) -> String {
-    let largest = pooled
-        .cells
-        .iter()
-        .copied()
-        .reduce(|a, b| match a.is_nan() || a >= b {
-            true => a,
-            false => b,
-        });
-    figure(f64::from(largest.unwrap_or(f32::NAN)))
+/// Width over height of a map that is no square: keys of another sequence may be many more than queries.
+fn aspect(pooled: &Pooled) -> Option<String> {
+    let cells = (pooled.n_cols as f64, pooled.n_rows.max(1) as f64);
+    let aspect = (cells.0 / cells.1).clamp(0.5, 2.0);
+    (pooled.n_cols != pooled.n_rows).then(|| format!("aspect-ratio:{aspect:.3}"))
 }
 
 /// Whether every pair of a cell lies beyond the causal mask.
