@@ -67,8 +67,13 @@ pub fn judge<O: Ops>(
     for (nth, chunk) in prompts.chunks(N_AT_ONCE).enumerate() {
         let seen = run(ops, model, chunk, nth, judging)?;
         for ((name, input), mut seen) in chunk.iter().zip(seen) {
-            let evidence = evidence(model, &seen, &probes);
-            let mut verdicts = checks::judge(&evidence, judging.thresholds);
+            let mut verdicts = judge_layers(
+                model,
+                &seen.layers,
+                &seen.outcome,
+                &probes,
+                judging.thresholds,
+            );
             verdicts.retain(|(check, _)| (judging.wants)(check));
             if let Some(kept) = seen.kept.take() {
                 for (check, verdict) in &mut verdicts {
@@ -88,7 +93,10 @@ pub fn judge<O: Ops>(
 }
 
 /// Asks the model on changed prompts, as far as the wanted checks need it.
-fn probe<O: Ops>(
+///
+/// # Errors
+/// When the model cannot be run, or the work is stopped.
+pub fn probe<O: Ops>(
     ops: &O,
     model: &Model,
     inputs: &[Input],
@@ -226,18 +234,21 @@ fn run<O: Ops>(
     Ok(seen.collect())
 }
 
-fn evidence<'a>(model: &Model, seen: &'a Seen, probes: &'a Probes) -> Evidence<'a> {
-    let largest = seen
-        .layers
-        .iter()
-        .map(|layer| layer.stats.of("resid_max_abs"));
+/// What every check makes of a run that is over, and of what probes saw.
+pub fn judge_layers(
+    model: &Model,
+    layers: &[Arc<LayerReport>],
+    outcome: &Outcome,
+    probes: &Probes,
+    thresholds: &Thresholds,
+) -> Vec<(&'static Check, Verdict)> {
+    let largest = layers.iter().map(|layer| layer.stats.of("resid_max_abs"));
     let largest = largest.fold(0.0, f64::max);
-    let narrow = match model.checkpoint.dtype_label().as_str() {
+    let narrow_dtype = match model.checkpoint.dtype_label().as_str() {
         "f16" => Some(("f16", largest)),
         _ => None,
     };
-    let found = seen.outcome.nonfinite.as_ref();
-    let first_nonfinite = found.map(|found| {
+    let first_nonfinite = outcome.nonfinite.as_ref().map(|found| {
         let n_layers = model.spec.stack_of(found.stack).blocks.len();
         let place = match found.layer_idx < n_layers {
             true => Place::layer(found.stack, found.layer_idx),
@@ -246,15 +257,16 @@ fn evidence<'a>(model: &Model, seen: &'a Seen, probes: &'a Probes) -> Evidence<'
         };
         (place.query(found.position_idx), found.to_string())
     });
-    Evidence {
+    let evidence = Evidence {
         subject: Subject::Checkpoint,
-        layers: &seen.layers,
+        layers,
         row_tolerance: ROW_TOLERANCE,
         first_nonfinite,
-        narrow_dtype: narrow,
+        narrow_dtype,
         lacks: None,
         probes,
-    }
+    };
+    checks::judge(&evidence, thresholds)
 }
 
 /// Adds what other scales would make of a collapsed head's entropy.

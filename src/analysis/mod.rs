@@ -27,7 +27,7 @@ pub use first_nonfinite::NonFinite;
 pub use generate::{generate, input_of};
 pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};
 pub use histogram::Histogram;
-pub use judge::{Judgement, Judging, Step, judge};
+pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;
 pub use memory::MemoryNeed;
 pub use pipeline::{Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all};

@@ -34,7 +34,7 @@ pub static SATURATED_ROWS: Statistic = Statistic {
 };
 
 fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.rows_seeing(2), |row| {
+    row_mean(head.distributions_over(2), |row| {
         let trace = f64::from(row.mass) - f64::from(row.sum_p2);
         if trace.is_nan() {
             f64::NAN

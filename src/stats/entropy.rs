@@ -11,13 +11,13 @@ pub static ENTROPY: Statistic = Statistic {
     span: Span::Positive,
     low: "one key",
     high: "many keys",
-    definition: "mean over queries of −Σ p log p, with 0·log 0 = 0",
+    definition: "mean over queries of −Σ p log p, with 0·log 0 = 0; NaN where a row is no distribution over keys",
     source: ZHAI,
     compute: Compute::Head(entropy, Gather::Mean),
 };
 
 fn entropy(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.rows_seeing(1), |row| f64::from(row.entropy))
+    row_mean(head.distributions_over(1), |row| f64::from(row.entropy))
 }
 
 pub static RELATIVE: Statistic = Statistic {
@@ -33,7 +33,7 @@ pub static RELATIVE: Statistic = Statistic {
 };
 
 fn relative(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.rows_seeing(2), |row| {
+    row_mean(head.distributions_over(2), |row| {
         f64::from(row.entropy) / f64::from(row.n_visible).ln()
     })
 }
@@ -51,5 +51,7 @@ pub static EFFECTIVE_KEYS: Statistic = Statistic {
 };
 
 fn effective_keys(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.rows_seeing(1), |row| f64::from(row.entropy).exp())
+    row_mean(head.distributions_over(1), |row| {
+        f64::from(row.entropy).exp()
+    })
 }

@@ -2,6 +2,7 @@
 
 mod concentration;
 mod entropy;
+mod head_type;
 mod layer;
 mod norms;
 mod page;
@@ -10,6 +11,7 @@ mod residual;
 mod scores;
 mod variance;
 
+pub use head_type::{HeadType, NAMING_SHARE};
 pub use layer::{Alike, HeadReport, LayerReport, Peak};
 pub use page::statistics_page;
 
@@ -30,7 +32,17 @@ pub struct HeadEvidence<'a> {
     pub is_cross: bool,
 }
 
+/// Row sums up to here are 1 as bf16 rounds it; beyond, a row is no distribution over keys. Below 1 a learned sink has the rest.
+const MOST_MASS: f32 = 1.03;
+
 impl<'a> HeadEvidence<'a> {
+    /// Rows of real queries that see at least `n` keys; none where some row is no distribution over keys, as after a softmax
+    /// over queries: what follows from a distribution has no meaning there.
+    fn distributions_over(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
+        let are_distributions = self.rows_seeing(1).all(|row| !(row.mass > MOST_MASS));
+        self.rows_seeing(n).filter(move |_| are_distributions)
+    }
+
     /// Rows of real queries that see at least `n` keys.
     fn rows_seeing(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
         self.summary

@@ -12,10 +12,10 @@ use super::selection::Selection;
 use super::theme::Theme;
 use crate::analysis::{HeadDetail, HeadQuery, TensorStats};
 use crate::attention::AttentionSpec;
+use crate::checks::{Check, Finding, Severity};
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
-use crate::stats::LayerReport;
-use crate::stats::{STATISTICS, Statistic};
+use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
 use crate::worker::{Event, RunId};
 
 /// Everything that can happen.
@@ -37,6 +37,7 @@ pub enum Effect {
     Cancel,
     LookAt(RunId, HeadQuery),
     Tensor(String),
+    Probe(RunId),
 }
 
 /// The panels, in the order of their number keys.
@@ -47,15 +48,17 @@ pub enum Panel {
     Scores,
     Tokens,
     Model,
+    Checks,
 }
 
 impl Panel {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Overview,
         Self::Head,
         Self::Scores,
         Self::Tokens,
         Self::Model,
+        Self::Checks,
     ];
 
     pub fn title(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Panel {
             Self::Scores => "Scores",
             Self::Tokens => "Tokens",
             Self::Model => "Model",
+            Self::Checks => "Checks",
         }
     }
 
@@ -86,7 +90,14 @@ pub enum Axis {
 /// What lies over the panels and takes the keys.
 #[derive(Debug)]
 pub enum Overlay {
-    Help { scroll: usize },
+    Help {
+        scroll: usize,
+    },
+    /// The page of a check.
+    Page {
+        check: &'static Check,
+        scroll: usize,
+    },
     Find(Find),
     Edit(Box<Editor>),
 }
@@ -120,6 +131,12 @@ pub struct ModelView {
     pub stats: BTreeMap<String, Option<Option<TensorStats>>>,
 }
 
+/// Which line of the Checks panel is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChecksView {
+    pub line_idx: usize,
+}
+
 /// The whole state. Drawing reads it, updates change it.
 #[derive(Debug)]
 pub struct App {
@@ -146,6 +163,9 @@ pub struct App {
     pub head_view: HeadView,
     pub tokens_view: TokensView,
     pub model_view: ModelView,
+    pub checks_view: ChecksView,
+    /// Heads of this type stand out; all do where there is none.
+    pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
     /// One line about the last thing that was refused.
     pub notice: Option<String>,
@@ -174,6 +194,8 @@ impl App {
             head_view: HeadView::default(),
             tokens_view: TokensView::default(),
             model_view: ModelView::default(),
+            checks_view: ChecksView::default(),
+            shown_type: None,
             overlay: None,
             notice: None,
             is_over: false,
@@ -285,5 +307,33 @@ impl App {
             _ => None,
         };
         label.unwrap_or_else(|| id.to_string())
+    }
+
+    /// The worst finding of a head, or of a whole layer where no head is given; information aside.
+    pub fn worst_at(
+        &self,
+        grid: Stack,
+        layer_idx: usize,
+        head_idx: Option<usize>,
+    ) -> Option<Severity> {
+        let findings = self.findings().into_iter().filter(|finding| {
+            let place = &finding.place;
+            place.stack == grid && place.layer_idx == Some(layer_idx) && place.head_idx == head_idx
+        });
+        let worst = findings.map(|finding| finding.severity).max();
+        worst.filter(|severity| *severity > Severity::Info)
+    }
+
+    /// Every finding of the run, the worst first; of equals the first layer's.
+    pub fn findings(&self) -> Vec<&Finding> {
+        let judgement = self.run.as_ref().and_then(|run| run.judgement.as_ref());
+        let verdicts = judgement.map_or(&[][..], |judgement| &judgement.verdicts);
+        let mut findings: Vec<&Finding> = verdicts
+            .iter()
+            .flat_map(|(_, verdict)| &verdict.findings)
+            .collect();
+        findings
+            .sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.place.layer_idx));
+        findings
     }
 }

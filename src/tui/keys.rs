@@ -44,6 +44,10 @@ pub enum Action {
     TensorStats,
     ScrollKnobsDown,
     ScrollKnobsUp,
+    OpenFinding,
+    OpenPage,
+    Probe,
+    NextType,
 }
 
 /// One row of the table.
@@ -71,16 +75,18 @@ pub enum Group {
     Head,
     Tokens,
     Model,
+    Checks,
 }
 
 impl Group {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Everywhere,
         Self::Moving,
         Self::Overview,
         Self::Head,
         Self::Tokens,
         Self::Model,
+        Self::Checks,
     ];
 
     pub fn title(self) -> &'static str {
@@ -91,6 +97,7 @@ impl Group {
             Self::Head => "Head",
             Self::Tokens => "Tokens",
             Self::Model => "Model",
+            Self::Checks => "Checks",
         }
     }
 }
@@ -124,10 +131,21 @@ fn needs_running(app: &App) -> Option<&'static str> {
         .run
         .as_ref()
         .is_some_and(super::run_view::RunView::is_running);
-    if is_preparing || is_running {
+    let is_probing = app.run.as_ref().is_some_and(|run| run.probing.is_some());
+    if is_preparing || is_running || is_probing {
         None
     } else {
         Some("nothing is running")
+    }
+}
+
+fn needs_probing(app: &App) -> Option<&'static str> {
+    match &app.run {
+        None => Some("nothing has run yet"),
+        Some(run) if run.judgement.is_none() => Some("the run is not over"),
+        Some(run) if run.probing.is_some() => Some("the model is being asked: c stops"),
+        Some(run) if run.is_probed => Some("the model was asked already"),
+        Some(_) => None,
     }
 }
 
@@ -170,7 +188,7 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Head, Model, Overview, Scores, Tokens};
+use Panel::{Checks, Head, Model, Overview, Scores, Tokens};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
@@ -178,6 +196,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens], needs_run),
     binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores], always),
     binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores], always),
+    binding!(&[char('t')], "t", Action::NextType, "type", "show heads of one type: previous token, induction, duplicate token, …", Overview, &[Overview], needs_run),
     binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head], always),
     binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head], always),
     binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
@@ -188,6 +207,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::TensorStats, "figures", "compute min, max, mean and NaN count of the tensor", Model, &[Model], needs_model),
     binding!(&[char('J')], "J", Action::ScrollKnobsDown, "knobs", "scroll the knobs down", Model, &[Model], always),
     binding!(&[char('K')], "K", Action::ScrollKnobsUp, "", "scroll the knobs up", Model, &[Model], always),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenFinding, "go there", "open the head of the finding, with its query and key", Checks, &[Checks], needs_run),
+    binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], needs_run),
+    binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
     binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], always),
@@ -208,6 +230,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('3')], "3", Action::Go(Scores), "", "statistics and distributions of one head", Everywhere, &[], always),
     binding!(&[char('4')], "4", Action::Go(Tokens), "", "the text, shaded, and the model's predictions", Everywhere, &[], always),
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
+    binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),

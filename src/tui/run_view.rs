@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::analysis::{NonFinite, Outcome, Progress};
+use crate::analysis::{Judgement, NonFinite, Outcome, Progress, Step};
 use crate::model::Stack;
 use crate::prompt::{Prompt, Source};
 use crate::stats::LayerReport;
@@ -21,6 +21,12 @@ pub struct RunView {
     pub layers: BTreeMap<Stack, Vec<Arc<LayerReport>>>,
     pub state: RunState,
     pub nonfinite: Option<NonFinite>,
+    /// What every check makes of it, once it is over.
+    pub judgement: Option<Arc<Judgement>>,
+    /// Whether the model was asked on changed prompts.
+    pub is_probed: bool,
+    /// How far it is being asked.
+    pub probing: Option<Step>,
 }
 
 /// What happens to a prompt before its run begins.
@@ -56,6 +62,9 @@ impl RunView {
             layers: BTreeMap::new(),
             state,
             nonfinite: None,
+            judgement: None,
+            is_probed: false,
+            probing: None,
         }
     }
 

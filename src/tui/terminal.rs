@@ -98,6 +98,7 @@ fn take_in(app: &mut App, worker: &Worker, msg: Msg) {
             Effect::Cancel => worker.cancel(),
             Effect::LookAt(run, query) => worker.look_at(run, query),
             Effect::Tensor(name) => worker.tensor(name),
+            Effect::Probe(run) => worker.probe(run),
         }
     }
 }

@@ -14,8 +14,9 @@ use super::panels;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::step;
 use super::view;
+use crate::analysis::Step;
 use crate::model::Stack;
-use crate::stats::STATISTICS;
+use crate::stats::{HeadType, STATISTICS};
 use crate::worker::Event;
 
 /// Rows or columns of a page.
@@ -68,7 +69,7 @@ impl App {
                     self.go_to(target);
                 }
             },
-            Some(Overlay::Help { scroll }) => match key.code {
+            Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => match key.code {
                 KeyCode::Down | KeyCode::Char('j') => *scroll += 1,
                 KeyCode::Up | KeyCode::Char('k') => *scroll = scroll.saturating_sub(1),
                 KeyCode::PageDown => *scroll += PAGE as usize,
@@ -133,12 +134,61 @@ impl App {
             Action::ToggleReceived => {
                 self.tokens_view.shows_received = !self.tokens_view.shows_received
             }
+            Action::OpenFinding => self.open_finding(),
+            Action::OpenPage => {
+                if let Some(check) = panels::checks::selected_check(self) {
+                    self.overlay = Some(Overlay::Page { check, scroll: 0 });
+                }
+            }
+            Action::Probe => {
+                if let Some(run) = &mut self.run {
+                    run.probing = Some(Step {
+                        what: "beginning".to_owned(),
+                        n_done: 0,
+                        n: 1,
+                    });
+                    effects.push(Effect::Probe(run.id));
+                }
+            }
+            Action::NextType => {
+                let here = HeadType::ALL
+                    .iter()
+                    .position(|kind| Some(*kind) == self.shown_type);
+                let next = here.map_or(0, |idx| idx + 1);
+                self.shown_type = HeadType::ALL.get(next).copied();
+            }
             Action::TensorStats => self.ask_for_tensor(effects),
             Action::ScrollKnobsDown => self.model_view.knob_scroll += 1,
             Action::ScrollKnobsUp => {
                 self.model_view.knob_scroll = self.model_view.knob_scroll.saturating_sub(1)
             }
         }
+    }
+
+    /// Selects the place of a finding and shows it.
+    fn open_finding(&mut self) {
+        let Some(place) = panels::checks::selected_finding(self).map(|finding| finding.place)
+        else {
+            self.notice = Some("this line has no place: i explains the check".to_owned());
+            return;
+        };
+        let Some(layer_idx) = place.layer_idx else {
+            self.notice = Some("this finding is about the whole model".to_owned());
+            return;
+        };
+        self.select_grid(place.stack);
+        self.selection.layer_idx = layer_idx;
+        self.selection.head_idx = place.head_idx.unwrap_or(0);
+        self.step_layer(0);
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        if let Some(query_idx) = place.query_idx {
+            self.selection.query_idx = step(query_idx, 0, n_queries);
+        }
+        if let Some(key_idx) = place.key_idx {
+            self.selection.key_idx = step(key_idx, 0, n_keys);
+        }
+        self.go(Panel::Head);
+        self.keep_crosshair_in_sight();
     }
 
     fn go(&mut self, panel: Panel) {
@@ -179,6 +229,10 @@ impl App {
                 } else {
                     self.selection.query_idx = step(self.selection.query_idx, by, n_queries);
                 }
+            }
+            Panel::Checks => {
+                let n_lines = panels::checks::n_lines(self);
+                self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);
             }
             Panel::Model => {
                 let n_tensors = self
@@ -356,7 +410,9 @@ impl App {
 
     fn wheel(&mut self, down: isize) {
         match &mut self.overlay {
-            Some(Overlay::Help { scroll }) => *scroll = scroll.saturating_add_signed(down * 3),
+            Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => {
+                *scroll = scroll.saturating_add_signed(down * 3);
+            }
             Some(_) => {}
             None if self.panel == Panel::Head => self.zoom(if down < 0 { 1 } else { -1 }),
             None => self.step(0, down),
@@ -442,6 +498,8 @@ impl App {
             | Event::NonFinite { run, .. }
             | Event::Finished { run, .. }
             | Event::Failed { run, .. }
+            | Event::Judged { run, .. }
+            | Event::Probing { run, .. }
             | Event::Detail { run, .. }
             | Event::DetailFailed { run, .. } => {
                 // What an older run still sends is of no interest.
@@ -482,7 +540,22 @@ impl App {
                     self.awaited = None;
                 }
             }
-            Event::DetailFailed { reason, .. } => self.notice = Some(reason),
+            Event::Judged {
+                judgement,
+                is_probed,
+                ..
+            } => {
+                run.judgement = Some(judgement);
+                run.is_probed = is_probed;
+                run.probing = None;
+            }
+            Event::Probing { step, .. } => run.probing = Some(step),
+            Event::DetailFailed { reason, query, .. } => {
+                if query.is_none() {
+                    run.probing = None;
+                }
+                self.notice = Some(reason);
+            }
             Event::Opened { .. }
             | Event::OpenFailed(_)
             | Event::Started { .. }

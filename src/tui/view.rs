@@ -14,6 +14,7 @@ use super::run_view::{Preparing, RunState, RunView};
 use super::theme::Theme;
 use super::widgets::overlay;
 use crate::analysis::Progress;
+use crate::checks::Severity;
 use crate::worker::PromptOrigin;
 
 /// The smallest terminal that shows everything.
@@ -66,6 +67,9 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     frame.render_widget(footer(app, areas.footer.width), areas.footer);
     match &app.overlay {
         Some(Overlay::Help { scroll }) => overlay::help(frame, areas.body, app, *scroll),
+        Some(Overlay::Page { check, scroll }) => {
+            overlay::page(frame, areas.body, app, check, *scroll);
+        }
         Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
         Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
         None => {}
@@ -109,16 +113,41 @@ fn header(app: &App, width: u16) -> Line<'static> {
         let what = format!("writing the target · {n_written} of at most {n_most}");
         right.extend(gauge(&app.theme, n_written as f32 / n_most as f32, &what));
     } else if let Some(run) = &app.run {
-        right.extend(state_of(app, run));
+        match &run.probing {
+            Some(step) => {
+                let what = format!("{} · {} of {}", step.what, step.n_done, step.n);
+                right.extend(gauge(
+                    theme,
+                    step.n_done as f32 / step.n.max(1) as f32,
+                    &what,
+                ));
+            }
+            None => right.extend(state_of(app, run)),
+        }
         right.push(Span::raw("  "));
-        right.push(match &run.nonfinite {
-            Some(found) if found.value.is_nan() => Span::styled("● NaN", theme.bad()),
-            Some(_) => Span::styled("● infinity", theme.bad()),
-            None => Span::styled("● finite", theme.good()),
-        });
+        right.push(badge(app, run));
         right.push(Span::raw(" "));
     }
     spread(left, right, width)
+}
+
+/// The worst that is known of the run so far.
+fn badge(app: &App, run: &RunView) -> Span<'static> {
+    let theme = &app.theme;
+    match &run.nonfinite {
+        Some(found) if found.value.is_nan() => return Span::styled("● NaN", theme.bad()),
+        Some(_) => return Span::styled("● infinity", theme.bad()),
+        None => {}
+    }
+    let findings = app.findings();
+    let n_of = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
+    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    match (n_of(Severity::Error), n_of(Severity::Warning)) {
+        (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
+        (0, 0) => Span::styled("● finite", theme.good()),
+        (0, n) => Span::styled(format!("! {}", plural(n, "warning")), theme.notable()),
+        (n, _) => Span::styled(format!("✖ {}", plural(n, "error")), theme.bad()),
+    }
 }
 
 /// How much of something is done, what it is, and how to stop it.

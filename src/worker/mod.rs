@@ -1,98 +1,28 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
+mod event;
 mod lane;
+
+pub use event::{Event, PromptOrigin, RunId};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use self::lane::{Lane, lock};
 use crate::analysis::{
-    self, HeadDetail, HeadQuery, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
-    Outcome, Progress, TensorStats,
+    self, HeadQuery, Judgement, Judging, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer,
+    Options, Outcome, Progress, Step,
 };
 use crate::checkpoint::Opening;
+use crate::checks::{Probes, Thresholds};
 use crate::error::{Error, Result};
 use crate::family;
 use crate::machine;
 use crate::model::{Input, Model};
 use crate::ops::Cpu;
-use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
+use crate::prompt::{self, Prompt, Reading, Request, Tokenizer};
 use crate::stats::LayerReport;
-
-/// Tells apart what belongs to the run on screen from what an older one still sends.
-pub type RunId = u64;
-
-/// Where a prompt came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptOrigin {
-    BuiltIn,
-    Asked,
-}
-
-/// What happened on a thread.
-#[derive(Debug, Clone)]
-pub enum Event {
-    Opened {
-        model: Arc<Model>,
-        /// Whether a prompt can be text.
-        has_tokenizer: bool,
-        /// What ids come from, or why prompts can only be ids.
-        tokenizer: String,
-    },
-    /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
-    OpenFailed(String),
-    Started {
-        run: RunId,
-        prompt: Arc<Prompt>,
-        source: Source,
-        origin: PromptOrigin,
-    },
-    /// A decoder writes its own target, before a run begins.
-    Writing {
-        n_written: usize,
-        n_most: usize,
-    },
-    /// A later prompt cannot be used; what is on screen stays.
-    Refused(String),
-    Progress {
-        run: RunId,
-        progress: Progress,
-    },
-    Layer {
-        run: RunId,
-        report: Arc<LayerReport>,
-    },
-    NonFinite {
-        run: RunId,
-        found: NonFinite,
-    },
-    /// `labels` holds what every predicted id reads as.
-    Finished {
-        run: RunId,
-        outcome: Arc<Outcome>,
-        labels: Arc<BTreeMap<u32, String>>,
-        took: Duration,
-    },
-    Failed {
-        run: RunId,
-        reason: String,
-    },
-    Detail {
-        run: RunId,
-        query: HeadQuery,
-        detail: Arc<HeadDetail>,
-    },
-    DetailFailed {
-        run: RunId,
-        query: HeadQuery,
-        reason: String,
-    },
-    Tensor {
-        name: String,
-        stats: Option<TensorStats>,
-    },
-}
 
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -110,6 +40,7 @@ enum RunJob {
 enum Look {
     Head(RunId, HeadQuery),
     Tensor(String),
+    Probes(RunId),
 }
 
 /// An open model and the run that looks refer to.
@@ -119,13 +50,16 @@ struct Context {
     run: RunId,
     input: Option<Arc<Input>>,
     kept: Option<Arc<Kept>>,
+    /// What the run told, once it is over.
+    seen: Option<(Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>)>,
 }
 
-/// Two threads: one runs prompts, one answers questions about the run while it goes on.
+/// Threads: one runs prompts, the others answer questions about the run while it goes on.
 pub struct Worker {
     runs: Arc<Lane<RunJob>>,
     heads: Arc<Lane<Look>>,
     tensors: Arc<Lane<Look>>,
+    probes: Arc<Lane<Look>>,
 }
 
 impl Worker {
@@ -159,6 +93,7 @@ impl Worker {
             runs,
             heads: looker("heads"),
             tensors: looker("tensors"),
+            probes: looker("probes"),
         };
         worker.runs.submit(RunJob::Open(opening.into(), first));
         worker
@@ -166,12 +101,19 @@ impl Worker {
 
     /// Runs another prompt; a run still going is stopped.
     pub fn run(&self, request: Request) {
+        self.probes.cancel();
         self.runs.submit(RunJob::Run(request));
     }
 
     /// Stops the run that is going.
     pub fn cancel(&self) {
         self.runs.cancel();
+        self.probes.cancel();
+    }
+
+    /// Asks the model of a run on changed prompts.
+    pub fn probe(&self, run: RunId) {
+        self.probes.submit(Look::Probes(run));
     }
 
     /// Asks for a head of a run; an older question still open is dropped.
@@ -288,6 +230,7 @@ impl Runner {
             context.run = run;
             context.input = Some(input.clone());
             context.kept = None;
+            context.seen = None;
         }
         let sink = &self.sink;
         sink(Event::Started {
@@ -301,6 +244,7 @@ impl Runner {
             run,
             sink,
             context: &self.context,
+            layers: Vec::new(),
         };
         let options = Options {
             keep_bytes: Some(KEEP_BYTES),
@@ -311,12 +255,15 @@ impl Runner {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
                 let labels = Arc::new(self.labels(&model, &outcome));
+                let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
+                lock(&self.context).seen = Some((layers.clone(), outcome.clone()));
                 sink(Event::Finished {
                     run,
-                    outcome: Arc::new(outcome),
+                    outcome: outcome.clone(),
                     labels,
                     took,
                 });
+                judged(sink, run, &model, (&layers, &outcome), None);
             }
             Err(error) => sink(Event::Failed {
                 run,
@@ -345,6 +292,26 @@ struct Relay<'a> {
     run: RunId,
     sink: &'a Sink,
     context: &'a Mutex<Context>,
+    layers: Vec<Arc<LayerReport>>,
+}
+
+/// Tells what every check makes of a run, and of what probes saw where there were some.
+fn judged(
+    sink: &Sink,
+    run: RunId,
+    model: &Model,
+    (layers, outcome): (&[Arc<LayerReport>], &Outcome),
+    probes: Option<Probes>,
+) {
+    let is_probed = probes.is_some();
+    let probes = probes.unwrap_or_else(|| Probes::none("not asked yet: press p"));
+    let verdicts = analysis::judge_layers(model, layers, outcome, &probes, &Thresholds::default());
+    let judgement = Arc::new(Judgement { verdicts, probes });
+    sink(Event::Judged {
+        run,
+        judgement,
+        is_probed,
+    });
 }
 
 impl Observer for Relay<'_> {
@@ -357,9 +324,11 @@ impl Observer for Relay<'_> {
     }
 
     fn layer(&mut self, report: LayerReport) -> std::ops::ControlFlow<()> {
+        let report = Arc::new(report);
+        self.layers.push(report.clone());
         (self.sink)(Event::Layer {
             run: self.run,
-            report: Arc::new(report),
+            report,
         });
         std::ops::ControlFlow::Continue(())
     }
@@ -378,13 +347,14 @@ impl Observer for Relay<'_> {
 
 /// Answers one question, from what the run has kept.
 fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() -> bool + Sync)) {
-    let (model, current, input, kept) = {
+    let (model, current, input, kept, seen) = {
         let context = lock(context);
         (
             context.model.clone(),
             context.run,
             context.input.clone(),
             context.kept.clone(),
+            context.seen.clone(),
         )
     };
     match look {
@@ -392,6 +362,29 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
             let stats =
                 model.and_then(|model| analysis::tensor_stats(&model.checkpoint.tensors, &name));
             sink(Event::Tensor { name, stats });
+        }
+        Look::Probes(run) => {
+            let (Some(model), Some(input), Some((layers, outcome))) = (model, input, seen) else {
+                return;
+            };
+            if run != current {
+                return;
+            }
+            let mut told = |step: Step| sink(Event::Probing { run, step });
+            let mut judging = Judging {
+                thresholds: &Thresholds::default(),
+                wants: &|_| true,
+                told: &mut told,
+                stop,
+            };
+            match analysis::probe(&Cpu, &model, std::slice::from_ref(&*input), &mut judging) {
+                Ok(probes) => judged(sink, run, &model, (&layers, &outcome), Some(probes)),
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query: None,
+                    reason: reason(&error),
+                }),
+            }
         }
         Look::Head(run, query) => {
             let (Some(model), Some(input), Some(kept)) = (model, input, kept) else {
@@ -410,7 +403,7 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
                 Err(Error::Cancelled) => {}
                 Err(error) => sink(Event::DetailFailed {
                     run,
-                    query,
+                    query: Some(query),
                     reason: error.to_string(),
                 }),
             }

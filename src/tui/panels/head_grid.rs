@@ -8,11 +8,12 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::checks::{mark, style_of};
 use super::waiting;
 
+use crate::checks::Severity;
 use crate::model::Stack;
-use crate::stats::LayerReport;
-use crate::stats::STATISTICS;
+use crate::stats::{HeadType, LayerReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
 use crate::tui::view::framed;
@@ -140,8 +141,11 @@ fn title(app: &App, grid: &Grid) -> String {
     };
     let label = grid.grid.label();
     let label = label.map_or(String::new(), |label| format!("{label} · "));
+    let kind = app.shown_type.map_or(String::new(), |kind| {
+        format!(" · only {} heads", kind.title())
+    });
     format!(
-        " {label}{} · {} of {}{}{} ",
+        " {label}{} · {} of {}{}{}{kind} ",
         app.statistic().title,
         app.statistic_idx + 1,
         STATISTICS.len(),
@@ -184,6 +188,13 @@ fn layer_line(
         String::new()
     };
     let mut spans = vec![Span::styled(format!("{label:<LABEL$}"), label_style)];
+    if let (true, Some(worst)) = (is_middle, app.worst_at(grid.grid, layer_idx, None)) {
+        let label = format!("{:<width$}", format!("L{layer_idx}"), width = LABEL - 1);
+        spans = vec![
+            Span::styled(mark(worst), style_of(theme, worst)),
+            Span::styled(label, label_style),
+        ];
+    }
     let Some(layer) = app.layers_of(grid.grid).get(layer_idx) else {
         let waiting = "·".repeat(grid.heads.len() * grid.cell_width);
         spans.push(Span::styled(waiting, theme.dim()));
@@ -194,12 +205,21 @@ fn layer_line(
             let value = layer.heads[head_idx].stats.at(app.statistic_idx);
             let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
             let number = is_middle.then_some(value);
+            let kind = HeadType::of(&layer.heads[head_idx]);
+            let marks = Marks {
+                is_selected,
+                worst: app
+                    .worst_at(grid.grid, layer_idx, Some(head_idx))
+                    .filter(|_| is_middle),
+                kind: kind.filter(|_| is_middle),
+                is_dimmed: app.shown_type.is_some() && app.shown_type != kind,
+            };
             spans.extend(cell(
                 app,
                 grid.cell_width,
                 share(value, range),
                 number,
-                is_selected,
+                &marks,
             ));
         } else {
             spans.push(Span::raw(" ".repeat(grid.cell_width)));
@@ -236,31 +256,36 @@ fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
     Line::raw(format!("{text:<at$}    layer"))
 }
 
-/// One row of a head's cell: its colour, its number where there is room, and brackets where it is selected.
+/// What stands around a head's number.
+struct Marks {
+    is_selected: bool,
+    worst: Option<Severity>,
+    kind: Option<HeadType>,
+    /// Another type of head is looked for.
+    is_dimmed: bool,
+}
+
+/// One row of a head's cell: its colour, its number where there is room, the worst finding before and the head's type after
+/// it; brackets where it is selected.
 fn cell(
     app: &App,
     width: usize,
     at: f32,
     number: Option<f64>,
-    is_selected: bool,
+    marks: &Marks,
 ) -> Vec<Span<'static>> {
     let theme = &app.theme;
-    let filled = if theme.has_colour() {
-        Style::new().bg(theme.heat(at)).fg(theme.on_heat(at))
-    } else {
-        Style::new()
+    let filled = match (theme.has_colour(), marks.is_dimmed) {
+        (true, false) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
+        (_, true) => theme.dim(),
+        (false, false) => Style::new(),
     };
     let glyph = if theme.has_colour() {
         ' '
     } else {
         theme.glyph(at)
     };
-    let (open, close) = if is_selected {
-        ("▐", "▌")
-    } else {
-        (" ", " ")
-    };
-    let mark = theme.strong();
+    let strong = theme.strong();
     match width {
         6.. => {
             let inner = width - 2;
@@ -270,18 +295,30 @@ fn cell(
                 None => glyph.to_string().repeat(inner),
             };
             let text = format!("{text:^inner$}");
-            vec![
-                Span::styled(open, mark),
-                Span::styled(text, filled),
-                Span::styled(close, mark),
-            ]
+            let letter = marks.kind.map_or(' ', HeadType::letter);
+            let (open, close) = match (marks.is_selected, marks.worst) {
+                (true, _) => (Span::styled("▐", strong), Span::styled("▌", strong)),
+                (false, Some(worst)) => (
+                    Span::styled(mark(worst), style_of(theme, worst)),
+                    Span::styled(letter.to_string(), theme.dim()),
+                ),
+                (false, None) => (
+                    Span::raw(" "),
+                    Span::styled(letter.to_string(), theme.dim()),
+                ),
+            };
+            vec![open, Span::styled(text, filled), close]
         }
         _ => {
             let mut text = glyph.to_string().repeat(width - 1);
-            if is_selected {
+            if marks.is_selected {
                 text = text.replacen(glyph, "◆", 1);
             }
-            vec![Span::styled(text, filled), Span::raw(" ")]
+            let after = match marks.worst {
+                Some(worst) => Span::styled(mark(worst), style_of(theme, worst)),
+                None => Span::raw(" "),
+            };
+            vec![Span::styled(text, filled), after]
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
+pub mod checks;
 pub mod head;
 mod head_grid;
 mod head_row;
@@ -24,6 +25,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Panel::Scores => scores::draw(frame, area, app),
         Panel::Tokens => tokens::draw(frame, area, app),
         Panel::Model => model::draw(frame, area, app),
+        Panel::Checks => checks::draw(frame, area, app),
     }
 }
 
@@ -35,6 +37,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Scores => {}
         Panel::Tokens => tokens::click(app, area, at),
         Panel::Model => model::click(app, area, at),
+        Panel::Checks => checks::click(app, area, at),
     }
 }
 

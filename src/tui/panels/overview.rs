@@ -9,8 +9,7 @@ use super::{head_grid, ranking, selection_title, waiting};
 use crate::analysis::Pyramid;
 use crate::attention::Pooled;
 use crate::model::Stack;
-use crate::stats::HeadReport;
-use crate::stats::STATISTICS;
+use crate::stats::{HeadReport, HeadType, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::view::framed;
@@ -182,7 +181,9 @@ const FIGURES: [&str; 20] = [
 const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
 
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
-    let inside = framed(frame, area, app, " key figures ");
+    let kind = HeadType::of(head);
+    let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
+    let inside = framed(frame, area, app, format!(" key figures {kind}"));
     // Two to a line where both names have room.
     let n_columns = if inside.width >= 48 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;

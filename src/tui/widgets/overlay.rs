@@ -3,8 +3,9 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
+use crate::checks::Check;
 use crate::tui::app::App;
 use crate::tui::editor::Editor;
 use crate::tui::figure::{cut, fit};
@@ -18,6 +19,32 @@ fn middle(area: Rect, width: u16, height: u16) -> Rect {
         Constraint::Length(width.min(area.width)),
         Constraint::Length(height.min(area.height)),
     )
+}
+
+/// The page of a check.
+pub fn page(frame: &mut Frame<'_>, area: Rect, app: &App, check: &Check, scroll: usize) {
+    const WIDTH: u16 = 100;
+    let theme = &app.theme;
+    let text = crate::checks::page(check);
+    let mut lines = Vec::new();
+    for line in text.lines().skip(2) {
+        lines.push(match line.strip_prefix("## ") {
+            Some(heading) => Line::styled(heading.to_owned(), theme.title()),
+            None => Line::raw(line.to_owned()),
+        });
+    }
+    let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
+    let n_rows: usize = lines
+        .iter()
+        .map(|line| line.width().div_ceil(width).max(1))
+        .sum();
+    let title = format!(" {} · ↑↓ scroll · any other key closes ", check.id);
+    let inside = clear_box(frame, middle(area, WIDTH, n_rows as u16 + 2), app, title);
+    let scroll = scroll.min(n_rows.saturating_sub(inside.height as usize));
+    let text = Paragraph::new(lines)
+        .wrap(Wrap { trim: false })
+        .scroll((scroll as u16, 0));
+    frame.render_widget(text, inside);
 }
 
 /// Every key, by group.

@@ -1,0 +1,447 @@
+//! Findings by severity and layer, each with how far past its threshold it is; below, what is known of the selected line.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Position, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::waiting;
+use crate::analysis::{Judgement, Pyramid};
+use crate::attention::Pooled;
+use crate::checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
+use crate::tui::app::App;
+use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::theme::Theme;
+use crate::tui::view::framed;
+use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
+use crate::tui::widgets::legend::legend;
+
+/// Columns of a finding's bar, and how many times its threshold fills it.
+const BAR: usize = 10;
+const FULL_BAR: f64 = 100.0;
+/// Columns of a check's name and of a place.
+const NAME: usize = 18;
+const PLACE: usize = 22;
+/// Columns of the names beside a finding's parts.
+const LABEL: usize = 11;
+/// Columns of the influence map's box.
+const MAP: u16 = 40;
+
+/// One line of the list.
+enum Entry<'a> {
+    Finding(&'a Finding),
+    /// A check without findings.
+    Check(&'static Check, &'a Verdict),
+}
+
+fn judgement(app: &App) -> Option<&Judgement> {
+    app.run.as_ref()?.judgement.as_deref()
+}
+
+/// Findings first; then the checks that found nothing, those that say something before those that do not apply.
+fn entries(app: &App) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = app.findings().into_iter().map(Entry::Finding).collect();
+    let Some(judgement) = judgement(app) else {
+        return entries;
+    };
+    let mut quiet: Vec<(&'static Check, &Verdict)> = judgement
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| verdict.findings.is_empty())
+        .map(|(check, verdict)| (*check, verdict))
+        .collect();
+    quiet.sort_by_key(|(_, verdict)| verdict.status);
+    entries.extend(
+        quiet
+            .into_iter()
+            .map(|(check, verdict)| Entry::Check(check, verdict)),
+    );
+    entries
+}
+
+pub fn n_lines(app: &App) -> usize {
+    entries(app).len()
+}
+
+fn selected(app: &App) -> Option<Entry<'_>> {
+    let mut entries = entries(app);
+    let at = app
+        .checks_view
+        .line_idx
+        .min(entries.len().saturating_sub(1));
+    (!entries.is_empty()).then(|| entries.swap_remove(at))
+}
+
+pub fn selected_finding(app: &App) -> Option<&Finding> {
+    match selected(app)? {
+        Entry::Finding(finding) => Some(finding),
+        Entry::Check(..) => None,
+    }
+}
+
+pub fn selected_check(app: &App) -> Option<&'static Check> {
+    match selected(app)? {
+        Entry::Finding(finding) => crate::checks::find(finding.check),
+        Entry::Check(check, _) => Some(check),
+    }
+}
+
+/// Where things lie inside the panel.
+struct Parts {
+    list: Rect,
+    detail: Rect,
+    /// Beside the detail, where a map belongs to it and there is room.
+    map: Option<Rect>,
+}
+
+fn parts(app: &App, area: Rect) -> Parts {
+    let n_detail = (area.height * 2 / 5).clamp(9, 18);
+    let [list, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_detail)]).areas(area);
+    let has_map = influence(app).is_some() && below.width >= 2 * MAP;
+    if !has_map {
+        return Parts {
+            list,
+            detail: below,
+            map: None,
+        };
+    }
+    let [detail, map] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(MAP)]).areas(below);
+    Parts {
+        list,
+        detail,
+        map: Some(map),
+    }
+}
+
+/// The influence map, where the selected line is about it.
+fn influence(app: &App) -> Option<&Influence> {
+    let is_shown = selected_check(app).is_some_and(|check| check.id == "future-leak");
+    match &judgement(app)?.probes.future {
+        Probed::Ran(probe) if is_shown && !probe.influence.changed.is_empty() => {
+            Some(&probe.influence)
+        }
+        _ => None,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let parts = parts(app, area);
+    let title = cut(&title(app), area.width as usize - 4);
+    let inside = framed(frame, parts.list, app, title);
+    let Some(run) = &app.run else {
+        waiting(frame, inside, app);
+        framed(frame, parts.detail, app, "");
+        return;
+    };
+    if judgement(app).is_none() {
+        let text = match run.is_running() {
+            true => " checks are made when the run is over …",
+            false => " the run did not end: nothing was judged. Press e to run again.",
+        };
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        framed(frame, parts.detail, app, "");
+        return;
+    }
+    let entries = entries(app);
+    let n_shown = inside.height as usize;
+    let at = app
+        .checks_view
+        .line_idx
+        .min(entries.len().saturating_sub(1));
+    let first = at
+        .saturating_sub(n_shown / 2)
+        .min(entries.len().saturating_sub(n_shown));
+    let lines: Vec<Line<'static>> = entries
+        .iter()
+        .enumerate()
+        .skip(first)
+        .take(n_shown)
+        .map(|(idx, entry)| line(app, entry, idx == at, inside.width as usize))
+        .collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+    draw_detail(frame, parts.detail, app);
+    if let (Some(area), Some(influence)) = (parts.map, influence(app)) {
+        draw_influence(frame, area, app, influence);
+    }
+}
+
+/// How many of each, in one line.
+fn title(app: &App) -> String {
+    let Some(judgement) = judgement(app) else {
+        return " checks ".to_owned();
+    };
+    let findings = app.findings();
+    let n_of = |severity: Severity| {
+        findings
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    };
+    let n_with = |status: Status| {
+        judgement
+            .verdicts
+            .iter()
+            .filter(|(_, verdict)| verdict.status == status)
+            .count()
+    };
+    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    let mut parts = vec![
+        plural(n_of(Severity::Error), "error"),
+        plural(n_of(Severity::Warning), "warning"),
+    ];
+    for (n, what) in [
+        (n_of(Severity::Info), "for information"),
+        (n_with(Status::Passed), "passed"),
+        (n_with(Status::ByConstruction), "by construction"),
+        (n_with(Status::Undecidable), "undecidable"),
+        (n_with(Status::NotApplicable), "not applicable"),
+    ] {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    }
+    if let Some(probing) = app.run.as_ref().and_then(|run| run.probing.as_ref()) {
+        parts.push(format!(
+            "{} {} of {}",
+            probing.what, probing.n_done, probing.n
+        ));
+    }
+    format!(" {} ", parts.join(" · "))
+}
+
+/// A glyph for each severity, so that colour is not needed to tell them apart.
+pub fn mark(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "✖",
+        Severity::Warning => "!",
+        Severity::Info => "i",
+    }
+}
+
+pub fn style_of(theme: &Theme, severity: Severity) -> Style {
+    match severity {
+        Severity::Error => theme.bad(),
+        Severity::Warning => theme.notable(),
+        Severity::Info => theme.dim(),
+    }
+}
+
+fn line(app: &App, entry: &Entry<'_>, is_selected: bool, width: usize) -> Line<'static> {
+    let theme = &app.theme;
+    let base = if is_selected {
+        theme.selected()
+    } else {
+        Style::new()
+    };
+    let spans = match entry {
+        Entry::Finding(finding) => {
+            let style = style_of(theme, finding.severity);
+            let against = against(finding).replace("against", "vs");
+            let place = match finding.place.to_string() {
+                empty if empty.is_empty() => "whole model".to_owned(),
+                place => place,
+            };
+            let used = 4 + NAME + PLACE + BAR + 3 + 20;
+            let room = width.saturating_sub(used);
+            // A few letters say nothing: the box below has the sentence.
+            let evidence = if room >= 16 {
+                fit(&finding.evidence, room)
+            } else {
+                String::new()
+            };
+            vec![
+                Span::styled(
+                    format!(" {} ", mark(finding.severity)),
+                    if is_selected { base } else { style },
+                ),
+                Span::styled(fit(finding.check, NAME), base),
+                Span::styled(format!(" {}", fit(&place, PLACE - 1)), base),
+                Span::raw("▕"),
+                Span::styled(fit(&bar(excess(finding), BAR), BAR), style),
+                Span::raw("▏"),
+                Span::raw(format!(" {}", fit(&against, 19))),
+                Span::styled(evidence, theme.dim()),
+            ]
+        }
+        Entry::Check(check, verdict) => {
+            let glyph = match verdict.status {
+                Status::Passed | Status::ByConstruction => "✓",
+                Status::Undecidable => "?",
+                Status::NotApplicable | Status::Fired => "–",
+            };
+            let why = fit(&verdict.why, width.saturating_sub(4 + NAME + 17));
+            vec![
+                Span::styled(format!(" {glyph} "), base),
+                Span::styled(fit(check.id, NAME), base),
+                Span::styled(format!(" {}", fit(verdict.status.label(), 16)), theme.dim()),
+                Span::styled(why, theme.dim()),
+            ]
+        }
+    };
+    Line::from(spans)
+}
+
+/// Part of the bar: from the threshold to a hundred times it, on a logarithmic scale.
+fn excess(finding: &Finding) -> f32 {
+    let excess = finding.excess();
+    if !excess.is_finite() {
+        return 1.0;
+    }
+    ((excess.max(1.0).ln() / FULL_BAR.ln()) as f32).clamp(0.05, 1.0)
+}
+
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let theme = &app.theme;
+    let Some(entry) = selected(app) else {
+        framed(frame, area, app, "");
+        return;
+    };
+    let mut parts: Vec<(&str, String)> = Vec::new();
+    let check = match &entry {
+        Entry::Finding(finding) => {
+            let unit = match finding.unit {
+                "" => String::new(),
+                unit => format!(" {unit}"),
+            };
+            parts.push(("seen", finding.evidence.clone()));
+            parts.push(("measured", format!("{}{unit}", against(finding))));
+            parts.push(("do", finding.advice.clone()));
+            crate::checks::find(finding.check)
+        }
+        Entry::Check(check, verdict) => {
+            let status = verdict.status.label();
+            parts.push(("says", format!("{status}: {}", verdict.why)));
+            if verdict.status == Status::ByConstruction {
+                let text = "mask, axis and window are applied here as the configuration declares: this says nothing about the code \
+                            that trained the model; trained-otherwise, traces and probes do";
+                parts.push(("means", text.to_owned()));
+            }
+            Some(*check)
+        }
+    };
+    if let Some(check) = check {
+        parts.push(("it matters", why_it_matters(check)));
+    }
+    let title = match &entry {
+        Entry::Finding(finding) => format!(" {} · {} ", finding.check, finding.severity.label()),
+        Entry::Check(check, _) => format!(" {} ", check.id),
+    };
+    let inside = framed(frame, area, app, title);
+    let width = (inside.width as usize).saturating_sub(LABEL + 1);
+    let mut lines = Vec::new();
+    for (label, text) in parts {
+        for (nth, line) in wrapped(&text, width).into_iter().enumerate() {
+            let label = if nth == 0 { label } else { "" };
+            lines.push(Line::from(vec![
+                Span::styled(format!(" {}", fit(label, LABEL)), theme.dim()),
+                Span::raw(line),
+            ]));
+        }
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Value and threshold.
+fn against(finding: &Finding) -> String {
+    let plain = |value: f64| match value {
+        0.0 => "0".to_owned(),
+        value => figure(value, 0),
+    };
+    format!(
+        "{} against {}",
+        plain(finding.value),
+        plain(finding.threshold)
+    )
+}
+
+/// Words on lines of at most a width.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines
+            .last_mut()
+            .filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
+        match last {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// The part of a check's page that says why, on one line.
+fn why_it_matters(check: &Check) -> String {
+    let page = page(check);
+    let part = page.split("## Why it matters").nth(1).unwrap_or_default();
+    let part = part.split("\n## ").next().unwrap_or_default();
+    part.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Changed positions against those that moved.
+fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: &App, influence: &Influence) {
+    let inside = framed(frame, area, app, " influence: changed ↓ moved → ");
+    let [map, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
+    let (n_rows, n_cols) = (influence.changed.len(), influence.n_positions);
+    let mut pooled = Pooled::with_cells(n_rows, n_cols, n_rows.max(map.width as usize));
+    for (row_idx, row) in influence.moved.chunks(n_cols.max(1)).enumerate() {
+        pooled.add_row(row_idx, row);
+    }
+    let largest = pooled
+        .cells
+        .iter()
+        .copied()
+        .filter(|v| v.is_finite())
+        .fold(0.0f32, f32::max);
+    let zoom = Window::zoom_to_fit(
+        pooled.n_rows,
+        pooled.n_cols,
+        2 * map.height as usize,
+        map.width as usize,
+    );
+    let widget = HeatMap {
+        theme: &app.theme,
+        values: &Pyramid::new(pooled),
+        window: Window {
+            first_query: 0,
+            first_key: 0,
+            zoom,
+        },
+        scale: Scale {
+            low: 0.0,
+            high: if largest > 0.0 { largest } else { 1.0 },
+            is_log: false,
+        },
+        crosshair: None,
+    };
+    frame.render_widget(widget, map);
+    frame.render_widget(
+        legend(&app.theme, " 0", &figure(f64::from(largest), 0), 8),
+        below,
+    );
+}
+
+/// Selects the line under the pointer.
+pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
+    let list = parts(app, area).list;
+    let inside = ratatui::widgets::Block::bordered().inner(list);
+    if !inside.contains(Position::new(column, row)) {
+        return;
+    }
+    let (n, n_shown) = (n_lines(app), inside.height as usize);
+    let at = app.checks_view.line_idx.min(n.saturating_sub(1));
+    let first = at
+        .saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown));
+    let line_idx = first + (row - inside.y) as usize;
+    if line_idx < n {
+        app.checks_view.line_idx = line_idx;
+    }
+}

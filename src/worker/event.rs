@@ -1,0 +1,98 @@
+//! What happened on a thread, as listeners hear it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::analysis::{
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, Progress, Step, TensorStats,
+};
+use crate::model::Model;
+use crate::prompt::{Prompt, Source};
+use crate::stats::LayerReport;
+
+/// Tells apart what belongs to the run on screen from what an older one still sends.
+pub type RunId = u64;
+
+/// Where a prompt came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptOrigin {
+    BuiltIn,
+    Asked,
+}
+
+/// What happened on a thread.
+#[derive(Debug, Clone)]
+pub enum Event {
+    Opened {
+        model: Arc<Model>,
+        /// Whether a prompt can be text.
+        has_tokenizer: bool,
+        /// What ids come from, or why prompts can only be ids.
+        tokenizer: String,
+    },
+    /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
+    OpenFailed(String),
+    Started {
+        run: RunId,
+        prompt: Arc<Prompt>,
+        source: Source,
+        origin: PromptOrigin,
+    },
+    /// A decoder writes its own target, before a run begins.
+    Writing {
+        n_written: usize,
+        n_most: usize,
+    },
+    /// A later prompt cannot be used; what is on screen stays.
+    Refused(String),
+    Progress {
+        run: RunId,
+        progress: Progress,
+    },
+    Layer {
+        run: RunId,
+        report: Arc<LayerReport>,
+    },
+    NonFinite {
+        run: RunId,
+        found: NonFinite,
+    },
+    /// `labels` holds what every predicted id reads as.
+    Finished {
+        run: RunId,
+        outcome: Arc<Outcome>,
+        labels: Arc<BTreeMap<u32, String>>,
+        took: Duration,
+    },
+    Failed {
+        run: RunId,
+        reason: String,
+    },
+    /// What every check makes of the run; again after the model was asked on changed prompts.
+    Judged {
+        run: RunId,
+        judgement: Arc<Judgement>,
+        is_probed: bool,
+    },
+    /// How far the model is asked on changed prompts.
+    Probing {
+        run: RunId,
+        step: Step,
+    },
+    Detail {
+        run: RunId,
+        query: HeadQuery,
+        detail: Arc<HeadDetail>,
+    },
+    /// A question about the run could not be answered; one about a head says which.
+    DetailFailed {
+        run: RunId,
+        query: Option<HeadQuery>,
+        reason: String,
+    },
+    Tensor {
+        name: String,
+        stats: Option<TensorStats>,
+    },
+}
