@@ -113,7 +113,7 @@ fn junit_has_a_suite_for_a_target_and_a_case_for_a_check() {
 
 #[test]
 fn junit_says_of_each_kind_of_verdict_what_it_is() {
-    let xml = written(|targets, to| write_junit(targets, to), &hostile());
+    let xml = written(write_junit, &hostile());
     let document = roxmltree::Document::parse(&xml).expect("XML");
     let cases: Vec<_> = document
         .descendants()
@@ -209,7 +209,7 @@ fn sarif_has_what_the_standard_requires() {
 
 #[test]
 fn sarif_keeps_hostile_names_and_numbers_that_json_lacks() {
-    let log = written(|targets, to| write_sarif(targets, to), &hostile());
+    let log = written(write_sarif, &hostile());
     let log: Value = serde_json::from_str(&log).expect("JSON");
     let run = &log["runs"][0];
     let levels: Vec<&Value> = run["results"]
@@ -249,7 +249,7 @@ fn sarif_keeps_hostile_names_and_numbers_that_json_lacks() {
 
 #[test]
 fn workflow_commands_keep_to_their_lines() {
-    let lines = written(|targets, to| write_github(targets, to), &hostile());
+    let lines = written(write_github, &hostile());
     let lines: Vec<&str> = lines.split('\n').collect();
     let begins = [
         "::error title=",
@@ -273,7 +273,7 @@ fn workflow_commands_keep_to_their_lines() {
 fn one_check_does_not_take_all_annotations() {
     let mut targets = hostile();
     targets[0].verdicts[0].1.findings = vec![finding(Severity::Error, "seen"); 40];
-    let lines = written(|targets, to| write_github(targets, to), &targets);
+    let lines = written(write_github, &targets);
     assert_eq!(
         lines
             .lines()

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::document::{ModelRecord, Report};
 use super::key_statistics::{cell, heading, of_heads, of_layers, over_prompts, stacks};
 use super::named_place;
-use super::readable::{Found, Readable};
+use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
 use crate::checks::{Severity, Status};
 use crate::model::Stack;
@@ -117,7 +117,10 @@ fn findings(readable: &Readable) -> String {
             "\n| | check | place | seen | value | threshold |\n|---|---|---|---|--:|--:|\n",
         );
     }
-    for found in findings.iter().take(MOST_FINDINGS) {
+    let n_all = findings.len();
+    let (mut shown, _) = leading(findings);
+    shown.truncate(MOST_FINDINGS);
+    for found in &shown {
         let finding = found.finding;
         let unit = match finding.unit {
             "" => String::new(),
@@ -142,11 +145,11 @@ fn findings(readable: &Readable) -> String {
             figure(finding.threshold)
         );
     }
-    if findings.len() > MOST_FINDINGS {
+    if n_all > shown.len() {
+        let n_more = n_all - shown.len();
         let _ = write!(
             text,
-            "\n… and {} more findings\n",
-            findings.len() - MOST_FINDINGS
+            "\n… and {n_more} more findings; `--format html` has them all\n"
         );
     }
     let others = [

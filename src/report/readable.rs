@@ -126,6 +126,19 @@ pub struct Found<'a> {
     prompt_idx: usize,
 }
 
+/// Findings of one check that are shown before those of others: one check must not hide the rest.
+const MOST_OF_A_CHECK: usize = 5;
+
+/// The first findings of each check, and the others, each in their order.
+pub fn leading<'a>(findings: Vec<Found<'a>>) -> (Vec<Found<'a>>, Vec<Found<'a>>) {
+    let mut n_of: BTreeMap<&str, usize> = BTreeMap::new();
+    findings.into_iter().partition(|found| {
+        let n = n_of.entry(found.finding.check).or_default();
+        *n += 1;
+        *n <= MOST_OF_A_CHECK
+    })
+}
+
 impl Readable {
     /// Every finding once for each place, the worst first.
     pub fn findings(&self) -> Vec<Found<'_>> {
@@ -198,6 +211,32 @@ mod tests {
         assert_eq!((coarse.queries_per_cell, coarse.keys_per_cell), (4, 2));
         assert_eq!(coarse.at(31, 29), 0.75);
         assert_eq!(coarse.at(0, 0), 0.0);
+    }
+
+    #[test]
+    fn a_check_that_fires_everywhere_does_not_hide_the_others() {
+        use crate::checks::{Place, Severity};
+        let of = |check| Finding {
+            check,
+            severity: Severity::Warning,
+            place: Place::MODEL,
+            value: 2.0,
+            threshold: 1.0,
+            unit: "",
+            evidence: String::new(),
+            advice: String::new(),
+        };
+        let mut findings = vec![of("score-explosion"); 9];
+        findings.push(of("dead-head"));
+        let found = findings.iter().map(|finding| Found {
+            finding,
+            prompt: "prompt",
+            n_prompts: 1,
+            prompt_idx: 0,
+        });
+        let (first, others) = leading(found.collect());
+        assert_eq!((first.len(), others.len()), (MOST_OF_A_CHECK + 1, 4));
+        assert_eq!(first[MOST_OF_A_CHECK].finding.check, "dead-head");
     }
 
     #[test]

@@ -8,11 +8,8 @@ use super::grid::link;
 use crate::checks::{Check, Place, Severity, Status};
 use crate::model::Stack;
 use crate::report::named_place;
-use crate::report::readable::{Found, Readable};
+use crate::report::readable::{Found, Readable, leading};
 use crate::report::verdict_text::figure;
-
-/// Rows that are shown at once; the rest is folded.
-const MOST_SHOWN: usize = 15;
 
 /// The worst finding at each layer and head.
 pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);
@@ -63,7 +60,6 @@ pub(super) fn section(readable: &Readable) -> Markup {
     let findings = readable.findings();
     let statuses = readable.statuses();
     let is_one_prompt = readable.report.prompts.len() == 1;
-    let (first, rest) = findings.split_at(findings.len().min(MOST_SHOWN));
     let n = |severity| {
         let of = |found: &&Found<'_>| found.finding.severity == severity;
         findings.iter().filter(of).count()
@@ -80,6 +76,8 @@ pub(super) fn section(readable: &Readable) -> Markup {
         ("q", with(Status::Undecidable).len(), "undecidable"),
         ("q", with(Status::NotApplicable).len(), "not judged here"),
     ];
+    // All others are folded below the first of each check.
+    let (first, rest) = leading(findings);
     html! {
         section {
             h2 { "Findings" }
@@ -88,11 +86,11 @@ pub(super) fn section(readable: &Readable) -> Markup {
                     @if *n > 0 { li class=(class) { b { (n) } " " (what) } }
                 }
             }
-            @if findings.is_empty() { p { "Nothing was found in these runs." } }
+            @if first.is_empty() { p { "Nothing was found in these runs." } }
             @else {
-                (table(first, is_one_prompt))
+                (table(&first, is_one_prompt))
                 @if !rest.is_empty() {
-                    details { summary { (rest.len()) " more findings" } (table(rest, is_one_prompt)) }
+                    details { summary { (rest.len()) " more findings" } (table(&rest, is_one_prompt)) }
                 }
             }
             details {

@@ -93,7 +93,7 @@ pub(super) fn entropy_of(part: &Part<'_>, stack: Stack, layer: usize, head: usiz
 fn short(value: f64) -> String {
     match value {
         value if value.is_nan() => "–".to_owned(),
-        value if value < 0.995 && value >= 0.0 => format!("{value:.2}").replacen("0.", ".", 1),
+        value if (0.0..0.995).contains(&value) => format!("{value:.2}").replacen("0.", ".", 1),
         value => format!("{value:.1}"),
     }
 }
