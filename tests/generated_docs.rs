@@ -31,6 +31,11 @@ fn the_page_of_statistics_is_the_registry() {
     is_up_to_date("statistics.md", &attnscope::stats::statistics_page());
 }
 
+#[test]
+fn the_page_of_checks_is_made_of_their_own_files() {
+    is_up_to_date("checks.md", &attnscope::checks::checks_page());
+}
+
 /// What the cases of one family show.
 #[derive(Default)]
 struct Proof {

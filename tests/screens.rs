@@ -53,6 +53,41 @@ fn scores() {
 }
 
 #[test]
+fn checks() {
+    for size in SIZES {
+        let mut screen = demo(size);
+        screen.go(Panel::Checks);
+        shows("checks", size, &mut screen);
+        screen.typed("p");
+        shows("checks_probed", size, &mut screen);
+        screen.typed("i");
+        shows("checks_page", size, &mut screen);
+    }
+}
+
+#[test]
+fn a_broken_model_shows_its_findings_and_enter_goes_to_their_place() {
+    for size in SIZES {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fixtures/captured/dropped_mask.safetensors");
+        let request = attnscope::prompt::Request::ids(vec![0]);
+        let mut screen = Screen::open(Some(path), request, size, Depth::Truecolor);
+        shows("trace_overview", size, &mut screen);
+        screen.go(Panel::Checks);
+        shows("trace_checks", size, &mut screen);
+        screen.key(KeyCode::Enter);
+        assert_eq!(
+            (
+                screen.app.selection.layer_idx,
+                screen.app.selection.head_idx
+            ),
+            (1, 1)
+        );
+        shows("trace_head", size, &mut screen);
+    }
+}
+
+#[test]
 fn tokens() {
     for size in SIZES {
         let mut screen = demo(size);

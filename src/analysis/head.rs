@@ -178,7 +178,7 @@ impl BlockSink for Collect {
 }
 
 /// A row without key 0, the rest scaled up to the row's mass. A row that gave all to key 0 has nothing left.
-fn without_first(row: &[f32]) -> Vec<f32> {
+pub(super) fn without_first(row: &[f32]) -> Vec<f32> {
     let mass: f32 = row.iter().sum();
     let rest: f32 = row.iter().skip(1).sum();
     let factor = if rest == 0.0 { 0.0 } else { mass / rest };

@@ -1,6 +1,6 @@
 //! A checkpoint judged: its prompts are run, it is asked on changed ones, and every check says what it makes of that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use super::training::probe_training;
 use super::what_if::Change;
 use crate::attention::Scale;
 use crate::checks::{
-    self, Check, Evidence, Finding, Place, Probed, Probes, Status, Subject, Thresholds, Verdict,
+    self, Baseline, Check, Evidence, Finding, Place, Probed, Probes, Status, Subject, Thresholds,
+    Verdict,
 };
 use crate::error::Result;
 use crate::model::{Input, Model, Stack};
@@ -30,6 +31,8 @@ pub struct Step {
 /// Which checks are asked, where they draw their lines, and who hears how far it is.
 pub struct Judging<'a> {
     pub thresholds: &'a Thresholds,
+    /// An earlier report, by prompt.
+    pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
     pub told: &'a mut dyn FnMut(Step),
     pub stop: &'a (dyn Fn() -> bool + Sync),
@@ -73,6 +76,7 @@ pub fn judge<O: Ops>(
                 &seen.outcome,
                 &probes,
                 judging.thresholds,
+                judging.baselines.get(name),
             );
             verdicts.retain(|(check, _)| (judging.wants)(check));
             if let Some(kept) = seen.kept.take() {
@@ -241,6 +245,7 @@ pub fn judge_layers(
     outcome: &Outcome,
     probes: &Probes,
     thresholds: &Thresholds,
+    baseline: Option<&Baseline>,
 ) -> Vec<(&'static Check, Verdict)> {
     let largest = layers.iter().map(|layer| layer.stats.of("resid_max_abs"));
     let largest = largest.fold(0.0, f64::max);
@@ -265,6 +270,11 @@ pub fn judge_layers(
         narrow_dtype,
         lacks: None,
         probes,
+        loss: outcome
+            .predictions
+            .as_ref()
+            .and_then(|predictions| predictions.loss),
+        baseline,
     };
     checks::judge(&evidence, thresholds)
 }

@@ -14,6 +14,7 @@ mod pipeline;
 mod predictions;
 mod probes;
 mod pyramid;
+mod repeated;
 mod rerun;
 mod residual;
 mod tap;
@@ -22,7 +23,10 @@ mod training;
 mod watch;
 mod what_if;
 
-pub use captured::{Declared, DeclaredMask, Trace, is_captured, judge_captured, read_trace};
+pub use captured::{
+    ArrayNames, Declared, DeclaredMask, Trace, TraceView, captured_head, is_captured, is_probe,
+    judge_captured, judge_trace, read_trace, view_of,
+};
 pub use first_nonfinite::NonFinite;
 pub use generate::{generate, input_of};
 pub use head::{FULL_CELLS, HeadDetail, HeadQuery, head_detail};
@@ -34,6 +38,7 @@ pub use pipeline::{Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_padding};
 pub use pyramid::Pyramid;
+pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};

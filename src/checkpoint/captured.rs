@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use npyz::{DType, NpyFile, Order, TypeChar};
 use zip::ZipArchive;
 
-use super::Dtype;
 use super::safetensors::{metadata, open_file};
 use super::tensors::Tensors;
+use super::{Checkpoint, Config, Dtype, Settings, TokenizerFile};
 use crate::error::{Error, Result};
 
 /// Elements of one array at most: more would not be a pattern.
@@ -201,6 +201,24 @@ impl Captured {
             Order::Fortran => row_major(&shape, &values),
         };
         Ok((shape, values))
+    }
+}
+
+impl Checkpoint {
+    /// What a screen shows of a file of arrays: its name, and where they are mapped its tensors.
+    pub fn of_captured(captured: &Captured) -> Self {
+        let tensors = match &captured.source {
+            Source::Mapped(_) => open_file(&captured.path).unwrap_or_default(),
+            Source::Zipped(_) => Tensors::default(),
+        };
+        Self {
+            name: captured.name.clone(),
+            config: Config::absent(&captured.path),
+            tensors,
+            tokenizer: TokenizerFile::Missing,
+            beside: serde_json::Map::new(),
+            settings: Settings::default(),
+        }
     }
 }
 

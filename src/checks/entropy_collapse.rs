@@ -94,7 +94,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         0 => Verdict::not_applicable("no row sees two keys and is a distribution over them"),
         _ if n_spared > 0 => Verdict::of(
             findings,
-            format!("{n_spared} heads with a low entropy have it by design"),
+            format!("heads with a low entropy have it by design: {n_spared}"),
         ),
         _ => Verdict::of(findings, "no head attends to one key"),
     }

@@ -1,9 +1,11 @@
 //! What checks look at: layers of a run or of a trace, and what probes saw.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::verdict::Place;
 use crate::attention::{Scale, SoftmaxAxis};
+use crate::model::Stack;
 use crate::stats::{HeadReport, LayerReport};
 
 /// Whose attention it is.
@@ -32,6 +34,21 @@ pub struct Evidence<'a> {
     /// What a trace lacks, in words, for checks that need it.
     pub lacks: Option<String>,
     pub probes: &'a Probes,
+    /// Mean next-token loss, where the model has one.
+    pub loss: Option<f64>,
+    /// What an earlier report says of the same prompt.
+    pub baseline: Option<&'a Baseline>,
+}
+
+/// Statistics by id.
+pub type Then = BTreeMap<String, f64>;
+
+/// One prompt of an earlier report.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Baseline {
+    pub loss: Option<f64>,
+    /// By stack, layer and head; of the layer itself without a head.
+    pub places: BTreeMap<(Stack, usize, Option<usize>), Then>,
 }
 
 /// Probability on forbidden keys, over a whole head, that still leaves its entropy what it is.

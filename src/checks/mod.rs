@@ -19,6 +19,7 @@ mod padding_leak;
 mod page;
 mod pattern_mismatch;
 mod rank_collapse;
+mod regression;
 mod row_sum;
 mod scale_mismatch;
 mod score_explosion;
@@ -32,8 +33,8 @@ mod window_width;
 mod wrong_axis;
 
 pub use evidence::{
-    Evidence, Factors, FutureProbe, Hypothesis, Influence, InvarianceProbe, Movement, Probed,
-    Probes, Subject, TrainingProbe, Worst,
+    Baseline, Evidence, Factors, FutureProbe, Hypothesis, Influence, InvarianceProbe, Movement,
+    Probed, Probes, Subject, Then, TrainingProbe, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
@@ -91,6 +92,7 @@ pub static CHECKS: &[&Check] = &[
     &attention_sink::CHECK,
     &scale_mismatch::CHECK,
     &spectral_bound::CHECK,
+    &regression::CHECK,
 ];
 
 /// The check of an id.

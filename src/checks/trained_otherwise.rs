@@ -315,6 +315,8 @@ mod tests {
             narrow_dtype: None,
             lacks: None,
             probes: &probes,
+            loss: None,
+            baseline: None,
         };
         judge(&evidence, &Thresholds::default())
     }

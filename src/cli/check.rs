@@ -1,6 +1,6 @@
 //! `attnscope check`: leaks, collapse and other findings, with an exit code.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -11,13 +11,14 @@ use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_ta
 use super::{Ended, PromptArgs, RunArgs};
 use crate::analysis::{self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of};
 use crate::attention::SoftmaxAxis;
-use crate::checks::{self, Check, Severity, Thresholds};
+use crate::checks::{self, Baseline, Check, Severity, Thresholds};
 use crate::family;
 use crate::model::Input;
 use crate::ops::Cpu;
 use crate::prompt::Tokenizer;
 use crate::report::{
-    Output, TargetVerdict, write_github, write_junit, write_sarif, write_text, write_verdicts,
+    Output, TargetVerdict, read_baseline, write_github, write_junit, write_sarif, write_text,
+    write_verdicts,
 };
 
 #[derive(Debug, clap::Args)]
@@ -40,6 +41,9 @@ pub struct Args {
     /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
+    /// Report (attnscope report --format json) to compare statistics with, by the prompts' ids
+    #[arg(long, value_name = "REPORT.json")]
+    baseline: Option<PathBuf>,
     /// The least severity of a finding that makes the exit code 1
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
@@ -153,6 +157,10 @@ pub fn run(args: &Args) -> Result<Ended> {
         Some(path) => Thresholds::open(path)?,
         None => Thresholds::default(),
     };
+    let baselines = match &args.baseline {
+        Some(path) => read_baseline(path)?,
+        None => BTreeMap::new(),
+    };
     let ignored: BTreeSet<&str> = args.ignore.iter().copied().collect();
     let wants = |check: &Check| {
         let is_selected = args
@@ -164,7 +172,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let output = Output::open(&args.output)?;
     let mut verdicts = Vec::new();
     for target in &args.targets {
-        verdicts.push(judged(args, target, &thresholds, &wants)?);
+        verdicts.push(judged(args, target, (&thresholds, &baselines), &wants)?);
     }
     let mut content = Vec::new();
     match args.format {
@@ -192,7 +200,7 @@ pub fn run(args: &Args) -> Result<Ended> {
 fn judged(
     args: &Args,
     target: &Path,
-    thresholds: &Thresholds,
+    (thresholds, baselines): (&Thresholds, &BTreeMap<String, Baseline>),
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
     if analysis::is_captured(target) {
@@ -236,6 +244,7 @@ fn judged(
     let mut told = |step| meter.show(&step);
     let mut judging = Judging {
         thresholds,
+        baselines,
         wants,
         told: &mut told,
         stop: &|| false,

@@ -4,6 +4,7 @@ mod capture_script;
 mod check;
 mod completions;
 mod explain;
+mod heads;
 mod open;
 mod progress;
 mod prompt_args;
@@ -42,6 +43,8 @@ enum Command {
     Thresholds,
     /// Write the statistics of every layer and head
     Report(report::Args),
+    /// Say what kind of place each head looks at: previous token, induction, sink, …
+    Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     Trace(trace::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
@@ -72,6 +75,7 @@ impl Cli {
             Some(Command::Explain(args)) => explain::run(&args)?,
             Some(Command::Thresholds) => explain::thresholds()?,
             Some(Command::Report(args)) => report::run(&args)?,
+            Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,

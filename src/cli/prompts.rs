@@ -20,6 +20,11 @@ pub struct InputsArgs {
 }
 
 impl InputsArgs {
+    /// No set.
+    pub fn none() -> Self {
+        Self { inputs: None }
+    }
+
     /// Whether there is a set.
     pub fn is_set(&self) -> bool {
         self.inputs.is_some()

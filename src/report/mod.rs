@@ -1,5 +1,6 @@
 //! What leaves the program: reports, traces and tables, one file per format.
 
+mod baseline;
 mod csv;
 mod document;
 mod github;
@@ -19,6 +20,7 @@ mod trace_plan;
 mod verdict_text;
 mod verdicts;
 
+pub use baseline::read_baseline;
 pub use csv::write_csv;
 pub use document::{LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION};
 pub use github::write_github;

@@ -6,22 +6,24 @@ mod lane;
 pub use event::{Event, PromptOrigin, RunId};
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::lane::{Lane, lock};
 use crate::analysis::{
-    self, HeadQuery, Judgement, Judging, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer,
-    Options, Outcome, Progress, Step,
+    self, ArrayNames, Declared, HeadQuery, Judgement, Judging, KEEP_BYTES, Kept, MemoryNeed,
+    NonFinite, Observer, Options, Outcome, Progress, Step,
 };
 use crate::checkpoint::Opening;
+use crate::checkpoint::captured::Captured;
 use crate::checks::{Probes, Thresholds};
 use crate::error::{Error, Result};
 use crate::family;
 use crate::machine;
-use crate::model::{Input, Model};
+use crate::model::{Input, Model, Stack};
 use crate::ops::Cpu;
-use crate::prompt::{self, Prompt, Reading, Request, Tokenizer};
+use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
 use crate::stats::LayerReport;
 
 /// Receives events, from any thread.
@@ -52,6 +54,8 @@ struct Context {
     kept: Option<Arc<Kept>>,
     /// What the run told, once it is over.
     seen: Option<(Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>)>,
+    /// A trace in the place of a model that runs: its file, and the arrays of each layer on screen.
+    trace: Option<Arc<(Captured, Vec<((Stack, usize), ArrayNames)>)>>,
 }
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
@@ -177,6 +181,13 @@ impl Runner {
         first: FirstPrompt,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<()> {
+        if let Some(path) = opening
+            .path
+            .as_deref()
+            .filter(|path| analysis::is_captured(path))
+        {
+            return self.show_trace(id, path);
+        }
         let started = Instant::now();
         let model = Arc::new(family::read(opening.open()?)?);
         log::info!(
@@ -196,6 +207,62 @@ impl Runner {
         self.run(id, request, origin, stop)
     }
 
+    /// Shows a trace as a run that is over.
+    fn show_trace(&mut self, run: RunId, path: &Path) -> Result<()> {
+        if analysis::is_probe(path) {
+            let problem =
+                "a probe holds what moved, and no attention to show: attnscope check judges it";
+            return Err(Error::file(path, problem));
+        }
+        let captured = Captured::open(path)?;
+        let trace = analysis::read_trace(&captured, &Declared::default())?;
+        let view = analysis::view_of(&captured, &trace);
+        let at = view
+            .layers
+            .iter()
+            .map(|layer| (layer.stack, layer.layer_idx));
+        let arrays = at.zip(trace.arrays.iter().cloned()).collect();
+        {
+            let mut context = lock(&self.context);
+            context.run = run;
+            context.model = Some(view.model.clone());
+            context.trace = Some(Arc::new((captured, arrays)));
+        }
+        let sink = &self.sink;
+        sink(Event::Opened {
+            model: view.model,
+            has_tokenizer: false,
+            tokenizer: format!("a trace; {}", trace.mask_origin),
+        });
+        let ids = view.prompt.given().tokens.clone();
+        sink(Event::Started {
+            run,
+            prompt: Arc::new(view.prompt),
+            source: Source::Ids(ids),
+            origin: PromptOrigin::Asked,
+        });
+        for report in &view.layers {
+            sink(Event::Layer {
+                run,
+                report: report.clone(),
+            });
+        }
+        sink(Event::Finished {
+            run,
+            outcome: Arc::default(),
+            labels: Arc::default(),
+            took: Duration::ZERO,
+        });
+        let verdicts = analysis::judge_trace(&trace, &view.layers, &Thresholds::default());
+        let probes = Probes::none("a trace holds one run");
+        sink(Event::Judged {
+            run,
+            judgement: Arc::new(Judgement { verdicts, probes }),
+            is_probed: true,
+        });
+        Ok(())
+    }
+
     /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
     fn run(
         &mut self,
@@ -207,6 +274,10 @@ impl Runner {
         let Some(model) = lock(&self.context).model.clone() else {
             return Ok(());
         };
+        if lock(&self.context).trace.is_some() {
+            let problem = "a trace holds one run: there is no model to run another text with";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
         let reading = &self.reading;
         let limits = model.spec.limits();
         let mut prompt = prompt::prepare(&request, reading, limits)?;
@@ -305,7 +376,14 @@ fn judged(
 ) {
     let is_probed = probes.is_some();
     let probes = probes.unwrap_or_else(|| Probes::none("not asked yet: press p"));
-    let verdicts = analysis::judge_layers(model, layers, outcome, &probes, &Thresholds::default());
+    let verdicts = analysis::judge_layers(
+        model,
+        layers,
+        outcome,
+        &probes,
+        &Thresholds::default(),
+        None,
+    );
     let judgement = Arc::new(Judgement { verdicts, probes });
     sink(Event::Judged {
         run,
@@ -347,7 +425,7 @@ impl Observer for Relay<'_> {
 
 /// Answers one question, from what the run has kept.
 fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() -> bool + Sync)) {
-    let (model, current, input, kept, seen) = {
+    let (model, current, input, kept, seen, trace) = {
         let context = lock(context);
         (
             context.model.clone(),
@@ -355,6 +433,7 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
             context.input.clone(),
             context.kept.clone(),
             context.seen.clone(),
+            context.trace.clone(),
         )
     };
     match look {
@@ -373,6 +452,7 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
             let mut told = |step: Step| sink(Event::Probing { run, step });
             let mut judging = Judging {
                 thresholds: &Thresholds::default(),
+                baselines: &BTreeMap::new(),
                 wants: &|_| true,
                 told: &mut told,
                 stop,
@@ -383,6 +463,27 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
                     run,
                     query: None,
                     reason: reason(&error),
+                }),
+            }
+        }
+        Look::Head(run, query) if trace.is_some() => {
+            let Some(trace) = trace.filter(|_| run == current) else {
+                return;
+            };
+            let (captured, arrays) = &*trace;
+            let at = (query.stack, query.layer_idx);
+            let names = arrays.iter().find(|(place, _)| *place == at);
+            let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
+            match analysis::captured_head(captured, &names, query) {
+                Ok(detail) => sink(Event::Detail {
+                    run,
+                    query,
+                    detail: Arc::new(detail),
+                }),
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query: Some(query),
+                    reason: error.to_string(),
                 }),
             }
         }

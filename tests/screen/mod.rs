@@ -52,6 +52,7 @@ impl Screen {
                 Effect::Cancel => self.worker.cancel(),
                 Effect::LookAt(run, query) => self.worker.look_at(run, query),
                 Effect::Tensor(name) => self.worker.tensor(name),
+                Effect::Probe(run) => self.worker.probe(run),
             }
         }
         self.settle();
@@ -78,7 +79,8 @@ impl Screen {
                         labels,
                         took,
                     };
-                    (event, true)
+                    // The judgement follows.
+                    (event, false)
                 }
                 event => {
                     let is_answer = matches!(
@@ -86,6 +88,7 @@ impl Screen {
                         Event::OpenFailed(_)
                             | Event::Refused(_)
                             | Event::Failed { .. }
+                            | Event::Judged { .. }
                             | Event::Detail { .. }
                             | Event::DetailFailed { .. }
                             | Event::Tensor { .. }

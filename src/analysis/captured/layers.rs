@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Trace;
 use super::arrays::{Heads, Parts, first_nonfinite, head_axis_deviation, heads_of, infer_mask};
 use super::declared::{Declared, Stated};
 use super::names::{Layer, Name, Part, parse};
 use super::summary::{Context, HeadArrays};
+use super::{ArrayNames, Trace};
 use crate::analysis::layer::alike;
 use crate::analysis::residual::shape_of;
 use crate::attention::{AttentionSpec, Audit, HeadSummary, Repeats, Visibility};
@@ -37,6 +37,10 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
     let ids: Vec<u32> = tokens.iter().map(|id| *id as u32).collect();
     let mut trace = Trace {
         layers: Vec::new(),
+        arrays: Vec::new(),
+        decoder_tokens: captured
+            .whole_numbers("decoder_tokens")?
+            .unwrap_or_default(),
         tokens,
         mask_origin: stated.origin.clone(),
         source: ["attnscope.source", "source"]
@@ -70,6 +74,12 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             parts,
         }
         .report(at, &mut trace.first_nonfinite)?;
+        if found.is_some() {
+            trace.arrays.push(ArrayNames {
+                pattern: parts.get(&Part::Pattern).cloned(),
+                scores: parts.get(&Part::Scores).cloned(),
+            });
+        }
         trace.layers.extend(found.map(Arc::new));
     }
     if trace.layers.is_empty() {

@@ -1,7 +1,9 @@
 //! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
 
 mod arrays;
+mod as_model;
 mod declared;
+mod head;
 mod layers;
 mod names;
 mod probe;
@@ -10,7 +12,9 @@ mod summary;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use as_model::{TraceView, view_of};
 pub use declared::{Declared, Mask as DeclaredMask};
+pub use head::captured_head;
 
 use self::layers::layer_reports;
 use crate::checkpoint::captured::{Captured, holds};
@@ -22,7 +26,11 @@ use crate::stats::LayerReport;
 #[derive(Debug, Clone)]
 pub struct Trace {
     pub layers: Vec<Arc<LayerReport>>,
+    /// Which arrays each layer was read from.
+    pub arrays: Vec<ArrayNames>,
     pub tokens: Vec<u64>,
+    /// Of the decoder, in traces of two stacks.
+    pub decoder_tokens: Vec<u64>,
     /// How the mask is known, in words.
     pub mask_origin: String,
     /// Where it came from, as it says itself.
@@ -31,6 +39,18 @@ pub struct Trace {
     pub row_tolerance: f64,
     /// What it lacks, in words.
     pub lacks: Option<String>,
+}
+
+/// Names of a layer's arrays in its file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArrayNames {
+    pub pattern: Option<String>,
+    pub scores: Option<String>,
+}
+
+/// Whether a path holds a probe.
+pub fn is_probe(path: &Path) -> bool {
+    holds(path, probe::is_part) && !path.extension().is_some_and(|ending| ending == "npz")
 }
 
 /// Whether a path holds captured attention or a probe: a safetensors file with such a name in it, or an `.npz`.
@@ -61,6 +81,8 @@ pub fn judge_captured(
             narrow_dtype: None,
             lacks: Some("a probe holds what moved, and no attention".to_owned()),
             probes: &probes,
+            loss: None,
+            baseline: None,
         };
         let source = captured.metadata.get("attnscope.source");
         let about = source.map_or("a probe".to_owned(), |source| {
@@ -69,23 +91,36 @@ pub fn judge_captured(
         return Ok((judged(&evidence, thresholds, wants), about));
     }
     let trace = read_trace(&captured, declared)?;
+    let about = match &trace.source {
+        Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
+        None => format!("a trace; {}", trace.mask_origin),
+    };
+    let mut verdicts = judge_trace(&trace, &trace.layers, thresholds);
+    verdicts.retain(|(check, _)| wants(check));
+    Ok((verdicts, about))
+}
+
+/// What every check makes of a trace; its layers may have been numbered anew.
+pub fn judge_trace(
+    trace: &Trace,
+    layers: &[Arc<LayerReport>],
+    thresholds: &Thresholds,
+) -> Vec<(&'static Check, Verdict)> {
     let probes = Probes::none(
         "a trace holds one run: a probe of the model tells (attnscope capture-script)",
     );
     let evidence = Evidence {
         subject: Subject::Trace,
-        layers: &trace.layers,
+        layers,
         row_tolerance: trace.row_tolerance,
         first_nonfinite: trace.first_nonfinite.clone(),
         narrow_dtype: None,
         lacks: trace.lacks.clone(),
         probes: &probes,
+        loss: None,
+        baseline: None,
     };
-    let about = match &trace.source {
-        Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
-        None => format!("a trace; {}", trace.mask_origin),
-    };
-    Ok((judged(&evidence, thresholds, wants), about))
+    checks::judge(&evidence, thresholds)
 }
 
 fn judged(

@@ -1,0 +1,62 @@
+//! One captured head at full resolution, for the head on screen.
+
+use super::ArrayNames;
+use super::arrays::heads_of;
+use crate::analysis::head::{FULL_CELLS, HeadDetail, HeadQuery, without_first};
+use crate::analysis::{Histogram, Pyramid};
+use crate::attention::Pooled;
+use crate::checkpoint::captured::Captured;
+use crate::error::Result;
+
+/// Scores and pattern of a head as they were captured; what was not is empty.
+///
+/// # Errors
+/// When the arrays cannot be read, or the layer has no such head.
+pub fn captured_head(
+    captured: &Captured,
+    names: &ArrayNames,
+    query: HeadQuery,
+) -> Result<HeadDetail> {
+    let read = |name: &Option<String>| {
+        name.as_ref()
+            .map(|name| heads_of(captured, name, captured.array(name)?))
+            .transpose()
+    };
+    let (pattern, scores) = (read(&names.pattern)?, read(&names.scores)?);
+    let missing = || {
+        captured.at(
+            "pattern",
+            "neither the pattern nor the scores of this layer were captured",
+        )
+    };
+    let dims = pattern.as_ref().or(scores.as_ref()).map(|(dims, _)| *dims);
+    let [_, n_queries, n_keys] = dims
+        .filter(|[n_heads, ..]| query.head_idx < *n_heads)
+        .ok_or_else(missing)?;
+    let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
+    let mut pooled = [empty.clone(), empty];
+    pooled[0].cells.fill(f32::NEG_INFINITY);
+    let span = query.head_idx * n_queries * n_keys..(query.head_idx + 1) * n_queries * n_keys;
+    if let Some((_, values)) = &scores {
+        for (query_idx, row) in values[span.clone()].chunks(n_keys).enumerate() {
+            pooled[0].add_row(query_idx, row);
+        }
+    }
+    if let Some((_, values)) = &pattern {
+        for (query_idx, row) in values[span].chunks(n_keys).enumerate() {
+            match query.hides_first_key {
+                true => pooled[1].add_row(query_idx, &without_first(row)),
+                false => pooled[1].add_row(query_idx, row),
+            }
+        }
+    }
+    let [scores, pattern] = pooled;
+    let histogram = Histogram::of(&scores.cells);
+    Ok(HeadDetail {
+        n_queries,
+        n_keys,
+        scores: Pyramid::new(scores),
+        pattern: Pyramid::new(pattern),
+        histogram,
+    })
+}
