@@ -189,7 +189,8 @@ impl Observer for Watcher<'_> {
     }
 }
 
-/// How far two rows of a pattern lie apart, by what their summaries hold: nothing moves in a row without moving one of these.
+/// How far two rows of a pattern lie apart, by what their summaries hold: hardly anything moves in a row without moving one of
+/// these.
 fn difference(a: &RowSummary, b: &RowSummary) -> f64 {
     let of = |row: &RowSummary| {
         [
@@ -204,14 +205,21 @@ fn difference(a: &RowSummary, b: &RowSummary) -> f64 {
     };
     let pairs = of(a).into_iter().zip(of(b));
     pairs
-        .map(|(a, b)| {
-            if a.is_nan() && b.is_nan() {
-                0.0
-            } else {
-                f64::from((a - b).abs())
-            }
-        })
+        .map(|(a, b)| f64::from(distance(a, b)))
         .fold(0.0, f64::max)
+}
+
+/// |a − b|; nothing between two NaNs or equal infinities, and as far as can be where only one is a NaN.
+fn distance(a: f32, b: f32) -> f32 {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return 0.0;
+    }
+    let difference = (a - b).abs();
+    if difference.is_nan() {
+        f32::INFINITY
+    } else {
+        difference
+    }
 }
 
 /// Keeps the prompt's residual of the layer that runs.
@@ -275,22 +283,20 @@ impl Tap for Comparer<'_> {
         let mut moved = self.moved.borrow_mut();
         let offset = self.copy.span(stack).map_or(0, |span| span.offset);
         let n_compared = self.copy.span(stack).map_or(0, |span| span.n);
+        let largest = if base.largest.is_finite() && base.largest > 0.0 {
+            base.largest
+        } else {
+            1.0
+        };
         let pairs = base
             .resid
             .chunks(width)
             .zip(values.chunks(width).skip(offset));
         let amounts = pairs.map(|(a, b)| {
             let pairs = a.iter().zip(b);
-            let most = pairs.fold(0.0f32, |most, (a, b)| {
-                let difference = (a - b).abs();
-                // Both NaN is the same; one NaN is as far as can be.
-                if difference.is_nan() && !(a.is_nan() && b.is_nan()) {
-                    f32::INFINITY
-                } else {
-                    most.max(difference)
-                }
-            });
-            most / base.largest
+            let most = pairs.fold(0.0f32, |most, (a, b)| most.max(distance(*a, *b)));
+            // Nothing moves by a share of nothing, or of an infinity.
+            if most == 0.0 { 0.0 } else { most / largest }
         });
         let amounts: Vec<f32> = amounts.collect();
         let worst = amounts.iter().take(n_compared).copied().enumerate();

@@ -94,10 +94,12 @@ pub fn probe_future<O: Ops>(
     let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
     let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
     let moved = lockstep(ops, model, &input, &copies, progress, stop)?;
-    let order = |layer: Option<usize>| layer.unwrap_or(usize::MAX);
     let first_of = |first: &dyn Fn(&super::lockstep::Moved) -> Option<crate::checks::Movement>| {
         let found = moved.iter().filter_map(first);
-        found.min_by_key(|movement| order(movement.place.layer_idx))
+        found.min_by_key(|movement| {
+            let of = |idx: Option<usize>| idx.unwrap_or(usize::MAX);
+            (of(movement.place.layer_idx), of(movement.place.head_idx))
+        })
     };
     let mut worst: Option<Worst> = None;
     let changed = cuts.iter().chain(&alone);
