@@ -76,6 +76,11 @@ pub struct Mask {
 impl Mask {
     /// How many of `n` queries may see a key, padding aside.
     pub fn n_queries_seeing(self, key_idx: usize, n: usize) -> usize {
+        self.queries_seeing(key_idx, n).len()
+    }
+
+    /// Which of `n` queries may see a key, padding aside: one range.
+    pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
         let first = match self.window {
             Some(Window::Around(reach)) if !self.causal => key_idx.saturating_sub(reach),
             Some(Window::Back(_)) => key_idx,
@@ -87,7 +92,8 @@ impl Mask {
             Some(Window::Around(reach)) => key_idx + reach + 1,
             None => n,
         };
-        end.min(n).saturating_sub(first)
+        let end = end.min(n);
+        first.min(end)..end
     }
 }
 

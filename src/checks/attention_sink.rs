@@ -93,15 +93,16 @@ fn sink(
     head: &crate::stats::HeadReport,
 ) -> Option<(usize, f64)> {
     let n = head.summary.rows.len();
-    let n_real = head.summary.rows.iter().filter(|row| row.is_real).count();
-    let n_pads = n - n_real;
+    // Real queries before each position.
+    let mut before = vec![0usize];
+    for row in &head.summary.rows {
+        before.push(before[before.len() - 1] + usize::from(row.is_real));
+    }
+    let n_real = before[n];
     let sums = head.summary.column_sums.iter().enumerate();
     let alphas = sums.filter_map(|(key_idx, sum)| {
-        let n_seeing = layer
-            .spec
-            .mask
-            .n_queries_seeing(key_idx, n)
-            .saturating_sub(n_pads);
+        let seeing = layer.spec.mask.queries_seeing(key_idx, n);
+        let n_seeing = before[seeing.end] - before[seeing.start];
         let is_seen = n_real >= 4 && 2 * n_seeing >= n_real;
         is_seen.then(|| (key_idx, f64::from(*sum) / n_seeing as f64))
     });
