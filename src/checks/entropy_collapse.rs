@@ -20,7 +20,7 @@
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, by_design_mass};
 use super::verdict::{Finding, Place, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -49,15 +49,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         if entropy >= least {
             continue;
         }
-        let places = [
-            "first_key_mass",
-            "previous_mass",
-            "diagonal_mass",
-            "duplicate_mass",
-            "induction_mass",
-        ];
-        let sink = sink_mass(head);
-        if places.iter().any(|id| of(id) >= by_design) || sink >= by_design {
+        if by_design_mass(head) >= by_design {
             n_spared += 1;
             continue;
         }
@@ -98,13 +90,6 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         ),
         _ => Verdict::of(findings, "no head attends to one key"),
     }
-}
-
-/// The largest share that one key receives of the queries, over all keys.
-fn sink_mass(head: &crate::stats::HeadReport) -> f64 {
-    let n = head.summary.rows.iter().filter(|row| row.is_real).count();
-    let sums = head.summary.column_sums.iter().map(|sum| f64::from(*sum));
-    sums.fold(0.0, f64::max) / n.max(1) as f64
 }
 
 /// What to do about the first cause that is not as it should be.

@@ -78,6 +78,24 @@ impl<'a> Evidence<'a> {
     }
 }
 
+/// The largest share of all probability that lies on one kind of place: the first key, the previous token, the query's own, an
+/// earlier copy or what followed it, or any one key. Heads that give most to it are one-hot by design.
+pub(super) fn by_design_mass(head: &HeadReport) -> f64 {
+    let places = [
+        "first_key_mass",
+        "previous_mass",
+        "diagonal_mass",
+        "duplicate_mass",
+        "induction_mass",
+    ];
+    let n = head.summary.rows.iter().filter(|row| row.is_real).count();
+    let sums = head.summary.column_sums.iter().map(|sum| f64::from(*sum));
+    let sink = sums.fold(0.0, f64::max) / n.max(1) as f64;
+    // A kind of place that the text does not have is NaN, which no maximum takes.
+    let on_places = places.iter().map(|id| head.stats.of(id));
+    on_places.fold(sink, f64::max)
+}
+
 /// The row whose mass lies farthest from 1, among real queries that see a key.
 pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
     let rows = head.summary.rows.iter().enumerate();

@@ -17,7 +17,7 @@
 //! ## Example
 //! Every row of a head gives 0.9999 to one key.
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, by_design_mass};
 use super::verdict::{Finding, Place, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -40,14 +40,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             continue;
         }
         n_judged += 1;
-        let places = [
-            "first_key_mass",
-            "previous_mass",
-            "diagonal_mass",
-            "duplicate_mass",
-            "induction_mass",
-        ];
-        if share <= most || places.iter().any(|id| of(id) >= by_design) {
+        if share <= most || by_design_mass(head) >= by_design {
             continue;
         }
         findings.push(Finding {
