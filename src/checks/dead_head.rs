@@ -44,13 +44,18 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         sorted.sort_by(f64::total_cmp);
         let median = sorted[sorted.len() / 2];
         for (head_idx, norm) in norms.iter().enumerate() {
-            let share = norm / median;
-            if share < least || median == 0.0 {
+            // Where most heads are dead the median is 0 as well: the others live.
+            let share = if median == 0.0 && *norm == 0.0 {
+                0.0
+            } else {
+                norm / median
+            };
+            if share < least {
                 findings.push(Finding {
                     check: CHECK.id,
                     severity: Severity::Warning,
                     place: Place::of(layer).head(head_idx),
-                    value: if median == 0.0 { 0.0 } else { share },
+                    value: share,
                     threshold: least,
                     unit: "of the median head",
                     evidence: format!("adds {norm:.2e} to the residual, the layer's median head {median:.2e}"),
