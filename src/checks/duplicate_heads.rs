@@ -34,10 +34,16 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let even = thresholds.of("duplicate-heads.relative_entropy");
     let by_design = thresholds.of("entropy-collapse.by_design");
     let mut findings = Vec::new();
+    let n_distributions = |layer: &&std::sync::Arc<crate::stats::LayerReport>| {
+        let heads = layer.heads.iter();
+        heads
+            .filter(|head| evidence.has_distributions(layer, head))
+            .count()
+    };
     let n_compared = evidence
         .layers
         .iter()
-        .filter(|layer| layer.heads.len() > 1)
+        .filter(|layer| n_distributions(layer) > 1)
         .count();
     for layer in evidence.layers {
         let is_telling = |head_idx: usize| {
@@ -65,7 +71,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         }
     }
     match n_compared {
-        0 => Verdict::not_applicable("no layer has two heads"),
+        0 => Verdict::not_applicable("no layer has two heads whose rows are distributions"),
         _ => Verdict::of(findings, "no two heads of a layer do the same"),
     }
 }
