@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Tokens that are read at most, over all prompts: enough for small gains to show.
 const MOST_TOKENS: usize = 4096;
-/// For layer inputs, so that a change in a late layer costs only what follows it.
+/// For layer inputs of all prompts together, so that a change in a late layer costs only what follows it.
 const KEEP_BYTES: usize = 256 << 20;
 
 /// What is told of the work: hypotheses done, of how many.
@@ -47,8 +47,9 @@ pub fn probe_training<O: Ops>(
         .collect();
     let plan = plan(spec);
     let mut kept = Vec::new();
+    let bytes_each = KEEP_BYTES / inputs.len().max(1);
     for input in &inputs {
-        kept.push(keep(ops, model, input, stop)?);
+        kept.push(keep(ops, model, input, bytes_each, stop)?);
     }
     let mut hypotheses = Vec::new();
     for (nth, (layer_idx, factors)) in plan.iter().enumerate() {
@@ -87,6 +88,9 @@ fn copy_loss<O: Ops>(
     };
     let room = model.spec.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx / 2);
     let n = input.sequence.len().min(MOST_COPIED).min(room);
+    if n == 0 {
+        return Ok(f64::NAN);
+    }
     let tokens = input.sequence.tokens[..n].repeat(2);
     let twice = Input {
         source: None,
@@ -107,11 +111,12 @@ fn keep<O: Ops>(
     ops: &O,
     model: &Model,
     input: &Input,
+    keep_bytes: usize,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Arc<Kept>> {
     let mut holder = Holder(None);
     let options = Options {
-        keep_bytes: Some(KEEP_BYTES),
+        keep_bytes: Some(keep_bytes),
         predicts: false,
     };
     run(ops, model, input, options, &mut holder, None, stop)?;

@@ -56,6 +56,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             "{n} positions are too few to tell: give texts of at least {fewest}, better a few hundred"
         ));
     }
+    if declared.losses.iter().any(|loss| !loss.is_finite()) {
+        return Verdict::undecidable(
+            "the loss as declared is no number: nan-or-inf tells where that begins",
+        );
+    }
     let candidates: Vec<&Hypothesis> = probe
         .hypotheses
         .iter()
@@ -96,7 +101,10 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let factors = decided_factors(&candidates, declared, best, margin);
     if factors.is_empty() {
-        return undecided(&said, best, gain, (low, high), wants());
+        return Verdict::undecidable(format!(
+            "{said}; {} gains {gain:.3} (99 % interval {low:.3}…{high:.3}), but no factor of it is decided alone: give more text",
+            describe(best)
+        ));
     }
     let place = match best.layer_idx {
         Some(layer_idx) => Place::layer(Stack::Only, layer_idx),
