@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::arrays::{Heads, Parts, first_nonfinite, head_axis_deviation, heads_of, infer_mask};
 use super::declared::{Declared, Stated};
-use super::names::{Layer, Name, Part, parse};
+use super::names::{Layer, Name, Part, has_positions_first, parse};
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
 use crate::analysis::layer::alike;
@@ -147,7 +147,9 @@ impl Captive<'_> {
             return Ok(None);
         };
         let (dims, values) = heads_of(self.captured, name, self.captured.array(name)?)?;
-        Ok(Some(Heads { dims, values }))
+        let heads = Heads { dims, values };
+        let by_position = has_positions_first(name) && part.is_vectors();
+        Ok(Some(if by_position { heads.swapped() } else { heads }))
     }
 
     /// Refuses arrays of one attention whose shapes differ.

@@ -15,6 +15,18 @@ pub enum Part {
     ResidPost,
 }
 
+impl Part {
+    /// A vector per head and position, rather than a number per query and key.
+    pub fn is_vectors(self) -> bool {
+        matches!(self, Self::Q | Self::K | Self::V | Self::RotQ | Self::RotK)
+    }
+}
+
+/// TransformerLens keeps queries, keys and values by position first: `hook_q` is [batch, position, head, d_head].
+pub fn has_positions_first(name: &str) -> bool {
+    name.contains(".hook_")
+}
+
 /// Where an array belongs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
