@@ -300,8 +300,12 @@ impl Captive<'_> {
             .collect();
         let (mut residual, mut peak) = (ResidualShape::NONE, None);
         if let Some(name) = self.parts.get(&Part::ResidPost) {
-            let Array { shape, values } = self.captured.array(name)?;
+            let Array { shape, mut values } = self.captured.array(name)?;
             if let Some(width) = shape.last().copied().filter(|width| *width > 0) {
+                // The first of a batch, as everywhere.
+                if let [_, n_positions, _] = *shape.as_slice() {
+                    values.truncate(n_positions * width);
+                }
                 (residual, peak) = shape_of(&values, width, &|idx| {
                     self.stated
                         .real
