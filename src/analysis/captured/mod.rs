@@ -120,7 +120,29 @@ pub fn judge_trace(
         loss: None,
         baseline: None,
     };
-    checks::judge(&evidence, thresholds)
+    let mut verdicts = checks::judge(&evidence, thresholds);
+    name_modules(layers, &mut verdicts);
+    verdicts
+}
+
+/// Says which module a finding speaks of, where layers have names in place of numbers.
+fn name_modules(layers: &[Arc<LayerReport>], verdicts: &mut [(&'static Check, Verdict)]) {
+    let name_of = |place: &Place| {
+        let layer = layers
+            .iter()
+            .find(|layer| layer.stack == place.stack && Some(layer.layer_idx) == place.layer_idx)?;
+        layer.name.clone()
+    };
+    let findings = verdicts
+        .iter_mut()
+        .flat_map(|(_, verdict)| &mut verdict.findings);
+    for finding in findings {
+        // The first NaN is told by its module's name already.
+        if let Some(name) = name_of(&finding.place).filter(|name| !finding.evidence.contains(name))
+        {
+            finding.evidence = format!("{name}: {}", finding.evidence);
+        }
+    }
 }
 
 fn judged(
