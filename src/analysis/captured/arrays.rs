@@ -71,6 +71,28 @@ pub(super) fn heads_of(
     Ok((dims, values))
 }
 
+/// How far sums of these probabilities may lie from 1, by the coarsest kind of float that holds them all: arrays are often
+/// widened before they are saved, and an archive does not say what they were.
+pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
+    let telling = || pattern.iter().filter(|p| p.is_finite() && **p != 0.0);
+    // Halves and quarters fit any kind of float: they say nothing.
+    if telling().all(|p| p.to_bits() & 0x001f_ffff == 0) {
+        return F32_TOLERANCE;
+    }
+    if telling().all(|p| half::bf16::from_f32(*p).to_f32() == *p) {
+        BF16_TOLERANCE
+    } else if telling().all(|p| half::f16::from_f32(*p).to_f32() == *p) {
+        F16_TOLERANCE
+    } else {
+        F32_TOLERANCE
+    }
+}
+
+/// Sums of a row's probabilities, by what they were stored or computed in.
+pub(super) const F32_TOLERANCE: f64 = 1e-5;
+pub(super) const F16_TOLERANCE: f64 = 5e-3;
+pub(super) const BF16_TOLERANCE: f64 = 2e-2;
+
 /// Infers the mask of each stack: causal where most heads have exactly 0 above the diagonal.
 ///
 /// # Errors

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::arrays::{Heads, Parts, first_nonfinite, head_axis_deviation, heads_of, infer_mask};
+use super::{ArrayNames, Trace};
+use super::arrays::{
+    BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Heads, Parts, first_nonfinite,
+    head_axis_deviation, heads_of, infer_mask, tolerance_of,
+};
 use super::declared::{Declared, Stated};
 use super::names::{Layer, Name, Part, has_positions_first, parse};
 use super::summary::{Context, HeadArrays};
@@ -73,7 +77,7 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             ids: &ids,
             parts,
         }
-        .report(at, &mut trace.first_nonfinite)?;
+        .report(at, &mut trace)?;
         if found.is_some() {
             trace.arrays.push(ArrayNames {
                 pattern: parts.get(&Part::Pattern).cloned(),
@@ -109,11 +113,11 @@ fn row_tolerance(captured: &Captured, all: &BTreeMap<(Stack, Layer), Parts>) -> 
         stored.contains(&Some(dtype)) || computed.split(',').any(|name| name.trim() == word)
     };
     if any(Dtype::Bf16, "bfloat16") {
-        2e-2
+        BF16_TOLERANCE
     } else if any(Dtype::F16, "float16") {
-        5e-3
+        F16_TOLERANCE
     } else {
-        1e-5
+        F32_TOLERANCE
     }
 }
 
@@ -163,11 +167,7 @@ impl Captive<'_> {
         Err(self.captured.at(name, &problem))
     }
 
-    fn report(
-        &self,
-        at: At,
-        nonfinite: &mut Option<(Place, String)>,
-    ) -> Result<Option<LayerReport>> {
+    fn report(&self, at: At, trace: &mut Trace) -> Result<Option<LayerReport>> {
         let pattern = self.part(Part::Pattern)?;
         let scores = self.part(Part::Scores)?;
         let q = match self.part(Part::RotQ)? {
@@ -261,6 +261,11 @@ impl Captive<'_> {
         if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
         }
+        if let Some(pattern) = &pattern {
+            let by_values = tolerance_of(&pattern.values);
+            trace.row_tolerance = trace.row_tolerance.max(by_values);
+        }
+        let nonfinite = &mut trace.first_nonfinite;
         let place = Place::layer(at.stack, at.layer_idx);
         let what = at.name.clone().unwrap_or_else(|| place.to_string());
         if nonfinite.is_none() {
