@@ -56,6 +56,8 @@ pub struct Audit {
     pub has_documents: bool,
     /// Whether there were scores to compare with.
     pub has_scores: bool,
+    /// Largest |Σ over queries − 1| of a real key, padded queries counted: a softmax over queries takes them all.
+    pub query_axis_deviation: Option<f64>,
     /// Largest |Σ over heads − 1| of a cell; set on the first head of a layer.
     pub head_axis_deviation: Option<f64>,
 }
@@ -79,6 +81,7 @@ impl Audit {
             ..Self::default()
         };
         let n_keys = visibility.n_keys;
+        audit.query_axis_deviation = query_axis_deviation(visibility, pattern);
         for query_idx in 0..visibility.n_queries {
             if !visibility.is_real_query(query_idx) {
                 continue;
@@ -147,6 +150,18 @@ impl Audit {
         self.dropout = best.dropout();
         self.learned_sink = best.learned_sink();
     }
+}
+
+fn query_axis_deviation(visibility: &Visibility, pattern: &[f32]) -> Option<f64> {
+    let mut sums = vec![0.0f64; visibility.n_keys];
+    for row in pattern.chunks(visibility.n_keys.max(1)) {
+        sums.iter_mut()
+            .zip(row)
+            .for_each(|(sum, p)| *sum += f64::from(*p));
+    }
+    let sums = sums.iter().enumerate();
+    let real = sums.filter(|(key_idx, _)| visibility.is_real_key(*key_idx));
+    real.map(|(_, sum)| (sum - 1.0).abs()).reduce(f64::max)
 }
 
 /// A pattern beside the softmax of its scores.

@@ -128,6 +128,11 @@ pub(super) fn explains(
     if layer.spec.softmax_axis == SoftmaxAxis::Queries {
         return Some(Axis::Queries);
     }
+    let audit = head.audit.as_ref();
+    let of_queries = audit.and_then(|audit| audit.query_axis_deviation);
+    if of_queries.is_some_and(|deviation| deviation <= near) {
+        return Some(Axis::Queries);
+    }
     let is_real = |key_idx: usize| {
         let real = head.summary.real_keys.as_ref();
         real.is_none_or(|real| real[key_idx])
