@@ -90,7 +90,7 @@ impl Audit {
             audit.row(visibility, documents, query_idx, row);
         }
         if let Some(scores) = scores {
-            audit.compare(visibility, axis, pattern, scores);
+            audit.compare(visibility, axis, documents, pattern, scores);
         }
         audit
     }
@@ -128,27 +128,25 @@ impl Audit {
         }
     }
 
-    /// Holds the pattern against the softmax of its scores: over all keys, as the code that computed it did, or over the
-    /// visible ones, where scores were captured before their mask; whichever fits better.
+    /// Holds the pattern against the softmax of its scores: over the visible keys, since scores may have been captured before
+    /// their mask; or over all, where forbidden ones took part.
     fn compare(
         &mut self,
         visibility: &Visibility,
         axis: SoftmaxAxis,
+        documents: &[usize],
         pattern: &[f32],
         scores: &[f32],
     ) {
-        let everywhere = Comparison::of(visibility, axis, pattern, scores, &|_, _| true);
-        let visible = Comparison::of(visibility, axis, pattern, scores, &|query_idx, key_idx| {
-            visibility.sees(query_idx, key_idx)
-        });
-        let size = |comparison: &Comparison| comparison.worst.map_or(0.0, |worst| worst.difference);
-        let best = match size(&visible) < size(&everywhere) {
-            true => visible,
-            false => everywhere,
+        let is_masked = self.forbidden_mass() == 0.0;
+        let counts = |query_idx: usize, key_idx: usize| {
+            let is_foreign = documents.get(query_idx) != documents.get(key_idx);
+            !is_masked || (visibility.sees(query_idx, key_idx) && !is_foreign)
         };
-        self.mismatch = best.worst;
-        self.dropout = best.dropout();
-        self.learned_sink = best.learned_sink();
+        let compared = Comparison::of(visibility, axis, pattern, scores, &counts);
+        self.mismatch = compared.worst;
+        self.dropout = compared.dropout();
+        self.learned_sink = compared.learned_sink();
     }
 }
 
@@ -171,14 +169,19 @@ struct Comparison {
     /// Cells that should hold something, and those of them that hold exactly nothing.
     n_cells: usize,
     n_zeroed: usize,
-    /// Found divided by expected, of the other cells.
-    ratios: Vec<f64>,
-    /// The logit that would take what each row lacks.
-    sinks: Vec<f64>,
+    /// Least and largest of found divided by expected, of the other cells.
+    ratios: Option<(f64, f64)>,
+    /// Of each row log Σ exp of its scores, and what is found of what is expected.
+    rows: Vec<(f64, f64)>,
+    /// Some row does not hold the same share of what is expected in all of its cells.
+    is_uneven: bool,
 }
 
 /// Cells that should hold less than this say nothing about the others.
 const TELLING: f64 = 1e-6;
+/// Cells that hold this much have enough digits in any kind of float for their row's share to be told.
+const LARGE: f64 = 1e-3;
+const SAME_SHARE: f64 = 1e-2;
 
 impl Comparison {
     fn of(
@@ -192,7 +195,7 @@ impl Comparison {
         let log_sums = log_sums(visibility, axis, scores, counts);
         let mut all = Self::default();
         for query_idx in (0..visibility.n_queries).filter(|i| visibility.is_real_query(*i)) {
-            let mut row_sink = None;
+            let (mut row_ratio, mut span) = (None, (f64::INFINITY, f64::NEG_INFINITY));
             for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
                 let at = query_idx * n_keys + key_idx;
                 let log_sum = log_sums[match axis {
@@ -215,24 +218,34 @@ impl Comparison {
                     all.n_cells += 1;
                     match found == 0.0 {
                         true => all.n_zeroed += 1,
-                        false => all.ratios.push(found / expected),
+                        false => {
+                            let ratio = found / expected;
+                            let (low, high) = all.ratios.unwrap_or((ratio, ratio));
+                            all.ratios = Some((low.min(ratio), high.max(ratio)));
+                        }
                     }
                 }
-                if found > TELLING {
-                    // e^s / A is the whole denominator: what of it is no key is the sink.
-                    let whole = f64::from(scores[at]) - found.ln();
-                    row_sink.get_or_insert(whole + (-(log_sum - whole).exp()).ln_1p());
+                if expected > LARGE {
+                    span = (span.0.min(found / expected), span.1.max(found / expected));
+                }
+                if axis == SoftmaxAxis::Keys
+                    && expected > row_ratio.map_or(TELLING, |(most, _)| most)
+                {
+                    // The largest cell says it with the most digits.
+                    row_ratio = Some((expected, found / expected));
                 }
             }
-            all.sinks
-                .extend(row_sink.filter(|sink: &f64| sink.is_finite()));
+            all.is_uneven |= span.1 - span.0 > SAME_SHARE * span.1;
+            if let Some((_, ratio)) = row_ratio {
+                all.rows.push((log_sums[query_idx], ratio));
+            }
         }
         all
     }
 
     /// The p of a dropout that zeroed cells at random and divided the others by 1 − p.
     fn dropout(&self) -> Option<f64> {
-        let (least, most) = spread(&self.ratios);
+        let (least, most) = self.ratios?;
         let is_even = most > 1.0 && (most - least) / most < 1e-3;
         if self.n_zeroed == 0 || !is_even {
             return None;
@@ -244,20 +257,28 @@ impl Comparison {
         (off <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0).then_some(p)
     }
 
-    /// The value of one learned logit that takes what every row lacks.
+    /// The value of one learned logit that takes what every row lacks: a row whose own scores are large lacks next to nothing.
     fn learned_sink(&self) -> Option<f64> {
-        let (_, most) = spread(&self.ratios);
-        let (low, high) = spread(&self.sinks);
-        let is_one = self.sinks.len() >= 2 && high - low <= 1e-2 * high.abs().max(1.0);
-        (is_one && most < 1.0 - 1e-4).then_some(0.5 * (low + high))
+        // Found / expected is 1 / (1 + e^(sink − log Σ exp)).
+        let sinks = self
+            .rows
+            .iter()
+            .filter(|(_, ratio)| *ratio > 0.0 && *ratio < 1.0 - 1e-4)
+            .map(|(log_sum, ratio)| log_sum + ((1.0 - ratio) / ratio).ln());
+        let (mut n, mut low, mut high) = (0, f64::INFINITY, f64::NEG_INFINITY);
+        for sink in sinks {
+            (n, low, high) = (n + 1, low.min(sink), high.max(sink));
+        }
+        if self.is_uneven || n < 2 || high - low > SAME_SHARE * high.abs().max(1.0) {
+            return None;
+        }
+        let sink = 0.5 * (low + high);
+        let fits = |(log_sum, ratio): &(f64, f64)| {
+            let expected = 1.0 / (1.0 + (sink - log_sum).exp());
+            (ratio - expected).abs() <= SAME_SHARE
+        };
+        self.rows.iter().all(fits).then_some(sink)
     }
-}
-
-fn spread(values: &[f64]) -> (f64, f64) {
-    let widened = |(low, high): (f64, f64), value: &f64| (low.min(*value), high.max(*value));
-    values
-        .iter()
-        .fold((f64::INFINITY, f64::NEG_INFINITY), widened)
 }
 
 /// log Σ exp of scores, per query or per key.
@@ -432,5 +453,32 @@ mod tests {
         let audit = of(CAUSAL, n, None, &plain, Some(&scores));
         assert_eq!((audit.dropout, audit.learned_sink), (None, None));
         assert!(audit.mismatch.expect("compared").difference < 1e-6);
+    }
+
+    #[test]
+    fn a_sink_that_a_row_hardly_feels_is_still_one_and_a_lost_cell_is_none() {
+        let n = 12usize;
+        // Later rows have larger scores: the last one gives its sink 1e-6.
+        let score = |i: usize, j: usize| ((i * 5 + j * 3) % 4) as f32 * 0.2 + i as f32;
+        let cell = |i: usize, j: usize| {
+            let sum = (0..=i).map(|j| f64::from(score(i, j)).exp()).sum::<f64>();
+            (f64::from(score(i, j)).exp() / (sum + 0.5f64.exp())) as f32
+        };
+        let matrix = |of: &dyn Fn(usize, usize) -> f32| -> Vec<f32> {
+            let at = |at: usize| {
+                if at % n > at / n {
+                    0.0
+                } else {
+                    of(at / n, at % n)
+                }
+            };
+            (0..n * n).map(at).collect()
+        };
+        let scores = matrix(&score);
+        let mut sunk = matrix(&cell);
+        let audit = of(CAUSAL, n, None, &sunk, Some(&scores));
+        assert!((audit.learned_sink.expect("a sink") - 0.5).abs() < 1e-2);
+        sunk[5 * n + 2] *= 0.5;
+        assert_eq!(of(CAUSAL, n, None, &sunk, Some(&scores)).learned_sink, None);
     }
 }
