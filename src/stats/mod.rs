@@ -39,7 +39,9 @@ impl<'a> HeadEvidence<'a> {
     /// Rows of real queries that see at least `n` keys; none where some row is no distribution over keys, as after a softmax
     /// over queries: what follows from a distribution has no meaning there.
     fn distributions_over(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
-        let are_distributions = self.rows_seeing(1).all(|row| !(row.mass > MOST_MASS));
+        let are_distributions = self
+            .rows_seeing(1)
+            .all(|row| row.mass.is_nan() || row.mass <= MOST_MASS);
         self.rows_seeing(n).filter(move |_| are_distributions)
     }
 

@@ -53,9 +53,18 @@ struct Context {
     input: Option<Arc<Input>>,
     kept: Option<Arc<Kept>>,
     /// What the run told, once it is over.
-    seen: Option<(Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>)>,
-    /// A trace in the place of a model that runs: its file, and the arrays of each layer on screen.
-    trace: Option<Arc<(Captured, Vec<((Stack, usize), ArrayNames)>)>>,
+    seen: Option<Seen>,
+    /// A trace in the place of a model that runs.
+    trace: Option<Arc<OpenTrace>>,
+}
+
+/// What a run told.
+type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);
+
+/// A trace: its file, and the arrays of each layer on screen.
+struct OpenTrace {
+    captured: Captured,
+    arrays: Vec<((Stack, usize), ArrayNames)>,
 }
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
@@ -226,7 +235,7 @@ impl Runner {
             let mut context = lock(&self.context);
             context.run = run;
             context.model = Some(view.model.clone());
-            context.trace = Some(Arc::new((captured, arrays)));
+            context.trace = Some(Arc::new(OpenTrace { captured, arrays }));
         }
         let sink = &self.sink;
         sink(Event::Opened {
@@ -470,11 +479,10 @@ fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, stop: &(dyn Fn() ->
             let Some(trace) = trace.filter(|_| run == current) else {
                 return;
             };
-            let (captured, arrays) = &*trace;
             let at = (query.stack, query.layer_idx);
-            let names = arrays.iter().find(|(place, _)| *place == at);
+            let names = trace.arrays.iter().find(|(place, _)| *place == at);
             let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
-            match analysis::captured_head(captured, &names, query) {
+            match analysis::captured_head(&trace.captured, &names, query) {
                 Ok(detail) => sink(Event::Detail {
                     run,
                     query,

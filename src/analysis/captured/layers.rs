@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ArrayNames, Trace};
 use super::arrays::{
     BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Heads, Parts, first_nonfinite,
     head_axis_deviation, heads_of, infer_mask, tolerance_of,

@@ -50,7 +50,7 @@ pub struct ArrayNames {
 
 /// Whether a path holds a probe.
 pub fn is_probe(path: &Path) -> bool {
-    holds(path, probe::is_part) && !path.extension().is_some_and(|ending| ending == "npz")
+    holds(path, probe::is_part) && path.extension().is_none_or(|ending| ending != "npz")
 }
 
 /// Whether a path holds captured attention or a probe: a safetensors file with such a name in it, or an `.npz`.
