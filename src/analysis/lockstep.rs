@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ops::{ControlFlow, Range};
 
+use super::first_nonfinite::find;
 use super::pipeline::{Job, Observer, Options, Progress, run_all};
 use super::tap::Tap;
 use crate::attention::{BlockSink, RowSummary};
@@ -47,6 +48,9 @@ pub(super) struct Moved {
     pub first_residual: Option<Movement>,
     /// The largest movement of any residual, tolerated or not.
     pub largest: f64,
+    /// A NaN or an infinity stands in a residual of the prompt or of the copy: 0·NaN is NaN, so that it spreads to rows that
+    /// do not see it, and what moves by it tells nothing.
+    pub is_nonfinite: bool,
     /// How far each position had moved after the last layer, all positions of the copy. // [position]
     pub at_end: Vec<f32>,
 }
@@ -56,6 +60,7 @@ pub(super) struct Moved {
 struct Base {
     resid: Vec<f32>,
     largest: f32,
+    is_nonfinite: bool,
     /// By stack of attention. // [head, query]
     rows: Vec<(Stack, Vec<Vec<RowSummary>>)>,
 }
@@ -244,6 +249,7 @@ impl Tap for Keeper<'_> {
     fn values(&mut self, _: Stack, _: usize, _: Hook, values: &[f32], _: usize) -> Result<()> {
         let mut base = self.0.borrow_mut();
         base.largest = values.iter().fold(0.0, |most, value| most.max(value.abs()));
+        base.is_nonfinite |= find(values).is_some();
         base.resid.clear();
         base.resid.extend_from_slice(values);
         Ok(())
@@ -281,6 +287,7 @@ impl Tap for Comparer<'_> {
     ) -> Result<()> {
         let base = self.base.borrow();
         let mut moved = self.moved.borrow_mut();
+        moved.is_nonfinite |= base.is_nonfinite || find(values).is_some();
         let offset = self.copy.span(stack).map_or(0, |span| span.offset);
         let n_compared = self.copy.span(stack).map_or(0, |span| span.n);
         let largest = if base.largest.is_finite() && base.largest > 0.0 {

@@ -18,6 +18,7 @@ const EXPERTS_TOLERANCE: f64 = 1e-5;
 /// Padding changes the shapes of all products, and what blocks a row falls into.
 const PADDING_TOLERANCE: f64 = 1e-4;
 const N_PADS: usize = 3;
+const NONFINITE: &str = "a value is NaN or infinite, which spreads to rows that do not see it: nan-or-inf tells where it begins";
 
 fn has_experts(model: &Model) -> bool {
     let mut blocks = model.spec.stacks.iter().flat_map(|stack| &stack.blocks);
@@ -94,6 +95,9 @@ pub fn probe_future<O: Ops>(
     let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
     let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
     let moved = lockstep(ops, model, &input, &copies, progress, stop)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
     let first_of = |first: &dyn Fn(&super::lockstep::Moved) -> Option<crate::checks::Movement>| {
         let found = moved.iter().filter_map(first);
         found.min_by_key(|movement| {
@@ -211,6 +215,9 @@ pub fn probe_padding<O: Ops>(
     }
     let copies: Vec<Copy> = cases.iter().map(|(_, copy)| copy.clone()).collect();
     let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, stop)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
     let largest = moved.iter().map(|moved| moved.largest).fold(0.0, f64::max);
     let names = cases.into_iter().map(|(name, _)| name);
     let cases = names
