@@ -134,7 +134,7 @@ fn no_single_story_accuses_the_healthy_twin() {
     let all = stories(&model);
     assert_eq!(all.len(), 24);
     for one in all {
-        let said = judged(&model, &[one.clone()]);
+        let said = judged(&model, std::slice::from_ref(&one));
         assert!(said.errors().is_empty(), "{}: {:?}", one.0, said.fired());
     }
 }
@@ -395,6 +395,51 @@ fn a_score_is_exploded_from_just_above_the_limit_on() {
     assert!((above.one("score-explosion").value - 100.01).abs() < 1e-3);
     assert_eq!(scaled(99.99).status("score-explosion"), Status::Passed);
     assert!(is_silent_on_the_twin("score-explosion"));
+}
+
+#[test]
+fn a_collapsed_head_is_named_with_its_causes_and_what_would_help() {
+    let stretched = |weights: &mut Weights| {
+        change_projection(weights, 1, |row| {
+            row[columns(0, 3)].iter_mut().for_each(|v| *v *= 300.0);
+        });
+    };
+    let copy = healthy_with(stretched);
+    // Whatever the head looks at by design, so that each collapse is told.
+    let table = thresholds("[entropy-collapse]\nby_design = 2.0\n");
+    let judged_with = |set: &[&str]| {
+        let model = opened(copy.path(), set);
+        let prompts: Vec<_> = stories(&model).into_iter().take(1).collect();
+        let only = ["entropy-collapse", "softmax-saturation"];
+        judged_by(&model, &prompts, &table, &only)
+    };
+    let said = judged_with(&[]);
+    for check in ["entropy-collapse", "softmax-saturation"] {
+        assert_eq!(said.places(check), [(Some(1), Some(3))], "{check}");
+    }
+    let finding = said.one("entropy-collapse");
+    for part in ["‖q‖", "cos", "score std", "rows saturated"] {
+        assert!(finding.evidence.contains(part), "{finding:?}");
+    }
+    // The scale is 1/√d already: that is no remedy.
+    assert!(!finding.advice.contains("with 1/√d"), "{finding:?}");
+    let share = |remedy: &str| -> f64 {
+        let (before, _) = finding
+            .advice
+            .split_once(&format!(" % with {remedy}"))
+            .expect(remedy);
+        let number = before.rsplit(' ').next().expect("a number");
+        number.parse().expect("a number")
+    };
+    let now = 100.0 * finding.value;
+    assert!(share("temperature 2") >= now - 0.05, "{finding:?}");
+    assert!(share("QK-norm") > 10.0 + now, "{finding:?}");
+    let without = judged_with(&["scale=none"]);
+    let finding = &without.of("entropy-collapse").findings;
+    assert!(
+        finding.iter().all(|f| f.advice.contains("with 1/√d")),
+        "{finding:?}"
+    );
 }
 
 #[test]

@@ -308,8 +308,20 @@ fn add_remedies<O: Ops>(
         if stack == Stack::Cross {
             continue;
         }
+        let block = &model.spec.stack_of(stack).blocks[layer_idx];
+        let (scale, d_head) = (block.attention.scale, block.attention.d_head);
+        let is_scaled = (scale.factor(d_head) / Scale::InvSqrtD.factor(d_head) - 1.0).abs() < 1e-6;
+        // What the layer has already is no remedy.
+        let has = |change: &Change| match change {
+            Change::Scale(_) => is_scaled,
+            Change::QkNorm(_) => block.projections.q_norm.is_some(),
+            _ => false,
+        };
         let mut said = Vec::new();
-        for (name, changes) in REMEDIES {
+        for (name, changes) in REMEDIES
+            .iter()
+            .filter(|(_, changes)| !changes.iter().all(has))
+        {
             let head = head_with(
                 ops,
                 model,
@@ -330,6 +342,9 @@ fn add_remedies<O: Ops>(
                 .collect();
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
             said.push(format!("{:.1} % with {name}", 100.0 * mean));
+        }
+        if said.is_empty() {
+            continue;
         }
         let now = 100.0 * finding.value;
         finding.advice = format!(
