@@ -25,7 +25,8 @@ pub(super) fn shape_of(
             let wide = f64::from(*value);
             sum[column_idx] += wide;
             directions[column_idx] += wide / length;
-            if value.abs() > peak.0 {
+            // A NaN is the largest of all: nothing is larger afterwards.
+            if value.abs() > peak.0 || (value.is_nan() && !peak.0.is_nan()) {
                 peak = (value.abs(), *position_idx, column_idx);
             }
         }
@@ -60,6 +61,9 @@ fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
     let mut counts = vec![0usize; N_BUCKETS + 1];
     let mut n = 0;
     for value in all() {
+        if value.is_nan() {
+            return Some(f32::NAN);
+        }
         counts[(bits(value) >> 16) as usize] += 1;
         n += 1;
     }

@@ -6,6 +6,7 @@ mod figure;
 mod find;
 mod keys;
 mod panels;
+mod places;
 mod run_view;
 mod selection;
 mod terminal;

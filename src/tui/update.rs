@@ -8,7 +8,7 @@ use crossterm::event::{
 
 use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
 use super::editor::{Edited, Editor};
-use super::find::{Find, Found, Item, Target};
+use super::find::{Find, Found};
 use super::keys::{self, Action};
 use super::panels;
 use super::run_view::{Preparing, RunState, RunView};
@@ -165,33 +165,7 @@ impl App {
         }
     }
 
-    /// Selects the place of a finding and shows it.
-    fn open_finding(&mut self) {
-        let Some(place) = panels::checks::selected_finding(self).map(|finding| finding.place)
-        else {
-            self.notice = Some("this line has no place: i explains the check".to_owned());
-            return;
-        };
-        let Some(layer_idx) = place.layer_idx else {
-            self.notice = Some("this finding is about the whole model".to_owned());
-            return;
-        };
-        self.select_grid(place.stack);
-        self.selection.layer_idx = layer_idx;
-        self.selection.head_idx = place.head_idx.unwrap_or(0);
-        self.step_layer(0);
-        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
-        if let Some(query_idx) = place.query_idx {
-            self.selection.query_idx = step(query_idx, 0, n_queries);
-        }
-        if let Some(key_idx) = place.key_idx {
-            self.selection.key_idx = step(key_idx, 0, n_keys);
-        }
-        self.go(Panel::Head);
-        self.keep_crosshair_in_sight();
-    }
-
-    fn go(&mut self, panel: Panel) {
+    pub(super) fn go(&mut self, panel: Panel) {
         if panel != self.panel {
             self.history.retain(|p| *p != panel);
             self.history.push(self.panel);
@@ -271,7 +245,7 @@ impl App {
         self.select_grid(grids[next]);
     }
 
-    fn step_layer(&mut self, by: isize) {
+    pub(super) fn step_layer(&mut self, by: isize) {
         self.selection.layer_idx = step(self.selection.layer_idx, by, self.n_layers());
         self.selection.head_idx = step(self.selection.head_idx, 0, self.n_heads());
     }
@@ -314,75 +288,6 @@ impl App {
         let body = view::areas(self.size).body;
         let (first_query, first_key) = panels::head::window_start(self, body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
-    }
-
-    fn find_items(&self) -> Vec<Item> {
-        let Some(model) = &self.model else {
-            return Vec::new();
-        };
-        let heads = self.grids().into_iter().flat_map(|grid| {
-            let layers = 0..model.spec.n_layers(grid);
-            layers.flat_map(move |layer_idx| {
-                let heads = 0..model.spec.n_heads(grid, layer_idx);
-                heads.map(move |head_idx| {
-                    let stack = grid
-                        .label()
-                        .map_or(String::new(), |label| format!("{label} "));
-                    Item {
-                        label: format!("{stack}L{layer_idx}H{head_idx}"),
-                        kind: "head",
-                        target: Target::Head {
-                            grid,
-                            layer_idx,
-                            head_idx,
-                        },
-                    }
-                })
-            })
-        });
-        let tokens = (0..self.n_along(Axis::Query)).map(|idx| Item {
-            label: format!("{} {idx}", self.token(Axis::Query, idx)),
-            kind: "token",
-            target: Target::Token(idx),
-        });
-        let tensors = model
-            .checkpoint
-            .tensors
-            .iter()
-            .enumerate()
-            .map(|(idx, (name, _))| Item {
-                label: name.to_owned(),
-                kind: "tensor",
-                target: Target::Tensor(idx),
-            });
-        heads.chain(tokens).chain(tensors).collect()
-    }
-
-    fn go_to(&mut self, target: Target) {
-        match target {
-            Target::Head {
-                grid,
-                layer_idx,
-                head_idx,
-            } => {
-                self.select_grid(grid);
-                (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
-                if matches!(self.panel, Panel::Model) {
-                    self.go(Panel::Overview);
-                }
-            }
-            Target::Token(idx) => {
-                self.selection.query_idx = idx;
-                if !matches!(self.panel, Panel::Head | Panel::Tokens) {
-                    self.go(Panel::Tokens);
-                }
-                self.keep_crosshair_in_sight();
-            }
-            Target::Tensor(idx) => {
-                self.model_view.tensor_idx = idx;
-                self.go(Panel::Model);
-            }
-        }
     }
 
     fn mouse(&mut self, mouse: MouseEvent) {

@@ -1,0 +1,104 @@
+//! Answers to what is asked about a run while it goes on, or after it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use super::lane::lock;
+use super::{Context, Event, Look, Sink, judged, reason};
+use crate::analysis::{self, Judging, Step};
+use crate::checks::Thresholds;
+use crate::error::Error;
+use crate::ops::Cpu;
+
+/// Answers one question, from what the run has kept.
+pub(super) fn answer(
+    context: &Mutex<Context>,
+    sink: &Sink,
+    look: Look,
+    stop: &(dyn Fn() -> bool + Sync),
+) {
+    let (model, current, input, kept, seen, trace) = {
+        let context = lock(context);
+        (
+            context.model.clone(),
+            context.run,
+            context.input.clone(),
+            context.kept.clone(),
+            context.seen.clone(),
+            context.trace.clone(),
+        )
+    };
+    match look {
+        Look::Tensor(name) => {
+            let stats =
+                model.and_then(|model| analysis::tensor_stats(&model.checkpoint.tensors, &name));
+            sink(Event::Tensor { name, stats });
+        }
+        Look::Probes(run) => {
+            let (Some(model), Some(input), Some((layers, outcome))) = (model, input, seen) else {
+                return;
+            };
+            if run != current {
+                return;
+            }
+            let mut told = |step: Step| sink(Event::Probing { run, step });
+            let mut judging = Judging {
+                thresholds: &Thresholds::default(),
+                baselines: &BTreeMap::new(),
+                wants: &|_| true,
+                told: &mut told,
+                stop,
+            };
+            match analysis::probe(&Cpu, &model, std::slice::from_ref(&*input), &mut judging) {
+                Ok(probes) => judged(sink, run, &model, (&layers, &outcome), Some(probes)),
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query: None,
+                    reason: reason(&error),
+                }),
+            }
+        }
+        Look::Head(run, query) if trace.is_some() => {
+            let Some(trace) = trace.filter(|_| run == current) else {
+                return;
+            };
+            let at = (query.stack, query.layer_idx);
+            let names = trace.arrays.iter().find(|(place, _)| *place == at);
+            let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
+            match analysis::captured_head(&trace.captured, &names, query) {
+                Ok(detail) => sink(Event::Detail {
+                    run,
+                    query,
+                    detail: Arc::new(detail),
+                }),
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query: Some(query),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+        Look::Head(run, query) => {
+            let (Some(model), Some(input), Some(kept)) = (model, input, kept) else {
+                return;
+            };
+            // The question is about a run that is over.
+            if run != current {
+                return;
+            }
+            match analysis::head_detail(&Cpu, &model, &input, &kept, query, stop) {
+                Ok(detail) => sink(Event::Detail {
+                    run,
+                    query,
+                    detail: Arc::new(detail),
+                }),
+                Err(Error::Cancelled) => {}
+                Err(error) => sink(Event::DetailFailed {
+                    run,
+                    query: Some(query),
+                    reason: error.to_string(),
+                }),
+            }
+        }
+    }
+}
