@@ -92,7 +92,9 @@ pub fn judged_by(
     thresholds: &Thresholds,
     only: &[&str],
 ) -> Said {
+    let baselines = Default::default();
     let mut judging = Judging {
+        baselines: &baselines,
         thresholds,
         wants: &|check| only.is_empty() || only.contains(&check.id),
         told: &mut |_| {},
