@@ -5,6 +5,7 @@ mod judged;
 mod trace_files;
 
 use attnscope::analysis::{self, Declared};
+use attnscope::checks::Status;
 use checkpoint_copy::{Stored, Weights, attnscope, put_together, take_apart, text};
 use judged::fixture;
 use serde_json::{Value, json};
@@ -206,5 +207,17 @@ fn changed_bytes_never_end_in_a_panic() {
                 assert!(line.contains(name), "{line}");
             }
         }
+    }
+}
+
+#[test]
+fn what_another_check_explains_is_not_called_sound() {
+    for (name, by) in [("wrong_axis", "wrong-axis"), ("dropout_left_on", "row-sum")] {
+        let file = Written::bare(&arrays(&format!("{name}.safetensors")));
+        let said = file.said();
+        assert!(said.fired().contains_key(by), "{name}: {:?}", said.fired());
+        let mismatch = said.of("pattern-mismatch");
+        assert_eq!(mismatch.status, Status::NotApplicable, "{name}");
+        assert!(mismatch.why.contains(by), "{}", mismatch.why);
     }
 }

@@ -44,7 +44,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let allowed = thresholds
         .of("pattern-mismatch.difference")
         .max(evidence.row_tolerance);
-    let mut findings = Vec::new();
+    let (mut findings, mut is_left_to_others) = (Vec::new(), false);
     for layer in evidence.layers {
         let found = layer
             .heads
@@ -55,9 +55,10 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 let is_explained = audit.dropout.is_some()
                     || audit.learned_sink.is_some()
                     || wrong_axis::explains(evidence, thresholds, layer, head).is_some();
-                let worst = audit.mismatch.filter(|_| !is_explained)?;
+                let worst = audit.mismatch?;
                 let is_off = f64::from(worst.difference) > allowed || worst.difference.is_nan();
-                is_off.then_some((head_idx, worst))
+                is_left_to_others |= is_off && is_explained;
+                (is_off && !is_explained).then_some((head_idx, worst))
             });
         let worst = found.max_by(|a, b| a.1.difference.total_cmp(&b.1.difference));
         let Some((head_idx, worst)) = worst else {
@@ -77,6 +78,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             ),
             advice: "look between scores and pattern for a second softmax, a temperature, or a mask applied after the softmax".to_owned(),
         });
+    }
+    if findings.is_empty() && is_left_to_others {
+        return Verdict::not_applicable(
+            "patterns differ from the softmax of their scores by what wrong-axis or row-sum name, or by a learned sink",
+        );
     }
     Verdict::of(findings, "every pattern is the softmax of its scores")
 }
