@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::watch::Norms;
-use crate::attention::{AttentionSpec, HeadSummary, divergence};
+use crate::attention::{AttentionSpec, HeadSummary, Sampled};
 use crate::model::{AttentionRun, Stack};
 use crate::stats::{self, Alike, HeadEvidence, HeadReport, LayerEvidence, LayerReport, Values};
 
@@ -68,19 +68,19 @@ pub(super) fn report(
 /// Compares the sampled rows of all heads, and lets go of them.
 pub(super) fn alike(heads: &mut [HeadSummary]) -> Vec<Alike> {
     let n_keys = heads.first().map_or(0, |head| head.column_sums.len());
-    let samples: Vec<Vec<f32>> = heads
+    let samples: Vec<Sampled> = heads
         .iter_mut()
-        .map(|head| std::mem::take(&mut head.samples))
+        .map(|head| Sampled::new(std::mem::take(&mut head.samples), n_keys))
         .collect();
     let pairs = (0..samples.len()).flat_map(|second| (0..second).map(move |first| [first, second]));
     let pairs: Vec<[usize; 2]> = pairs.collect();
     let mut alike: Vec<Alike> = pairs
         .into_par_iter()
-        .map(|heads| Alike {
-            heads,
-            divergence: divergence(&samples[heads[0]], &samples[heads[1]], n_keys.max(1)),
+        .filter_map(|heads| {
+            let [first, second] = heads.map(|head_idx| &samples[head_idx]);
+            let divergence = first.divergence(second, MOST_DIVERGENCE)?;
+            Some(Alike { heads, divergence })
         })
-        .filter(|pair| pair.divergence <= MOST_DIVERGENCE)
         .collect();
     alike.sort_by(|a, b| a.divergence.total_cmp(&b.divergence));
     alike

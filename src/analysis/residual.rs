@@ -20,11 +20,11 @@ pub(super) fn shape_of(
     for (position_idx, row) in &rows {
         let of_row: f64 = row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
         squared += of_row;
-        let length = of_row.sqrt();
+        let inverse = of_row.sqrt().recip();
         for (column_idx, value) in row.iter().enumerate() {
             let wide = f64::from(*value);
             sum[column_idx] += wide;
-            directions[column_idx] += wide / length;
+            directions[column_idx] += wide * inverse;
             // A NaN is the largest of all: nothing is larger afterwards.
             if value.abs() > peak.0 || (value.is_nan() && !peak.0.is_nan()) {
                 peak = (value.abs(), *position_idx, column_idx);

@@ -20,6 +20,6 @@ pub use pooled::{POOLED_CELLS, Pooled};
 pub use repeats::Repeats;
 pub use rope::{RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, summarise_pattern};
-pub use samples::{divergence, sampled_queries};
+pub use samples::{Sampled, sampled_queries};
 pub use spec::{AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window};
 pub use summary::{HeadSummary, RowSummary};

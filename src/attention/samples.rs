@@ -15,37 +15,64 @@ pub fn sampled_queries(n_queries: usize, n_keys: usize) -> Vec<usize> {
         .collect()
 }
 
-/// How far two heads' rows lie apart: the mean over rows of the Jensen–Shannon divergence, in nats; from 0 to ln 2.
-///
-/// Rows that are all zero in both, which padded queries and queries without a visible key have, count nowhere.
-pub fn divergence(first: &[f32], second: &[f32], n_keys: usize) -> f64 {
-    let (mut n, mut sum) = (0u32, 0.0);
-    for (p, q) in first.chunks(n_keys).zip(second.chunks(n_keys)) {
-        if p.iter().chain(q).all(|value| *value == 0.0) {
-            continue;
-        }
-        n += 1;
-        sum += of_rows(p, q);
-    }
-    sum / f64::from(n)
+/// Sampled rows of one head, ready to be compared.
+#[derive(Debug, Clone)]
+pub struct Sampled {
+    n_keys: usize,
+    /// [sample, key]
+    rows: Vec<f32>,
+    /// Σ p ln p of each row.
+    terms: Vec<f64>,
 }
 
-/// H((p + q)/2) − (H(p) + H(q))/2.
-fn of_rows(p: &[f32], q: &[f32]) -> f64 {
-    let term = |value: f64| {
-        if value == 0.0 {
-            0.0
-        } else {
-            value * value.ln()
+impl Sampled {
+    pub fn new(rows: Vec<f32>, n_keys: usize) -> Self {
+        let n_keys = n_keys.max(1);
+        let terms = rows
+            .chunks(n_keys)
+            .map(|row| row.iter().map(|p| term(f64::from(*p))).sum());
+        Self {
+            terms: terms.collect(),
+            n_keys,
+            rows,
         }
-    };
-    let pairs = p.iter().zip(q);
-    pairs
-        .map(|(p, q)| {
-            let (p, q) = (f64::from(*p), f64::from(*q));
-            0.5 * (term(p) + term(q)) - term(0.5 * (p + q))
-        })
-        .sum()
+    }
+
+    /// How far two heads' rows lie apart: the mean over rows of the Jensen–Shannon divergence, in nats, from 0 to ln 2; `None`
+    /// where it is more than `most`, which is seen before all rows are.
+    ///
+    /// Rows that are all zero in both, which padded queries and queries without a visible key have, count nowhere.
+    pub fn divergence(&self, other: &Self, most: f64) -> Option<f64> {
+        let n_rows = self.terms.len();
+        let (mut n, mut sum) = (0u32, 0.0);
+        let rows = self
+            .rows
+            .chunks(self.n_keys)
+            .zip(other.rows.chunks(self.n_keys));
+        let terms = self.terms.iter().zip(&other.terms);
+        for ((p, q), (of_p, of_q)) in rows.zip(terms) {
+            if p.iter().chain(q).all(|value| *value == 0.0) {
+                continue;
+            }
+            n += 1;
+            let mixed = p
+                .iter()
+                .zip(q)
+                .map(|(p, q)| term(0.5 * (f64::from(*p) + f64::from(*q))));
+            // H((p + q)/2) − (H(p) + H(q))/2.
+            sum += 0.5 * (of_p + of_q) - mixed.sum::<f64>();
+            if sum > most * n_rows as f64 {
+                return None;
+            }
+        }
+        let mean = sum / f64::from(n);
+        (mean <= most).then_some(mean)
+    }
+}
+
+/// p ln p, 0 at 0.
+fn term(p: f64) -> f64 {
+    if p == 0.0 { 0.0 } else { p * p.ln() }
 }
 
 #[cfg(test)]
@@ -63,14 +90,18 @@ mod tests {
     #[test]
     fn equal_rows_do_not_diverge_and_disjoint_ones_do_by_ln_2() {
         let (p, q) = ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]);
-        assert_eq!(divergence(&p, &p, 4), 0.0);
-        assert!((divergence(&p, &q, 4) - std::f64::consts::LN_2).abs() < 1e-12);
+        let of = |p: &[f32], q: &[f32], most: f64| {
+            Sampled::new(p.to_vec(), 4).divergence(&Sampled::new(q.to_vec(), 4), most)
+        };
+        assert_eq!(of(&p, &p, 1.0), Some(0.0));
+        let apart = of(&p, &q, 1.0).expect("within reach");
+        assert!((apart - std::f64::consts::LN_2).abs() < 1e-12);
+        assert_eq!(of(&p, &q, 0.5), None);
         // A row that nobody has counts nowhere.
         let zeros = [0.0; 4];
-        let with_zeros = [&p[..], &zeros].concat();
         assert_eq!(
-            divergence(&with_zeros, &[&q[..], &zeros].concat(), 4),
-            divergence(&p, &q, 4)
+            of(&[p, zeros].concat(), &[q, zeros].concat(), 1.0),
+            Some(apart)
         );
     }
 }

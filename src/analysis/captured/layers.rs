@@ -220,6 +220,16 @@ impl Captive<'_> {
             );
             return Err(self.captured.at("attention_mask", &problem));
         }
+        if let Some(beyond) = self
+            .stated
+            .documents
+            .iter()
+            .find(|start| is_square && **start >= n_keys)
+        {
+            let problem =
+                format!("a document begins at position {beyond}, the pattern has {n_keys} keys");
+            return Err(self.captured.at("attnscope.documents", &problem));
+        }
         let documents = if is_square {
             self.stated.document_of(n_keys)
         } else {
