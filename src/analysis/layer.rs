@@ -5,7 +5,9 @@ use rayon::prelude::*;
 use super::watch::Norms;
 use crate::attention::{AttentionSpec, HeadSummary, Sampled};
 use crate::model::{AttentionRun, Stack};
-use crate::stats::{self, Alike, HeadEvidence, HeadReport, LayerEvidence, LayerReport, Values};
+use crate::stats::{
+    self, Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
+};
 
 /// Pairs of heads that lie farther apart are not alike by anyone's measure.
 const MOST_DIVERGENCE: f64 = 0.1;
@@ -33,8 +35,10 @@ pub(super) fn report(
                 d_head: spec.d_head,
                 is_cross: spec.is_cross,
             };
+            let stats = stats::of_head(&evidence);
             HeadReport {
-                stats: stats::of_head(&evidence),
+                kind: HeadType::of(&stats, &summary),
+                stats,
                 summary,
                 audit: None,
             }

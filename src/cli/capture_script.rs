@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::report::Output;
 
-/// One file that needs torch and safetensors alone.
+/// One file that needs torch alone.
 const SCRIPT: &str = include_str!("../capture/attnscope_capture.py");
 
 pub fn run() -> Result<()> {

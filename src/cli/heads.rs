@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
     for layer in &keep.0 {
         for (head_idx, head) in layer.heads.iter().enumerate() {
             let stack = layer.stack.label().unwrap_or("-");
-            let kind = HeadType::of(head).map_or("-", HeadType::title);
+            let kind = head.kind.map_or("-", HeadType::title);
             let _ = write!(
                 table,
                 "{stack:<9}{:>4} {head_idx:>5}  {kind:<16}",

@@ -1,6 +1,7 @@
 //! What kind of place a head looks at: a letter per head, from its statistics.
 
-use super::HeadReport;
+use super::Values;
+use crate::attention::HeadSummary;
 
 /// What a head does with most of its attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,20 +42,20 @@ impl HeadType {
     ];
 
     /// The first that fits; `None` where none does.
-    pub fn of(head: &HeadReport) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.fits(head))
+    pub fn of(stats: &Values, summary: &HeadSummary) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.fits(stats, summary))
     }
 
-    fn fits(self, head: &HeadReport) -> bool {
-        let of = |id: &str| head.stats.of(id);
+    fn fits(self, stats: &Values, summary: &HeadSummary) -> bool {
+        let of = |id: &str| stats.of(id);
         match self {
             Self::Previous => of("previous_mass") >= NAMING_SHARE,
             Self::Induction => of("induction_mass") >= NAMING_SHARE,
             Self::Duplicate => of("duplicate_mass") >= NAMING_SHARE,
             Self::First => of("first_key_mass") >= NAMING_SHARE,
             Self::Current => of("diagonal_mass") >= NAMING_SHARE,
-            Self::Positional => positional_share(head) >= POSITIONAL_SHARE,
-            Self::Local => of("mean_distance") <= LOCAL_SHARE * even_distance(head),
+            Self::Positional => positional_share(summary) >= POSITIONAL_SHARE,
+            Self::Local => of("mean_distance") <= LOCAL_SHARE * even_distance(summary),
             Self::Broad => of("entropy_relative") >= BROAD_ENTROPY,
         }
     }
@@ -87,8 +88,8 @@ impl HeadType {
 }
 
 /// Share of queries whose largest probability lies at the commonest distance, among those that see several keys.
-fn positional_share(head: &HeadReport) -> f64 {
-    let rows = head.summary.rows.iter().enumerate();
+fn positional_share(summary: &HeadSummary) -> f64 {
+    let rows = summary.rows.iter().enumerate();
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible >= 2);
     let mut offsets: Vec<isize> = rows
         .map(|(query_idx, row)| query_idx as isize - row.argmax as isize)
@@ -102,9 +103,8 @@ fn positional_share(head: &HeadReport) -> f64 {
 }
 
 /// The mean distance that an even pattern would have under the same mask: rows of n visible keys behind the query.
-fn even_distance(head: &HeadReport) -> f64 {
-    let rows = head
-        .summary
+fn even_distance(summary: &HeadSummary) -> f64 {
+    let rows = summary
         .rows
         .iter()
         .filter(|row| row.is_real && row.n_visible > 0);

@@ -1,6 +1,6 @@
 //! What one layer told: statistics per head and for the layer, and what panels and checks look at beside them.
 
-use super::Values;
+use super::{HeadType, Values};
 use crate::attention::{AttentionSpec, Audit, HeadSummary};
 use crate::model::Stack;
 
@@ -9,6 +9,8 @@ use crate::model::Stack;
 pub struct HeadReport {
     pub stats: Values,
     pub summary: HeadSummary,
+    /// What kind of place it looks at.
+    pub kind: Option<HeadType>,
     /// What a pattern that somebody else computed holds where it should hold nothing; our own runs have none.
     pub audit: Option<Box<Audit>>,
 }

@@ -316,24 +316,12 @@ impl App {
         layer_idx: usize,
         head_idx: Option<usize>,
     ) -> Option<Severity> {
-        let findings = self.findings().into_iter().filter(|finding| {
-            let place = &finding.place;
-            place.stack == grid && place.layer_idx == Some(layer_idx) && place.head_idx == head_idx
-        });
-        let worst = findings.map(|finding| finding.severity).max();
-        worst.filter(|severity| *severity > Severity::Info)
+        let run = self.run.as_ref()?;
+        run.marks.get(&(grid, layer_idx, head_idx)).copied()
     }
 
     /// Every finding of the run, the worst first; of equals the first layer's.
-    pub fn findings(&self) -> Vec<&Finding> {
-        let judgement = self.run.as_ref().and_then(|run| run.judgement.as_ref());
-        let verdicts = judgement.map_or(&[][..], |judgement| &judgement.verdicts);
-        let mut findings: Vec<&Finding> = verdicts
-            .iter()
-            .flat_map(|(_, verdict)| &verdict.findings)
-            .collect();
-        findings
-            .sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.place.layer_idx));
-        findings
+    pub fn findings(&self) -> &[Finding] {
+        self.run.as_ref().map_or(&[], |run| &run.findings)
     }
 }

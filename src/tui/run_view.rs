@@ -1,10 +1,12 @@
 //! What has arrived of the run on screen.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analysis::{Judgement, NonFinite, Outcome, Progress, Step};
+use crate::checks::{Finding, Severity};
 use crate::model::Stack;
 use crate::prompt::{Prompt, Source};
 use crate::stats::LayerReport;
@@ -23,6 +25,10 @@ pub struct RunView {
     pub nonfinite: Option<NonFinite>,
     /// What every check makes of it, once it is over.
     pub judgement: Option<Arc<Judgement>>,
+    /// Its findings, the worst first; of equals the first layer's.
+    pub findings: Vec<Finding>,
+    /// The worst warning or error of each head, and of each layer as a whole.
+    pub marks: BTreeMap<(Stack, usize, Option<usize>), Severity>,
     /// Whether the model was asked on changed prompts.
     pub is_probed: bool,
     /// How far it is being asked.
@@ -63,6 +69,8 @@ impl RunView {
             state,
             nonfinite: None,
             judgement: None,
+            findings: Vec::new(),
+            marks: BTreeMap::new(),
             is_probed: false,
             probing: None,
         }
@@ -73,6 +81,29 @@ impl RunView {
             RunState::Done { outcome, .. } => Some(outcome),
             _ => None,
         }
+    }
+
+    /// Takes in what the checks say, sorted once: frames only read it.
+    pub fn judge(&mut self, judgement: Arc<Judgement>) {
+        let verdicts = judgement.verdicts.iter();
+        self.findings = verdicts
+            .flat_map(|(_, verdict)| verdict.findings.clone())
+            .collect();
+        self.findings
+            .sort_by_key(|finding| (Reverse(finding.severity), finding.place.layer_idx));
+        self.marks.clear();
+        for finding in self
+            .findings
+            .iter()
+            .rev()
+            .filter(|finding| finding.severity > Severity::Info)
+        {
+            if let Some(layer_idx) = finding.place.layer_idx {
+                let at = (finding.place.stack, layer_idx, finding.place.head_idx);
+                self.marks.insert(at, finding.severity);
+            }
+        }
+        self.judgement = Some(judgement);
     }
 
     pub fn is_running(&self) -> bool {

@@ -450,7 +450,7 @@ impl App {
                 is_probed,
                 ..
             } => {
-                run.judgement = Some(judgement);
+                run.judge(judgement);
                 run.is_probed = is_probed;
                 run.probing = None;
             }

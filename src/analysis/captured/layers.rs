@@ -20,7 +20,7 @@ use crate::checks::Place;
 use crate::error::Result;
 use crate::model::Stack;
 use crate::stats::{
-    self, HeadEvidence, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values,
+    self, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, ResidualShape, Values,
 };
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
@@ -305,8 +305,10 @@ impl Captive<'_> {
                     d_head: spec.d_head,
                     is_cross: spec.is_cross,
                 };
+                let stats = stats::of_head(&evidence);
                 HeadReport {
-                    stats: stats::of_head(&evidence),
+                    kind: HeadType::of(&stats, &summary),
+                    stats,
                     summary,
                     audit,
                 }

@@ -42,7 +42,7 @@ fn judgement(app: &App) -> Option<&Judgement> {
 
 /// Findings first; then the checks that found nothing, those that say something before those that do not apply.
 fn entries(app: &App) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = app.findings().into_iter().map(Entry::Finding).collect();
+    let mut entries: Vec<Entry<'_>> = app.findings().iter().map(Entry::Finding).collect();
     let Some(judgement) = judgement(app) else {
         return entries;
     };

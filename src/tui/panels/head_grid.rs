@@ -205,7 +205,7 @@ fn layer_line(
             let value = layer.heads[head_idx].stats.at(app.statistic_idx);
             let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
             let number = is_middle.then_some(value);
-            let kind = HeadType::of(&layer.heads[head_idx]);
+            let kind = layer.heads[head_idx].kind;
             let marks = Marks {
                 is_selected,
                 worst: app

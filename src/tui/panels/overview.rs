@@ -9,7 +9,7 @@ use super::{head_grid, ranking, selection_title, waiting};
 use crate::analysis::Pyramid;
 use crate::attention::Pooled;
 use crate::model::Stack;
-use crate::stats::{HeadReport, HeadType, STATISTICS};
+use crate::stats::{HeadReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::view::framed;
@@ -181,7 +181,7 @@ const FIGURES: [&str; 20] = [
 const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
 
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
-    let kind = HeadType::of(head);
+    let kind = head.kind;
     let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
     let inside = framed(frame, area, app, format!(" key figures {kind}"));
     // Two to a line where both names have room.
