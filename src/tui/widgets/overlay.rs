@@ -25,13 +25,19 @@ fn middle(area: Rect, width: u16, height: u16) -> Rect {
 pub fn page(frame: &mut Frame<'_>, area: Rect, app: &App, check: &Check, scroll: usize) {
     const WIDTH: u16 = 100;
     let theme = &app.theme;
-    let text = crate::checks::page(check);
-    let mut lines = Vec::new();
-    for line in text.lines().skip(2) {
-        lines.push(match line.strip_prefix("## ") {
-            Some(heading) => Line::styled(heading.to_owned(), theme.title()),
-            None => Line::raw(line.to_owned()),
-        });
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (nth, part) in paragraphs(&crate::checks::page(check))
+        .into_iter()
+        .skip(1)
+        .enumerate()
+    {
+        if nth > 0 && part.starts_with("## ") {
+            lines.push(Line::default());
+        }
+        match part.strip_prefix("## ") {
+            Some(heading) => lines.push(Line::styled(heading.to_owned(), theme.title())),
+            None => lines.push(Line::raw(part)),
+        }
     }
     let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
     let n_rows: usize = lines
@@ -45,6 +51,25 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: &App, check: &Check, scroll:
         .wrap(Wrap { trim: false })
         .scroll((scroll as u16, 0));
     frame.render_widget(text, inside);
+}
+
+/// The parts of a page, each on a line of its own: the width of the box breaks them, not that of the source. Indented lines stay.
+fn paragraphs(page: &str) -> Vec<String> {
+    let mut parts: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in page.lines() {
+        let is_whole = line.starts_with('#') || line.starts_with("    ");
+        match parts.last_mut() {
+            Some(part) if goes_on && !is_whole && !line.is_empty() => {
+                part.push(' ');
+                part.push_str(line);
+            }
+            _ if line.is_empty() => {}
+            _ => parts.push(line.to_owned()),
+        }
+        goes_on = !line.is_empty() && !is_whole;
+    }
+    parts
 }
 
 /// Every key, by group.
