@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::watch::Norms;
-use crate::attention::{AttentionSpec, HeadSummary, Sampled};
+use crate::attention::{AttentionSpec, Audit, HeadSummary, Sampled};
 use crate::model::{AttentionRun, Stack};
 use crate::stats::{
     self, Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
@@ -27,21 +27,8 @@ pub(super) fn report(
         .into_iter()
         .zip(&ran.head_output_norms)
         .map(|(summary, output_norms)| {
-            let evidence = HeadEvidence {
-                summary: &summary,
-                output_norms,
-                resid_norms: &norms.resid_pre,
-                scale: spec.scale.factor(spec.d_head),
-                d_head: spec.d_head,
-                is_cross: spec.is_cross,
-            };
-            let stats = stats::of_head(&evidence);
-            HeadReport {
-                kind: HeadType::of(&stats, &summary),
-                stats,
-                summary,
-                audit: None,
-            }
+            let norms = (output_norms.as_slice(), norms.resid_pre.as_slice());
+            head_report(spec, summary, norms, None)
         })
         .collect();
     let real = |norms: &[f32]| -> Vec<f32> {
@@ -66,6 +53,30 @@ pub(super) fn report(
         heads,
         alike,
         peak: norms.peak,
+    }
+}
+
+/// Statistics and kind of one head; norms are of what it adds and of the residual before it, empty where they are not known.
+pub(super) fn head_report(
+    spec: &AttentionSpec,
+    summary: HeadSummary,
+    (output_norms, resid_norms): (&[f32], &[f32]),
+    audit: Option<Box<Audit>>,
+) -> HeadReport {
+    let evidence = HeadEvidence {
+        summary: &summary,
+        output_norms,
+        resid_norms,
+        scale: spec.scale.factor(spec.d_head),
+        d_head: spec.d_head,
+        is_cross: spec.is_cross,
+    };
+    let stats = stats::of_head(&evidence);
+    HeadReport {
+        kind: HeadType::of(&stats, &summary),
+        stats,
+        summary,
+        audit,
     }
 }
 

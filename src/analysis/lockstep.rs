@@ -1,12 +1,12 @@
 //! A prompt and changed copies of it, run side by side layer by layer, so that what moves is seen without keeping any layer.
 
 use std::cell::RefCell;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use super::first_nonfinite::find;
 use super::pipeline::{Job, Observer, Options, Progress, run_all};
 use super::tap::Tap;
-use crate::attention::{BlockSink, RowSummary};
+use crate::attention::RowSummary;
 use crate::checks::{Movement, Place};
 use crate::error::Result;
 use crate::model::{Hook, Input, Model, Stack};
@@ -254,22 +254,6 @@ impl Tap for Keeper<'_> {
         base.resid.extend_from_slice(values);
         Ok(())
     }
-
-    fn blocks(&self, _: Stack, _: usize) -> Option<&dyn BlockSink> {
-        None
-    }
-
-    fn end_of_layer(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn memory(&mut self, _: &[f32]) -> Result<()> {
-        Ok(())
-    }
-
-    fn logits(&mut self, _: Range<usize>, _: &[f32]) -> Result<()> {
-        Ok(())
-    }
 }
 
 impl Tap for Comparer<'_> {
@@ -321,22 +305,6 @@ impl Tap for Comparer<'_> {
         if stack != Stack::Encoder {
             moved.at_end = amounts;
         }
-        Ok(())
-    }
-
-    fn blocks(&self, _: Stack, _: usize) -> Option<&dyn BlockSink> {
-        None
-    }
-
-    fn end_of_layer(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn memory(&mut self, _: &[f32]) -> Result<()> {
-        Ok(())
-    }
-
-    fn logits(&mut self, _: Range<usize>, _: &[f32]) -> Result<()> {
         Ok(())
     }
 }

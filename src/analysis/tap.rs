@@ -6,7 +6,7 @@ use crate::attention::BlockSink;
 use crate::error::Result;
 use crate::model::{Hook, Stack};
 
-/// Receives what it wants of a run, layer by layer.
+/// Receives what it wants of a run, layer by layer. What it does not say otherwise it lets pass.
 pub trait Tap {
     fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool;
 
@@ -24,23 +24,31 @@ pub trait Tap {
     ) -> Result<()>;
 
     /// Receives scores and pattern of a layer's heads, when they are wanted.
-    fn blocks(&self, stack: Stack, layer_idx: usize) -> Option<&dyn BlockSink>;
+    fn blocks(&self, _stack: Stack, _layer_idx: usize) -> Option<&dyn BlockSink> {
+        None
+    }
 
     /// Called when a layer is done.
     ///
     /// # Errors
     /// When something of it could not be kept; stops the run.
-    fn end_of_layer(&mut self) -> Result<()>;
+    fn end_of_layer(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// The encoder's output. // [source position, d_model]
     ///
     /// # Errors
     /// When it cannot be kept; stops the run.
-    fn memory(&mut self, values: &[f32]) -> Result<()>;
+    fn memory(&mut self, _values: &[f32]) -> Result<()> {
+        Ok(())
+    }
 
     /// Logits of all positions for a range of the vocabulary, or of the last hidden state's width. // [position, range]
     ///
     /// # Errors
     /// When they cannot be kept; stops the run.
-    fn logits(&mut self, range: Range<usize>, values: &[f32]) -> Result<()>;
+    fn logits(&mut self, _range: Range<usize>, _values: &[f32]) -> Result<()> {
+        Ok(())
+    }
 }

@@ -11,7 +11,7 @@ use super::declared::{Declared, Stated};
 use super::names::{Layer, Name, Part, has_positions_first, parse};
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
-use crate::analysis::layer::alike;
+use crate::analysis::layer::{alike, head_report};
 use crate::analysis::residual::shape_of;
 use crate::attention::{AttentionSpec, Audit, HeadSummary, Repeats, Visibility};
 use crate::checkpoint::Dtype;
@@ -19,9 +19,7 @@ use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
 use crate::error::Result;
 use crate::model::Stack;
-use crate::stats::{
-    self, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, ResidualShape, Values,
-};
+use crate::stats::{self, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values};
 
 pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<Trace> {
     let mut all: BTreeMap<(Stack, Layer), Parts> = BTreeMap::new();
@@ -296,23 +294,7 @@ impl Captive<'_> {
         let heads: Vec<HeadReport> = summaries
             .into_iter()
             .zip(audits)
-            .map(|(summary, audit)| {
-                let evidence = HeadEvidence {
-                    summary: &summary,
-                    output_norms: &[],
-                    resid_norms: &[],
-                    scale: spec.scale.factor(spec.d_head),
-                    d_head: spec.d_head,
-                    is_cross: spec.is_cross,
-                };
-                let stats = stats::of_head(&evidence);
-                HeadReport {
-                    kind: HeadType::of(&stats, &summary),
-                    stats,
-                    summary,
-                    audit,
-                }
-            })
+            .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), audit))
             .collect();
         let (mut residual, mut peak) = (ResidualShape::NONE, None);
         if let Some(name) = self.parts.get(&Part::ResidPost) {

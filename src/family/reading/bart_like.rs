@@ -1,6 +1,6 @@
 //! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
 
-use super::{activation, even_heads, layer_norm, linear, note_attention, prefix};
+use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
@@ -237,14 +237,8 @@ impl Side<'_> {
             self.activation,
         );
         // A norm stands before its branch or after it, under the same name.
-        let placed = |name: &str| {
-            let norm = Some(self.norm(&format!("{at}.{name}")));
-            if self.like.norms_before {
-                (norm, None)
-            } else {
-                (None, norm)
-            }
-        };
+        let placed =
+            |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.like.norms_before);
         let (attn_pre, attn_post) = placed("self_attn_layer_norm");
         let (mlp_pre, mlp_post) = placed("final_layer_norm");
         let cross = is_decoder.then(|| {

@@ -128,6 +128,17 @@ pub(super) fn layer_norm(tensors: &Tensors, name: &str, width: usize, eps: f64) 
     }
 }
 
+/// A norm of a branch: before it, or after what it adds has been added.
+pub(super) fn beside_branch(
+    norm: NormSource,
+    is_before: bool,
+) -> (Option<NormSource>, Option<NormSource>) {
+    match is_before {
+        true => (Some(norm), None),
+        false => (None, Some(norm)),
+    }
+}
+
 /// A layer norm whose bias may be left out.
 pub(super) fn layer_norm_bias_if_stored(
     tensors: &Tensors,

@@ -1,8 +1,8 @@
 //! Layers of `torch.nn`: keys are the arguments of its classes, weights have the names that its modules give them.
 
 use super::{
-    activation, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored, note_attention,
-    stacked,
+    activation, beside_branch, even_heads, layer_norm_bias_if_stored, linear_bias_if_stored,
+    note_attention, stacked,
 };
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Origin, Reader, Tensors};
@@ -86,14 +86,8 @@ impl<'a> TorchLayers<'a> {
             self.activation,
         );
         // A norm stands before its branch or after the addition, under the same name.
-        let placed = |name: &str| {
-            let norm = Some(self.norm(&format!("{at}.{name}")));
-            if self.is_norm_first {
-                (norm, None)
-            } else {
-                (None, norm)
-            }
-        };
+        let placed =
+            |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.is_norm_first);
         let (attn_pre, attn_post) = placed("norm1");
         let (mlp_pre, mlp_post) = placed(if has_cross { "norm3" } else { "norm2" });
         let cross = has_cross.then(|| {
