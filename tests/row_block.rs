@@ -6,7 +6,7 @@ use attnscope::attention::{
     Alibi, AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window,
 };
 use head_reference::Case;
-use head_reference::compare::{compare, filled, noise, run};
+use head_reference::compare::{Path, compare, filled, noise, paths, run};
 use proptest::prelude::*;
 
 /// The knobs of a random case.
@@ -118,8 +118,10 @@ fn a_long_softmax_over_queries_agrees_and_its_columns_sum_to_one() {
     };
     let case = filled(spec, 300, 6, 1.5);
     compare(&case, 0);
-    for sum in run(&case, 0).run.summary.column_sums {
-        assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    for path in paths() {
+        for sum in run(&case, 0, path).run.summary.column_sums {
+            assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+        }
     }
 }
 
@@ -148,7 +150,10 @@ fn scores_beyond_the_range_of_exp_still_give_a_pattern() {
     let case = extreme(AttentionSpec::plain(1, 1, 16, false), 80, 2000.0);
     assert!(case.head(0).largest > 1000.0);
     compare(&case, 0);
-    for row in run(&case, 0).run.summary.rows {
+    let rows = paths()
+        .into_iter()
+        .flat_map(|path| run(&case, 0, path).run.summary.rows);
+    for row in rows {
         assert!(
             (row.mass - 1.0).abs() < 1e-5 && row.entropy >= 0.0,
             "{row:?}"
@@ -162,10 +167,12 @@ fn a_row_with_one_visible_key_gives_it_everything() {
     spec.mask.window = Some(Window::Back(1));
     let case = extreme(spec, 70, 100.0);
     compare(&case, 0);
-    for (query_idx, row) in run(&case, 0).run.summary.rows.iter().enumerate() {
-        assert_eq!((row.n_visible, row.top1, row.top2), (1, 1.0, 0.0));
-        assert_eq!((row.mass, row.entropy, row.score_var), (1.0, 0.0, 0.0));
-        assert_eq!(row.argmax as usize, query_idx);
+    for path in paths() {
+        for (query_idx, row) in run(&case, 0, path).run.summary.rows.iter().enumerate() {
+            assert_eq!((row.n_visible, row.top1, row.top2), (1, 1.0, 0.0));
+            assert_eq!((row.mass, row.entropy, row.score_var), (1.0, 0.0, 0.0));
+            assert_eq!(row.argmax as usize, query_idx);
+        }
     }
 }
 
@@ -175,13 +182,12 @@ fn a_learned_sink_takes_its_share_and_no_more() {
         let mut case = filled(AttentionSpec::plain(2, 2, 16, true), 90, 9, 1.5);
         case.sinks = Some(vec![0.5, sink]);
         compare(&case, 1);
-        for (row, log_sum_exp) in run(&case, 1)
-            .run
-            .summary
-            .rows
-            .iter()
-            .zip(case.head(1).log_sum_exp)
-        {
+        let log_sums = case.head(1).log_sum_exp;
+        let rows = paths().into_iter().flat_map(|path| {
+            let rows = run(&case, 1, path).run.summary.rows;
+            rows.into_iter().zip(log_sums.clone())
+        });
+        for (row, log_sum_exp) in rows {
             let taken = (f64::from(sink) - log_sum_exp).exp();
             assert!(
                 (f64::from(row.mass) - (1.0 - taken)).abs() < 1e-5,
@@ -193,10 +199,14 @@ fn a_learned_sink_takes_its_share_and_no_more() {
 
 #[test]
 fn a_nan_in_a_key_reaches_every_row_that_sees_it_and_no_other() {
+    paths().into_iter().for_each(nan_in_a_key);
+}
+
+fn nan_in_a_key(path: Path) {
     let healthy = filled(AttentionSpec::plain(1, 1, 16, true), 100, 11, 1.0);
     let mut broken = healthy.clone();
     broken.k[40 * 16 + 3] = f32::NAN;
-    let (healthy, found) = (run(&healthy, 0), run(&broken, 0));
+    let (healthy, found) = (run(&healthy, 0, path), run(&broken, 0, path));
     assert!(found.run.summary.k_norms[40].is_nan());
     for (query_idx, row) in found.run.summary.rows.iter().enumerate() {
         let pattern = &found.pattern[query_idx * 100..(query_idx + 1) * 100];
@@ -251,10 +261,14 @@ fn a_nan_in_a_key_reaches_every_row_that_sees_it_and_no_other() {
 
 #[test]
 fn an_infinite_score_is_flagged_whatever_its_sign() {
+    paths().into_iter().for_each(infinite_score);
+}
+
+fn infinite_score(path: Path) {
     // Key 5 has an infinite component; its sign against each query's decides where the score goes.
     let mut case = filled(AttentionSpec::plain(1, 1, 8, false), 30, 13, 1.0);
     case.k[5 * 8] = f32::INFINITY;
-    let found = run(&case, 0);
+    let found = run(&case, 0, path);
     let mut n_of_each = [0, 0];
     for (query_idx, row) in found.run.summary.rows.iter().enumerate() {
         assert!(row.is_nonfinite);
@@ -283,6 +297,8 @@ fn rows_that_see_nothing_become_what_the_spec_says() {
         let mut case = filled(spec, 20, 17, 1.0);
         case.real = Some((0..20).map(|i| i >= 4).collect());
         compare(&case, 0);
-        assert_eq!(run(&case, 0).run.summary.rows[2].n_visible, 0);
+        for path in paths() {
+            assert_eq!(run(&case, 0, path).run.summary.rows[2].n_visible, 0);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! One head, streamed in row blocks: some queries × all their keys at a time, never the whole matrix.
+//! One head in row blocks, some queries × all their keys at a time: the definition that the fast path is judged by.
 
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
                 && repeats.before(query_idx).next().is_some()
             {
                 (summary.duplicate_mass, summary.induction_mass) =
-                    repeats.masses(query_idx, pattern_row);
+                    repeats.masses(query_idx, |key_idx| pattern_row[key_idx]);
             }
             if sampled.contains(&query_idx) {
                 match summary.is_real {
@@ -212,8 +212,14 @@ fn column_log_sum_exp(
     )
 }
 
+/// Whether no value is NaN or infinite: such a value times 0 is not 0.
+fn are_finite(values: &[f32]) -> bool {
+    values.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
+}
+
 /// Where one head's numbers lie among all heads'.
-struct Head<'a> {
+pub(super) struct Head<'a> {
+    pub(super) head_idx: usize,
     input: HeadInput<'a>,
     d_head: usize,
     d_value: usize,
@@ -226,9 +232,10 @@ struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn new(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize) -> Self {
+    pub(super) fn new(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize) -> Self {
         let kv_head_idx = spec.kv_head_of(head_idx);
         Self {
+            head_idx,
             input,
             d_head: spec.d_head,
             d_value: spec.d_value,
@@ -241,16 +248,37 @@ impl<'a> Head<'a> {
         }
     }
 
-    fn query(&self, query_idx: usize) -> &'a [f32] {
+    pub(super) fn query(&self, query_idx: usize) -> &'a [f32] {
         &self.input.q[query_idx * self.q_stride + self.q_at..][..self.d_head]
     }
 
-    fn key(&self, key_idx: usize) -> &'a [f32] {
+    pub(super) fn key(&self, key_idx: usize) -> &'a [f32] {
         &self.input.k[key_idx * self.k_stride + self.k_at..][..self.d_head]
     }
 
+    /// Queries from one on, and how far apart they are.
+    pub(super) fn queries_from(&self, query_idx: usize) -> (&'a [f32], usize) {
+        let at = query_idx * self.q_stride + self.q_at;
+        (&self.input.q[at..], self.q_stride)
+    }
+
+    /// All keys, and how far apart they are.
+    pub(super) fn keys_from(&self) -> (&'a [f32], usize) {
+        (&self.input.k[self.k_at..], self.k_stride)
+    }
+
+    /// All values, and how far apart they are.
+    pub(super) fn values_from(&self) -> (&'a [f32], usize) {
+        (&self.input.v[self.v_at..], self.v_stride)
+    }
+
+    pub(super) fn has_finite_values(&self, n_keys: usize) -> bool {
+        let value = |key_idx: usize| &self.input.v[key_idx * self.v_stride + self.v_at..];
+        (0..n_keys).all(|key_idx| are_finite(&value(key_idx)[..self.d_value]))
+    }
+
     /// q·k of a block of queries with all keys. // [row, key]
-    fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
+    pub(super) fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
         let q = &self.input.q[block.start * self.q_stride + self.q_at..];
         let q = Matrix::new(q, block.len(), self.d_head, self.q_stride, 1);
         let k = Matrix::new(

@@ -3,13 +3,17 @@
 mod audit;
 mod bias;
 mod block;
+mod fast_row;
 mod mask;
 mod pooled;
 mod repeats;
 mod rope;
 mod row;
+mod row_bias;
 mod samples;
 mod spec;
+mod stream;
+mod strip;
 mod summary;
 
 pub use audit::{Audit, Forbidden, Mismatch};
@@ -22,4 +26,5 @@ pub use rope::{RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, summarise_pattern};
 pub use samples::{Sampled, sampled_queries};
 pub use spec::{AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window};
+pub use stream::stream_heads;
 pub use summary::{HeadSummary, RowSummary};

@@ -49,6 +49,33 @@ impl Pooled {
         }
     }
 
+    /// Takes in the largest values of some keys over queries of one cell's height. NaN is not looked for. // [key from `first_key`]
+    pub(super) fn add_maxima(&mut self, query_idx: usize, first_key: usize, maxima: &[f32]) {
+        let at = query_idx / self.queries_per_cell * self.n_cols;
+        let cells = &mut self.cells[at..at + self.n_cols];
+        let mut rest = maxima;
+        let mut key_idx = first_key;
+        while !rest.is_empty() {
+            let cell_idx = key_idx / self.keys_per_cell;
+            let n = ((cell_idx + 1) * self.keys_per_cell - key_idx).min(rest.len());
+            let (tile, after) = rest.split_at(n);
+            let cell = &mut cells[cell_idx];
+            *cell = tile
+                .iter()
+                .fold(*cell, |most, v| if *v > most { *v } else { most });
+            (rest, key_idx) = (after, key_idx + n);
+        }
+    }
+
+    /// Takes in a map of other queries of the same pattern.
+    pub(super) fn add_all(&mut self, other: &Self) {
+        for (cell, value) in self.cells.iter_mut().zip(&other.cells) {
+            if *value > *cell || value.is_nan() {
+                *cell = *value;
+            }
+        }
+    }
+
     pub fn at(&self, row_idx: usize, col_idx: usize) -> f32 {
         self.cells[row_idx * self.n_cols + col_idx]
     }

@@ -25,14 +25,14 @@ impl Repeats {
         std::iter::successors(first.map(|at| at as usize), step)
     }
 
-    /// Probability that a row gives to earlier copies of its query's token, and to what followed them.
+    /// Probability that a row gives to earlier copies of its query's token, and to what followed them; `p` is of a key.
     ///
     /// The copy right before the query is followed by the query itself, which counts.
-    pub fn masses(&self, query_idx: usize, row: &[f32]) -> (f32, f32) {
+    pub fn masses(&self, query_idx: usize, p: impl Fn(usize) -> f32) -> (f32, f32) {
         let (mut duplicate, mut induction) = (0.0f64, 0.0f64);
         for key_idx in self.before(query_idx) {
-            duplicate += f64::from(row[key_idx]);
-            induction += f64::from(row[key_idx + 1]);
+            duplicate += f64::from(p(key_idx));
+            induction += f64::from(p(key_idx + 1));
         }
         (duplicate as f32, induction as f32)
     }
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(repeats.before(4).count(), 0);
         let row = [0.1, 0.2, 0.3, 0.4, 0.0];
         // Copies at 2 and 0; after them stand 3 and 1.
-        let (duplicate, induction) = repeats.masses(3, &row);
+        let (duplicate, induction) = repeats.masses(3, |key_idx| row[key_idx]);
         assert!((duplicate - 0.4).abs() < 1e-6 && (induction - 0.6).abs() < 1e-6);
     }
 }

@@ -29,18 +29,34 @@ impl HeadMath<'_> {
             Some(cap) => cap * (scaled / cap).tanh(),
             None => scaled,
         };
-        match &self.spec.bias {
+        match self.spec.bias {
             Bias::None => capped,
+            _ => capped + self.bias(query_idx, key_idx),
+        }
+    }
+
+    /// What position adds to the score of a pair.
+    pub(super) fn bias(&self, query_idx: usize, key_idx: usize) -> f32 {
+        match &self.spec.bias {
+            Bias::None => 0.0,
             Bias::Alibi(alibi) => {
                 let at = |idx: usize| self.positions.get(idx).copied().unwrap_or(idx);
                 let scale = self.spec.scale.factor(self.spec.d_head);
-                capped + alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
+                alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
             }
             Bias::Buckets(_) => {
                 let from_first = self.visibility.n_queries - 1 - query_idx + key_idx;
-                capped + self.bias_by_distance[from_first]
+                self.bias_by_distance[from_first]
             }
         }
+    }
+
+    /// Whether positions are counted as indices are.
+    pub(super) fn counts_indices(&self) -> bool {
+        let positions = self.positions.iter().enumerate();
+        positions
+            .into_iter()
+            .all(|(idx, position)| idx == *position)
     }
 }
 
@@ -265,7 +281,7 @@ impl PatternSums {
     }
 }
 
-fn fill_unseen(rule: NoVisible, pattern: &mut [f32], summary: &mut RowSummary) {
+pub(super) fn fill_unseen(rule: NoVisible, pattern: &mut [f32], summary: &mut RowSummary) {
     let (value, mass) = match rule {
         NoVisible::Zero => (0.0, 0.0),
         NoVisible::Uniform => (1.0 / pattern.len() as f32, 1.0),

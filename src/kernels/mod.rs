@@ -2,6 +2,7 @@
 
 mod elementwise;
 mod product;
+pub mod simd;
 
 pub use elementwise::{
     Activation, activate, add_assign, clamped_gate_assign, layer_norm, multiply_assign, rms_norm,

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use rayon::prelude::*;
 
 use super::{Activation, HostLinear, HostNorm, NormKind, OnHost, Ops};
-use crate::attention::{HeadInput, HeadRun, HeadSummary, RopeTable, Run, run_head};
+use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
+use crate::kernels::simd::Level;
 use crate::kernels::{self, Matrix, MatrixMut, Threads};
 
 /// The CPU as a device. Weights stay where they are: mapped, or widened by the reader.
@@ -226,14 +227,7 @@ impl Ops for Cpu {
         };
         let d_value = run.spec.d_value;
         let width = run.spec.n_heads * d_value;
-        // Heads run in parallel and are put together in their order: the thread count changes nothing.
-        let heads: Option<Vec<HeadRun>> = run
-            .heads
-            .clone()
-            .into_par_iter()
-            .map(|head_idx| run_head(run, input, head_idx))
-            .collect();
-        let heads = heads.ok_or(Error::Cancelled)?;
+        let heads = stream_heads(run, input, Level::current()).ok_or(Error::Cancelled)?;
         z.reshape(run.visibility.n_queries, width);
         z.data.fill(0.0);
         let mut summaries = Vec::with_capacity(heads.len());

@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use attnscope::attention::{
     AttentionSpec, BlockSink, HeadInput, HeadRun, NoVisible, POOLED_CELLS, RowSummary, Run,
-    Visibility, run_head,
+    Visibility, run_head, stream_heads,
 };
+use attnscope::kernels::simd::Level;
 
 use super::{Case, Expected};
 
@@ -49,7 +50,22 @@ impl BlockSink for Collect {
     }
 }
 
-pub fn run(case: &Case, head_idx: usize) -> Found {
+/// What runs a head: the definition, or the kernels of one level of instructions.
+#[derive(Debug, Clone, Copy)]
+pub enum Path {
+    Definition,
+    Kernels(Level),
+}
+
+/// The definition, and every level that this processor has.
+pub fn paths() -> Vec<Path> {
+    let levels = Level::ALL.into_iter().filter(|level| level.is_available());
+    std::iter::once(Path::Definition)
+        .chain(levels.map(Path::Kernels))
+        .collect()
+}
+
+pub fn run(case: &Case, head_idx: usize, path: Path) -> Found {
     let n = case.n;
     let collect = Collect {
         n,
@@ -77,7 +93,17 @@ pub fn run(case: &Case, head_idx: usize) -> Found {
         let expected = (0..n).filter(|key_idx| case.sees(query_idx, *key_idx));
         assert!(seen.eq(expected), "query {query_idx}: visible keys");
     }
-    let run = run_head(&run, input, head_idx).expect("nobody stops it");
+    let run = match path {
+        Path::Definition => run_head(&run, input, head_idx),
+        Path::Kernels(level) => {
+            let run = Run {
+                heads: head_idx..head_idx + 1,
+                ..run
+            };
+            stream_heads(&run, input, level).and_then(|mut heads| heads.pop())
+        }
+    };
+    let run = run.expect("nobody stops it");
     let (scores, pattern, n_times) = collect.held.into_inner().expect("a lock");
     assert!(n_times.iter().all(|n| *n == 1), "every row comes once");
     Found {
@@ -115,15 +141,21 @@ pub fn filled(spec: AttentionSpec, n: usize, seed: u64, size: f32) -> Case {
 
 /// Compares everything a head gives with the reference.
 pub fn compare(case: &Case, head_idx: usize) {
-    let found = run(case, head_idx);
     let expected = case.head(head_idx);
+    for path in paths() {
+        compare_path(case, head_idx, path, &expected);
+    }
+}
+
+fn compare_path(case: &Case, head_idx: usize, path: Path, expected: &Expected) {
+    let found = run(case, head_idx, path);
     let n = case.n;
     let summary = &found.run.summary;
     assert_eq!(summary.rows.len(), n);
-    let check = Tolerances::of(&expected);
+    let check = Tolerances::of(expected);
     let mut column_sums = vec![0.0; n];
     for query_idx in 0..n {
-        let place = |what: &str| format!("query {query_idx} of {n}: {what}");
+        let place = |what: &str| format!("{path:?}: query {query_idx} of {n}: {what}");
         let row = query_idx * n..(query_idx + 1) * n;
         let (scores, pattern) = (&found.scores[row.clone()], &found.pattern[row]);
         for key_idx in 0..n {
@@ -146,13 +178,7 @@ pub fn compare(case: &Case, head_idx: usize) {
                 column_sums[key_idx] += p;
             }
         }
-        compare_row(
-            case,
-            &expected,
-            query_idx,
-            &summary.rows[query_idx],
-            pattern,
-        );
+        compare_row(case, expected, query_idx, &summary.rows[query_idx], pattern);
         let d_value = case.spec.d_value;
         for value_idx in 0..d_value {
             let tolerance = check.output * expected.z_size[query_idx][value_idx] + 1e-30;
@@ -184,7 +210,7 @@ pub fn compare(case: &Case, head_idx: usize) {
             || format!("norm of key {key_idx}"),
         );
     }
-    compare_pooled(case, &expected, &found, check.pattern);
+    compare_pooled(case, expected, &found, check.pattern);
 }
 
 /// How far numbers of one head may be off.

@@ -110,7 +110,8 @@ impl Context<'_> {
             if let Some(repeats) = self.repeats
                 && repeats.before(query_idx).next().is_some()
             {
-                (summary.duplicate_mass, summary.induction_mass) = repeats.masses(query_idx, row);
+                (summary.duplicate_mass, summary.induction_mass) =
+                    repeats.masses(query_idx, |key_idx| row[key_idx]);
             }
             if summary.is_real {
                 column_sums

@@ -1,0 +1,67 @@
+//! A head's bias as rows that a kernel can add: laid out once per head where distance or key alone decide, else row by row.
+
+use super::row::HeadMath;
+use super::spec::Bias;
+
+/// Values beyond the last key, so that whole vectors can be read there.
+const MARGIN: usize = 64;
+
+/// Where the bias of a row's keys is found.
+#[derive(Debug)]
+pub(super) enum RowBias {
+    None,
+    /// By key − query, from −(n_queries − 1) on.
+    ByDistance(Vec<f32>),
+    ByKey(Vec<f32>),
+    /// Positions are not indices: computed for each row.
+    EachRow,
+}
+
+impl RowBias {
+    pub(super) fn of(math: &HeadMath<'_>) -> Self {
+        let visibility = math.visibility;
+        let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
+        let padded = |values: &mut dyn Iterator<Item = f32>| {
+            let margin = std::iter::repeat_n(0.0, MARGIN);
+            values.chain(margin).collect()
+        };
+        match &math.spec.bias {
+            Bias::None => Self::None,
+            Bias::Buckets(_) => {
+                Self::ByDistance(padded(&mut math.bias_by_distance.iter().copied()))
+            }
+            Bias::Alibi(alibi) if alibi.rounds_to_bf16 => Self::ByKey(padded(
+                &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
+            )),
+            Bias::Alibi(_) if math.counts_indices() => {
+                // The distances of the last query to all keys, then those of the first one to the keys after it.
+                let last = n_queries.saturating_sub(1);
+                let before = (0..last).map(|behind| math.bias(last, behind));
+                let after = (0..n_keys).map(|key_idx| math.bias(0, key_idx));
+                Self::ByDistance(padded(&mut before.chain(after)))
+            }
+            Bias::Alibi(_) => Self::EachRow,
+        }
+    }
+
+    /// The bias of one row's keys; `spare` holds what is computed for it alone.
+    pub(super) fn row<'a>(
+        &'a self,
+        math: &HeadMath<'_>,
+        query_idx: usize,
+        spare: &'a mut Vec<f32>,
+    ) -> Option<&'a [f32]> {
+        match self {
+            Self::None => None,
+            Self::ByDistance(values) => Some(&values[math.visibility.n_queries - 1 - query_idx..]),
+            Self::ByKey(values) => Some(values),
+            Self::EachRow => {
+                spare.clear();
+                let n_keys = math.visibility.n_keys;
+                spare.extend((0..n_keys).map(|key_idx| math.bias(query_idx, key_idx)));
+                spare.resize(n_keys + MARGIN, 0.0);
+                Some(spare)
+            }
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Some queries of one head in row blocks, on the vectorised kernels.
+//!
+//! A row whose scores are not all finite is left to [`finish_row`], which says what NaN and infinities become.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::block::{Head, Run};
+use super::fast_row::FastRow;
+use super::pooled::Pooled;
+use super::row::{HeadMath, fill_unseen, finish_row};
+use super::row_bias::RowBias;
+use super::spec::{NoVisible, SoftmaxAxis};
+use super::summary::RowSummary;
+use crate::kernels::simd::{
+    ColumnLogSums, Keys, Level, Queries, RowKnobs, ScoreSums, Values, add_columns, exp_row,
+    over_queries_row, score_row, scores_of, weigh,
+};
+use crate::kernels::sum_of_squares;
+
+/// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
+const BLOCK_ROWS: usize = 48;
+/// Of rows longer than this, half as many.
+const LONG_ROW: usize = 4096;
+
+/// Keys and values of a kv head, packed, and what all its heads need of them.
+pub(super) struct KvHead {
+    pub keys: Keys,
+    pub values: Values,
+    /// ‖k‖. // [key]
+    pub norms: Vec<f32>,
+    /// 1/‖k‖, as long as a row of scores.
+    pub inverse_norms: Vec<f32>,
+    /// Σ ‖k‖² of the visible keys before each. // [key + 1]
+    pub squares_before: Vec<f64>,
+}
+
+/// One head to run.
+pub(super) struct HeadPlan<'a> {
+    pub run: &'a Run<'a>,
+    pub level: Level,
+    pub head: Head<'a>,
+    pub kv: &'a KvHead,
+    pub math: HeadMath<'a>,
+    pub bias: RowBias,
+    /// 1 where a key is no padding, as long as a row of scores.
+    pub visible: Option<&'a [f32]>,
+    /// log Σ over queries, as long as a row of scores; for a softmax over queries.
+    pub column_log_sums: Vec<f32>,
+    /// Queries whose rows are kept.
+    pub sampled: &'a [usize],
+}
+
+/// What some queries of a head gave.
+pub(super) struct StripRun {
+    /// [query, d_value]
+    pub z: Vec<f32>,
+    pub rows: Vec<RowSummary>,
+    /// As long as a row of scores.
+    pub column_sums: Vec<f32>,
+    pub pooled: Pooled,
+    /// [sample, key]
+    pub samples: Vec<f32>,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+struct Scratch {
+    queries: Queries,
+    /// [row, width]
+    scores: Vec<f32>,
+    factors: Vec<f32>,
+    maxima: Vec<f32>,
+    bias: Vec<f32>,
+    /// One row each, for rows that are not finite.
+    products: Vec<f32>,
+    pattern: Vec<f32>,
+    z: Vec<f32>,
+    /// What a sink receives. // [row, key]
+    shown_scores: Vec<f32>,
+    shown_pattern: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Queries of a block whose rows are `width` scores long.
+pub(super) fn block_rows(width: usize) -> usize {
+    if width > LONG_ROW {
+        BLOCK_ROWS / 2
+    } else {
+        BLOCK_ROWS
+    }
+}
+
+impl HeadPlan<'_> {
+    fn width(&self) -> usize {
+        self.kv.keys.width()
+    }
+
+    fn blocks(&self, queries: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (n, end) = (block_rows(self.width()), queries.end);
+        queries
+            .step_by(n)
+            .map(move |start| start..(start + n).min(end))
+    }
+
+    /// Runs some queries; `None` when it was stopped.
+    pub(super) fn strip(&self, queries: Range<usize>) -> Option<StripRun> {
+        SCRATCH.with_borrow_mut(|scratch| self.strip_in(queries, scratch))
+    }
+
+    fn strip_in(&self, queries: Range<usize>, s: &mut Scratch) -> Option<StripRun> {
+        let visibility = self.run.visibility;
+        let d_value = self.math.spec.d_value;
+        let mut strip = StripRun {
+            z: Vec::with_capacity(queries.len() * d_value),
+            rows: Vec::with_capacity(queries.len()),
+            column_sums: vec![0.0; self.width()],
+            pooled: Pooled::new(visibility.n_queries, visibility.n_keys),
+            samples: Vec::new(),
+        };
+        for block in self.blocks(queries) {
+            if (self.run.stop)() {
+                return None;
+            }
+            self.block(block, &mut strip, s);
+        }
+        Some(strip)
+    }
+
+    fn block(&self, block: Range<usize>, strip: &mut StripRun, s: &mut Scratch) {
+        let (level, width) = (self.level, self.width());
+        let panels = self.products(&block, s);
+        let keys = panels.start * self.kv.keys.n_panel()..panels.end * self.kv.keys.n_panel();
+        if self.run.sink.is_some() {
+            let n = block.len() * self.run.visibility.n_keys;
+            s.shown_scores.clear();
+            s.shown_scores.resize(n, f32::NEG_INFINITY);
+        }
+        s.factors.clear();
+        for (row_idx, query_idx) in block.clone().enumerate() {
+            let summary = self.row(row_idx, query_idx, &keys, strip, s);
+            strip.rows.push(summary);
+        }
+        self.columns(&block, &keys, strip, s);
+        self.show(&block, &keys, s);
+
+        // Weights are divided by their sum only now: one multiplication per output instead of one per weight.
+        let values = &self.kv.values;
+        s.z.clear();
+        s.z.resize(block.len() * values.width(), 0.0);
+        let keys = keys.start..keys.end.min(self.run.visibility.n_keys);
+        weigh(level, &s.scores, width, block.len(), keys, values, &mut s.z); // [row, d_value]
+        let d_value = self.math.spec.d_value;
+        for (row, factor) in s.z.chunks(values.width()).zip(&s.factors) {
+            strip.z.extend(row[..d_value].iter().map(|z| z * factor));
+        }
+    }
+
+    /// q·k of a block with the panels of keys that any of its queries sees.
+    fn products(&self, block: &Range<usize>, s: &mut Scratch) -> Range<usize> {
+        let (level, keys) = (self.level, &self.kv.keys);
+        let seen = self.keys_of(block);
+        let panels = seen.start / keys.n_panel()..seen.end.div_ceil(keys.n_panel());
+        let (from, stride) = self.head.queries_from(block.start);
+        s.queries
+            .pack(level, from, stride, block.len(), self.math.spec.d_head);
+        let n_scores = Queries::padded_rows(level, block.len()) * self.width();
+        if s.scores.len() < n_scores {
+            s.scores.resize(n_scores, 0.0);
+        }
+        let scores = &mut s.scores[..n_scores];
+        scores_of(level, &s.queries, keys, panels.clone(), scores); // [row, key]
+        panels
+    }
+
+    /// The keys that some query of a block sees, or fills for want of any.
+    fn keys_of(&self, block: &Range<usize>) -> Range<usize> {
+        let visibility = self.run.visibility;
+        let spreads = self.math.spec.no_visible != NoVisible::Zero;
+        let mut all = visibility.n_keys..0;
+        for query_idx in block.clone() {
+            if spreads && visibility.n_visible(query_idx) == 0 {
+                return 0..visibility.n_keys;
+            }
+            let range = visibility.range(query_idx);
+            if !range.is_empty() {
+                all = all.start.min(range.start)..all.end.max(range.end);
+            }
+        }
+        if all.start > all.end { 0..0 } else { all }
+    }
+
+    fn knobs<'a>(&'a self, bias: Option<&'a [f32]>) -> RowKnobs<'a> {
+        RowKnobs {
+            scale: self.math.spec.scale.factor(self.math.spec.d_head),
+            cap: self.math.spec.softcap,
+            bias,
+            visible: self.visible,
+            inverse_norms: &self.kv.inverse_norms,
+        }
+    }
+
+    /// One row: products become weights in place, zero outside of what it sees.
+    fn row(
+        &self,
+        row_idx: usize,
+        query_idx: usize,
+        keys: &Range<usize>,
+        strip: &mut StripRun,
+        s: &mut Scratch,
+    ) -> RowSummary {
+        let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
+        let is_real = self.run.visibility.is_real_query(query_idx);
+        let range = self.run.visibility.range(query_idx);
+        let at = row_idx * width;
+        let q_norm = sum_of_squares(self.head.query(query_idx)).sqrt() as f32;
+        let mut summary = RowSummary {
+            q_norm,
+            ..RowSummary::empty(is_real)
+        };
+        let row = &mut s.scores[at..at + width];
+        let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
+        let scores = score_row(self.level, row, range.clone(), &self.knobs(bias));
+        let is_finite = scores.sum.is_finite() && scores.raw_sum.is_finite();
+        if scores.n == 0 {
+            row[keys.clone()].fill(0.0);
+            s.pattern.resize(n_keys, 0.0);
+            fill_unseen(self.math.spec.no_visible, &mut s.pattern, &mut summary);
+            if self.math.spec.no_visible != NoVisible::Zero {
+                row[..n_keys].copy_from_slice(&s.pattern);
+            }
+            s.factors.push(1.0);
+        } else if !is_finite {
+            summary = self.unfinished_row(row_idx, query_idx, q_norm, keys, s);
+        } else {
+            if self.run.sink.is_some() {
+                let shown = &mut s.shown_scores[row_idx * n_keys..][range.clone()];
+                shown.copy_from_slice(&row[range.clone()]);
+            }
+            let fast = self.weights(row, &range, query_idx, scores);
+            row[keys.start..range.start].fill(0.0);
+            row[range.end..keys.end].fill(0.0);
+            s.factors.push(fast.factor());
+            fast.summarise(row[scores.argmax], &mut summary);
+            summary.k_norm_sq_sum = self.key_squares(&range);
+        }
+        let factor = s.factors.last().copied().unwrap_or(0.0);
+        let row = &s.scores[at..at + width];
+        let p = |key_idx: usize| match keys.contains(&key_idx) {
+            true => row[key_idx] * factor,
+            false => 0.0,
+        };
+        if scores.n > 0 {
+            let within = |key_idx: Option<usize>| {
+                let key_idx = key_idx.filter(|key_idx| *key_idx < n_keys);
+                key_idx.map_or(f32::NAN, p)
+            };
+            summary.first_mass = within(Some(0));
+            summary.diagonal_mass = within(Some(query_idx));
+            summary.previous_mass = within(query_idx.checked_sub(1));
+        }
+        if let Some(repeats) = self.run.repeats
+            && repeats.before(query_idx).next().is_some()
+        {
+            (summary.duplicate_mass, summary.induction_mass) = repeats.masses(query_idx, p);
+        }
+        if self.sampled.contains(&query_idx) {
+            let shown = |key_idx| if is_real { p(key_idx) } else { 0.0 };
+            strip.samples.extend((0..n_keys).map(shown));
+        }
+        summary
+    }
+
+    /// Scores → weights, with all that they sum to.
+    fn weights(
+        &self,
+        row: &mut [f32],
+        range: &Range<usize>,
+        query_idx: usize,
+        scores: ScoreSums,
+    ) -> FastRow {
+        let sink = self.math.sink;
+        let max = sink.map_or(scores.max, |sink| scores.max.max(sink));
+        let around = (max, (scores.sum / scores.n as f64) as f32);
+        let axis = self.math.spec.softmax_axis;
+        let (level, range) = (self.level, range.clone());
+        let pattern = match axis {
+            SoftmaxAxis::Keys => exp_row(level, row, range, self.visible, around, query_idx),
+            SoftmaxAxis::Queries => {
+                let log_sums = &self.column_log_sums;
+                over_queries_row(level, row, range, self.visible, log_sums, around, query_idx)
+            }
+        };
+        FastRow {
+            scores,
+            pattern,
+            axis,
+            max,
+            sink,
+            is_plain: self.math.spec.softcap.is_none() && matches!(self.bias, RowBias::None),
+        }
+    }
+
+    /// Σ ‖k‖² of the visible keys of a range.
+    fn key_squares(&self, range: &Range<usize>) -> f32 {
+        let before = &self.kv.squares_before;
+        if before.last().is_some_and(|all| all.is_finite()) {
+            return (before[range.end] - before[range.start]) as f32;
+        }
+        // Somewhere is a key without a norm, perhaps outside the range.
+        let visible = range
+            .clone()
+            .filter(|key_idx| self.run.visibility.is_real_key(*key_idx));
+        let norms = visible.map(|key_idx| f64::from(self.kv.norms[key_idx]));
+        norms.map(|norm| norm * norm).sum::<f64>() as f32
+    }
+
+    /// A row with a score that is not finite, by the definition; its probabilities stand in the row.
+    fn unfinished_row(
+        &self,
+        row_idx: usize,
+        query_idx: usize,
+        q_norm: f32,
+        keys: &Range<usize>,
+        s: &mut Scratch,
+    ) -> RowSummary {
+        let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
+        s.products.resize(n_keys, 0.0);
+        s.pattern.resize(n_keys, 0.0);
+        self.head
+            .products(&(query_idx..query_idx + 1), n_keys, &mut s.products);
+        let summary = finish_row(
+            &self.math,
+            query_idx,
+            q_norm,
+            &mut s.products,
+            &mut s.pattern,
+        );
+        if self.run.sink.is_some() {
+            s.shown_scores[row_idx * n_keys..][..n_keys].copy_from_slice(&s.products);
+        }
+        let row = &mut s.scores[row_idx * width..][..width];
+        row[keys.clone()].fill(0.0);
+        let seen = keys.start..keys.end.min(n_keys);
+        row[seen.clone()].copy_from_slice(&s.pattern[seen]);
+        s.factors.push(1.0);
+        summary
+    }
+
+    /// What each key receives from a block, and the block's part of the pooled map. Padded queries count nowhere.
+    fn columns(
+        &self,
+        block: &Range<usize>,
+        keys: &Range<usize>,
+        strip: &mut StripRun,
+        s: &mut Scratch,
+    ) {
+        let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
+        let per_cell = strip.pooled.queries_per_cell;
+        let rows = strip.rows.len() - block.len()..;
+        let is_real = |query_idx: usize| self.run.visibility.is_real_query(query_idx);
+        let mut start = block.start;
+        while start < block.end {
+            if !is_real(start) {
+                start += 1;
+                continue;
+            }
+            // Real queries of one cell: the pooled map takes their maxima together.
+            let most = ((start / per_cell + 1) * per_cell).min(block.end);
+            let end = (start..most).find(|q| !is_real(*q)).unwrap_or(most);
+            let here = start - block.start..end - block.start;
+            s.maxima.clear();
+            s.maxima.resize(width, 0.0);
+            add_columns(
+                self.level,
+                &s.scores[here.start * width..here.end * width],
+                width,
+                &s.factors[here],
+                keys.clone(),
+                &mut strip.column_sums,
+                &mut s.maxima,
+            );
+            let shown = keys.start..keys.end.min(n_keys);
+            strip
+                .pooled
+                .add_maxima(start, shown.start, &s.maxima[shown]);
+            start = end;
+        }
+        // Maxima of vectors may drop a NaN: rows that have some are looked at once more.
+        for (row_idx, query_idx) in block.clone().enumerate() {
+            let summary = &strip.rows[rows.clone()][row_idx];
+            let is_odd = summary.is_nonfinite || summary.mass.is_nan();
+            if summary.is_real && is_odd {
+                let row = &s.scores[row_idx * width..][..n_keys];
+                let shown: Vec<f32> = (0..n_keys)
+                    .map(|key_idx| {
+                        if keys.contains(&key_idx) {
+                            row[key_idx]
+                        } else {
+                            0.0
+                        }
+                    })
+                    .collect();
+                strip.pooled.add_row(query_idx, &shown);
+            }
+        }
+    }
+
+    /// Hands a block to whoever looks.
+    fn show(&self, block: &Range<usize>, keys: &Range<usize>, s: &mut Scratch) {
+        let Some(sink) = self.run.sink else {
+            return;
+        };
+        let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
+        let shown = keys.start..keys.end.min(n_keys);
+        s.shown_pattern.clear();
+        s.shown_pattern.resize(block.len() * n_keys, 0.0);
+        let rows = s
+            .shown_pattern
+            .chunks_mut(n_keys)
+            .zip(s.scores.chunks(width));
+        for ((to, from), factor) in rows.zip(&s.factors) {
+            let to = to[shown.clone()].iter_mut().zip(&from[shown.clone()]);
+            to.for_each(|(p, weight)| *p = weight * factor);
+        }
+        sink.block(
+            self.head.head_idx,
+            block.start,
+            &s.shown_scores,
+            &s.shown_pattern,
+        );
+    }
+
+    /// log Σ over some queries of e^s, per key: the first of two passes of a softmax over queries.
+    pub(super) fn column_sums(&self, queries: Range<usize>) -> Option<ColumnLogSums> {
+        SCRATCH.with_borrow_mut(|s| {
+            let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
+            let mut sums = ColumnLogSums::new(n_keys);
+            for block in self.blocks(queries) {
+                if (self.run.stop)() {
+                    return None;
+                }
+                let panels = self.products(&block, s);
+                let n_panel = self.kv.keys.n_panel();
+                let keys = panels.start * n_panel..panels.end * n_panel;
+                for (row_idx, query_idx) in block.clone().enumerate() {
+                    let range = self.run.visibility.range(query_idx);
+                    let row = &mut s.scores[row_idx * width..][..width];
+                    let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
+                    score_row(self.level, row, range.clone(), &self.knobs(bias));
+                    row[keys.start..range.start.max(keys.start)].fill(f32::NEG_INFINITY);
+                    row[range.end.min(keys.end)..keys.end].fill(f32::NEG_INFINITY);
+                }
+                let shown = keys.start..keys.end.min(n_keys);
+                sums.add(self.level, &s.scores, width, block.len(), shown);
+            }
+            Some(sums)
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! Vectorised arithmetic: one source, compiled for each level of a processor's instructions and chosen at run time.
+
+mod columns;
+mod lanes;
+mod level;
+mod math;
+mod panels;
+mod scores;
+mod softmax;
+
+pub use columns::{ColumnLogSums, add_columns};
+pub use level::Level;
+pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
+pub use scores::{RowKnobs, ScoreSums, score_row};
+pub use softmax::{PatternSums, exp_row, over_queries_row};
