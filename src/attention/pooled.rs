@@ -1,5 +1,7 @@
 //! A pattern reduced to at most 64 × 64 cells, each the maximum of what it covers.
 
+use std::ops::Range;
+
 /// Most cells on a side of a pooled map.
 pub const POOLED_CELLS: usize = 64;
 
@@ -39,25 +41,79 @@ impl Pooled {
     pub fn add_row(&mut self, query_idx: usize, row: &[f32]) {
         let at = query_idx / self.queries_per_cell * self.n_cols;
         let cells = &mut self.cells[at..at + self.n_cols];
-        for (cell, tile) in cells.iter_mut().zip(row.chunks(self.keys_per_cell)) {
-            for value in tile {
-                // NaN is data: once in a cell, it stays, and later values do not hide it.
-                if *value > *cell || value.is_nan() {
-                    *cell = *value;
-                }
+        add_row(cells, self.keys_per_cell, row);
+    }
+
+    /// Takes in the cells of some queries.
+    pub(super) fn add_part(&mut self, part: &PooledPart) {
+        let at = part.first_row * self.n_cols;
+        for (cell, value) in self.cells[at..].iter_mut().zip(&part.cells) {
+            if *value > *cell || value.is_nan() {
+                *cell = *value;
             }
         }
     }
 
-    /// Takes in the largest values of some keys over queries of one cell's height. NaN is not looked for. // [key from `first_key`]
+    pub fn at(&self, row_idx: usize, col_idx: usize) -> f32 {
+        self.cells[row_idx * self.n_cols + col_idx]
+    }
+}
+
+fn add_row(cells: &mut [f32], keys_per_cell: usize, row: &[f32]) {
+    for (cell, tile) in cells.iter_mut().zip(row.chunks(keys_per_cell)) {
+        for value in tile {
+            // NaN is data: once in a cell, it stays, and later values do not hide it.
+            if *value > *cell || value.is_nan() {
+                *cell = *value;
+            }
+        }
+    }
+}
+
+/// The cells of some queries, to be put together with those of others.
+#[derive(Debug, Clone)]
+pub(super) struct PooledPart {
+    queries_per_cell: usize,
+    keys_per_cell: usize,
+    n_cols: usize,
+    first_row: usize,
+    /// [row from `first_row`, column]
+    cells: Vec<f32>,
+}
+
+impl PooledPart {
+    /// The cells that `queries` lie in, of a map of `n_queries` × `n_keys`.
+    pub(super) fn new(n_queries: usize, n_keys: usize, queries: &Range<usize>) -> Self {
+        let queries_per_cell = n_queries.div_ceil(POOLED_CELLS).max(1);
+        let keys_per_cell = n_keys.div_ceil(POOLED_CELLS).max(1);
+        let n_cols = n_keys.div_ceil(keys_per_cell);
+        let rows = queries.start / queries_per_cell..queries.end.div_ceil(queries_per_cell);
+        Self {
+            queries_per_cell,
+            keys_per_cell,
+            n_cols,
+            first_row: rows.start,
+            cells: vec![0.0; rows.len() * n_cols],
+        }
+    }
+
+    pub(super) fn queries_per_cell(&self) -> usize {
+        self.queries_per_cell
+    }
+
+    fn row(&mut self, query_idx: usize) -> &mut [f32] {
+        let at = (query_idx / self.queries_per_cell - self.first_row) * self.n_cols;
+        &mut self.cells[at..at + self.n_cols]
+    }
+
+    /// Takes in the largest values of some keys over queries of one cell. NaN is not looked for. // [key from `first_key`]
     pub(super) fn add_maxima(&mut self, query_idx: usize, first_key: usize, maxima: &[f32]) {
-        let at = query_idx / self.queries_per_cell * self.n_cols;
-        let cells = &mut self.cells[at..at + self.n_cols];
-        let mut rest = maxima;
-        let mut key_idx = first_key;
+        let keys_per_cell = self.keys_per_cell;
+        let cells = self.row(query_idx);
+        let (mut rest, mut key_idx) = (maxima, first_key);
         while !rest.is_empty() {
-            let cell_idx = key_idx / self.keys_per_cell;
-            let n = ((cell_idx + 1) * self.keys_per_cell - key_idx).min(rest.len());
+            let cell_idx = key_idx / keys_per_cell;
+            let n = ((cell_idx + 1) * keys_per_cell - key_idx).min(rest.len());
             let (tile, after) = rest.split_at(n);
             let cell = &mut cells[cell_idx];
             *cell = tile
@@ -67,17 +123,10 @@ impl Pooled {
         }
     }
 
-    /// Takes in a map of other queries of the same pattern.
-    pub(super) fn add_all(&mut self, other: &Self) {
-        for (cell, value) in self.cells.iter_mut().zip(&other.cells) {
-            if *value > *cell || value.is_nan() {
-                *cell = *value;
-            }
-        }
-    }
-
-    pub fn at(&self, row_idx: usize, col_idx: usize) -> f32 {
-        self.cells[row_idx * self.n_cols + col_idx]
+    /// Takes in one row, NaN and all. // [key]
+    pub(super) fn add_row(&mut self, query_idx: usize, row: &[f32]) {
+        let keys_per_cell = self.keys_per_cell;
+        add_row(self.row(query_idx), keys_per_cell, row);
     }
 }
 

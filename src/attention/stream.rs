@@ -4,19 +4,20 @@
 //! heads × length².
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::block::{Head, HeadInput, HeadRun, Run, run_head};
+use super::block::{Head, HeadInput, Run, run_head};
 use super::pooled::Pooled;
 use super::row::HeadMath;
 use super::row_bias::RowBias;
 use super::samples::sampled_queries;
 use super::spec::{Bias, SoftmaxAxis};
-use super::strip::{HeadPlan, KvHead, StripRun, block_rows};
-use super::summary::HeadSummary;
-use crate::kernels::simd::{ColumnLogSums, Keys, Level, Values};
-use crate::kernels::sum_of_squares;
+use super::strip::{HeadPlan, KvHead, Strip, StripRun, block_rows};
+use super::summary::{HeadSummary, RowSummary};
+use crate::kernels::simd::{ColumnLogSums, Keys, Level, Values, row_norms};
+use crate::kernels::tiles;
 
 /// Strips of one head at most: each holds a row of column sums until they are put together.
 const MOST_STRIPS: usize = 16;
@@ -25,8 +26,14 @@ const PACKED_BYTES: usize = 32 << 20;
 
 /// Runs the heads that `run` asks for, with one level's instructions; `None` when it was stopped.
 ///
-/// The results are the same bits for any number of threads.
-pub fn stream_heads(run: &Run<'_>, input: HeadInput<'_>, level: Level) -> Option<Vec<HeadRun>> {
+/// `z` receives Σ p·v of those heads; what other heads have there stays. The results are the same bits for any number of threads.
+/// // z: [query, n_heads · d_value]
+pub fn stream_heads(
+    run: &Run<'_>,
+    input: HeadInput<'_>,
+    level: Level,
+    z: &mut [f32],
+) -> Option<Vec<HeadSummary>> {
     let spec = run.spec;
     let per_kv_head = spec.n_heads / spec.n_kv_heads;
     let n_keys = run.visibility.n_keys;
@@ -37,7 +44,7 @@ pub fn stream_heads(run: &Run<'_>, input: HeadInput<'_>, level: Level) -> Option
     while start < run.heads.end {
         // Whole groups that share their keys, so that none is packed twice.
         let end = ((start / per_kv_head * per_kv_head) + n_at_once).min(run.heads.end);
-        all.extend(some_heads(run, input, level, start..end)?);
+        all.extend(some_heads(run, input, level, start..end, z)?);
         start = end;
     }
     Some(all)
@@ -49,7 +56,8 @@ fn some_heads(
     input: HeadInput<'_>,
     level: Level,
     heads: Range<usize>,
-) -> Option<Vec<HeadRun>> {
+    z: &mut [f32],
+) -> Option<Vec<HeadSummary>> {
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let visible = run.visibility.real_keys().map(|real| {
@@ -102,12 +110,22 @@ fn some_heads(
     if spec.softmax_axis == SoftmaxAxis::Queries {
         sum_columns(&mut plans)?;
     }
-    let mut ran = run_plans(&plans)?.into_iter().peekable();
+    let mut ran = run_plans(&plans, z)?.into_iter().peekable();
+    drop(plans);
+    packed.into_iter().flatten().for_each(KvHead::put_aside);
+    let mut by_definition = |head_idx: usize| {
+        let head = run_head(run, input, head_idx)?;
+        let width = spec.n_heads * spec.d_value;
+        for (row, from) in z.chunks_mut(width).zip(head.z.chunks(spec.d_value)) {
+            row[head_idx * spec.d_value..][..spec.d_value].copy_from_slice(from);
+        }
+        Some(head.summary)
+    };
     // A head with a NaN or an infinity in its values is left to the definition: times a weight of 0 it is not 0.
     heads
         .map(|head_idx| match ran.next_if(|(of, _)| *of == head_idx) {
             Some((_, ran)) => Some(ran),
-            None => run_head(run, input, head_idx),
+            None => by_definition(head_idx),
         })
         .collect()
 }
@@ -115,26 +133,26 @@ fn some_heads(
 /// Values beyond the last key, so that whole vectors can be read there.
 const MARGIN: usize = 64;
 
-/// The strips of a head: a number that depends on its lengths alone.
-fn strips(plan: &HeadPlan<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let n_queries = plan.run.visibility.n_queries;
+/// Queries of a strip: a number that depends on lengths alone.
+fn strip_rows(plan: &HeadPlan<'_>) -> usize {
     let n_rows = block_rows(plan.kv.keys.width());
-    let n_blocks = n_queries.div_ceil(n_rows);
-    let n = n_blocks.div_ceil(MOST_STRIPS).max(1) * n_rows;
+    let n_blocks = plan.run.visibility.n_queries.div_ceil(n_rows);
+    n_blocks.div_ceil(MOST_STRIPS).max(1) * n_rows
+}
+
+/// The strips of a head.
+fn strips(plan: &HeadPlan<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (n_queries, n) = (plan.run.visibility.n_queries, strip_rows(plan));
     (0..n_queries)
         .step_by(n)
         .map(move |start| start..(start + n).min(n_queries))
 }
 
-/// Every strip of every head, in order.
-fn tasks(plans: &[HeadPlan<'_>]) -> Vec<(usize, Range<usize>)> {
-    let of_plan = |(nth, plan)| strips(plan).map(move |strip| (nth, strip));
-    plans.iter().enumerate().flat_map(of_plan).collect()
-}
-
 /// Fills each plan's log Σ over queries.
 fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
-    let sums: Option<Vec<(usize, ColumnLogSums)>> = tasks(plans)
+    let of_plan = |(nth, plan)| strips(plan).map(move |strip| (nth, strip));
+    let tasks: Vec<(usize, Range<usize>)> = plans.iter().enumerate().flat_map(of_plan).collect();
+    let sums: Option<Vec<(usize, ColumnLogSums)>> = tasks
         .into_par_iter()
         .map(|(nth, strip)| Some((nth, plans[nth].column_sums(strip)?)))
         .collect();
@@ -151,50 +169,72 @@ fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
 }
 
 /// Runs every strip, and puts each head's together.
-fn run_plans(plans: &[HeadPlan<'_>]) -> Option<Vec<(usize, HeadRun)>> {
-    let strips: Option<Vec<(usize, StripRun)>> = tasks(plans)
-        .into_par_iter()
-        .map(|(nth, strip)| Some((nth, plans[nth].strip(strip)?)))
+fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSummary)>> {
+    let Some(first) = plans.first() else {
+        return Some(Vec::new());
+    };
+    let (spec, n_queries) = (first.math.spec, first.run.visibility.n_queries);
+    let (n_rows, d_value) = (strip_rows(first), spec.d_value);
+    let mut rows: Vec<Vec<RowSummary>> = plans
+        .iter()
+        .map(|_| vec![RowSummary::empty(false); n_queries])
         .collect();
-    let mut strips = strips?.into_iter().peekable();
-    let mut heads = Vec::with_capacity(plans.len());
-    for (nth, plan) in plans.iter().enumerate() {
-        let of_head = std::iter::from_fn(|| strips.next_if(|(of, _)| *of == nth));
-        let head = together(plan, of_head.map(|(_, strip)| strip));
-        heads.push((plan.head.head_idx, head));
+    let n_strips = n_queries.div_ceil(n_rows);
+    let mut outputs = tiles(z, spec.n_heads * d_value, n_rows, d_value).into_iter();
+    let mut tasks = Vec::with_capacity(plans.len() * n_strips);
+    let mut next_head = 0;
+    for (plan, rows) in plans.iter().zip(&mut rows) {
+        // Tiles come head after head; those of heads that are not run here are passed over.
+        let skipped = (plan.head.head_idx - next_head) * n_strips;
+        next_head = plan.head.head_idx + 1;
+        let outputs = outputs.by_ref().skip(skipped).take(n_strips);
+        let parts = strips(plan).zip(rows.chunks_mut(n_rows)).zip(outputs);
+        for ((queries, rows), z) in parts {
+            tasks.push((plan, Strip { queries, z, rows }));
+        }
     }
-    Some(heads)
+    let ran: Option<Vec<StripRun>> = tasks
+        .into_par_iter()
+        .map(|(plan, strip)| plan.strip(strip))
+        .collect();
+    let mut ran = ran?.into_iter();
+    let heads = plans.iter().zip(rows);
+    let heads = heads.map(|(plan, rows)| {
+        let strips = ran.by_ref().take(n_strips);
+        (plan.head.head_idx, together(plan, rows, strips))
+    });
+    Some(heads.collect())
 }
 
-fn together(plan: &HeadPlan<'_>, strips: impl Iterator<Item = StripRun>) -> HeadRun {
+fn together(
+    plan: &HeadPlan<'_>,
+    rows: Vec<RowSummary>,
+    strips: impl Iterator<Item = StripRun>,
+) -> HeadSummary {
     let visibility = plan.run.visibility;
-    let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
-    let mut z = Vec::with_capacity(n_queries * plan.math.spec.d_value);
-    let mut rows = Vec::with_capacity(n_queries);
+    let n_keys = visibility.n_keys;
     let mut column_sums = vec![0.0f64; n_keys];
-    let mut pooled = Pooled::new(n_queries, n_keys);
+    let mut pooled = Pooled::new(visibility.n_queries, n_keys);
     let mut samples = Vec::with_capacity(plan.sampled.len() * n_keys);
     for strip in strips {
-        z.extend_from_slice(&strip.z);
-        rows.extend(strip.rows);
         for (sum, part) in column_sums.iter_mut().zip(&strip.column_sums) {
             *sum += f64::from(*part);
         }
-        pooled.add_all(&strip.pooled);
+        pooled.add_part(&strip.pooled);
         samples.extend(strip.samples);
     }
-    HeadRun {
-        z,
-        summary: HeadSummary {
-            rows,
-            column_sums: column_sums.into_iter().map(|sum| sum as f32).collect(),
-            k_norms: plan.kv.norms.clone(),
-            real_keys: visibility.real_keys().map(<[bool]>::to_vec),
-            pooled,
-            samples,
-        },
+    HeadSummary {
+        rows,
+        column_sums: column_sums.into_iter().map(|sum| sum as f32).collect(),
+        k_norms: plan.kv.norms.clone(),
+        real_keys: visibility.real_keys().map(<[bool]>::to_vec),
+        pooled,
+        samples,
     }
 }
+
+/// Packed buffers between attentions, so that the next one need not ask the system for memory again.
+static ASIDE: Mutex<Vec<(Keys, Values)>> = Mutex::new(Vec::new());
 
 impl KvHead {
     /// Packs one kv head; `None` where a value is not finite.
@@ -205,11 +245,10 @@ impl KvHead {
         if !head.has_finite_values(n_keys) {
             return None;
         }
-        let norms: Vec<f32> = (0..n_keys)
-            .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
-            .collect();
-        let (mut keys, mut values) = (Keys::default(), Values::default());
         let (from, stride) = head.keys_from();
+        let norms = row_norms(level, from, stride, n_keys, spec.d_head);
+        let aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let (mut keys, mut values) = aside.unwrap_or_default();
         keys.pack(level, from, stride, n_keys, spec.d_head);
         let (from, stride) = head.values_from();
         values.pack(level, from, stride, n_keys, spec.d_value);
@@ -231,5 +270,14 @@ impl KvHead {
             inverse_norms,
             squares_before,
         })
+    }
+
+    /// Leaves its buffers to the next one, unless as many as one attention holds at once lie there already.
+    fn put_aside(self) {
+        let mut aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: usize = aside.iter().map(|(k, v)| k.held() + v.held()).sum();
+        if held + self.keys.held() + self.values.held() <= PACKED_BYTES {
+            aside.push((self.keys, self.values));
+        }
     }
 }

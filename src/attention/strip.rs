@@ -7,16 +7,16 @@ use std::ops::Range;
 
 use super::block::{Head, Run};
 use super::fast_row::FastRow;
-use super::pooled::Pooled;
+use super::pooled::PooledPart;
 use super::row::{HeadMath, fill_unseen, finish_row};
 use super::row_bias::RowBias;
 use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
+use crate::kernels::Tile;
 use crate::kernels::simd::{
     ColumnLogSums, Keys, Level, Queries, RowKnobs, ScoreSums, Values, add_columns, exp_row,
-    over_queries_row, score_row, scores_of, weigh,
+    over_queries_row, row_norms, score_row, scores_of, weigh,
 };
-use crate::kernels::sum_of_squares;
 
 /// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
 const BLOCK_ROWS: usize = 48;
@@ -51,14 +51,20 @@ pub(super) struct HeadPlan<'a> {
     pub sampled: &'a [usize],
 }
 
-/// What some queries of a head gave.
+/// Some queries of a head to run, and where what they give is put.
+pub(super) struct Strip<'a> {
+    pub queries: Range<usize>,
+    /// Σ p·v. // [query, d_value]
+    pub z: Tile<'a>,
+    /// [query]
+    pub rows: &'a mut [RowSummary],
+}
+
+/// What else some queries of a head gave.
 pub(super) struct StripRun {
-    /// [query, d_value]
-    pub z: Vec<f32>,
-    pub rows: Vec<RowSummary>,
     /// As long as a row of scores.
     pub column_sums: Vec<f32>,
-    pub pooled: Pooled,
+    pub pooled: PooledPart,
     /// [sample, key]
     pub samples: Vec<f32>,
 }
@@ -70,6 +76,7 @@ struct Scratch {
     /// [row, width]
     scores: Vec<f32>,
     factors: Vec<f32>,
+    q_norms: Vec<f32>,
     maxima: Vec<f32>,
     bias: Vec<f32>,
     /// One row each, for rows that are not finite.
@@ -107,30 +114,34 @@ impl HeadPlan<'_> {
     }
 
     /// Runs some queries; `None` when it was stopped.
-    pub(super) fn strip(&self, queries: Range<usize>) -> Option<StripRun> {
-        SCRATCH.with_borrow_mut(|scratch| self.strip_in(queries, scratch))
+    pub(super) fn strip(&self, strip: Strip<'_>) -> Option<StripRun> {
+        SCRATCH.with_borrow_mut(|scratch| self.strip_in(strip, scratch))
     }
 
-    fn strip_in(&self, queries: Range<usize>, s: &mut Scratch) -> Option<StripRun> {
+    fn strip_in(&self, mut to: Strip<'_>, s: &mut Scratch) -> Option<StripRun> {
         let visibility = self.run.visibility;
-        let d_value = self.math.spec.d_value;
+        let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
         let mut strip = StripRun {
-            z: Vec::with_capacity(queries.len() * d_value),
-            rows: Vec::with_capacity(queries.len()),
             column_sums: vec![0.0; self.width()],
-            pooled: Pooled::new(visibility.n_queries, visibility.n_keys),
+            pooled: PooledPart::new(n_queries, n_keys, &to.queries),
             samples: Vec::new(),
         };
-        for block in self.blocks(queries) {
+        for block in self.blocks(to.queries.clone()) {
             if (self.run.stop)() {
                 return None;
             }
-            self.block(block, &mut strip, s);
+            self.block(block, &mut to, &mut strip, s);
         }
         Some(strip)
     }
 
-    fn block(&self, block: Range<usize>, strip: &mut StripRun, s: &mut Scratch) {
+    fn block(
+        &self,
+        block: Range<usize>,
+        to: &mut Strip<'_>,
+        strip: &mut StripRun,
+        s: &mut Scratch,
+    ) {
         let (level, width) = (self.level, self.width());
         let panels = self.products(&block, s);
         let keys = panels.start * self.kv.keys.n_panel()..panels.end * self.kv.keys.n_panel();
@@ -140,11 +151,14 @@ impl HeadPlan<'_> {
             s.shown_scores.resize(n, f32::NEG_INFINITY);
         }
         s.factors.clear();
+        let (from, stride) = self.head.queries_from(block.start);
+        s.q_norms = row_norms(level, from, stride, block.len(), self.math.spec.d_head);
+        let first = block.start - to.queries.start;
+        let rows = &mut to.rows[first..first + block.len()];
         for (row_idx, query_idx) in block.clone().enumerate() {
-            let summary = self.row(row_idx, query_idx, &keys, strip, s);
-            strip.rows.push(summary);
+            rows[row_idx] = self.row(row_idx, query_idx, &keys, strip, s);
         }
-        self.columns(&block, &keys, strip, s);
+        self.columns(&block, &keys, rows, strip, s);
         self.show(&block, &keys, s);
 
         // Weights are divided by their sum only now: one multiplication per output instead of one per weight.
@@ -153,9 +167,10 @@ impl HeadPlan<'_> {
         s.z.resize(block.len() * values.width(), 0.0);
         let keys = keys.start..keys.end.min(self.run.visibility.n_keys);
         weigh(level, &s.scores, width, block.len(), keys, values, &mut s.z); // [row, d_value]
-        let d_value = self.math.spec.d_value;
-        for (row, factor) in s.z.chunks(values.width()).zip(&s.factors) {
-            strip.z.extend(row[..d_value].iter().map(|z| z * factor));
+        let rows = s.z.chunks(values.width()).zip(&s.factors);
+        for (row_idx, (from, factor)) in rows.enumerate() {
+            let to = to.z.row(first + row_idx).iter_mut();
+            to.zip(from).for_each(|(z, sum)| *z = sum * factor);
         }
     }
 
@@ -216,7 +231,7 @@ impl HeadPlan<'_> {
         let is_real = self.run.visibility.is_real_query(query_idx);
         let range = self.run.visibility.range(query_idx);
         let at = row_idx * width;
-        let q_norm = sum_of_squares(self.head.query(query_idx)).sqrt() as f32;
+        let q_norm = s.q_norms[row_idx];
         let mut summary = RowSummary {
             q_norm,
             ..RowSummary::empty(is_real)
@@ -355,12 +370,12 @@ impl HeadPlan<'_> {
         &self,
         block: &Range<usize>,
         keys: &Range<usize>,
+        rows: &[RowSummary],
         strip: &mut StripRun,
         s: &mut Scratch,
     ) {
         let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
-        let per_cell = strip.pooled.queries_per_cell;
-        let rows = strip.rows.len() - block.len()..;
+        let per_cell = strip.pooled.queries_per_cell();
         let is_real = |query_idx: usize| self.run.visibility.is_real_query(query_idx);
         let mut start = block.start;
         while start < block.end {
@@ -390,8 +405,7 @@ impl HeadPlan<'_> {
             start = end;
         }
         // Maxima of vectors may drop a NaN: rows that have some are looked at once more.
-        for (row_idx, query_idx) in block.clone().enumerate() {
-            let summary = &strip.rows[rows.clone()][row_idx];
+        for (row_idx, (query_idx, summary)) in block.clone().zip(rows).enumerate() {
             let is_odd = summary.is_nonfinite || summary.mass.is_nan();
             if summary.is_real && is_odd {
                 let row = &s.scores[row_idx * width..][..n_keys];

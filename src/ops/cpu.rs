@@ -225,20 +225,14 @@ impl Ops for Cpu {
             k: &k.data,
             v: &v.data,
         };
-        let d_value = run.spec.d_value;
-        let width = run.spec.n_heads * d_value;
-        let heads = stream_heads(run, input, Level::current()).ok_or(Error::Cancelled)?;
-        z.reshape(run.visibility.n_queries, width);
-        z.data.fill(0.0);
-        let mut summaries = Vec::with_capacity(heads.len());
-        for (head_idx, head) in run.heads.clone().zip(heads) {
-            let columns = head_idx * d_value..(head_idx + 1) * d_value;
-            for (row, from) in z.data.chunks_mut(width).zip(head.z.chunks(d_value)) {
-                row[columns.clone()].copy_from_slice(from);
-            }
-            summaries.push(head.summary);
+        z.reshape(
+            run.visibility.n_queries,
+            run.spec.n_heads * run.spec.d_value,
+        );
+        if run.heads.len() < run.spec.n_heads {
+            z.data.fill(0.0);
         }
-        Ok(summaries)
+        stream_heads(run, input, Level::current(), &mut z.data).ok_or(Error::Cancelled)
     }
 
     fn head_output_norms(

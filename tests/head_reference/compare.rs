@@ -100,7 +100,18 @@ pub fn run(case: &Case, head_idx: usize, path: Path) -> Found {
                 heads: head_idx..head_idx + 1,
                 ..run
             };
-            stream_heads(&run, input, level).and_then(|mut heads| heads.pop())
+            let (d_value, n_heads) = (case.spec.d_value, case.spec.n_heads);
+            let mut all = vec![0.0; n * n_heads * d_value];
+            let heads = stream_heads(&run, input, level, &mut all);
+            heads
+                .and_then(|mut heads| heads.pop())
+                .map(|summary| HeadRun {
+                    z: all
+                        .chunks(n_heads * d_value)
+                        .flat_map(|row| row[head_idx * d_value..][..d_value].to_vec())
+                        .collect(),
+                    summary,
+                })
         }
     };
     let run = run.expect("nobody stops it");

@@ -4,12 +4,14 @@ mod columns;
 mod lanes;
 mod level;
 mod math;
+mod norms;
 mod panels;
 mod scores;
 mod softmax;
 
 pub use columns::{ColumnLogSums, add_columns};
 pub use level::Level;
+pub use norms::row_norms;
 pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
 pub use scores::{RowKnobs, ScoreSums, score_row};
 pub use softmax::{PatternSums, exp_row, over_queries_row};

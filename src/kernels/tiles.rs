@@ -1,0 +1,96 @@
+//! A matrix cut into tiles that threads fill at the same time.
+
+use std::marker::PhantomData;
+
+/// An exclusive view of some rows and columns of a row-major matrix.
+#[derive(Debug)]
+pub struct Tile<'a> {
+    /// The tile's first element.
+    start: *mut f32,
+    stride: usize,
+    n_rows: usize,
+    n_cols: usize,
+    matrix: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a tile is an exclusive borrow of its own elements, which no other tile of the matrix shares.
+#[expect(unsafe_code)]
+unsafe impl Send for Tile<'_> {}
+
+impl Tile<'_> {
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// One row of the tile.
+    ///
+    /// # Panics
+    /// When the tile has no such row.
+    pub fn row(&mut self, row_idx: usize) -> &mut [f32] {
+        assert!(row_idx < self.n_rows, "a tile of {} rows", self.n_rows);
+        // SAFETY: `tiles` checked that all of the tile's rows lie within the matrix, whose exclusive borrow the tile holds a part
+        // of; the returned slice borrows the tile, so that no two of them exist at once.
+        #[expect(unsafe_code)]
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.add(row_idx * self.stride), self.n_cols)
+        }
+    }
+}
+
+/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × exactly `n_cols`, column band after column band.
+///
+/// # Panics
+/// When the matrix is no whole number of rows, or `width` no multiple of `n_cols`.
+pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> Vec<Tile<'_>> {
+    if matrix.is_empty() {
+        return Vec::new();
+    }
+    assert!(
+        width > 0
+            && matrix.len().is_multiple_of(width)
+            && n_cols > 0
+            && width.is_multiple_of(n_cols),
+        "{} values are no matrix of rows of {width} in bands of {n_cols}",
+        matrix.len()
+    );
+    let (n_all, start) = (matrix.len() / width, matrix.as_mut_ptr());
+    let bands = (0..width).step_by(n_cols);
+    let tile = |col_idx: usize, row_idx: usize| Tile {
+        // SAFETY: row and column lie within the matrix, whose length was checked to be whole rows.
+        #[expect(unsafe_code)]
+        start: unsafe { start.add(row_idx * width + col_idx) },
+        stride: width,
+        n_rows: n_rows.min(n_all - row_idx),
+        n_cols,
+        matrix: PhantomData,
+    };
+    let of_band = |col_idx: usize| {
+        (0..n_all)
+            .step_by(n_rows.max(1))
+            .map(move |row_idx| tile(col_idx, row_idx))
+    };
+    bands.flat_map(of_band).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_cover_a_matrix_once_each() {
+        let mut matrix = vec![0.0; 5 * 6];
+        for (nth, mut tile) in tiles(&mut matrix, 6, 2, 3).into_iter().enumerate() {
+            for row_idx in 0..tile.n_rows() {
+                tile.row(row_idx)
+                    .iter_mut()
+                    .for_each(|v| *v += nth as f32 + 1.0);
+            }
+        }
+        let left = matrix.chunks(6).map(|row| row[0]).collect::<Vec<_>>();
+        let right = matrix.chunks(6).map(|row| row[5]).collect::<Vec<_>>();
+        assert_eq!(
+            (left, right),
+            (vec![1.0, 1.0, 2.0, 2.0, 3.0], vec![4.0, 4.0, 5.0, 5.0, 6.0])
+        );
+    }
+}
