@@ -11,6 +11,7 @@ pub mod kernels;
 pub mod machine;
 pub mod model;
 pub mod ops;
+pub mod pace;
 pub mod prompt;
 pub mod report;
 pub mod stats;

@@ -9,6 +9,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("prompt", 0),
     ("kernels", 0),
     ("machine", 0),
+    ("pace", 0),
     ("ops", 1),
     ("attention", 1),
     ("model", 1),

@@ -1,6 +1,7 @@
 //! The first value of a run that is NaN or infinite, and the tensor it came from.
 
 use crate::checkpoint::Tensors;
+use crate::kernels::first_nonfinite;
 use crate::model::{Hook, Model, NeededTensor, Stack};
 
 /// Where the first NaN or infinity appeared, in the order of computation.
@@ -39,19 +40,6 @@ impl std::fmt::Display for NonFinite {
     }
 }
 
-/// The first element that is NaN or infinite.
-pub(super) fn find(values: &[f32]) -> Option<usize> {
-    // x·0 is 0 for every finite x: a sum the compiler turns into vector code finds most buffers clean.
-    let suspicious = values
-        .chunks(1024)
-        .position(|chunk| chunk.iter().map(|v| v * 0.0).sum::<f32>() != 0.0)?;
-    let start = suspicious * 1024;
-    values[start..]
-        .iter()
-        .position(|v| !v.is_finite())
-        .map(|offset| start + offset)
-}
-
 /// A tensor that holds a NaN or infinity itself, and at which element, among those that could have brought one here.
 pub(super) fn guilty_tensor(
     model: &Model,
@@ -88,14 +76,14 @@ fn in_tensors<'a>(
     names.into_iter().find_map(|name| {
         let view = tensors.get(name)?;
         let [n_rows, row_shape @ ..] = view.info.shape.as_slice() else {
-            return find(&view.widen()).map(|element| (name.to_owned(), element));
+            return first_nonfinite(&view.widen()).map(|element| (name.to_owned(), element));
         };
         let row_len = row_shape.iter().product::<usize>().max(1);
         // A vocabulary's table may be larger than all layers: some rows at a time.
         let n_at_once = (SCAN_VALUES / row_len).max(1);
         (0..*n_rows).step_by(n_at_once).find_map(|start| {
             let rows = start..(start + n_at_once).min(*n_rows);
-            let element = find(&view.widen_rows(rows))?;
+            let element = first_nonfinite(&view.widen_rows(rows))?;
             Some((name.to_owned(), start * row_len + element))
         })
     })
@@ -108,10 +96,10 @@ mod tests {
     #[test]
     fn the_first_of_several_is_found_wherever_it_stands() {
         let mut values = vec![1.0; 5000];
-        assert_eq!(find(&values), None);
+        assert_eq!(first_nonfinite(&values), None);
         values[4097] = f32::NEG_INFINITY;
-        assert_eq!(find(&values), Some(4097));
+        assert_eq!(first_nonfinite(&values), Some(4097));
         values[1023] = f32::NAN;
-        assert_eq!(find(&values), Some(1023));
+        assert_eq!(first_nonfinite(&values), Some(1023));
     }
 }

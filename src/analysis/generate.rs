@@ -6,20 +6,21 @@ use crate::model::{
     final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::prompt::Prompt;
 
 /// Lets the model write as many tokens after a prompt as the prompt says; `label` tells what a token reads as, `wrote`
 /// hears of the prompt after each.
 ///
 /// # Errors
-/// When `stop` says so, a tensor is not as the spec says, or the device fails.
+/// When the pace stops it, a tensor is not as the spec says, or the device fails.
 pub fn generate<O: Ops>(
     ops: &O,
     model: &Model,
     prompt: &mut Prompt,
     label: &dyn Fn(u32) -> String,
     wrote: &mut dyn FnMut(&Prompt),
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<()> {
     let spec = &model.spec;
     let (Some(start), Some(given)) = (&spec.decoder_start, prompt.source.as_deref()) else {
@@ -28,14 +29,14 @@ pub fn generate<O: Ops>(
     if prompt.n_to_generate == 0 {
         return Ok(());
     }
-    let writer = Writer { ops, model, stop };
+    let writer = Writer { ops, model, pace };
     let source = sequence_of(given);
     let encoder = &spec.stacks[0];
     let resid = writer.stack(encoder, &source, None)?;
     let mut memory = O::Buffer::default();
     final_hidden(ops, model, encoder, &resid, &mut memory)?; // [source position, d_model]
     while prompt.n_to_generate > 0 {
-        if stop() {
+        if pace.stops() {
             return Err(Error::Cancelled);
         }
         let id = match start.forced_token.filter(|_| prompt.tokens.len() == 1) {
@@ -70,7 +71,7 @@ fn sequence_of(prompt: &Prompt) -> Sequence {
 struct Writer<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
-    stop: &'a (dyn Fn() -> bool + Sync),
+    pace: &'a dyn Pace,
 }
 
 impl<O: Ops> Writer<'_, O> {
@@ -84,10 +85,10 @@ impl<O: Ops> Writer<'_, O> {
         let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         embed(ops, self.model, stack, sequence, &mut spare, &mut resid)?;
-        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
         let mut scratch = Scratch::<O>::default();
         for block in &stack.blocks {
-            let weights = BlockWeights::read(ops, tensors, block)?;
+            let weights = BlockWeights::read(ops, tensors, block, self.pace)?;
             run_block(
                 &context,
                 block,
@@ -124,14 +125,22 @@ impl<O: Ops> Writer<'_, O> {
             return Err(Error::Prompt(problem.to_owned()));
         };
         let mut best = (0, f32::NEG_INFINITY);
-        logits_in_chunks(ops, self.model, head, &last, 1, |range, logits| {
-            for (id, logit) in range.zip(logits) {
-                if *logit > best.1 && !never.contains(&(id as u32)) {
-                    best = (id, *logit);
+        logits_in_chunks(
+            ops,
+            self.model,
+            head,
+            &last,
+            1,
+            self.pace,
+            |range, logits| {
+                for (id, logit) in range.zip(logits) {
+                    if *logit > best.1 && !never.contains(&(id as u32)) {
+                        best = (id, *logit);
+                    }
                 }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         Ok(best.0 as u32)
     }
 }

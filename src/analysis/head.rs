@@ -12,6 +12,7 @@ use crate::model::{
     BlockContext, BlockWeights, Hook, Hooks, Input, Model, Scratch, Stack, attend_heads, run_block,
 };
 use crate::ops::Ops;
+use crate::pace::Pace;
 
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
 pub const FULL_CELLS: usize = 4096;
@@ -48,14 +49,14 @@ impl HeadDetail {
 /// Runs one head again and keeps all of it.
 ///
 /// # Errors
-/// When nothing was kept to start from, a tensor is not as the spec says, or `stop` says so.
+/// When nothing was kept to start from, a tensor is not as the spec says, or the pace stops it.
 pub fn head_detail<O: Ops>(
     ops: &O,
     model: &Model,
     input: &Input,
     kept: &Kept,
     query: HeadQuery,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<HeadDetail> {
     let HeadQuery {
         stack,
@@ -72,7 +73,7 @@ pub fn head_detail<O: Ops>(
         _ => sequence.len(),
     };
     let tensors = &model.checkpoint.tensors;
-    let context = BlockContext::of(ops, tensors, spec, sequence, memory, stop)?;
+    let context = BlockContext::of(ops, tensors, spec, sequence, memory, pace)?;
     let mut resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
     let mut scratch = Scratch::<O>::default();
     let n_queries = sequence.len();
@@ -89,7 +90,7 @@ pub fn head_detail<O: Ops>(
     if stack == Stack::Cross {
         // Its queries come after the block's self-attention: the whole block runs.
         let mut hooks = OnlyCross(&mut sink);
-        let weights = BlockWeights::read(ops, tensors, block)?;
+        let weights = BlockWeights::read(ops, tensors, block, pace)?;
         run_block(
             &context,
             block,

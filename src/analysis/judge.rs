@@ -18,6 +18,7 @@ use crate::checks::{
 use crate::error::Result;
 use crate::model::{Input, Model, Stack};
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::stats::LayerReport;
 
 /// What is done at the moment, in words, and how much of it.
@@ -35,7 +36,7 @@ pub struct Judging<'a> {
     pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
     pub told: &'a mut dyn FnMut(Step),
-    pub stop: &'a (dyn Fn() -> bool + Sync),
+    pub pace: &'a dyn Pace,
 }
 
 /// What came of all checks, in the registry's order.
@@ -117,7 +118,7 @@ pub fn probe<O: Ops>(
     let Some(first) = inputs.first() else {
         return Ok(probes);
     };
-    let stop = judging.stop;
+    let pace = judging.pace;
     let n_layers: usize = model
         .spec
         .stacks
@@ -135,11 +136,11 @@ pub fn probe<O: Ops>(
     };
     if wanted.contains("future-leak") {
         let progress = |progress| say("changing later tokens", progress);
-        probes.future = probe_future(ops, model, first, progress, stop)?;
+        probes.future = probe_future(ops, model, first, progress, pace)?;
     }
     if wanted.contains("padding-leak") {
         let progress = |progress| say("adding padding", progress);
-        probes.padding = probe_padding(ops, model, first, progress, stop)?;
+        probes.padding = probe_padding(ops, model, first, progress, pace)?;
     }
     if wanted.contains("trained-otherwise") {
         let mut told = |n_done: usize, n: usize| {
@@ -149,7 +150,7 @@ pub fn probe<O: Ops>(
                 n,
             });
         };
-        probes.training = probe_training(ops, model, inputs, &mut told, stop)?;
+        probes.training = probe_training(ops, model, inputs, &mut told, pace)?;
     }
     Ok(probes)
 }
@@ -226,7 +227,7 @@ fn run<O: Ops>(
         keep_bytes: (nth == 0).then_some(KEEP_BYTES / chunk.len()),
         predicts: true,
     };
-    let outcomes = run_all(ops, model, jobs.collect(), options, judging.stop)?;
+    let outcomes = run_all(ops, model, jobs.collect(), options, judging.pace)?;
     let seen = collectors
         .into_iter()
         .zip(outcomes)

@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use super::first_nonfinite::find;
 use super::pipeline::{Job, Observer, Options, Progress, run_all};
 use super::tap::Tap;
 use crate::attention::RowSummary;
 use crate::checks::{Movement, Place};
 use crate::error::Result;
+use crate::kernels::first_nonfinite;
 use crate::model::{Hook, Input, Model, Stack};
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::stats::LayerReport;
 
 /// Positions of a copy that stand for the first positions of the prompt.
@@ -75,7 +76,7 @@ pub(super) fn lockstep<O: Ops>(
     prompt: &Input,
     copies: &[Copy],
     mut progress: impl FnMut(Progress),
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Vec<Moved>> {
     let base = RefCell::new(Base::default());
     let moved: Vec<RefCell<Moved>> = copies.iter().map(|_| RefCell::default()).collect();
@@ -118,7 +119,7 @@ pub(super) fn lockstep<O: Ops>(
         keep_bytes: None,
         predicts: false,
     };
-    run_all(ops, model, jobs, options, stop)?;
+    run_all(ops, model, jobs, options, pace)?;
     drop((watchers, taps));
     Ok(moved.into_iter().map(RefCell::into_inner).collect())
 }
@@ -249,7 +250,7 @@ impl Tap for Keeper<'_> {
     fn values(&mut self, _: Stack, _: usize, _: Hook, values: &[f32], _: usize) -> Result<()> {
         let mut base = self.0.borrow_mut();
         base.largest = values.iter().fold(0.0, |most, value| most.max(value.abs()));
-        base.is_nonfinite |= find(values).is_some();
+        base.is_nonfinite |= first_nonfinite(values).is_some();
         base.resid.clear();
         base.resid.extend_from_slice(values);
         Ok(())
@@ -271,7 +272,7 @@ impl Tap for Comparer<'_> {
     ) -> Result<()> {
         let base = self.base.borrow();
         let mut moved = self.moved.borrow_mut();
-        moved.is_nonfinite |= base.is_nonfinite || find(values).is_some();
+        moved.is_nonfinite |= base.is_nonfinite || first_nonfinite(values).is_some();
         let offset = self.copy.span(stack).map_or(0, |span| span.offset);
         let n_compared = self.copy.span(stack).map_or(0, |span| span.n);
         let largest = if base.largest.is_finite() && base.largest > 0.0 {

@@ -22,6 +22,7 @@ mod tensor_stats;
 mod training;
 mod watch;
 mod what_if;
+mod work;
 
 pub use captured::{
     ArrayNames, Declared, DeclaredMask, Trace, TraceView, captured_head, is_captured, is_probe,
@@ -44,3 +45,4 @@ pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;
 pub use what_if::{Change, Where};
+pub use work::work_of;

@@ -3,18 +3,20 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::first_nonfinite::{NonFinite, find, guilty_tensor};
+use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::kept::Kept;
 use super::layer::report;
 use super::predictions::{Predictions, Scan};
 use super::tap::Tap;
 use super::watch::Watch;
 use crate::error::{Error, Result};
+use crate::kernels::first_nonfinite;
 use crate::model::{
     BlockContext, BlockWeights, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack,
     StackSpec, embed, final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::stats::LayerReport;
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
@@ -91,14 +93,14 @@ pub fn run<'a, O: Ops>(
     options: Options,
     observer: &'a mut dyn Observer,
     tap: Option<&'a mut dyn Tap>,
-    stop: &'a (dyn Fn() -> bool + Sync),
+    pace: &'a dyn Pace,
 ) -> Result<Outcome> {
     let job = Job {
         input,
         observer,
         tap,
     };
-    let mut outcomes = run_all(ops, model, vec![job], options, stop)?;
+    let mut outcomes = run_all(ops, model, vec![job], options, pace)?;
     Ok(outcomes.pop().unwrap_or_default())
 }
 
@@ -111,11 +113,11 @@ pub fn run_all<'a, O: Ops>(
     model: &'a Model,
     jobs: Vec<Job<'a>>,
     options: Options,
-    stop: &'a (dyn Fn() -> bool + Sync),
+    pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
     let mut passes = Vec::new();
     for job in jobs {
-        passes.push(Pass::begin(ops, model, job, options, stop)?);
+        passes.push(Pass::begin(ops, model, job, options, pace)?);
     }
     let mut scratch = Scratch::<O>::default();
     for stack in &model.spec.stacks {
@@ -124,7 +126,7 @@ pub fn run_all<'a, O: Ops>(
             residuals.push(pass.embed(stack)?);
         }
         for (layer_idx, block) in stack.blocks.iter().enumerate() {
-            if stop() {
+            if pace.stops() {
                 return Err(Error::Cancelled);
             }
             let mut weights = None;
@@ -134,7 +136,7 @@ pub fn run_all<'a, O: Ops>(
                 let weights = match &weights {
                     Some(weights) => weights,
                     None => {
-                        let read = BlockWeights::read(ops, &model.checkpoint.tensors, block)?;
+                        let read = BlockWeights::read(ops, &model.checkpoint.tensors, block, pace)?;
                         &*weights.insert(read)
                     }
                 };
@@ -168,7 +170,7 @@ struct Pass<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     job: Job<'a>,
-    stop: &'a (dyn Fn() -> bool + Sync),
+    pace: &'a dyn Pace,
     kept: Option<Arc<Kept>>,
     /// The encoder's output. // [source position, d_model]
     memory: O::Buffer,
@@ -183,7 +185,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         model: &'a Model,
         job: Job<'a>,
         options: Options,
-        stop: &'a (dyn Fn() -> bool + Sync),
+        pace: &'a dyn Pace,
     ) -> Result<Self> {
         let spec = &model.spec;
         let kept = options.keep_bytes.map(|budget| {
@@ -201,7 +203,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             ops,
             model,
             job,
-            stop,
+            pace,
             kept,
             memory: O::Buffer::default(),
             n_done: 0,
@@ -252,7 +254,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             sequence,
         });
         let tensors = &model.checkpoint.tensors;
-        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.stop)?;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
         let block = &stack.blocks[layer_idx];
         let at = (stack.stack, layer_idx);
         let kept = self.kept.clone();
@@ -376,13 +378,11 @@ impl<'a, O: Ops> Pass<'a, O> {
             head,
             &hidden,
             sequence.len(),
+            self.pace,
             |range, logits| {
-                if (self.stop)() {
-                    return Err(Error::Cancelled);
-                }
                 scan.add(&range, logits);
                 if self.outcome.nonfinite.is_none()
-                    && let Some(element) = find(logits)
+                    && let Some(element) = first_nonfinite(logits)
                 {
                     self.first_nonfinite(NonFinite {
                         stack: stack.stack,

@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
+use crate::kernels::simd::{Level, exp_sum};
+
 /// How many of the likeliest tokens are remembered per position.
 pub const N_TOP: usize = 3;
 
@@ -26,74 +30,103 @@ pub struct Predictions {
 /// Reads logits chunk by chunk and keeps only what predictions need.
 #[derive(Debug)]
 pub(super) struct Scan {
-    targets: Vec<Option<u32>>,
-    top: Vec<Vec<(u32, f32)>>,
-    max: Vec<f32>,
-    sum: Vec<f64>,
-    target_logit: Vec<f32>,
+    /// [position]
+    rows: Vec<RowScan>,
+}
+
+/// What is kept of one position's logits.
+#[derive(Debug, Clone)]
+struct RowScan {
+    target: Option<u32>,
+    target_logit: f32,
+    top: Vec<(u32, f32)>,
+    max: f32,
+    /// Σ e^(logit − max).
+    sum: f64,
+}
+
+/// Logits that are passed over at once where none of them is among the likeliest.
+const SKIPPED: usize = 64;
+
+impl RowScan {
+    fn add(&mut self, level: Level, range: &Range<usize>, row: &[f32]) {
+        let chunk = exp_sum(level, row);
+        let max = self.max.max(chunk.max);
+        // An infinite maximum of nothing yet is no number to subtract.
+        let scaled = |sum: f64, of: f32| match sum == 0.0 {
+            true => 0.0,
+            false => sum * f64::from(of - max).exp(),
+        };
+        self.sum = scaled(self.sum, self.max) + scaled(chunk.sum, chunk.max);
+        self.max = max;
+        for (nth, logits) in row.chunks(SKIPPED).enumerate() {
+            let most = logits.iter().fold(
+                f32::NEG_INFINITY,
+                |most, l| if *l > most { *l } else { most },
+            );
+            let is_full = self.top.len() == N_TOP;
+            if is_full && self.top.last().is_some_and(|(_, least)| most <= *least) {
+                continue;
+            }
+            for (offset, logit) in logits.iter().enumerate() {
+                let id = range.start + nth * SKIPPED + offset;
+                self.insert(id as u32, *logit);
+            }
+        }
+        if let Some(target) = self.target
+            && range.contains(&(target as usize))
+        {
+            self.target_logit = row[target as usize - range.start];
+        }
+    }
+
+    fn insert(&mut self, id: u32, logit: f32) {
+        let top = &mut self.top;
+        if top.len() < N_TOP || top.last().is_some_and(|(_, least)| logit > *least) {
+            let at = top.partition_point(|(_, better)| *better >= logit);
+            top.insert(at, (id, logit));
+            top.truncate(N_TOP);
+        }
+    }
+
+    fn log_sum_exp(&self) -> f64 {
+        f64::from(self.max) + self.sum.ln()
+    }
 }
 
 impl Scan {
     /// `targets` holds the token whose loss is wanted at each position.
     pub fn new(targets: Vec<Option<u32>>) -> Self {
-        let n = targets.len();
+        let row = |target| RowScan {
+            target,
+            target_logit: f32::NAN,
+            top: Vec::with_capacity(N_TOP + 1),
+            max: f32::NEG_INFINITY,
+            sum: 0.0,
+        };
         Self {
-            targets,
-            top: vec![Vec::with_capacity(N_TOP + 1); n],
-            max: vec![f32::NEG_INFINITY; n],
-            sum: vec![0.0; n],
-            target_logit: vec![f32::NAN; n],
+            rows: targets.into_iter().map(row).collect(),
         }
     }
 
     /// Takes in the logits of a range of the vocabulary. // [position, range]
     pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
-        for (position_idx, row) in logits.chunks(range.len()).enumerate() {
-            let chunk_max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let max = self.max[position_idx].max(chunk_max);
-            let kept = self.sum[position_idx] * f64::from(self.max[position_idx] - max).exp();
-            // An infinite maximum of nothing yet is no number to subtract.
-            let kept = if self.sum[position_idx] == 0.0 {
-                0.0
-            } else {
-                kept
-            };
-            self.sum[position_idx] =
-                kept + row.iter().map(|l| f64::from((l - max).exp())).sum::<f64>();
-            self.max[position_idx] = max;
-            let top = &mut self.top[position_idx];
-            for (offset, logit) in row.iter().enumerate() {
-                if top.len() < N_TOP || top.last().is_some_and(|(_, least)| logit > least) {
-                    let at = top.partition_point(|(_, better)| better >= logit);
-                    top.insert(at, ((range.start + offset) as u32, *logit));
-                    top.truncate(N_TOP);
-                }
-            }
-            if let Some(target) = self.targets[position_idx]
-                && range.contains(&(target as usize))
-            {
-                self.target_logit[position_idx] = row[target as usize - range.start];
-            }
-        }
+        let level = Level::current();
+        self.rows
+            .par_iter_mut()
+            .zip(logits.par_chunks(range.len()))
+            .for_each(|(row, logits)| row.add(level, range, logits));
     }
 
     /// Closes the scan; `is_counted` says which positions enter the mean loss.
     pub fn finish(self, has_loss: bool, is_counted: impl Fn(usize) -> bool) -> Predictions {
-        let log_sum_exp: Vec<f64> = self
-            .max
-            .iter()
-            .zip(&self.sum)
-            .map(|(m, s)| f64::from(*m) + s.ln())
-            .collect();
-        let probability = |position_idx: usize, logit: f32| {
-            (f64::from(logit) - log_sum_exp[position_idx]).exp() as f32
-        };
-        let top = self.top.iter().enumerate().map(|(position_idx, top)| {
+        let top = self.rows.iter().map(|row| {
+            let log_sum_exp = row.log_sum_exp();
             let token = |(id, logit): &(u32, f32)| TopToken {
                 id: *id,
-                probability: probability(position_idx, *logit),
+                probability: (f64::from(*logit) - log_sum_exp).exp() as f32,
             };
-            top.iter().map(token).collect()
+            row.top.iter().map(token).collect()
         });
         let top = top.collect();
         if !has_loss {
@@ -103,9 +136,10 @@ impl Scan {
                 loss: None,
             };
         }
-        let n_losses = self.targets.len().saturating_sub(1);
-        let next_loss: Vec<f32> = (0..n_losses)
-            .map(|i| (log_sum_exp[i] - f64::from(self.target_logit[i])) as f32)
+        let n_losses = self.rows.len().saturating_sub(1);
+        let next_loss: Vec<f32> = self.rows[..n_losses]
+            .iter()
+            .map(|row| (row.log_sum_exp() - f64::from(row.target_logit)) as f32)
             .collect();
         let counted: Vec<f64> = next_loss
             .iter()

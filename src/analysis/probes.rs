@@ -6,6 +6,7 @@ use crate::checks::{FutureProbe, Influence, InvarianceProbe, Probed, Worst};
 use crate::error::Result;
 use crate::model::{FeedForward, Input, Model, Sequence};
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::prompt::PositionRule;
 
 /// Positions of a prompt that are probed at most: more would cost more and show the same.
@@ -49,7 +50,7 @@ pub fn probe_future<O: Ops>(
     model: &Model,
     input: &Input,
     progress: impl FnMut(Progress),
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Probed<FutureProbe>> {
     let blocks = &model.spec.main_stack().blocks;
     if !blocks.iter().any(|block| block.attention.mask.causal) {
@@ -94,7 +95,7 @@ pub fn probe_future<O: Ops>(
     let after_cuts = cuts.iter().map(|cut| copy(&|idx| idx >= *cut, *cut));
     let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
     let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
-    let moved = lockstep(ops, model, &input, &copies, progress, stop)?;
+    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
     if moved.iter().any(|moved| moved.is_nonfinite) {
         return Ok(Probed::Not(NONFINITE.to_owned()));
     }
@@ -153,7 +154,7 @@ pub fn probe_padding<O: Ops>(
     model: &Model,
     input: &Input,
     progress: impl FnMut(Progress),
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Probed<InvarianceProbe>> {
     let has_source = input.source.is_some();
     let given = input.source.as_ref().unwrap_or(&input.sequence);
@@ -214,7 +215,7 @@ pub fn probe_padding<O: Ops>(
         cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));
     }
     let copies: Vec<Copy> = cases.iter().map(|(_, copy)| copy.clone()).collect();
-    let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, stop)?;
+    let moved = lockstep(ops, model, &whole(prompt.clone()), &copies, progress, pace)?;
     if moved.iter().any(|moved| moved.is_nonfinite) {
         return Ok(Probed::Not(NONFINITE.to_owned()));
     }

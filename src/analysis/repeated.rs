@@ -7,6 +7,7 @@ use super::pipeline::{Job, Observer, Options, Progress, run_all};
 use crate::error::Result;
 use crate::model::{Input, Model, Sequence, Stack};
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::stats::LayerReport;
 
 /// Sequences r‖r, and tokens of one r at most; as in TransformerLens's demo, but for the ids, which are of the whole vocabulary.
@@ -31,7 +32,7 @@ pub struct Stripes {
 pub fn stripes<O: Ops>(
     ops: &O,
     model: &Model,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Option<Vec<Vec<Stripes>>>> {
     let spec = &model.spec;
     let is_causal = spec
@@ -76,7 +77,7 @@ pub fn stripes<O: Ops>(
         keep_bytes: None,
         predicts: false,
     };
-    run_all(ops, model, jobs.collect(), options, stop)?;
+    run_all(ops, model, jobs.collect(), options, pace)?;
     let mut mean: Vec<Vec<Stripes>> = sums[0]
         .layers
         .iter()

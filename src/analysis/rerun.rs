@@ -11,6 +11,7 @@ use crate::model::{
     attend_heads, embed, final_hidden, logits_in_chunks, run_block,
 };
 use crate::ops::Ops;
+use crate::pace::Pace;
 
 /// What a stack reads, and what its cross-attention looks at.
 pub(super) struct Streams<'a, O: Ops> {
@@ -77,7 +78,7 @@ fn run_blocks<O: Ops>(
 ) -> Result<()> {
     let mut scratch = Scratch::<O>::default();
     for block in &model.spec.stack_of(stack).blocks[layers] {
-        let weights = BlockWeights::read(context.ops, context.tensors, block)?;
+        let weights = BlockWeights::read(context.ops, context.tensors, block, context.pace)?;
         run_block(context, block, &weights, resid, &mut scratch, &mut NoHooks)?;
     }
     Ok(())
@@ -137,12 +138,12 @@ pub(super) fn next_losses<O: Ops>(
     model: &Model,
     input: &Input,
     from: Option<(&Kept, usize)>,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Vec<f32>> {
     let stack = model.spec.main_stack();
     let sequence = &input.sequence;
     let tensors = &model.checkpoint.tensors;
-    let context = BlockContext::of(ops, tensors, stack, sequence, None, stop)?;
+    let context = BlockContext::of(ops, tensors, stack, sequence, None, pace)?;
     let (mut resid, first) = match from {
         Some((kept, layer_idx)) => (
             input_of_layer(&context, model, kept, (stack.stack, layer_idx))?,
@@ -173,6 +174,7 @@ pub(super) fn next_losses<O: Ops>(
         head,
         &hidden,
         sequence.len(),
+        pace,
         |range, logits| {
             scan.add(&range, logits);
             Ok(())

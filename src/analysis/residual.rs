@@ -1,6 +1,61 @@
 //! How alike the rows of a residual are, and its largest value.
 
+use rayon::prelude::*;
+
+use crate::kernels::sum_of_squares;
 use crate::stats::{Peak, ResidualShape};
+
+/// Rows that are summed in f32 before their sum is added in f64; also what one task looks at.
+const CHUNK_ROWS: usize = 64;
+
+/// What some rows told.
+struct Part {
+    /// Σ x and Σ x/‖x‖. // [column]
+    sum: Vec<f32>,
+    directions: Vec<f32>,
+    /// Σ ‖x‖².
+    squared: f64,
+    /// Largest |x|, and where.
+    peak: (f32, usize, usize),
+}
+
+impl Part {
+    fn of(rows: &[(usize, &[f32])], width: usize) -> Self {
+        let mut part = Self {
+            sum: vec![0.0; width],
+            directions: vec![0.0; width],
+            squared: 0.0,
+            peak: (0.0, 0, 0),
+        };
+        for (position_idx, row) in rows {
+            let of_row = sum_of_squares(row);
+            part.squared += of_row;
+            let inverse = of_row.sqrt().recip() as f32;
+            let columns = part.sum.iter_mut().zip(&mut part.directions);
+            for ((sum, direction), value) in columns.zip(*row) {
+                *sum += value;
+                *direction += value * inverse;
+            }
+            let largest = row.iter().fold(
+                0.0f32,
+                |most, v| if v.abs() > most { v.abs() } else { most },
+            );
+            if largest > part.peak.0 || of_row.is_nan() {
+                part.look_for_peak(*position_idx, row);
+            }
+        }
+        part
+    }
+
+    fn look_for_peak(&mut self, position_idx: usize, row: &[f32]) {
+        for (column_idx, value) in row.iter().enumerate() {
+            // A NaN is the largest of all: nothing is larger afterwards.
+            if value.abs() > self.peak.0 || (value.is_nan() && !self.peak.0.is_nan()) {
+                self.peak = (value.abs(), position_idx, column_idx);
+            }
+        }
+    }
+}
 
 /// Looks at the rows of real positions. // values: [position, width]
 pub(super) fn shape_of(
@@ -14,21 +69,20 @@ pub(super) fn shape_of(
         .filter(|(position_idx, _)| is_real(*position_idx))
         .collect();
     let n = rows.len() as f64;
+    let parts: Vec<Part> = rows
+        .par_chunks(CHUNK_ROWS)
+        .map(|rows| Part::of(rows, width))
+        .collect();
     let (mut sum, mut directions) = (vec![0.0f64; width], vec![0.0f64; width]);
-    let mut squared = 0.0;
-    let mut peak = (0.0f32, 0, 0);
-    for (position_idx, row) in &rows {
-        let of_row: f64 = row.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-        squared += of_row;
-        let inverse = of_row.sqrt().recip();
-        for (column_idx, value) in row.iter().enumerate() {
-            let wide = f64::from(*value);
-            sum[column_idx] += wide;
-            directions[column_idx] += wide * inverse;
-            // A NaN is the largest of all: nothing is larger afterwards.
-            if value.abs() > peak.0 || (value.is_nan() && !peak.0.is_nan()) {
-                peak = (value.abs(), *position_idx, column_idx);
-            }
+    let (mut squared, mut peak) = (0.0, (0.0f32, 0, 0));
+    for part in &parts {
+        let columns = sum.iter_mut().zip(&part.sum);
+        columns.for_each(|(sum, part)| *sum += f64::from(*part));
+        let columns = directions.iter_mut().zip(&part.directions);
+        columns.for_each(|(sum, part)| *sum += f64::from(*part));
+        squared += part.squared;
+        if part.peak.0 > peak.0 || (part.peak.0.is_nan() && !peak.0.is_nan()) {
+            peak = part.peak;
         }
     }
     let square = |values: &[f64]| values.iter().map(|v| v * v).sum::<f64>();
@@ -53,30 +107,43 @@ pub(super) fn shape_of(
     (shape, Some(peak))
 }
 
+/// Buckets of |value| by the upper half of its bits; the last is for NaN.
+const N_BUCKETS: usize = 1 << 15;
+/// Tasks of a count: each holds as many counters as there are buckets.
+const N_COUNTS: usize = 8;
+
 /// The median of |value|, exactly: counted by the upper half of the bits, then looked for among those that share them.
 fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
-    const N_BUCKETS: usize = 1 << 15;
     let bits = |value: &f32| value.abs().to_bits();
-    let all = || rows.iter().flat_map(|(_, row)| row.iter());
-    let mut counts = vec![0usize; N_BUCKETS + 1];
-    let mut n = 0;
-    for value in all() {
-        if value.is_nan() {
-            return Some(f32::NAN);
+    let of_task = rows.len().div_ceil(N_COUNTS).max(1);
+    let count = |rows: &[(usize, &[f32])]| {
+        let mut counts = vec![0u32; N_BUCKETS];
+        for value in rows.iter().flat_map(|(_, row)| row.iter()) {
+            counts[(bits(value) >> 16) as usize] += 1;
         }
-        counts[(bits(value) >> 16) as usize] += 1;
-        n += 1;
+        counts
+    };
+    let counts: Vec<Vec<u32>> = rows.par_chunks(of_task).map(count).collect();
+    let in_bucket = |bucket: usize| counts.iter().map(|of| of[bucket] as usize).sum::<usize>();
+    let n: usize = (0..N_BUCKETS).map(in_bucket).sum();
+    // Above the bits of infinity stand those of NaN.
+    let infinity = (f32::INFINITY.to_bits() >> 16) as usize;
+    if (infinity..N_BUCKETS).any(|bucket| in_bucket(bucket) > 0)
+        && rows.iter().any(|(_, row)| row.iter().any(|v| v.is_nan()))
+    {
+        return Some(f32::NAN);
     }
     let mut n_before = 0;
-    let bucket = counts.iter().position(|count| {
-        n_before += count;
+    let bucket = (0..N_BUCKETS).find(|bucket| {
+        n_before += in_bucket(*bucket);
         n_before > n / 2
     })?;
-    n_before -= counts[bucket];
-    let mut inside: Vec<u32> = all()
-        .map(bits)
-        .filter(|bits| (bits >> 16) as usize == bucket)
-        .collect();
+    n_before -= in_bucket(bucket);
+    let shared = |rows: &[(usize, &[f32])]| -> Vec<u32> {
+        let all = rows.iter().flat_map(|(_, row)| row.iter()).map(bits);
+        all.filter(|bits| (bits >> 16) as usize == bucket).collect()
+    };
+    let mut inside: Vec<u32> = rows.par_chunks(of_task).flat_map_iter(shared).collect();
     let (_, median, _) = inside.select_nth_unstable(n / 2 - n_before);
     Some(f32::from_bits(*median))
 }

@@ -9,6 +9,7 @@ use crate::checks::{Factors, Hypothesis, Probed, TrainingProbe};
 use crate::error::{Error, Result};
 use crate::model::{Input, Model, ModelSpec, Sequence};
 use crate::ops::Ops;
+use crate::pace::Pace;
 use crate::stats::LayerReport;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub fn probe_training<O: Ops>(
     model: &Model,
     inputs: &[Input],
     told: Told<'_>,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Probed<TrainingProbe>> {
     let spec = &model.spec;
     if !spec.is_causal_lm || spec.is_encoder_decoder() || spec.head.is_none() {
@@ -49,7 +50,7 @@ pub fn probe_training<O: Ops>(
     let mut kept = Vec::new();
     let bytes_each = KEEP_BYTES / inputs.len().max(1);
     for input in &inputs {
-        kept.push(keep(ops, model, input, bytes_each, stop)?);
+        kept.push(keep(ops, model, input, bytes_each, pace)?);
     }
     let mut hypotheses = Vec::new();
     for (nth, (layer_idx, factors)) in plan.iter().enumerate() {
@@ -58,7 +59,7 @@ pub fn probe_training<O: Ops>(
         let mut losses = Vec::new();
         for (input, kept) in inputs.iter().zip(&kept) {
             let from = layer_idx.map(|layer_idx| (&**kept, layer_idx));
-            losses.extend(next_losses(ops, &supposed, input, from, stop)?);
+            losses.extend(next_losses(ops, &supposed, input, from, pace)?);
         }
         hypotheses.push(Hypothesis {
             layer_idx: *layer_idx,
@@ -69,7 +70,7 @@ pub fn probe_training<O: Ops>(
     Ok(Probed::Ran(TrainingProbe {
         hypotheses,
         unigram_loss: unigram_loss(&inputs),
-        copy_loss: copy_loss(ops, model, inputs.first().copied(), stop)?,
+        copy_loss: copy_loss(ops, model, inputs.first().copied(), pace)?,
     }))
 }
 
@@ -81,7 +82,7 @@ fn copy_loss<O: Ops>(
     ops: &O,
     model: &Model,
     input: Option<&Input>,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<f64> {
     let Some(input) = input else {
         return Ok(f64::NAN);
@@ -100,7 +101,7 @@ fn copy_loss<O: Ops>(
             real: None,
         },
     };
-    let losses = next_losses(ops, model, &twice, None, stop)?;
+    let losses = next_losses(ops, model, &twice, None, pace)?;
     // The first token of the second copy cannot be foreseen.
     let second = losses.iter().skip(n).map(|loss| f64::from(*loss));
     Ok(second.sum::<f64>() / (losses.len().saturating_sub(n)) as f64)
@@ -112,14 +113,14 @@ fn keep<O: Ops>(
     model: &Model,
     input: &Input,
     keep_bytes: usize,
-    stop: &(dyn Fn() -> bool + Sync),
+    pace: &dyn Pace,
 ) -> Result<Arc<Kept>> {
     let mut holder = Holder(None);
     let options = Options {
         keep_bytes: Some(keep_bytes),
         predicts: false,
     };
-    run(ops, model, input, options, &mut holder, None, stop)?;
+    run(ops, model, input, options, &mut holder, None, pace)?;
     holder.0.ok_or(Error::Cancelled)
 }
 

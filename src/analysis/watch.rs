@@ -1,11 +1,11 @@
 //! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
 
-use super::first_nonfinite::{NonFinite, find};
+use super::first_nonfinite::NonFinite;
 use super::residual::shape_of;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::Result;
-use crate::kernels::sum_of_squares;
+use crate::kernels::{first_nonfinite, norms_of_rows};
 use crate::model::{Hook, Hooks, Sequence, Stack};
 use crate::stats::{Peak, ResidualShape};
 
@@ -85,13 +85,6 @@ impl<'a> Watch<'a> {
     }
 }
 
-fn row_norms(values: &[f32], width: usize) -> Vec<f32> {
-    values
-        .chunks(width)
-        .map(|row| sum_of_squares(row).sqrt() as f32)
-        .collect()
-}
-
 impl Hooks for Watch<'_> {
     fn wants(&self, hook: Hook) -> bool {
         // Every value is looked at for NaN; what is not needed for that is asked of the tap.
@@ -107,15 +100,15 @@ impl Hooks for Watch<'_> {
         };
         match hook {
             Hook::ResidPre => {
-                norms.resid_pre = row_norms(values, width);
+                norms.resid_pre = norms_of_rows(values, width);
                 if self.keeps_input && !is_cross {
                     self.input = Some(values.to_vec());
                 }
             }
-            Hook::AttnOut => norms.attn_out = row_norms(values, width),
-            Hook::MlpOut => norms.mlp_out = row_norms(values, width),
+            Hook::AttnOut => norms.attn_out = norms_of_rows(values, width),
+            Hook::MlpOut => norms.mlp_out = norms_of_rows(values, width),
             Hook::ResidPost => {
-                norms.resid_post = row_norms(values, width);
+                norms.resid_post = norms_of_rows(values, width);
                 let is_real = |position_idx: usize| self.sequence.is_real(position_idx);
                 (norms.shape, norms.peak) = shape_of(values, width, &is_real);
             }
@@ -123,7 +116,7 @@ impl Hooks for Watch<'_> {
         }
         if self.looks_for_nonfinite
             && self.nonfinite.is_none()
-            && let Some(element) = find(values)
+            && let Some(element) = first_nonfinite(values)
         {
             self.nonfinite = Some(NonFinite {
                 stack: self.stack,

@@ -9,7 +9,8 @@ use super::row::{HeadMath, finish_row};
 use super::samples::sampled_queries;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use super::summary::{HeadSummary, RowSummary};
-use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
+use crate::kernels::{Matrix, MatrixMut, Threads, are_finite, product, sum_of_squares};
+use crate::pace::Pace;
 
 /// Queries of one block: enough rows for an efficient product, few enough that a block stays in the cache.
 const BLOCK_ROWS: usize = 64;
@@ -36,7 +37,7 @@ pub struct Run<'a> {
     pub repeats: Option<&'a Repeats>,
     pub sink: Option<&'a dyn BlockSink>,
     /// Asked between blocks: true stops the work.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
+    pub pace: &'a dyn Pace,
 }
 
 /// Queries, keys and values of all heads, as the projections leave them.
@@ -104,7 +105,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let sampled = sampled_queries(n_queries, n_keys);
     let mut samples = Vec::with_capacity(sampled.len() * n_keys);
     for block in blocks(n_queries) {
-        if (run.stop)() {
+        if run.pace.stops() {
             return None;
         }
         let n_rows = block.len();
@@ -183,7 +184,7 @@ fn column_log_sum_exp(
         ..*math
     };
     for block in blocks(n_queries) {
-        if (run.stop)() {
+        if run.pace.stops() {
             return None;
         }
         let scores = &mut scores[..block.len() * n_keys];
@@ -210,11 +211,6 @@ fn column_log_sum_exp(
             .map(|(max, sum)| (f64::from(*max) + sum.ln()) as f32)
             .collect(),
     )
-}
-
-/// Whether no value is NaN or infinite: such a value times 0 is not 0.
-fn are_finite(values: &[f32]) -> bool {
-    values.iter().map(|value| value * 0.0).sum::<f32>() == 0.0
 }
 
 /// Where one head's numbers lie among all heads'.

@@ -127,7 +127,7 @@ impl HeadPlan<'_> {
             samples: Vec::new(),
         };
         for block in self.blocks(to.queries.clone()) {
-            if (self.run.stop)() {
+            if self.run.pace.stops() {
                 return None;
             }
             self.block(block, &mut to, &mut strip, s);
@@ -166,7 +166,18 @@ impl HeadPlan<'_> {
         s.z.clear();
         s.z.resize(block.len() * values.width(), 0.0);
         let keys = keys.start..keys.end.min(self.run.visibility.n_keys);
-        weigh(level, &s.scores, width, block.len(), keys, values, &mut s.z); // [row, d_value]
+        weigh(
+            level,
+            &s.scores,
+            width,
+            block.len(),
+            keys.clone(),
+            values,
+            &mut s.z,
+        ); // [row, d_value]
+        let spec = self.math.spec;
+        let work = block.len() * keys.len() * (spec.d_head + spec.d_value);
+        self.run.pace.did(work as u64);
         let rows = s.z.chunks(values.width()).zip(&s.factors);
         for (row_idx, (from, factor)) in rows.enumerate() {
             let to = to.z.row(first + row_idx).iter_mut();
@@ -454,7 +465,7 @@ impl HeadPlan<'_> {
             let (width, n_keys) = (self.width(), self.run.visibility.n_keys);
             let mut sums = ColumnLogSums::new(n_keys);
             for block in self.blocks(queries) {
-                if (self.run.stop)() {
+                if self.run.pace.stops() {
                     return None;
                 }
                 let panels = self.products(&block, s);

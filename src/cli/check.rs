@@ -247,7 +247,7 @@ fn judged(
         baselines,
         wants,
         told: &mut told,
-        stop: &|| false,
+        pace: &|| false,
     };
     let judgement = analysis::judge(&Cpu, &model, &prompts, &mut judging)?;
     meter.finish();

@@ -21,6 +21,7 @@ use clap::{Parser, Subcommand};
 use self::prompt_args::{PositionalPrompt, PromptArgs};
 use crate::analysis::MemoryNeed;
 use crate::checkpoint::Opening;
+use crate::kernels::simd::Level;
 use crate::machine;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
@@ -193,6 +194,7 @@ impl RunArgs {
                 file,
             )?;
         }
+        Level::asked_for().map_err(anyhow::Error::msg)?;
         match self.device.as_str() {
             "cpu" => Ok(()),
             "auto" => {

@@ -4,22 +4,36 @@ use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::analysis::{Progress, Step};
-use crate::model::ModelSpec;
+use crate::analysis::{Options, Progress, Step, work_of};
+use crate::model::{Input, Model};
+use crate::pace::Pace;
 
-/// Shows how far a run is.
+/// Shows how far a run is: a bar of the arithmetic that is done.
 pub struct Meter {
     bar: Option<ProgressBar>,
     n_layers: usize,
 }
 
+impl Pace for Meter {
+    fn stops(&self) -> bool {
+        false
+    }
+
+    fn did(&self, multiply_adds: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(multiply_adds);
+        }
+    }
+}
+
 impl Meter {
-    pub fn of(spec: &ModelSpec) -> Self {
-        let n_layers = spec.stacks.iter().map(|stack| stack.blocks.len()).sum();
+    pub fn of(model: &Model, inputs: &[Input], options: Options) -> Self {
+        let stacks = model.spec.stacks.iter();
+        let n_layers = stacks.map(|stack| stack.blocks.len()).sum();
         let bar = stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(n_layers as u64 + 1);
+            let bar = ProgressBar::new(work_of(model, inputs, options));
             if let Ok(style) =
-                ProgressStyle::with_template("{msg:>30} [{bar:30}] {pos}/{len} {elapsed}")
+                ProgressStyle::with_template("{msg:>30} [{bar:30}] {percent:>3} % {elapsed}")
             {
                 bar.set_style(style);
             }
@@ -29,8 +43,8 @@ impl Meter {
     }
 
     pub fn show(&self, progress: Progress) {
-        let (position, message) = match progress {
-            Progress::Embedding => (0, "embedding".to_owned()),
+        let message = match progress {
+            Progress::Embedding => "embedding".to_owned(),
             Progress::Layer {
                 stack,
                 layer_idx,
@@ -40,16 +54,12 @@ impl Meter {
                 let stack = stack
                     .label()
                     .map_or(String::new(), |label| format!("{label} "));
-                (
-                    n_done,
-                    format!("{stack}layer {layer_idx} ({n_done} of {of} done)"),
-                )
+                format!("{stack}layer {layer_idx} ({n_done} of {of} done)")
             }
-            Progress::Predictions => (self.n_layers, "predictions".to_owned()),
+            Progress::Predictions => "predictions".to_owned(),
         };
         match &self.bar {
             Some(bar) => {
-                bar.set_position(position as u64);
                 bar.set_message(message);
             }
             None => note(&message),

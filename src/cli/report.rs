@@ -125,7 +125,7 @@ fn run_chunk(
     is_readable: bool,
 ) -> Result<Vec<(PromptRecord, Option<Shown>)>> {
     let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
-    let meter = Meter::of(&model.spec);
+    let meter = Meter::of(model, &inputs, options);
     // The prompts pass a layer together: the first speaks for them.
     let says = |idx: usize| {
         let meter = &meter;
@@ -146,7 +146,7 @@ fn run_chunk(
             observer: recorder,
             tap: None,
         });
-    let outcomes = analysis::run_all(&Cpu, model, jobs.collect(), options, &|| false)?;
+    let outcomes = analysis::run_all(&Cpu, model, jobs.collect(), options, &meter)?;
     meter.finish();
     let ran = chunk.iter().zip(recorders).zip(&outcomes);
     let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), &Outcome)| {

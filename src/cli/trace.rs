@@ -154,7 +154,7 @@ pub fn run(args: &Args) -> Result<()> {
             target,
         )?);
     }
-    let meter = Meter::of(&model.spec);
+    let meter = Meter::of(&model, &inputs, options);
     let mut first = Speaker(Some(&meter));
     let mut others = vec![Speaker(None); named.len().saturating_sub(1)];
     let observers = std::iter::once(&mut first).chain(&mut others);
@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> Result<()> {
         observer,
         tap: Some(writer),
     });
-    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &|| false)?;
+    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &meter)?;
     meter.finish();
     if let Some(found) = outcomes
         .iter()

@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use super::simd::{Level, activate_values, row_norms};
+
 /// Elements of one parallel task: large enough to outweigh handing it over.
 const TASK: usize = 16 * 1024;
 
@@ -22,69 +24,43 @@ pub enum Activation {
     Tanh,
 }
 
-impl Activation {
-    fn of(self, x: f32) -> f32 {
-        match self {
-            Self::Gelu => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
-            Self::GeluTanh => {
-                const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-                0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
-            }
-            // Not `max`, which would turn NaN into 0.
-            Self::Relu => {
-                if x < 0.0 {
-                    0.0
-                } else {
-                    x
-                }
-            }
-            Self::Silu => x / (1.0 + (-x).exp()),
-            Self::QuickGelu => x / (1.0 + (-1.702 * x).exp()),
-            Self::ReluSquared => {
-                let positive = if x < 0.0 { 0.0 } else { x };
-                positive * positive
-            }
-            Self::Tanh => x.tanh(),
-        }
-    }
-}
-
 /// Applies an activation in place.
 pub fn activate(activation: Activation, values: &mut [f32]) {
-    values.par_chunks_mut(TASK).for_each(|chunk| {
-        for value in chunk {
-            *value = activation.of(*value);
-        }
-    });
+    let level = Level::current();
+    values
+        .par_chunks_mut(TASK)
+        .for_each(|chunk| activate_values(level, activation, chunk));
 }
 
 /// `to += from`.
 pub fn add_assign(to: &mut [f32], from: &[f32]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to += from;
-    }
+    in_parallel(to, from, |to, from| *to += from);
+}
+
+/// `f` of every value and the one beside it.
+fn in_parallel(to: &mut [f32], from: &[f32], f: impl Fn(&mut f32, &f32) + Sync) {
+    let parts = to.par_chunks_mut(TASK).zip(from.par_chunks(TASK));
+    parts.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| f(to, from)));
 }
 
 /// `values *= factor`.
 pub fn scale_assign(values: &mut [f32], factor: f32) {
-    for value in values {
-        *value *= factor;
-    }
+    values
+        .par_chunks_mut(TASK)
+        .for_each(|chunk| chunk.iter_mut().for_each(|value| *value *= factor));
 }
 
 /// `up = (clamp(up) + 1) · gate·sigmoid(α·gate)` with gate ≤ limit and |up| ≤ limit; NaN goes through.
 pub fn clamped_gate_assign(up: &mut [f32], gate: &[f32], limit: f32, alpha: f32) {
-    for (up, gate) in up.iter_mut().zip(gate) {
+    in_parallel(up, gate, |up, gate| {
         let gate = if *gate > limit { limit } else { *gate };
         *up = (up.clamp(-limit, limit) + 1.0) * gate / (1.0 + (-alpha * gate).exp());
-    }
+    });
 }
 
 /// `to *= from`.
 pub fn multiply_assign(to: &mut [f32], from: &[f32]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to *= from;
-    }
+    in_parallel(to, from, |to, from| *to *= from);
 }
 
 /// Subtracts each row's mean, divides by its standard deviation, then applies gain and bias where given.
@@ -144,11 +120,42 @@ fn finish(row_idx: usize, row: &mut [f32], gain: Option<&[f32]>, bias: Option<&[
     };
     let (gain, bias) = (gain.map(|g| &g[of_row(g)]), bias.map(|b| &b[of_row(b)]));
     if let Some(gain) = gain {
-        multiply_assign(row, gain);
+        row.iter_mut().zip(gain).for_each(|(v, gain)| *v *= gain);
     }
     if let Some(bias) = bias {
-        add_assign(row, bias);
+        row.iter_mut().zip(bias).for_each(|(v, bias)| *v += bias);
     }
+}
+
+/// Whether no value is NaN or infinite.
+pub fn are_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    // Bits, since a sum of floats has an order that keeps compilers from vectors.
+    let odd = values.iter().fold(0u32, |odd, value| {
+        odd | u32::from(value.to_bits() & EXPONENT == EXPONENT)
+    });
+    odd == 0
+}
+
+/// The first value that is NaN or infinite.
+pub fn first_nonfinite(values: &[f32]) -> Option<usize> {
+    let chunk_idx = values
+        .par_chunks(TASK)
+        .position_first(|chunk| !are_finite(chunk))?;
+    let start = chunk_idx * TASK;
+    let rest = values[start..].iter();
+    rest.enumerate()
+        .find(|(_, value)| !value.is_finite())
+        .map(|(offset, _)| start + offset)
+}
+
+/// ‖row‖ of every row, in parallel.
+pub fn norms_of_rows(values: &[f32], width: usize) -> Vec<f32> {
+    let (level, n) = (Level::current(), (TASK / width.max(1)).max(1));
+    let chunks = values.par_chunks(n * width.max(1));
+    chunks
+        .flat_map_iter(|rows| row_norms(level, rows, width, rows.len() / width.max(1), width))
+        .collect()
 }
 
 /// Σ v², accumulated in f64.

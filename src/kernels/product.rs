@@ -41,6 +41,26 @@ impl<'a> Matrix<'a> {
         Self::new(data, n_rows, n_cols, n_cols, 1)
     }
 
+    /// Some of the columns.
+    ///
+    /// # Panics
+    /// When the matrix does not have them.
+    pub fn columns(self, columns: std::ops::Range<usize>) -> Self {
+        assert!(
+            columns.start <= columns.end && columns.end <= self.n_cols,
+            "columns {columns:?} of {}",
+            self.n_cols
+        );
+        let at = (columns.start * self.col_stride).min(self.data.len());
+        Self::new(
+            &self.data[at..],
+            self.n_rows,
+            columns.len(),
+            self.row_stride,
+            self.col_stride,
+        )
+    }
+
     /// The same elements with rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self {

@@ -7,6 +7,7 @@ use crate::attention::{AttentionSpec, Visibility};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
+use crate::pace::Pace;
 
 /// The encoder's output, and the tokens it belongs to.
 pub struct Memory<'a, O: Ops> {
@@ -25,7 +26,7 @@ pub struct BlockContext<'a, O: Ops> {
     /// What cross-attention looks at.
     pub memory: Option<Memory<'a, O>>,
     /// Asked between row blocks and between experts: true stops the work.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
+    pub pace: &'a dyn Pace,
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
@@ -39,7 +40,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         stack: &StackSpec,
         sequence: &'a Sequence,
         memory: Option<Memory<'a, O>>,
-        stop: &'a (dyn Fn() -> bool + Sync),
+        pace: &'a dyn Pace,
     ) -> Result<Self> {
         let bucket_values = match &stack.bucket_values {
             Some(table) => {
@@ -54,7 +55,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             sequence,
             bucket_values,
             memory,
-            stop,
+            pace,
         })
     }
 
@@ -62,6 +63,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         Shelf {
             ops: self.ops,
             tensors: self.tensors,
+            pace: self.pace,
         }
     }
 

@@ -55,7 +55,12 @@ pub fn embed<O: Ops>(
 ) -> Result<()> {
     let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
     let project = |from: &O::Buffer, to: &mut O::Buffer| match &spec.projection {
-        Some(linear) => ops.linear(from, &Shelf { ops, tensors }.linear(linear)?, to),
+        Some(linear) => {
+            // A narrow matrix: done before anyone could stop it.
+            let pace = &|| false;
+            let shelf = Shelf { ops, tensors, pace };
+            ops.linear(from, &shelf.linear(linear)?, to, pace)
+        }
         None => ops.copy(from, to),
     };
     let mut width = spec.tokens.width;
@@ -104,7 +109,8 @@ pub(super) fn apply_norm<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let tensors = &model.checkpoint.tensors;
-    let weights = Shelf { ops, tensors }.norm(norm)?;
+    let pace = &|| false;
+    let weights = Shelf { ops, tensors, pace }.norm(norm)?;
     ops.norm(from, &weights, to)
 }
 

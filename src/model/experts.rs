@@ -11,7 +11,7 @@ use crate::ops::Ops;
 /// Runs every expert on the tokens that chose it; its weights are read when its turn comes, and only if any did.
 ///
 /// # Errors
-/// When the context's `stop` says so, a tensor is not as the spec says, or the device fails.
+/// When the pace stops it, a tensor is not as the spec says, or the device fails.
 pub(super) fn experts<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ExpertsSpec,
@@ -25,7 +25,12 @@ pub(super) fn experts<O: Ops>(
         Some(name) => Some(shelf.vector(name, n_experts)?),
         None => None,
     };
-    ops.linear(from, &shelf.linear(&spec.router)?, &mut s.routed)?; // [position, expert]
+    ops.linear(
+        from,
+        &shelf.linear(&spec.router)?,
+        &mut s.routed,
+        context.pace,
+    )?; // [position, expert]
     let mut chosen_by: Vec<(Vec<usize>, Vec<f32>)> = vec![Default::default(); n_experts];
     let n_positions = {
         let routed = ops.get(&s.routed)?;
@@ -45,25 +50,25 @@ pub(super) fn experts<O: Ops>(
         if rows.is_empty() {
             continue;
         }
-        if (context.stop)() {
+        if context.pace.stops() {
             return Err(Error::Cancelled);
         }
         let weights = MlpWeights::read(shelf, expert)?;
         let mut gathered = std::mem::take(&mut s.gathered);
         let mut expert_out = std::mem::take(&mut s.expert_out);
         ops.gather_rows(from, rows, &mut gathered)?; // [chosen, d_model]
-        run_mlp(ops, expert, &weights, &gathered, s, &mut expert_out)?;
+        run_mlp(context, expert, &weights, &gathered, s, &mut expert_out)?;
         ops.add_rows(to, rows, factors, &expert_out)?;
         (s.gathered, s.expert_out) = (gathered, expert_out);
     }
     if let Some((mlp, gate)) = &spec.shared {
         let weights = MlpWeights::read(shelf, mlp)?;
         let mut shared = std::mem::take(&mut s.expert_out);
-        run_mlp(ops, mlp, &weights, from, s, &mut shared)?;
+        run_mlp(context, mlp, &weights, from, s, &mut shared)?;
         let rows: Vec<usize> = (0..n_positions).collect();
         let factors: Vec<f32> = match gate {
             Some(gate) => {
-                ops.linear(from, &shelf.linear(gate)?, &mut s.routed)?; // [position, 1]
+                ops.linear(from, &shelf.linear(gate)?, &mut s.routed, context.pace)?; // [position, 1]
                 let outputs = ops.get(&s.routed)?;
                 outputs
                     .values

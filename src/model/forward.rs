@@ -33,7 +33,7 @@ pub struct BlockRun {
 /// Runs one block on the residual stream, in place.
 ///
 /// # Errors
-/// When `stop` says so, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
+/// When the pace stops it, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
 pub fn run_block<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &BlockSpec,
@@ -115,7 +115,7 @@ pub fn run_block<O: Ops>(
     };
     match (&spec.feed_forward, &weights.mlp) {
         (FeedForward::Dense(mlp), Some(weights)) => {
-            run_mlp(ops, mlp, weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
+            run_mlp(context, mlp, weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
         }
         (FeedForward::Dense(_), None) => {}
         (FeedForward::Experts(spec), _) => {
@@ -261,24 +261,24 @@ fn project<O: Ops>(
     };
     match &weights.latent {
         None => {
-            ops.linear(attn_in, &weights.q, &mut s.q)?; // [position, n_heads · d_head]
-            ops.linear(keys_in, &weights.k, &mut s.k)?; // [position, n_kv_heads · d_head]
-            ops.linear(keys_in, &weights.v, &mut s.v)?; // [position, n_kv_heads · d_value]
+            ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
+            ops.linear(keys_in, &weights.k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
+            ops.linear(keys_in, &weights.v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
         }
         Some(latent) => {
             match &latent.q {
                 Some((down, norm)) => {
-                    ops.linear(attn_in, down, &mut s.latent)?; // [position, d_latent]
+                    ops.linear(attn_in, down, &mut s.latent, context.pace)?; // [position, d_latent]
                     ops.norm(&s.latent, norm, &mut s.normed_latent)?;
-                    ops.linear(&s.normed_latent, &weights.q, &mut s.q)?;
+                    ops.linear(&s.normed_latent, &weights.q, &mut s.q, context.pace)?;
                 }
-                None => ops.linear(attn_in, &weights.q, &mut s.q)?,
+                None => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
             }
-            ops.linear(keys_in, &latent.kv, &mut s.latent)?; // [position, d_latent]
+            ops.linear(keys_in, &latent.kv, &mut s.latent, context.pace)?; // [position, d_latent]
             ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
-            ops.linear(&s.normed_latent, &weights.k, &mut s.own_key)?; // [position, n_heads · own]
-            ops.linear(&s.normed_latent, &weights.v, &mut s.v)?;
-            ops.linear(keys_in, &latent.shared_key, &mut s.shared_key)?; // [position, shared]
+            ops.linear(&s.normed_latent, &weights.k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
+            ops.linear(&s.normed_latent, &weights.v, &mut s.v, context.pace)?;
+            ops.linear(keys_in, &latent.shared_key, &mut s.shared_key, context.pace)?; // [position, shared]
             ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
         }
     }
@@ -325,7 +325,7 @@ fn attend<O: Ops>(
         bucket_values: context.bucket_values.as_deref(),
         positions: &context.sequence.positions,
         sink,
-        stop: context.stop,
+        pace: context.pace,
     };
     context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]
 }
@@ -341,8 +341,8 @@ fn output<O: Ops>(
 ) -> Result<AttentionRun> {
     let ops = context.ops;
     emit(ops, hooks, Hook::Z, &s.z)?;
-    let head_output_norms = ops.head_output_norms(&s.z, o, n_heads)?;
-    ops.linear(&s.z, o, &mut s.out)?; // [position, d_model]
+    let head_output_norms = ops.head_output_norms(&s.z, o, n_heads, context.pace)?;
+    ops.linear(&s.z, o, &mut s.out, context.pace)?; // [position, d_model]
     Ok(AttentionRun {
         heads,
         head_output_norms,
@@ -351,27 +351,28 @@ fn output<O: Ops>(
 
 /// down(act(up x)), or with a gate.
 pub(super) fn run_mlp<O: Ops>(
-    ops: &O,
+    context: &BlockContext<'_, O>,
     spec: &MlpSpec,
     weights: &MlpWeights<'_, O>,
     from: &O::Buffer,
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
-    ops.linear(from, &weights.up, &mut s.hidden)?; // [position, d_mlp]
+    let (ops, pace) = (context.ops, context.pace);
+    ops.linear(from, &weights.up, &mut s.hidden, pace)?; // [position, d_mlp]
     match (&weights.gate, spec.gate_rule) {
         (Some(gate), GateRule::Product) => {
-            ops.linear(from, gate, &mut s.gate)?; // [position, d_mlp]
+            ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
             ops.activate(spec.activation, &mut s.gate)?;
             ops.multiply(&mut s.hidden, &s.gate)?;
         }
         (Some(gate), GateRule::Clamped { limit, alpha }) => {
-            ops.linear(from, gate, &mut s.gate)?; // [position, d_mlp]
+            ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
             ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;
         }
         (None, _) => ops.activate(spec.activation, &mut s.hidden)?,
     }
-    ops.linear(&s.hidden, &weights.down, to) // [position, d_model]
+    ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
 }
 
 fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {

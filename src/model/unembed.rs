@@ -8,6 +8,7 @@ use super::spec::{HeadSpec, StackSpec};
 use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
 use crate::ops::Ops;
+use crate::pace::Pace;
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 16 MiB each.
 const CHUNK_VALUES: usize = 4 << 20;
@@ -34,13 +35,14 @@ pub fn final_hidden<O: Ops>(
 /// `each` receives a range of the vocabulary and its logits. // [position, range]
 ///
 /// # Errors
-/// When a tensor is not as the spec says, the device fails, or `each` stops.
+/// When a tensor is not as the spec says, the device fails, or the pace or `each` stops it.
 pub fn logits_in_chunks<O: Ops>(
     ops: &O,
     model: &Model,
     head: &HeadSpec,
     hidden: &O::Buffer,
     n_positions: usize,
+    pace: &dyn Pace,
     mut each: impl FnMut(Range<usize>, &[f32]) -> Result<()>,
 ) -> Result<()> {
     let tensors = &model.checkpoint.tensors;
@@ -50,8 +52,9 @@ pub fn logits_in_chunks<O: Ops>(
             let mut wide = O::Buffer::default();
             ops.linear(
                 hidden,
-                &Shelf { ops, tensors }.linear(&transform.dense)?,
+                &Shelf { ops, tensors, pace }.linear(&transform.dense)?,
                 &mut wide,
+                pace,
             )?;
             if let Some(activation) = transform.activation {
                 ops.activate(activation, &mut wide)?;
@@ -76,7 +79,7 @@ pub fn logits_in_chunks<O: Ops>(
         let range = start..(start + n_chunk).min(d_vocab);
         let weights =
             ops.linear_weights(read_linear_rows(tensors, &head.unembed, range.clone())?)?;
-        ops.linear(from, &weights, &mut logits)?; // [position, range]
+        ops.linear(from, &weights, &mut logits, pace)?; // [position, range]
         let mut values = ops.get(&logits)?.values;
         let is_plain = head.scale == 1.0 && head.softcap.is_none() && extra_bias.is_none();
         if !is_plain {

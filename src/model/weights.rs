@@ -3,17 +3,20 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::source::{LinearSource, NormSource, Part};
 use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
-use crate::checkpoint::Tensors;
-use crate::error::Result;
+use crate::checkpoint::{Dtype, TensorView, Tensors};
+use crate::error::{Error, Result};
 use crate::ops::{HostLinear, HostNorm, Ops};
+use crate::pace::Pace;
 
 /// Reads weights for one device.
-#[derive(Debug)]
 pub(super) struct Shelf<'a, O> {
     pub ops: &'a O,
     pub tensors: &'a Tensors,
+    pub pace: &'a dyn Pace,
 }
 
 impl<O> Clone for Shelf<'_, O> {
@@ -28,7 +31,8 @@ impl<'a, O: Ops> Shelf<'a, O> {
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
-        self.ops.linear_weights(read_linear(self.tensors, source)?)
+        self.ops
+            .linear_weights(read_linear(self.tensors, source, self.pace)?)
     }
 
     pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
@@ -45,11 +49,15 @@ impl<'a, O: Ops> Shelf<'a, O> {
 }
 
 /// Reads an affine map; borrowed from the file when it is stored whole, as f32.
-fn read_linear<'a>(tensors: &'a Tensors, source: &LinearSource) -> Result<HostLinear<'a>> {
+fn read_linear<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+    pace: &dyn Pace,
+) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let weight = match source.slab {
         Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
-        None => stored.widen(),
+        None => widened(&stored, pace)?,
     };
     let weight = if source.is_input_major {
         choose(weight, source.n_in, source.n_stored_out, source.part)
@@ -74,6 +82,33 @@ fn read_linear<'a>(tensors: &'a Tensors, source: &LinearSource) -> Result<HostLi
         is_input_major: source.is_input_major,
         bias,
     })
+}
+
+/// Values that are widened by one task, between two questions whether to stop.
+const WIDENED_AT_ONCE: usize = 1 << 18;
+
+/// A matrix as f32: borrowed where it is stored so, else widened in parallel.
+fn widened<'a>(stored: &TensorView<'a>, pace: &dyn Pace) -> Result<Cow<'a, [f32]>> {
+    let shape = &stored.info.shape;
+    let width: usize = shape.iter().skip(1).product();
+    let is_mapped = stored.info.dtype == Dtype::F32 && stored.info.is_plain();
+    if is_mapped || shape.len() != 2 || width == 0 {
+        return Ok(stored.widen());
+    }
+    let n_rows = (WIDENED_AT_ONCE / width).max(1);
+    let mut wide = vec![0.0; shape[0] * width];
+    wide.par_chunks_mut(n_rows * width)
+        .enumerate()
+        .for_each(|(nth, to)| {
+            if !pace.stops() {
+                let first = nth * n_rows;
+                to.copy_from_slice(&stored.widen_rows(first..first + to.len() / width));
+            }
+        });
+    match pace.stops() {
+        true => Err(Error::Cancelled),
+        false => Ok(Cow::Owned(wide)),
+    }
 }
 
 /// Reads some outputs of an unfused affine map stored as [n_out, n_in].
@@ -257,8 +292,13 @@ pub struct BlockWeights<'a, O: Ops> {
 impl<'a, O: Ops> BlockWeights<'a, O> {
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(ops: &'a O, tensors: &'a Tensors, spec: &BlockSpec) -> Result<Self> {
-        let shelf = Shelf { ops, tensors };
+    pub fn read(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let shelf = Shelf { ops, tensors, pace };
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
             AttentionWeights::read(shelf, pre, projections, n_heads)
         };

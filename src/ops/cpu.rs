@@ -9,6 +9,12 @@ use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
 use crate::kernels::simd::Level;
 use crate::kernels::{self, Matrix, MatrixMut, Threads};
+use crate::pace::Pace;
+
+/// Multiplications of a product between two questions whether to stop: some 10 ms on two cores, 50 on slow ones.
+const WORK_AT_ONCE: usize = 1 << 30;
+/// Outputs that are computed together at least: fewer would waste what is packed for them.
+const LEAST_OUTPUTS: usize = 64;
 
 /// The CPU as a device. Weights stay where they are: mapped, or widened by the reader.
 #[derive(Debug, Clone, Copy, Default)]
@@ -73,23 +79,42 @@ impl Ops for Cpu {
         Ok(())
     }
 
-    fn linear(&self, from: &Values, weights: &HostLinear<'_>, to: &mut Values) -> Result<()> {
+    fn linear(
+        &self,
+        from: &Values,
+        weights: &HostLinear<'_>,
+        to: &mut Values,
+        pace: &dyn Pace,
+    ) -> Result<()> {
         let n_rows = from.n_rows();
         to.reshape(n_rows, weights.n_out);
         if let Some(bias) = &weights.bias {
             to.data
-                .chunks_mut(weights.n_out)
+                .par_chunks_mut(weights.n_out)
                 .for_each(|row| row.copy_from_slice(bias));
         }
         let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
-        let mut out = MatrixMut::new(&mut to.data, n_rows, weights.n_out, weights.n_out);
-        kernels::product(
-            &mut out,
-            left,
-            matrix(weights),
-            weights.bias.is_some(),
-            Threads::Pool,
-        );
+        let right = matrix(weights); // [n_in, n_out]
+        let per_output = (n_rows * weights.n_in).max(1);
+        let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
+        for start in (0..weights.n_out).step_by(n_at_once) {
+            if pace.stops() {
+                return Err(Error::Cancelled);
+            }
+            let outputs = start..(start + n_at_once).min(weights.n_out);
+            let n_outputs = outputs.len();
+            let out = &mut to.data[start..];
+            let mut out = MatrixMut::new(out, n_rows, n_outputs, weights.n_out);
+            let has_bias = weights.bias.is_some();
+            kernels::product(
+                &mut out,
+                left,
+                right.columns(outputs),
+                has_bias,
+                Threads::Pool,
+            );
+            pace.did((per_output * n_outputs) as u64);
+        }
         Ok(())
     }
 
@@ -240,10 +265,14 @@ impl Ops for Cpu {
         z: &Values,
         output: &HostLinear<'_>,
         n_heads: usize,
+        pace: &dyn Pace,
     ) -> Result<Vec<Vec<f32>>> {
         let d_value = output.n_in / n_heads;
         let n_rows = z.n_rows();
         let norms = |head_idx: usize| {
+            if pace.stops() {
+                return None;
+            }
             // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
             let at = head_idx * d_value;
             let (row_stride, col_stride) = if output.is_input_major {
@@ -276,11 +305,10 @@ impl Ops for Cpu {
                     .sum::<f64>()
             };
             // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
-            (0..n_rows)
-                .map(squared)
-                .map(|s| if s < 0.0 { 0.0 } else { s.sqrt() as f32 })
-                .collect()
+            let norm = |s: f64| if s < 0.0 { 0.0 } else { s.sqrt() as f32 };
+            Some((0..n_rows).map(squared).map(norm).collect())
         };
-        Ok((0..n_heads).into_par_iter().map(norms).collect())
+        let norms: Option<Vec<Vec<f32>>> = (0..n_heads).into_par_iter().map(norms).collect();
+        norms.ok_or(Error::Cancelled)
     }
 }

@@ -11,6 +11,7 @@ pub use cpu::{Cpu, Values};
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
 pub use crate::kernels::Activation;
+use crate::pace::Pace;
 
 /// An affine map as read from a checkpoint: y = W·x + b.
 #[derive(Debug, Clone)]
@@ -67,12 +68,13 @@ pub trait Ops: Sync {
     fn get<'b>(&self, from: &'b Self::Buffer) -> Result<OnHost<'b>>;
     fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;
 
-    /// to = W·from + b. // [row, n_in] → [row, n_out]
+    /// to = W·from + b; [`Error::Cancelled`](crate::error::Error::Cancelled) when it was stopped. // [row, n_in] → [row, n_out]
     fn linear(
         &self,
         from: &Self::Buffer,
         weights: &Self::Linear<'_>,
         to: &mut Self::Buffer,
+        pace: &dyn Pace,
     ) -> Result<()>;
     /// Each row normalised.
     fn norm(
@@ -142,5 +144,6 @@ pub trait Ops: Sync {
         z: &Self::Buffer,
         output: &Self::Linear<'_>,
         n_heads: usize,
+        pace: &dyn Pace,
     ) -> Result<Vec<Vec<f32>>>;
 }

@@ -22,6 +22,8 @@ pub struct RunView {
     /// By grid, in order of layers, as they finish.
     pub layers: BTreeMap<Stack, Vec<Arc<LayerReport>>>,
     pub state: RunState,
+    /// How much of its arithmetic is done, from 0 to 1, once that is told.
+    pub share: Option<f32>,
     pub nonfinite: Option<NonFinite>,
     /// What every check makes of it, once it is over.
     pub judgement: Option<Arc<Judgement>>,
@@ -71,6 +73,7 @@ impl RunView {
             judgement: None,
             findings: Vec::new(),
             marks: BTreeMap::new(),
+            share: None,
             is_probed: false,
             probing: None,
         }

@@ -399,6 +399,7 @@ impl App {
                 self.model_view.stats.insert(name, Some(stats));
             }
             Event::Progress { run, .. }
+            | Event::Work { run, .. }
             | Event::Layer { run, .. }
             | Event::NonFinite { run, .. }
             | Event::Finished { run, .. }
@@ -419,6 +420,7 @@ impl App {
         let Some(run) = &mut self.run else { return };
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
+            Event::Work { share, .. } => run.share = Some(share),
             Event::Layer { report, .. } => {
                 run.layers.entry(report.stack).or_default().push(report);
             }

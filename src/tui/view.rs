@@ -194,7 +194,8 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
                 }
                 Progress::Predictions => (n_layers, "predictions".to_owned()),
             };
-            gauge(theme, done as f32 / (n_layers + 1) as f32, &what)
+            let by_layers = done as f32 / (n_layers + 1) as f32;
+            gauge(theme, run.share.unwrap_or(by_layers), &what)
         }
         RunState::Done { took, .. } => vec![Span::styled(
             format!("done in {}", duration(*took)),

@@ -50,6 +50,11 @@ pub enum Event {
         run: RunId,
         progress: Progress,
     },
+    /// How much of the run's arithmetic is done, from 0 to 1.
+    Work {
+        run: RunId,
+        share: f32,
+    },
     Layer {
         run: RunId,
         report: Arc<LayerReport>,

@@ -1,5 +1,7 @@
 //! A thread that does one job at a time: one running, one waiting, the newest wins.
 
+use crate::pace::Pace;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,7 +16,7 @@ pub(super) struct Lane<J> {
 impl<J: Send + 'static> Lane<J> {
     pub fn spawn<W>(name: &str, mut work: W) -> Arc<Self>
     where
-        W: FnMut(u64, J, &(dyn Fn() -> bool + Sync)) + Send + 'static,
+        W: FnMut(u64, J, &dyn Pace) + Send + 'static,
     {
         let lane = Arc::new(Self {
             waiting: Mutex::new(None),
@@ -78,14 +80,11 @@ mod tests {
     fn of_many_jobs_only_the_running_and_the_newest_are_done() {
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
-        let lane = Lane::spawn(
-            "test",
-            move |_, job: u32, stop: &(dyn Fn() -> bool + Sync)| {
-                entered.send((job, false)).expect("a listener");
-                released.recv().expect("a release");
-                entered.send((job, stop())).expect("a listener");
-            },
-        );
+        let lane = Lane::spawn("test", move |_, job: u32, pace: &dyn Pace| {
+            entered.send((job, false)).expect("a listener");
+            released.recv().expect("a release");
+            entered.send((job, pace.stops())).expect("a listener");
+        });
         lane.submit(1);
         assert_eq!(has_entered.recv().expect("job 1"), (1, false));
         for job in 2..=9 {

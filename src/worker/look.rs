@@ -9,14 +9,10 @@ use crate::analysis::{self, Judging, Step};
 use crate::checks::Thresholds;
 use crate::error::Error;
 use crate::ops::Cpu;
+use crate::pace::Pace;
 
 /// Answers one question, from what the run has kept.
-pub(super) fn answer(
-    context: &Mutex<Context>,
-    sink: &Sink,
-    look: Look,
-    stop: &(dyn Fn() -> bool + Sync),
-) {
+pub(super) fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, pace: &dyn Pace) {
     let (model, current, input, kept, seen, trace) = {
         let context = lock(context);
         (
@@ -47,7 +43,7 @@ pub(super) fn answer(
                 baselines: &BTreeMap::new(),
                 wants: &|_| true,
                 told: &mut told,
-                stop,
+                pace,
             };
             match analysis::probe(&Cpu, &model, std::slice::from_ref(&*input), &mut judging) {
                 Ok(probes) => judged(sink, run, &model, (&layers, &outcome), Some(probes)),
@@ -86,7 +82,7 @@ pub(super) fn answer(
             if run != current {
                 return;
             }
-            match analysis::head_detail(&Cpu, &model, &input, &kept, query, stop) {
+            match analysis::head_detail(&Cpu, &model, &input, &kept, query, pace) {
                 Ok(detail) => sink(Event::Detail {
                     run,
                     query,

@@ -3,6 +3,7 @@
 mod event;
 mod lane;
 mod look;
+mod progress;
 
 pub use event::{Event, PromptOrigin, RunId};
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use self::lane::{Lane, lock};
 use self::look::answer;
+use self::progress::Told;
 use crate::analysis::{
     self, ArrayNames, Declared, HeadQuery, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite,
     Observer, Options, Outcome, Progress,
@@ -25,6 +27,7 @@ use crate::family;
 use crate::machine;
 use crate::model::{Input, Model, Stack};
 use crate::ops::Cpu;
+use crate::pace::Pace;
 use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
 use crate::stats::LayerReport;
 
@@ -96,12 +99,12 @@ impl Worker {
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
             };
-            move |id, job, stop: &(dyn Fn() -> bool + Sync)| runner.job(id, job, stop)
+            move |id, job, pace: &dyn Pace| runner.job(id, job, pace)
         });
         let looker = |name: &str| {
             Lane::spawn(name, {
                 let (context, sink) = (context.clone(), sink.clone());
-                move |_, look, stop: &(dyn Fn() -> bool + Sync)| answer(&context, &sink, look, stop)
+                move |_, look, pace: &dyn Pace| answer(&context, &sink, look, pace)
             })
         };
         let worker = Self {
@@ -165,10 +168,10 @@ struct Runner {
 }
 
 impl Runner {
-    fn job(&mut self, id: RunId, job: RunJob, stop: &(dyn Fn() -> bool + Sync)) {
+    fn job(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) {
         match job {
             RunJob::Open(opening, first) => {
-                match self.open(id, &opening, first, stop) {
+                match self.open(id, &opening, first, pace) {
                     Ok(()) => {}
                     // The checkpoint is open; only its first prompt was given up.
                     Err(given_up @ Error::Cancelled) => {
@@ -178,7 +181,7 @@ impl Runner {
                 }
             }
             RunJob::Run(request) => {
-                if let Err(error) = self.run(id, request, PromptOrigin::Asked, stop) {
+                if let Err(error) = self.run(id, request, PromptOrigin::Asked, pace) {
                     (self.sink)(Event::Refused(reason(&error)));
                 }
             }
@@ -190,7 +193,7 @@ impl Runner {
         id: RunId,
         opening: &Opening,
         first: FirstPrompt,
-        stop: &(dyn Fn() -> bool + Sync),
+        pace: &dyn Pace,
     ) -> Result<()> {
         if let Some(path) = opening
             .path
@@ -215,7 +218,7 @@ impl Runner {
             tokenizer: self.reading.describe(),
         });
         let (request, origin) = first(&model, has_tokenizer)?;
-        self.run(id, request, origin, stop)
+        self.run(id, request, origin, pace)
     }
 
     /// Shows a trace as a run that is over.
@@ -280,7 +283,7 @@ impl Runner {
         run: RunId,
         request: Request,
         origin: PromptOrigin,
-        stop: &(dyn Fn() -> bool + Sync),
+        pace: &dyn Pace,
     ) -> Result<()> {
         let Some(model) = lock(&self.context).model.clone() else {
             return Ok(());
@@ -304,7 +307,7 @@ impl Runner {
                 n_most: prompt.tokens.len() + prompt.n_to_generate,
             });
         };
-        analysis::generate(&Cpu, &model, &mut prompt, &label, &mut wrote, stop)?;
+        analysis::generate(&Cpu, &model, &mut prompt, &label, &mut wrote, pace)?;
         let prompt = Arc::new(prompt);
         let input = Arc::new(analysis::input_of(&prompt));
         {
@@ -332,7 +335,9 @@ impl Runner {
             keep_bytes: Some(KEEP_BYTES),
             predicts: true,
         };
-        match analysis::run(&Cpu, &model, &input, options, &mut relay, None, stop) {
+        let all = analysis::work_of(&model, std::slice::from_ref(&*input), options);
+        let told = Told::new(run, sink, pace, all);
+        match analysis::run(&Cpu, &model, &input, options, &mut relay, None, &told) {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());

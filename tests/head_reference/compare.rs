@@ -81,7 +81,7 @@ pub fn run(case: &Case, head_idx: usize, path: Path) -> Found {
         bucket_values: None,
         positions: &[],
         sink: Some(&collect),
-        stop: &|| false,
+        pace: &|| false,
     };
     let input = HeadInput {
         q: &case.q,

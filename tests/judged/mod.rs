@@ -98,7 +98,7 @@ pub fn judged_by(
         thresholds,
         wants: &|check| only.is_empty() || only.contains(&check.id),
         told: &mut |_| {},
-        stop: &|| false,
+        pace: &|| false,
     };
     let judgement = analysis::judge(&Cpu, model, prompts, &mut judging).expect("runs");
     let verdicts = judgement.verdicts.into_iter();

@@ -74,3 +74,26 @@ pub(super) fn tanh<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
 fn keep_nan<L: Lanes>(l: L, x: L::Vector, value: L::Vector) -> L::Vector {
     l.select(l.less_or_equal(x, x), value, x)
 }
+
+/// erf(x), within 3e-7: Abramowitz and Stegun 1964, formula 7.1.26.
+#[inline(always)]
+pub(super) fn erf<L: Lanes>(l: L, x: L::Vector) -> L::Vector {
+    const P: f32 = 0.327_591_1;
+    const COEFFICIENTS: [f32; 5] = [
+        1.061_405_4,
+        -1.453_152,
+        1.421_413_7,
+        -0.284_496_74,
+        0.254_829_6,
+    ];
+    let size = l.abs(x);
+    let t = l.div(l.splat(1.0), l.mul_add(size, l.splat(P), l.splat(1.0)));
+    let mut series = l.splat(COEFFICIENTS[0]);
+    for coefficient in &COEFFICIENTS[1..] {
+        series = l.mul_add(series, t, l.splat(*coefficient));
+    }
+    let bell = exp_of_negative(l, l.sub(l.splat(0.0), l.mul(size, size)));
+    let size = l.sub(l.splat(1.0), l.mul(l.mul(series, t), bell));
+    let signed = l.select(l.less(x, l.splat(0.0)), l.sub(l.splat(0.0), size), size);
+    keep_nan(l, x, signed)
+}

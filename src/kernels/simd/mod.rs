@@ -1,5 +1,6 @@
 //! Vectorised arithmetic: one source, compiled for each level of a processor's instructions and chosen at run time.
 
+mod activations;
 mod columns;
 mod lanes;
 mod level;
@@ -9,9 +10,10 @@ mod panels;
 mod scores;
 mod softmax;
 
+pub use activations::activate_values;
 pub use columns::{ColumnLogSums, add_columns};
 pub use level::Level;
 pub use norms::row_norms;
 pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
 pub use scores::{RowKnobs, ScoreSums, score_row};
-pub use softmax::{PatternSums, exp_row, over_queries_row};
+pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, over_queries_row};

@@ -170,6 +170,54 @@ impl<L: Lanes> Part<L> {
     }
 }
 
+/// The maximum of some values, and Σ e^(v − max).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExpSum {
+    pub max: f32,
+    pub sum: f64,
+}
+
+/// A log-sum-exp in two parts. Where a value is NaN, the sum is; the maximum is that of the others.
+pub fn exp_sum(level: Level, values: &[f32]) -> ExpSum {
+    level.run(ExpSumOf(values))
+}
+
+struct ExpSumOf<'a>(&'a [f32]);
+
+impl Kernel for ExpSumOf<'_> {
+    type Output = ExpSum;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> ExpSum {
+        let vectors = L::vectors(self.0);
+        let rest = &self.0[vectors.len() * L::N..];
+        let mut high = l.splat(f32::NEG_INFINITY);
+        for vector in vectors {
+            // The second operand where one is NaN.
+            high = l.max(*vector, high);
+        }
+        let high = L::values(&high).iter().chain(rest).copied();
+        let max = high.fold(f32::NEG_INFINITY, f32::max);
+        if max == f32::NEG_INFINITY {
+            // −∞ alone sums to nothing; beside a NaN it does not.
+            let nan = self.0.iter().find(|v| v.is_nan());
+            let sum = nan.map_or(0.0, |nan| f64::from(*nan));
+            return ExpSum { max, sum };
+        }
+        let mut sum = 0.0;
+        for vectors in vectors.chunks(FLUSH) {
+            let mut part = l.splat(0.0);
+            for vector in vectors {
+                let below = l.sub(*vector, l.splat(max));
+                part = l.add(part, exp_of_negative(l, below));
+            }
+            sum += f64::from(l.sum(part));
+        }
+        sum += rest.iter().map(|v| f64::from((v - max).exp())).sum::<f64>();
+        ExpSum { max, sum }
+    }
+}
+
 /// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over queries.
 ///
 /// `log_sums` holds each key's log-sum-exp. The rest is as for [`exp_row`].

@@ -1,0 +1,73 @@
+//! Tells listeners how much of a run's arithmetic is done, a few hundred times at most.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Event, RunId, Sink};
+use crate::pace::Pace;
+
+/// Steps that a run is told in: finer than any gauge, and few enough that listeners hardly notice.
+const STEPS: u64 = 200;
+
+/// A run's pace, with what is done of it told as events.
+pub(super) struct Told<'a> {
+    run: RunId,
+    sink: &'a Sink,
+    pace: &'a dyn Pace,
+    all: u64,
+    done: AtomicU64,
+    /// Steps that were told.
+    told: AtomicU64,
+}
+
+impl<'a> Told<'a> {
+    pub fn new(run: RunId, sink: &'a Sink, pace: &'a dyn Pace, all: u64) -> Self {
+        Self {
+            run,
+            sink,
+            pace,
+            all: all.max(1),
+            done: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Pace for Told<'_> {
+    fn stops(&self) -> bool {
+        self.pace.stops()
+    }
+
+    fn did(&self, multiply_adds: u64) {
+        let done = self.done.fetch_add(multiply_adds, Ordering::Relaxed) + multiply_adds;
+        let step = (done.saturating_mul(STEPS) / self.all).min(STEPS);
+        if self.told.fetch_max(step, Ordering::Relaxed) < step {
+            (self.sink)(Event::Work {
+                run: self.run,
+                share: step as f32 / STEPS as f32,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn work_is_told_in_steps_that_only_grow_and_end_at_all_of_it() {
+        let shares: Arc<Mutex<Vec<f32>>> = Arc::default();
+        let heard = shares.clone();
+        let sink: Sink = Arc::new(move |event| {
+            if let Event::Work { share, .. } = event {
+                heard.lock().expect("a lock").push(share);
+            }
+        });
+        let told = Told::new(1, &sink, &|| false, 10_000);
+        (0..10_500).for_each(|_| told.did(1));
+        let shares = shares.lock().expect("a lock");
+        assert_eq!((shares.len() as u64, shares.last()), (STEPS, Some(&1.0)));
+        assert!(shares.is_sorted());
+    }
+}
