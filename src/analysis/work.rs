@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn what_is_counted_while_a_model_runs_is_what_was_told_before() {
         let model = family::read(Checkpoint::demo().expect("opens")).expect("is understood");
-        let n = 250;
+        let n = 120;
         let sequence = Sequence {
             tokens: (0..n as u32).map(|i| i % 200).collect(),
             positions: (0..n).collect(),
