@@ -146,7 +146,7 @@ fn unsafe_code_stands_in_two_rooms_only() {
 
 #[test]
 fn every_file_begins_with_a_sentence_and_holds_one_idea() {
-    for directory in ["src", "tests", "fixtures/train"] {
+    for directory in ["src", "tests", "benches", "fixtures/train"] {
         for path in sources(&root().join(directory)) {
             let text = std::fs::read_to_string(&path).expect("a source file");
             assert!(
