@@ -175,3 +175,24 @@ fn no_file_is_called_after_nothing() {
         }
     }
 }
+
+#[test]
+fn every_benchmark_is_declared_and_explained() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a text");
+    let (manifest, page) = (read("Cargo.toml"), read("docs/performance.md"));
+    let files = sources(&root().join("benches"));
+    let benchmarks = files.iter().filter(|path| !path.ends_with("mod.rs"));
+    for path in benchmarks {
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        // Without a declaration cargo would give it its own harness, and build it with the tests.
+        let declared = format!("[[bench]]\nname = \"{name}\"\nharness = false\ntest = false\n");
+        assert!(
+            manifest.contains(&declared),
+            "{name} is not declared as the others are"
+        );
+        assert!(
+            page.contains(&format!("| `{name}` |")),
+            "docs/performance.md does not say what {name} measures"
+        );
+    }
+}
