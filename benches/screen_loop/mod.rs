@@ -97,7 +97,7 @@ pub fn key(code: KeyCode) -> Msg {
 }
 
 /// Whether an event is the last that a question brings.
-pub fn is_answer(event: &Event) -> bool {
+fn is_answer(event: &Event) -> bool {
     matches!(
         event,
         Event::OpenFailed(_)
