@@ -146,7 +146,7 @@ fn unsafe_code_stands_in_two_rooms_only() {
 
 #[test]
 fn every_file_begins_with_a_sentence_and_holds_one_idea() {
-    for directory in ["src", "tests", "fixtures/train"] {
+    for directory in ["src", "tests", "benches", "fixtures/train"] {
         for path in sources(&root().join(directory)) {
             let text = std::fs::read_to_string(&path).expect("a source file");
             assert!(
@@ -173,5 +173,26 @@ fn no_file_is_called_after_nothing() {
         ] {
             assert_ne!(stem, name, "{}", path.display());
         }
+    }
+}
+
+#[test]
+fn every_benchmark_is_declared_and_explained() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("a text");
+    let (manifest, page) = (read("Cargo.toml"), read("docs/performance.md"));
+    let files = sources(&root().join("benches"));
+    let benchmarks = files.iter().filter(|path| !path.ends_with("mod.rs"));
+    for path in benchmarks {
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        // Without a declaration cargo would give it its own harness, and build it with the tests.
+        let declared = format!("[[bench]]\nname = \"{name}\"\nharness = false\ntest = false\n");
+        assert!(
+            manifest.contains(&declared),
+            "{name} is not declared as the others are"
+        );
+        assert!(
+            page.contains(&format!("| `{name}` |")),
+            "docs/performance.md does not say what {name} measures"
+        );
     }
 }

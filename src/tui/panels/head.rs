@@ -174,24 +174,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 /// The colour scale of what is shown.
 fn scale(app: &App, detail: &HeadDetail) -> Scale {
     if app.head_view.shows_scores {
-        let Some(range) = detail
-            .scores
-            .finest()
-            .cells
-            .iter()
-            .copied()
-            .filter(|v| v.is_finite())
-            .fold(None, range_of)
-        else {
-            return Scale {
-                low: 0.0,
-                high: 1.0,
-                is_log: false,
-            };
+        // The histogram has seen every score: looking through millions again would take longer than the frame.
+        let (low, high) = match &detail.histogram {
+            histogram if histogram.n > 0 => (histogram.min, histogram.max),
+            _ => (0.0, 1.0),
         };
         return Scale {
-            low: range.0,
-            high: range.1,
+            low,
+            high,
             is_log: false,
         };
     }
@@ -207,12 +197,6 @@ fn scale(app: &App, detail: &HeadDetail) -> Scale {
         high,
         is_log: app.head_view.is_log,
     }
-}
-
-fn range_of(range: Option<(f32, f32)>, value: f32) -> Option<(f32, f32)> {
-    Some(range.map_or((value, value), |(low, high)| {
-        (low.min(value), high.max(value))
-    }))
 }
 
 fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail: &HeadDetail) {

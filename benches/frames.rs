@@ -1,0 +1,130 @@
+//! How long a frame takes at each panel, for short, long and very long prompts: half of all frames, and the slowest.
+//!
+//! Every frame follows a key that moves something. The key's own time stands beside it; what it asks of the worker does not.
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
+
+mod checkpoint_file;
+mod screen_loop;
+mod times;
+
+use std::time::Instant;
+
+use attnscope::prompt::Request;
+use attnscope::tui::Panel;
+use checkpoint_file::{Shape, checkpoint, ids};
+use clap::Parser;
+use crossterm::event::KeyCode;
+use screen_loop::{ScreenLoop, key};
+use times::Times;
+
+/// Frame time at each panel.
+#[derive(Parser)]
+struct Args {
+    /// Tokens of the prompts
+    #[arg(long, value_delimiter = ',', default_values_t = [256, 4096, 16_384])]
+    lengths: Vec<usize>,
+    /// Columns of the screen
+    #[arg(long, default_value_t = 200)]
+    width: u16,
+    /// Rows of the screen
+    #[arg(long, default_value_t = 60)]
+    height: u16,
+    /// Frames at each panel
+    #[arg(long, default_value_t = 400)]
+    frames: usize,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Heads enough for a grid; narrow, since what a frame shows of a head does not depend on its width.
+fn shape(n_ctx: usize) -> Shape {
+    Shape {
+        n_layers: 4,
+        n_heads: 12,
+        d_model: 192,
+        n_ctx,
+        d_vocab: 4096,
+        is_bf16: false,
+    }
+}
+
+/// Keys that change what a panel shows and ask the worker for nothing, in turn.
+fn keys_of(panel: Panel) -> &'static str {
+    match panel {
+        Panel::Overview => "→↓m←↑tm",
+        Panel::Head => "↑⇞←s↓→L+↑+←---0sL",
+        Panel::Scores => "mMm",
+        Panel::Tokens => "←↑r←↑→r",
+        Panel::Model => "↓J↓↑K↓",
+        Panel::Checks => "↓↓↑",
+    }
+}
+
+/// The finder looks through every head, token and tensor at each letter.
+const FINDER: &str = "120⌫⌫⌫h⌫";
+
+fn code_of(shown: char) -> KeyCode {
+    match shown {
+        '↑' => KeyCode::Up,
+        '↓' => KeyCode::Down,
+        '←' => KeyCode::Left,
+        '→' => KeyCode::Right,
+        '⇞' => KeyCode::PageUp,
+        '⌫' => KeyCode::Backspace,
+        letter => KeyCode::Char(letter),
+    }
+}
+
+/// Times of keys, and of the frames that follow them.
+fn measure(screen: &mut ScreenLoop, keys: &str, n_frames: usize) -> (Times, Times) {
+    screen.draw();
+    let (mut of_keys, mut of_frames) = (Vec::new(), Vec::new());
+    for shown in keys.chars().cycle().take(n_frames) {
+        let started = Instant::now();
+        screen.take_in(key(code_of(shown)));
+        of_keys.push(started.elapsed());
+        screen.settle();
+        let started = Instant::now();
+        screen.draw();
+        of_frames.push(started.elapsed());
+    }
+    (Times::of(of_keys), Times::of(of_frames))
+}
+
+fn main() {
+    let args = Args::parse();
+    println!(
+        "frames of {} x {}, {} at each panel, in ms",
+        args.width, args.height, args.frames
+    );
+    println!(
+        "\n| tokens | panel | frame p50 | frame p99 | slowest | key p50 | key p99 |\n|---|---|---|---|---|---|---|"
+    );
+    let n_ctx = args.lengths.iter().copied().max().unwrap_or(1);
+    let shape = shape(n_ctx);
+    let path = checkpoint(shape);
+    for n in args.lengths {
+        let request = Request::ids(ids(n, shape.d_vocab));
+        let mut screen = ScreenLoop::start(Some(path.clone()), request, (args.width, args.height));
+        screen.settle();
+        let row = |name: &str, (of_keys, of_frames): (Times, Times)| {
+            let [half, most, slowest] = [0.5, 0.99, 1.0].map(|share| of_frames.quantile(share));
+            let [half_of_keys, most_of_keys] = [0.5, 0.99].map(|share| of_keys.quantile(share));
+            println!(
+                "| {n} | {name} | {half:.2} | {most:.2} | {slowest:.2} | {half_of_keys:.3} | {most_of_keys:.3} |"
+            );
+        };
+        for panel in Panel::ALL {
+            let digit = char::from_digit(panel.index() as u32 + 1, 10).expect("a digit");
+            screen.take_in(key(code_of(digit)));
+            screen.settle();
+            row(
+                panel.title(),
+                measure(&mut screen, keys_of(panel), args.frames),
+            );
+        }
+        screen.take_in(key(code_of('/')));
+        row("finder", measure(&mut screen, FINDER, args.frames));
+    }
+}

@@ -1,0 +1,114 @@
+//! A whole model on one prompt, with all statistics and the loss: its time and its memory, start-up and opening left out.
+//!
+//! `against_torch.py` calls it with `--json`.
+#![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
+
+mod checkpoint_file;
+mod counting;
+mod repeated;
+mod times;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use attnscope::analysis::{self, Observer, Options, Outcome, Progress};
+use attnscope::checkpoint::Opening;
+use attnscope::family;
+use attnscope::model::{Input, Model, Sequence};
+use attnscope::ops::Cpu;
+use attnscope::stats::LayerReport;
+use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
+use clap::Parser;
+use repeated::{all_threads, repeat};
+use serde_json::json;
+
+/// A whole model on one prompt.
+#[derive(Parser)]
+struct Args {
+    /// Checkpoint directory; a third of GPT-2 small with random weights unless given
+    checkpoint: Option<PathBuf>,
+    /// Tokens
+    #[arg(long, default_value_t = 1024)]
+    length: usize,
+    /// Threads; all cores unless given
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Timed runs
+    #[arg(long, default_value_t = 5)]
+    reps: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Keeps what every layer told, as reports do.
+#[derive(Default)]
+struct Keeps(Vec<LayerReport>);
+
+impl Observer for Keeps {
+    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        self.0.push(report);
+        ControlFlow::Continue(())
+    }
+}
+
+fn run(model: &Model, input: &Input) -> Outcome {
+    let options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let mut keeps = Keeps::default();
+    let ran = analysis::run(&Cpu, model, input, options, &mut keeps, None, &|| false);
+    let outcome = ran.expect("the model runs");
+    assert!(!keeps.0.is_empty(), "a model has layers");
+    outcome
+}
+
+fn main() {
+    let args = Args::parse();
+    let path = args.checkpoint.clone();
+    let path = path.unwrap_or_else(|| checkpoint(THIRD_OF_GPT2));
+    let checkpoint = Opening::from(Some(path)).open().expect("it opens");
+    let model = family::read(checkpoint).expect("a model that is known");
+    let sequence = Sequence {
+        tokens: ids(args.length, model.spec.limits().d_vocab),
+        positions: (0..args.length).collect(),
+        real: None,
+    };
+    let input = Input {
+        source: None,
+        sequence,
+    };
+    let n_threads = args.threads.unwrap_or_else(all_threads);
+    let (mut peak_bytes, mut loss) = (0, None);
+    let times = repeat(n_threads, args.reps, || {
+        let peak = counting::peak_of(|| {
+            let outcome = run(&model, &input);
+            loss = outcome.predictions.and_then(|predictions| predictions.loss);
+        });
+        peak_bytes = peak.max(peak_bytes);
+    });
+    if args.json {
+        let shown = json!({
+            "median_ms": times.quantile(0.5), "min_ms": times.quantile(0.0), "peak_bytes": peak_bytes,
+            "loss": loss, "threads": n_threads,
+        });
+        println!("{shown}");
+    } else {
+        println!(
+            "{} tokens, {n_threads} threads: median {:.0} ms, least {:.0} ms, {:.1} MB beside the mapped file, loss {}",
+            args.length,
+            times.quantile(0.5),
+            times.quantile(0.0),
+            peak_bytes as f64 / 1e6,
+            loss.map_or("unknown".to_owned(), |loss| format!("{loss:.4}")),
+        );
+    }
+}
