@@ -3,7 +3,8 @@
 mod head_reference;
 
 use attnscope::attention::{
-    Alibi, AttentionSpec, Bias, Mask, NoVisible, Scale, SoftmaxAxis, Window,
+    Alibi, AttentionSpec, Bias, Buckets, HeadRows, Mask, NoVisible, Scale, SoftmaxAxis, Visibility,
+    Window,
 };
 use head_reference::Case;
 use head_reference::compare::{Path, compare, filled, noise, paths, run};
@@ -30,7 +31,22 @@ fn specs() -> impl Strategy<Value = AttentionSpec> {
         Just(NoVisible::Nan)
     ];
     let softcap = prop::option::of(0.5f32..60.0);
-    let alibi = prop::option::of(prop::collection::vec(0.001f32..0.5, 9));
+    let slopes = prop::collection::vec(0.001f32..0.5, 9);
+    let alibi = (slopes, any::<bool>(), any::<bool>()).prop_map(|(slopes, is_scaled, rounds)| {
+        Bias::Alibi(Alibi {
+            slopes,
+            is_scaled,
+            rounds_to_bf16: rounds,
+        })
+    });
+    let buckets = any::<bool>().prop_map(|is_bidirectional| {
+        Bias::Buckets(Buckets {
+            n_buckets: 8,
+            max_distance: 40,
+            is_bidirectional,
+        })
+    });
+    let bias = prop_oneof![2 => Just(Bias::None), 2 => alibi, 1 => buckets];
     let knobs = (
         scale,
         axis,
@@ -38,10 +54,10 @@ fn specs() -> impl Strategy<Value = AttentionSpec> {
         window,
         no_visible,
         softcap,
-        alibi,
+        bias,
     );
     (shapes, knobs).prop_map(|((n_kv_heads, per_kv, d_head, d_value), knobs)| {
-        let (scale, softmax_axis, causal, window, no_visible, softcap, alibi) = knobs;
+        let (scale, softmax_axis, causal, window, no_visible, softcap, bias) = knobs;
         AttentionSpec {
             d_value,
             scale,
@@ -49,13 +65,7 @@ fn specs() -> impl Strategy<Value = AttentionSpec> {
             mask: Mask { causal, window },
             no_visible,
             softcap,
-            bias: alibi.map_or(Bias::None, |slopes| {
-                Bias::Alibi(Alibi {
-                    slopes,
-                    is_scaled: false,
-                    rounds_to_bf16: false,
-                })
-            }),
+            bias,
             ..AttentionSpec::plain(n_kv_heads * per_kv, n_kv_heads, d_head, causal)
         }
     })
@@ -69,7 +79,8 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
     ];
     let sinks = prop::option::of(prop::collection::vec(-4.0f32..6.0, 9));
     let size = prop_oneof![Just(0.2f32), Just(1.0), Just(3.0)];
-    let rest = (1usize..=150, any::<u32>(), size, padding, sinks);
+    let length = prop_oneof![9 => 1usize..=150, 1 => 151usize..=700];
+    let rest = (length, any::<u32>(), size, padding, sinks);
     (specs(), rest, 0usize..9).prop_map(|(spec, (n, seed, size, padding, sinks), head)| {
         let head_idx = head % spec.n_heads;
         let axis = spec.softmax_axis;
@@ -78,6 +89,11 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
         case.real = padding.map(|seed| noise(seed, n).iter().map(|v| *v < 0.33).collect());
         // A learned sink belongs to a softmax over keys.
         case.sinks = sinks.filter(|_| axis == SoftmaxAxis::Keys);
+        case.bucket_values = Some(noise(u64::from(seed) + 7, 8 * 9));
+        // Positions of some do not begin at 0, and pass over some numbers.
+        if seed % 3 == 0 {
+            case.positions = (0..n).map(|idx| 5 + idx + idx / 7).collect();
+        }
         (case, head_idx)
     })
 }
@@ -285,6 +301,48 @@ fn infinite_score(path: Path) {
         }
     }
     assert!(n_of_each.iter().all(|n| *n > 5), "{n_of_each:?}");
+}
+
+#[test]
+fn a_part_of_a_map_computed_alone_is_that_part_of_the_whole() {
+    let spec = AttentionSpec {
+        softcap: Some(20.0),
+        bias: Bias::Alibi(Alibi::new(4, 8.0)),
+        ..AttentionSpec::plain(4, 2, 24, true)
+    };
+    let (n, head_idx) = (130, 3);
+    let mut case = filled(spec, n, 3, 2.0);
+    case.sinks = Some(vec![0.1, 0.2, 0.3, 0.4]);
+    let whole = run(&case, head_idx, Path::Definition);
+    let columns = |values: &[f32], stride: usize, at: usize| -> Vec<f32> {
+        let rows = values.chunks(stride);
+        rows.flat_map(|row| row[at..at + 24].to_vec()).collect()
+    };
+    let rows = HeadRows {
+        visibility: Visibility::of_self(case.spec.mask, n, None),
+        q: columns(&case.q, 4 * 24, 3 * 24),
+        k: columns(&case.k, 2 * 24, 24),
+        sink: Some(0.4),
+        bias_by_distance: Vec::new(),
+        positions: Vec::new(),
+        spec: case.spec.clone(),
+        head_idx,
+    };
+    let part = rows.part(50..61, 40..57, |_| {});
+    for (nth, query_idx) in (50..61).enumerate() {
+        for (at, key_idx) in (40..57).enumerate() {
+            let (p, expected) = (
+                part.pattern[nth * 17 + at],
+                whole.pattern[query_idx * n + key_idx],
+            );
+            assert!(
+                (p - expected).abs() < 1e-6,
+                "{query_idx} {key_idx}: {p} {expected}"
+            );
+            let is_masked = key_idx > query_idx;
+            assert_eq!(part.scores[nth * 17 + at] == f32::NEG_INFINITY, is_masked);
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod screen;
 
+use attnscope::checkpoint::Opening;
 use attnscope::model::Stack;
 use attnscope::prompt::{Request, Target};
 use attnscope::tui::{Axis, Depth, Panel};
@@ -105,6 +106,39 @@ fn model() {
         screen.key(KeyCode::Enter);
         shows("model", size, &mut screen);
     }
+}
+
+#[test]
+fn a_map_too_long_to_hold_shows_single_cells_where_one_zooms_in() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/oracle/llama/model");
+    let opening = Opening {
+        set: vec![("n_ctx".to_owned(), "8192".to_owned())],
+        ..Opening::from(Some(path))
+    };
+    let n = 4200;
+    let tokens = (0..n).map(|i| (i * 7 + i / 50) % 90 + 3).collect();
+    let mut screen = Screen::open(opening, Request::ids(tokens), (120, 40), Depth::Truecolor);
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.pooling(), 2, "longer than what is held whole");
+    // To one pooled cell a pixel, and one step further.
+    while screen.app.pooling() > 1 {
+        screen.typed("+");
+    }
+    assert!(screen.app.shows_part());
+    let shows_crosshair = |screen: &Screen| {
+        let at = screen.app.selection;
+        let (query, key) = (at.query_idx..at.query_idx + 1, at.key_idx..at.key_idx + 1);
+        screen.app.part_with(&query, &key).is_some()
+    };
+    assert!(shows_crosshair(&screen));
+    shows("long_head", (120, 40), &mut screen);
+    // Far away, another part is computed.
+    let before = screen.app.selection.query_idx;
+    (0..40).for_each(|_| screen.key(KeyCode::PageUp));
+    assert_ne!(screen.app.selection.query_idx, before);
+    assert!(shows_crosshair(&screen));
+    screen.typed("-");
+    assert_eq!(screen.app.pooling(), 2, "back to pooled cells");
 }
 
 /// A model with an encoder: two texts, three grids.

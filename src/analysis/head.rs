@@ -1,12 +1,13 @@
 //! One head at full resolution, run again from a kept layer input: for the head on screen.
 
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::histogram::Histogram;
 use super::kept::Kept;
 use super::pyramid::Pyramid;
 use super::rerun::{Streams, input_of_layer};
-use crate::attention::{BlockSink, Pooled};
+use crate::attention::{BlockSink, HeadRows, Pooled, SoftmaxAxis};
 use crate::error::Result;
 use crate::model::{
     BlockContext, BlockWeights, Hook, Hooks, Input, Model, Scratch, Stack, attend_heads, run_block,
@@ -37,6 +38,8 @@ pub struct HeadDetail {
     /// 0 where masked; by cells. // [query, key]
     pub pattern: Pyramid,
     pub histogram: Histogram,
+    /// What parts at full resolution are computed from, where cells are pooled and rows can be run alone.
+    pub rows: Option<Arc<HeadRows>>,
 }
 
 impl HeadDetail {
@@ -87,6 +90,7 @@ pub fn head_detail<O: Ops>(
         held: Mutex::new((scores, empty)),
     };
     let block = &spec.blocks[layer_idx];
+    let mut rows = None;
     if stack == Stack::Cross {
         // Its queries come after the block's self-attention: the whole block runs.
         let mut hooks = OnlyCross(&mut sink);
@@ -100,7 +104,12 @@ pub fn head_detail<O: Ops>(
             &mut hooks,
         )?;
     } else {
-        attend_heads(&context, block, &resid, head_idx..head_idx + 1, &sink)?;
+        let only = head_idx..head_idx + 1;
+        let heads = attend_heads(&context, block, &resid, only, Some(&sink))?;
+        let spec = &block.attention;
+        if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {
+            rows = Some(Arc::new(heads.rows(&context, spec, head_idx)?));
+        }
     }
     let (scores, pattern) = sink
         .held
@@ -114,7 +123,46 @@ pub fn head_detail<O: Ops>(
         scores,
         pattern,
         histogram,
+        rows,
     })
+}
+
+/// A part of a head at full resolution.
+#[derive(Debug, Clone)]
+pub struct PartDetail {
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
+    pub scores: Pyramid,
+    pub pattern: Pyramid,
+}
+
+/// Computes a part of a head, from what its detail left.
+pub fn part_detail(
+    rows: &HeadRows,
+    query: HeadQuery,
+    queries: Range<usize>,
+    keys: Range<usize>,
+) -> PartDetail {
+    let part = rows.part(queries, keys, |row| {
+        if query.hides_first_key {
+            *row = without_first(row);
+        }
+    });
+    let pyramid = |cells: Vec<f32>| {
+        Pyramid::new(Pooled {
+            n_rows: part.queries.len(),
+            n_cols: part.keys.len(),
+            queries_per_cell: 1,
+            keys_per_cell: 1,
+            cells,
+        })
+    };
+    PartDetail {
+        scores: pyramid(part.scores),
+        pattern: pyramid(part.pattern),
+        queries: part.queries.clone(),
+        keys: part.keys.clone(),
+    }
 }
 
 /// Hands the row blocks of a block's cross-attention to a sink, and looks at nothing else.

@@ -4,7 +4,7 @@ use super::kept::{Kept, LayerAt};
 use super::pipeline::targets;
 use super::predictions::Scan;
 use super::what_if::{Change, Where, changed};
-use crate::attention::{BlockSink, HeadSummary};
+use crate::attention::HeadSummary;
 use crate::error::{Error, Result};
 use crate::model::{
     BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, Stack,
@@ -117,15 +117,8 @@ pub fn head_with<O: Ops>(
     )?;
     let resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
     let block = &spec.stack_of(stack).blocks[layer_idx];
-    let heads = attend_heads(&context, block, &resid, head_idx..head_idx + 1, &Nobody)?;
+    let heads = attend_heads(&context, block, &resid, head_idx..head_idx + 1, None)?.summaries;
     Ok(heads.into_iter().next())
-}
-
-/// Looks at no row block.
-struct Nobody;
-
-impl BlockSink for Nobody {
-    fn block(&self, _: usize, _: usize, _: &[f32], _: &[f32]) {}
 }
 
 /// Next-token losses of pairs of real tokens, in nats, of a model of one stack; from a kept layer input on, where one is

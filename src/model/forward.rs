@@ -1,5 +1,6 @@
 //! One block, top to bottom, one tensor step a line.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
@@ -9,7 +10,7 @@ use super::hook::{Hook, Hooks, NoHooks};
 use super::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec};
 use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
 use crate::attention::{
-    AttentionSpec, BlockSink, HeadSummary, Repeats, RopeTable, Run, Visibility,
+    AttentionSpec, Bias, BlockSink, HeadRows, HeadSummary, Repeats, RopeTable, Run, Visibility,
 };
 use crate::error::Result;
 use crate::ops::Ops;
@@ -209,8 +210,8 @@ pub fn attend_heads<O: Ops>(
     spec: &BlockSpec,
     resid: &O::Buffer,
     heads: Range<usize>,
-    sink: &dyn BlockSink,
-) -> Result<Vec<HeadSummary>> {
+    sink: Option<&dyn BlockSink>,
+) -> Result<AttendedHeads<O>> {
     let mut s = AttentionScratch::<O>::default();
     let n_heads = spec.attention.n_heads;
     let weights =
@@ -225,15 +226,70 @@ pub fn attend_heads<O: Ops>(
         &mut NoHooks,
     )?;
     let visibility = context.self_visibility(&spec.attention);
-    attend(
+    let summaries = attend(
         context,
         &spec.attention,
         &weights,
         &visibility,
         heads,
-        Some(sink),
+        sink,
         &mut s,
-    )
+    )?;
+    Ok(AttendedHeads {
+        summaries,
+        visibility,
+        sinks: weights.sinks.map(Cow::into_owned),
+        q: s.q,
+        k: s.k,
+    })
+}
+
+/// Some heads of a block that ran alone, and what their scores were made of.
+pub struct AttendedHeads<O: Ops> {
+    pub summaries: Vec<HeadSummary>,
+    visibility: Visibility,
+    sinks: Option<Vec<f32>>,
+    q: O::Buffer,
+    k: O::Buffer,
+}
+
+impl<O: Ops> AttendedHeads<O> {
+    /// What any part of one head's map can be computed from.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn rows(
+        &self,
+        context: &BlockContext<'_, O>,
+        spec: &AttentionSpec,
+        head_idx: usize,
+    ) -> Result<HeadRows> {
+        let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
+            let host = context.ops.get(buffer)?;
+            let rows = host.values.chunks(host.width);
+            let columns = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
+            Ok(rows
+                .flat_map(|row| row[columns.clone()].iter().copied())
+                .collect())
+        };
+        let (n_queries, n_keys) = (self.visibility.n_queries, self.visibility.n_keys);
+        let bias_by_distance = match (&spec.bias, &context.bucket_values) {
+            (Bias::Buckets(buckets), Some(values)) => {
+                buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
+            }
+            _ => Vec::new(),
+        };
+        Ok(HeadRows {
+            q: of_head(&self.q, head_idx)?,                  // [query, d_head]
+            k: of_head(&self.k, spec.kv_head_of(head_idx))?, // [key, d_head]
+            spec: spec.clone(),
+            head_idx,
+            visibility: self.visibility.clone(),
+            sink: self.sinks.as_ref().map(|sinks| sinks[head_idx]),
+            bias_by_distance,
+            positions: context.sequence.positions.clone(),
+        })
+    }
 }
 
 /// Fills q, k and v from the attention's input, positions applied.

@@ -14,7 +14,7 @@ mod weights;
 
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
-pub use forward::{AttentionRun, BlockRun, attend_heads, run_block};
+pub use forward::{AttendedHeads, AttentionRun, BlockRun, attend_heads, run_block};
 pub use hook::{Hook, Hooks, NoHooks, Stack};
 pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};

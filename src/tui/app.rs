@@ -7,16 +7,17 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::editor::Editor;
 use super::find::Find;
+use super::full_part::Wanted;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
 use super::theme::Theme;
-use crate::analysis::{HeadDetail, HeadQuery, TensorStats};
+use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats};
 use crate::attention::AttentionSpec;
 use crate::checks::{Check, Finding, Severity};
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
 use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
-use crate::worker::{Event, RunId};
+use crate::worker::{Event, PartQuery, RunId};
 
 /// Everything that can happen.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub enum Effect {
     Run(Request),
     Cancel,
     LookAt(RunId, HeadQuery),
+    LookAtPart(RunId, PartQuery),
     Tensor(String),
     Probe(RunId),
 }
@@ -108,6 +110,8 @@ pub struct HeadView {
     pub shows_scores: bool,
     pub is_log: bool,
     pub hides_first_key: bool,
+    /// Single cells even where the map as a whole is pooled.
+    pub is_full: bool,
     /// Pixels per cell when 1 or more, 2^−zoom cells per pixel when 0 or less; `None` fits the map to the panel.
     pub zoom: Option<i32>,
     /// First query and key shown; moved so that the crosshair is in sight.
@@ -160,6 +164,9 @@ pub struct App {
     pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
     /// The head being computed.
     pub awaited: Option<HeadQuery>,
+    /// The part of a long head last computed at full resolution, and the one being computed.
+    pub part: Option<(HeadQuery, Arc<PartDetail>)>,
+    pub awaited_part: Option<Wanted>,
     pub head_view: HeadView,
     pub tokens_view: TokensView,
     pub model_view: ModelView,
@@ -191,6 +198,8 @@ impl App {
             statistic_idx: 0,
             detail: None,
             awaited: None,
+            part: None,
+            awaited_part: None,
             head_view: HeadView::default(),
             tokens_view: TokensView::default(),
             model_view: ModelView::default(),

@@ -4,6 +4,7 @@ mod app;
 mod editor;
 mod figure;
 mod find;
+mod full_part;
 mod keys;
 mod panels;
 mod places;

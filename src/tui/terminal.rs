@@ -97,6 +97,7 @@ fn take_in(app: &mut App, worker: &Worker, msg: Msg) {
             Effect::Run(request) => worker.run(request),
             Effect::Cancel => worker.cancel(),
             Effect::LookAt(run, query) => worker.look_at(run, query),
+            Effect::LookAtPart(run, query) => worker.look_at_part(run, query),
             Effect::Tensor(name) => worker.tensor(name),
             Effect::Probe(run) => worker.probe(run),
         }

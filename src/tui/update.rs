@@ -40,6 +40,7 @@ impl App {
             Msg::Worker(event) => self.event(event),
         }
         self.ask_for_head(&mut effects);
+        self.ask_for_part(&mut effects);
         effects
     }
 
@@ -130,7 +131,7 @@ impl App {
             }
             Action::ZoomIn => self.zoom(1),
             Action::ZoomOut => self.zoom(-1),
-            Action::ZoomFit => self.head_view.zoom = None,
+            Action::ZoomFit => (self.head_view.zoom, self.head_view.is_full) = (None, false),
             Action::ToggleReceived => {
                 self.tokens_view.shows_received = !self.tokens_view.shows_received
             }
@@ -280,6 +281,15 @@ impl App {
             (-1, 1) => 1,
             (now, by) => now + by,
         };
+        let detail = self.shown_detail();
+        let has_full = detail.is_some_and(|detail| detail.pooling() > 1 && detail.rows.is_some());
+        // Beyond one pooled cell a pixel, single cells; and back.
+        let (is_full, next) = match self.head_view.is_full && has_full {
+            false if has_full && now >= 1 && by > 0 => (true, 1),
+            true if next < 1 => (false, 1),
+            is_full => (is_full, next),
+        };
+        self.head_view.is_full = is_full;
         self.head_view.zoom = Some(next.clamp(most_out.min(1), 8));
         self.keep_crosshair_in_sight();
     }
@@ -378,6 +388,7 @@ impl App {
                 self.run = Some(RunView::new(run, prompt, source, origin));
                 self.preparing = None;
                 (self.detail, self.awaited, self.notice) = (None, None, None);
+                (self.part, self.awaited_part) = (None, None);
                 // The last token of a text is where a causal model has seen it all.
                 self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
                 let grids = self.grids();
@@ -407,6 +418,7 @@ impl App {
             | Event::Judged { run, .. }
             | Event::Probing { run, .. }
             | Event::Detail { run, .. }
+            | Event::Part { run, .. }
             | Event::DetailFailed { run, .. } => {
                 // What an older run still sends is of no interest.
                 if self.run.as_ref().is_some_and(|shown| shown.id == run) {
@@ -447,6 +459,7 @@ impl App {
                     self.awaited = None;
                 }
             }
+            Event::Part { head, detail, .. } => self.part = Some((head, detail)),
             Event::Judged {
                 judgement,
                 is_probed,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::analysis::{
-    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, Progress, Step, TensorStats,
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, TensorStats,
 };
 use crate::model::Model;
 use crate::prompt::{Prompt, Source};
@@ -89,6 +89,12 @@ pub enum Event {
         run: RunId,
         query: HeadQuery,
         detail: Arc<HeadDetail>,
+    },
+    /// A part of a head at full resolution.
+    Part {
+        run: RunId,
+        head: HeadQuery,
+        detail: Arc<PartDetail>,
     },
     /// A question about the run could not be answered; one about a head says which.
     DetailFailed {

@@ -30,6 +30,15 @@ pub(super) fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, pace: &d
                 model.and_then(|model| analysis::tensor_stats(&model.checkpoint.tensors, &name));
             sink(Event::Tensor { name, stats });
         }
+        Look::Part(run, part) => {
+            // All it needs is in the question.
+            let detail = analysis::part_detail(&part.rows, part.head, part.queries, part.keys);
+            sink(Event::Part {
+                run,
+                head: part.head,
+                detail: Arc::new(detail),
+            });
+        }
         Look::Probes(run) => {
             let (Some(model), Some(input), Some((layers, outcome))) = (model, input, seen) else {
                 return;

@@ -8,6 +8,7 @@ mod progress;
 pub use event::{Event, PromptOrigin, RunId};
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::analysis::{
     self, ArrayNames, Declared, HeadQuery, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite,
     Observer, Options, Outcome, Progress,
 };
+use crate::attention::HeadRows;
 use crate::checkpoint::Opening;
 use crate::checkpoint::captured::Captured;
 use crate::checks::{Probes, Thresholds};
@@ -43,11 +45,31 @@ enum RunJob {
     Run(Request),
 }
 
+/// A part of a head that is wanted at full resolution.
+#[derive(Debug, Clone)]
+pub struct PartQuery {
+    pub head: HeadQuery,
+    pub rows: Arc<HeadRows>,
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
+}
+
+/// What it is computed from follows from the head.
+impl PartialEq for PartQuery {
+    fn eq(&self, other: &Self) -> bool {
+        let asked = |query: &Self| (query.head, query.queries.clone(), query.keys.clone());
+        asked(self) == asked(other)
+    }
+}
+
+impl Eq for PartQuery {}
+
 /// What is asked about a run, beside it.
 enum Look {
     Head(RunId, HeadQuery),
     Tensor(String),
     Probes(RunId),
+    Part(RunId, PartQuery),
 }
 
 /// An open model and the run that looks refer to.
@@ -76,6 +98,7 @@ struct OpenTrace {
 pub struct Worker {
     runs: Arc<Lane<RunJob>>,
     heads: Arc<Lane<Look>>,
+    parts: Arc<Lane<Look>>,
     tensors: Arc<Lane<Look>>,
     probes: Arc<Lane<Look>>,
 }
@@ -110,6 +133,7 @@ impl Worker {
         let worker = Self {
             runs,
             heads: looker("heads"),
+            parts: looker("parts"),
             tensors: looker("tensors"),
             probes: looker("probes"),
         };
@@ -137,6 +161,11 @@ impl Worker {
     /// Asks for a head of a run; an older question still open is dropped.
     pub fn look_at(&self, run: RunId, query: HeadQuery) {
         self.heads.submit(Look::Head(run, query));
+    }
+
+    /// Asks for a part of a head at full resolution; an older question still open is dropped.
+    pub fn look_at_part(&self, run: RunId, query: PartQuery) {
+        self.parts.submit(Look::Part(run, query));
     }
 
     /// Asks for the figures of a tensor.

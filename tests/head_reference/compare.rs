@@ -78,8 +78,8 @@ pub fn run(case: &Case, head_idx: usize, path: Path) -> Found {
         visibility: &visibility,
         heads: 0..case.spec.n_heads,
         sinks: case.sinks.as_deref(),
-        bucket_values: None,
-        positions: &[],
+        bucket_values: case.bucket_values.as_deref(),
+        positions: &case.positions,
         sink: Some(&collect),
         pace: &|| false,
     };
@@ -147,6 +147,8 @@ pub fn filled(spec: AttentionSpec, n: usize, seed: u64, size: f32) -> Case {
         spec,
         real: None,
         sinks: None,
+        bucket_values: None,
+        positions: Vec::new(),
     }
 }
 

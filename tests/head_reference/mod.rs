@@ -3,6 +3,7 @@
 pub mod compare;
 
 use attnscope::attention::{AttentionSpec, Bias, NoVisible, Scale, SoftmaxAxis, Window};
+use half::bf16;
 
 /// What a head is computed from, all heads side by side as the projections leave them.
 #[derive(Debug, Clone)]
@@ -18,6 +19,10 @@ pub struct Case {
     pub real: Option<Vec<bool>>,
     /// [head]
     pub sinks: Option<Vec<f32>>,
+    /// Of a bias by buckets. // [bucket, head]
+    pub bucket_values: Option<Vec<f32>>,
+    /// Positions where they are not indices; empty where they are.
+    pub positions: Vec<usize>,
 }
 
 /// Everything a head gives, in f64.
@@ -202,9 +207,24 @@ impl Case {
         let bias = match &self.spec.bias {
             Bias::None => 0.0,
             Bias::Alibi(alibi) => {
-                f64::from(alibi.slopes[head_idx]) * (key_idx as f64 - query_idx as f64)
+                let at = |idx: usize| self.positions.get(idx).copied().unwrap_or(idx) as f64;
+                let slope = alibi.slopes[head_idx];
+                let bias = match alibi.rounds_to_bf16 {
+                    // The products themselves are rounded: that is the definition.
+                    true => {
+                        let product = bf16::from_f32(slope).to_f32() * at(key_idx) as f32;
+                        f64::from(bf16::from_f32(product).to_f32())
+                    }
+                    false => f64::from(slope) * (at(key_idx) - at(query_idx)),
+                };
+                bias * if alibi.is_scaled { self.scale() } else { 1.0 }
             }
-            Bias::Buckets(_) => panic!("not drawn here"),
+            Bias::Buckets(buckets) => {
+                // Which bucket a distance falls into is for another test; here, where its value is added.
+                let bucket = buckets.of(key_idx as isize - query_idx as isize);
+                let values = self.bucket_values.as_ref().expect("values of buckets");
+                f64::from(values[bucket * self.spec.n_heads + head_idx])
+            }
         };
         capped + bias
     }

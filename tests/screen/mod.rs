@@ -1,11 +1,11 @@
 //! Plays a person at the screen: keys and clicks in, frames out, with the real worker behind it.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use attnscope::checkpoint::Opening;
 use attnscope::prompt::Request;
 use attnscope::tui::{App, Depth, Effect, Msg, Panel, Theme, draw};
 use attnscope::worker::{Event, PromptOrigin, Worker};
@@ -27,7 +27,12 @@ pub struct Screen {
 
 impl Screen {
     /// Opens a checkpoint (the demo when none is named) with a prompt, and waits for the end of the run.
-    pub fn open(path: Option<PathBuf>, request: Request, size: (u16, u16), depth: Depth) -> Self {
+    pub fn open(
+        path: impl Into<Opening>,
+        request: Request,
+        size: (u16, u16),
+        depth: Depth,
+    ) -> Self {
         let (sender, events) = mpsc::channel();
         let first = Box::new(move |_: &_, _| Ok((request, PromptOrigin::Asked)));
         let sink = Arc::new(move |event| drop(sender.send(event)));
@@ -51,6 +56,7 @@ impl Screen {
                 Effect::Run(request) => self.worker.run(request),
                 Effect::Cancel => self.worker.cancel(),
                 Effect::LookAt(run, query) => self.worker.look_at(run, query),
+                Effect::LookAtPart(run, query) => self.worker.look_at_part(run, query),
                 Effect::Tensor(name) => self.worker.tensor(name),
                 Effect::Probe(run) => self.worker.probe(run),
             }
@@ -90,6 +96,7 @@ impl Screen {
                             | Event::Failed { .. }
                             | Event::Judged { .. }
                             | Event::Detail { .. }
+                            | Event::Part { .. }
                             | Event::DetailFailed { .. }
                             | Event::Tensor { .. }
                     );
@@ -101,6 +108,7 @@ impl Screen {
                 self.n_open += 1;
                 match effect {
                     Effect::LookAt(run, query) => self.worker.look_at(run, query),
+                    Effect::LookAtPart(run, query) => self.worker.look_at_part(run, query),
                     effect => panic!("an event asks for {effect:?}"),
                 }
             }

@@ -58,5 +58,6 @@ pub fn captured_head(
         scores: Pyramid::new(scores),
         pattern: Pyramid::new(pattern),
         histogram,
+        rows: None,
     })
 }

@@ -1,5 +1,7 @@
 //! One head at full resolution: the map with tokens on both axes, its margins, and the selected query's row.
 
+use std::ops::Range;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::{Line, Span};
@@ -84,7 +86,7 @@ pub fn zoom(app: &App, area: Rect) -> i32 {
 
 /// Cells of the finest level along an axis.
 fn n_cells(app: &App, axis: Axis) -> usize {
-    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    let pooling = app.pooling();
     app.n_along(axis).div_ceil(pooling)
 }
 
@@ -97,7 +99,7 @@ pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
         first_key: 0,
         zoom,
     };
-    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    let pooling = app.pooling();
     let along = |axis: Axis, first: usize, selected: usize, n_pixels: usize| {
         let n_shown = window.cells_in(n_pixels).max(1);
         let last_start = n_cells(app, axis).saturating_sub(n_shown);
@@ -135,6 +137,19 @@ fn window(app: &App, area: Rect) -> Window {
         first_key,
         zoom: zoom(app, area),
     }
+}
+
+/// The cells on screen, when each is one query and one key.
+pub fn shown_cells(app: &App, area: Rect) -> (Range<usize>, Range<usize>) {
+    let (map, window) = (parts(app, area).map, window(app, area));
+    let along = |axis: Axis, first: usize, n_pixels: usize| {
+        // A cell that is cut off is on screen too.
+        first..(first + window.cells_in(n_pixels) + 1).min(n_cells(app, axis))
+    };
+    (
+        along(Axis::Query, window.first_query, 2 * map.height as usize),
+        along(Axis::Key, window.first_key, map.width as usize),
+    )
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
@@ -207,22 +222,48 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail:
     } else {
         &detail.pattern
     };
-    let pooling = detail.pooling();
+    let pooling = app.pooling();
     let crosshair = Some((
         app.selection.query_idx / pooling,
         app.selection.key_idx / pooling,
     ));
     let map = parts.map;
-    frame.render_widget(
-        HeatMap {
-            theme: &app.theme,
-            values,
-            window,
-            scale,
-            crosshair,
-        },
-        map,
-    );
+    let mut heat_map = HeatMap {
+        theme: &app.theme,
+        values,
+        window,
+        scale,
+        crosshair,
+    };
+    if app.shows_part() {
+        let (queries, keys) = shown_cells(app, area);
+        match app.part_with(&queries, &keys) {
+            Some(part) => {
+                heat_map.values = match app.head_view.shows_scores {
+                    true => &part.scores,
+                    false => &part.pattern,
+                };
+                heat_map.window.first_query -= part.queries.start;
+                heat_map.window.first_key -= part.keys.start;
+                // A crosshair outside of the part is nowhere on it.
+                heat_map.crosshair = crosshair.and_then(|(query, key)| {
+                    let query = query.checked_sub(part.queries.start)?;
+                    Some((query, key.checked_sub(part.keys.start)?))
+                });
+            }
+            // Until it is computed, the pooled cells stand in its place.
+            None => {
+                let coarse = detail.pooling();
+                heat_map.window = Window {
+                    first_query: window.first_query / coarse,
+                    first_key: window.first_key / coarse,
+                    zoom: window.zoom.max(1) * coarse as i32,
+                };
+                heat_map.crosshair = crosshair.map(|(q, k)| (q / coarse, k / coarse));
+            }
+        }
+    }
+    frame.render_widget(heat_map, map);
     draw_query_axis(frame, map, app, window, pooling);
     draw_key_axis(frame, parts, app, window, pooling);
     draw_legend(frame, parts, app, window, scale, pooling);
@@ -410,7 +451,7 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
         return;
     }
     let window = window(app, area);
-    let pooling = app.shown_detail().map_or(1, HeadDetail::pooling);
+    let pooling = app.pooling();
     let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
     let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
     app.selection.query_idx = query.min(n_queries - 1);

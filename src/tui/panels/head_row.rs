@@ -6,7 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::analysis::HeadDetail;
+use crate::analysis::{HeadDetail, Pyramid};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, figure, fit, share};
 use crate::tui::view::framed;
@@ -23,13 +23,25 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
     );
     let pooling = detail.pooling();
     let (row_idx, col_idx) = (query / pooling, key / pooling);
-    let score = detail.scores.finest().at(row_idx, col_idx);
-    let probability = detail.pattern.finest().at(row_idx, col_idx);
+    let single = app.part_with(&(query..query + 1), &(key..key + 1));
+    let single = single.filter(|_| app.shows_part());
+    let (score, probability) = match single {
+        Some(part) => {
+            let at = (query - part.queries.start, key - part.keys.start);
+            let of = |values: &Pyramid| values.finest().at(at.0, at.1);
+            (of(&part.scores), of(&part.pattern))
+        }
+        None => {
+            let of = |values: &Pyramid| values.finest().at(row_idx, col_idx);
+            (of(&detail.scores), of(&detail.pattern))
+        }
+    };
     let mut lines = vec![Line::styled(
         format!(" → key {key} “{}”", app.token(Axis::Key, key)),
         theme.strong(),
     )];
-    let exact = if pooling == 1 { "" } else { " max of cell" };
+    let is_exact = pooling == 1 || single.is_some();
+    let exact = if is_exact { "" } else { " max of cell" };
     let width = inside.width as usize;
     let mut entry = |name: &str, value: String| {
         let room = width.saturating_sub(name.chars().count() + value.chars().count() + 3);

@@ -1,0 +1,85 @@
+//! Any part of one head's map at full resolution, from its kept queries and keys: for maps too large to hold whole.
+
+use std::ops::Range;
+
+use super::mask::Visibility;
+use super::row::{HeadMath, finish_row};
+use super::spec::AttentionSpec;
+use crate::kernels::simd::{Level, row_norms};
+use crate::kernels::{Matrix, MatrixMut, Threads, product};
+
+/// Queries and keys of one head, as they enter the scores.
+#[derive(Debug, Clone)]
+pub struct HeadRows {
+    pub spec: AttentionSpec,
+    pub head_idx: usize,
+    pub visibility: Visibility,
+    /// [query, d_head]
+    pub q: Vec<f32>,
+    /// [key, d_head]
+    pub k: Vec<f32>,
+    pub sink: Option<f32>,
+    /// The learned bias of every distance, where there is one.
+    pub bias_by_distance: Vec<f32>,
+    /// Positions of the tokens, where a bias counts them. // [position]
+    pub positions: Vec<usize>,
+}
+
+/// Some cells of a head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadPart {
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
+    /// −∞ where masked. // [query, key]
+    pub scores: Vec<f32>,
+    /// 0 where masked. // [query, key]
+    pub pattern: Vec<f32>,
+}
+
+impl HeadRows {
+    /// Computes some cells. Whole rows are run, one at a time, and what lies outside of `keys` is let go of.
+    ///
+    /// `adjust` changes a row of the pattern before it is cut. A softmax over queries has no rows of its own: it is not for this.
+    pub fn part(
+        &self,
+        queries: Range<usize>,
+        keys: Range<usize>,
+        adjust: impl Fn(&mut Vec<f32>),
+    ) -> HeadPart {
+        let (n_keys, d_head) = (self.visibility.n_keys, self.spec.d_head);
+        let level = Level::current();
+        let k_norms = row_norms(level, &self.k, d_head, n_keys, d_head);
+        let math = HeadMath {
+            spec: &self.spec,
+            head_idx: self.head_idx,
+            visibility: &self.visibility,
+            sink: self.sink,
+            k_norms: &k_norms,
+            column_log_sum_exp: None,
+            positions: &self.positions,
+            bias_by_distance: &self.bias_by_distance,
+        };
+        let mut products = vec![0.0; queries.len() * n_keys];
+        product(
+            &mut MatrixMut::new(&mut products, queries.len(), n_keys, n_keys),
+            Matrix::row_major(&self.q[queries.start * d_head..], queries.len(), d_head),
+            Matrix::row_major(&self.k, n_keys, d_head).transposed(),
+            false,
+            Threads::Pool,
+        );
+        let mut part = HeadPart {
+            scores: Vec::with_capacity(queries.len() * keys.len()),
+            pattern: Vec::with_capacity(queries.len() * keys.len()),
+            queries: queries.clone(),
+            keys: keys.clone(),
+        };
+        let mut pattern = vec![0.0; n_keys];
+        for (row, query_idx) in products.chunks_mut(n_keys).zip(queries) {
+            finish_row(&math, query_idx, 1.0, row, &mut pattern);
+            adjust(&mut pattern);
+            part.scores.extend_from_slice(&row[keys.clone()]);
+            part.pattern.extend_from_slice(&pattern[keys.clone()]);
+        }
+        part
+    }
+}
