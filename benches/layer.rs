@@ -9,10 +9,13 @@ mod counting;
 mod repeated;
 mod times;
 
+use std::process::Command;
+
 use attention_case::Case;
 use attnscope::attention::AttentionSpec;
 use clap::Parser;
 use repeated::{all_threads, repeat};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 /// One layer's attention with all statistics.
@@ -54,22 +57,32 @@ struct Args {
 }
 
 /// What one length on so many threads gave.
+#[derive(Serialize, Deserialize)]
 struct Measured {
     median_ms: f64,
     min_ms: f64,
     /// Held beyond queries, keys and values; output and summaries count.
     peak_bytes: usize,
     gflops: f64,
+    threads: usize,
 }
 
 impl Args {
-    fn measure(&self, length: usize, n_threads: usize, reps: usize) -> Measured {
-        let n_kv_heads = self.kv_heads.unwrap_or(self.heads);
-        let spec = AttentionSpec::plain(self.heads, n_kv_heads, self.d_head, !self.bidirectional);
-        let mut case = Case::new(spec, length);
+    fn kv_heads(&self) -> usize {
+        self.kv_heads.unwrap_or(self.heads)
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(all_threads)
+    }
+
+    fn measure(&self) -> Measured {
+        let is_causal = !self.bidirectional;
+        let spec = AttentionSpec::plain(self.heads, self.kv_heads(), self.d_head, is_causal);
+        let mut case = Case::new(spec, self.length);
         let mut peak_bytes = 0;
-        // The first call allocates most: its output, and what threads keep.
-        let times = repeat(n_threads, reps, || {
+        // The first call allocates most: its output, and what is kept for the next.
+        let times = repeat(self.threads(), self.reps, || {
             let peak = counting::peak_of(|| drop(case.attend()));
             peak_bytes = peak.max(peak_bytes);
         });
@@ -78,32 +91,55 @@ impl Args {
             min_ms: times.quantile(0.0),
             peak_bytes,
             gflops: case.flops() / times.quantile(0.5) / 1e6,
+            threads: self.threads(),
         }
+    }
+
+    /// The same in a process of its own: what one length leaves behind for the next would not count as its memory.
+    fn measure_apart(&self, length: usize, n_threads: usize) -> Measured {
+        // Long prompts take seconds: a few calls tell enough.
+        let reps = (self.reps * 1024 / length).clamp(3, self.reps.max(3));
+        let flags = [
+            ("heads", self.heads),
+            ("kv-heads", self.kv_heads()),
+            ("d-head", self.d_head),
+            ("length", length),
+            ("threads", n_threads),
+            ("reps", reps),
+        ];
+        let mut program = Command::new(std::env::current_exe().expect("this program"));
+        program.arg("--json");
+        program.args(self.bidirectional.then_some("--bidirectional"));
+        program.args(flags.map(|(name, value)| format!("--{name}={value}")));
+        let output = program.output().expect("this program runs");
+        serde_json::from_slice(&output.stdout).expect("one JSON object")
     }
 
     fn table(&self) {
         println!(
             "{} heads ({} kv), d_head {}\n",
             self.heads,
-            self.kv_heads.unwrap_or(self.heads),
+            self.kv_heads(),
             self.d_head
         );
         println!(
             "| tokens | threads | median ms | ns per visible pair and head | extra memory, MB | GF/s | share of the ceiling |"
         );
         println!("|---|---|---|---|---|---|---|");
-        let mut thread_counts = vec![1, self.threads.unwrap_or_else(all_threads)];
+        let mut thread_counts = vec![1, self.threads()];
         thread_counts.dedup();
         for n_threads in thread_counts {
             let ceiling = ceiling::gflops(n_threads);
             for length in &self.lengths {
-                // Long prompts take seconds: a few calls tell enough.
-                let reps = (self.reps * 1024 / length).clamp(3, self.reps.max(3));
-                let measured = self.measure(*length, n_threads, reps);
+                let measured = self.measure_apart(*length, n_threads);
                 let share = ceiling.map_or("unknown".to_owned(), |ceiling| {
                     format!("{:.0} %", measured.gflops / ceiling * 100.0)
                 });
-                let pairs = (self.heads * length * (length + 1)) as f64 / 2.0;
+                let n_keys_seen = match self.bidirectional {
+                    true => *length as f64,
+                    false => (length + 1) as f64 / 2.0,
+                };
+                let pairs = (self.heads * length) as f64 * n_keys_seen;
                 println!(
                     "| {length} | {n_threads} | {:.1} | {:.2} | {:.1} | {:.1} | {share} |",
                     measured.median_ms,
@@ -125,19 +161,15 @@ fn main() {
         args.table();
         return;
     }
-    let n_threads = args.threads.unwrap_or_else(all_threads);
-    let measured = args.measure(args.length, n_threads, args.reps);
+    let measured = args.measure();
     if args.json {
-        let shown = json!({
-            "median_ms": measured.median_ms, "min_ms": measured.min_ms, "peak_bytes": measured.peak_bytes,
-            "gflops": measured.gflops, "threads": n_threads,
-        });
-        println!("{shown}");
+        println!("{}", json!(measured));
     } else {
         println!(
-            "{} heads, {} tokens, {n_threads} threads: median {:.1} ms, least {:.1} ms, {:.1} GF/s, {:.1} MB beyond queries, keys and values",
+            "{} heads, {} tokens, {} threads: median {:.1} ms, least {:.1} ms, {:.1} GF/s, {:.1} MB beyond queries, keys and values",
             args.heads,
             args.length,
+            measured.threads,
             measured.median_ms,
             measured.min_ms,
             measured.gflops,
