@@ -1,5 +1,6 @@
 //! Every family against what Hugging Face transformers computes for it: patterns, residuals and logits.
 
+mod devices;
 mod oracle_tap;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
-use attnscope::ops::Cpu;
+use attnscope::ops::{Cpu, Ops};
 use attnscope::prompt::{self, Reading, Request, Target};
 use oracle_tap::Collected;
 use safetensors::SafeTensors;
@@ -45,6 +46,16 @@ fn i64s(bytes: &[u8]) -> Vec<i64> {
 
 #[test]
 fn every_family_agrees_with_its_reference() {
+    every_family(&Cpu);
+}
+
+on_each_device! {
+    every_family_agrees_with_its_reference_on_a_device: every_family;
+}
+
+fn every_family(ops: &impl Ops) {
+    // Furthest apart: a probability, a residual or logits.
+    let mut furthest = [0.0f64; 2];
     for case in cases() {
         let bytes = std::fs::read(case.join("reference.safetensors")).expect("a reference");
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
@@ -75,7 +86,7 @@ fn every_family_agrees_with_its_reference() {
             predicts: true,
         };
         let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
+        analysis::run(ops, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
         let ours = collected.finish();
 
         let mut n_compared = 0;
@@ -115,6 +126,7 @@ fn every_family_agrees_with_its_reference() {
             );
             if kind == "pattern" {
                 let worst = pairs.iter().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                furthest[0] = furthest[0].max(worst);
                 assert!(
                     worst <= PATTERN_TOLERANCE,
                     "{}: {name} differs by {worst:e}",
@@ -124,6 +136,7 @@ fn every_family_agrees_with_its_reference() {
                 let squared: f64 = pairs.iter().map(|(a, b)| (a - b).powi(2)).sum();
                 let norm: f64 = pairs.iter().map(|(_, b)| b * b).sum();
                 let relative = (squared / norm).sqrt();
+                furthest[1] = furthest[1].max(relative);
                 assert!(
                     relative <= RELATIVE_TOLERANCE,
                     "{}: {name} differs by {relative:e}",
@@ -144,4 +157,5 @@ fn every_family_agrees_with_its_reference() {
             case.display()
         );
     }
+    devices::tell(&format!("pattern and relative {furthest:?}"));
 }

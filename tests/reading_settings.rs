@@ -5,6 +5,7 @@ mod opening;
 mod refusal;
 
 use attnscope::family;
+use attnscope::ops::Device;
 use attnscope::prompt::Request;
 use attnscope::worker::{Event, PromptOrigin, Worker};
 use checkpoint_copy::{Copy, attnscope as program, original, text};
@@ -285,7 +286,7 @@ fn the_screen_opens_a_checkpoint_as_it_is_set() {
     let first = |_: &_, _| Ok((Request::ids(vec![1, 2]), PromptOrigin::Asked));
     let sink = std::sync::Arc::new(move |event| drop(sender.send(event)));
     let opening = opening(&original("gpt2"), &["scale=none"]);
-    let _worker = Worker::start(opening, Box::new(first), true, sink);
+    let _worker = Worker::start(opening, Box::new(first), Device::Cpu, true, sink);
     match events.recv().expect("an event") {
         Event::Opened { model, .. } => {
             let expected = ("none".to_owned(), "set on the command line".to_owned());

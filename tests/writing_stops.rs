@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use attnscope::ops::Device;
 use attnscope::prompt::{Request, Target};
 use attnscope::worker::{Event, PromptOrigin, Worker};
 
@@ -18,7 +19,7 @@ fn what_a_decoder_writes_can_be_given_up_and_the_next_prompt_runs() {
     let first = move |_: &_, _| Ok((asks(1_000_000), PromptOrigin::Asked));
     let sink = Arc::new(move |event| drop(sender.send(event)));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/oracle/t5_v11/model");
-    let worker = Worker::start(Some(path), Box::new(first), true, sink);
+    let worker = Worker::start(Some(path), Box::new(first), Device::Cpu, true, sink);
     let next = || {
         let event = events.recv_timeout(Duration::from_secs(60));
         event.expect("an event within a minute")

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use attnscope::ops::Device;
 use attnscope::prompt::Request;
 use attnscope::tui::{App, Depth, Effect, Msg, Theme, draw};
 use attnscope::worker::{Event, PromptOrigin, Worker};
@@ -37,7 +38,7 @@ impl ScreenLoop {
         let sink = Arc::new(move |event| {
             drop(from_worker.send((Instant::now(), Msg::Worker(event))));
         });
-        let worker = Worker::start(path, first, true, sink);
+        let worker = Worker::start(path, first, Device::Cpu, true, sink);
         let theme = Theme::new(Depth::Truecolor);
         let viewport = Viewport::Fixed(Rect::new(0, 0, width, height));
         let backend = CrosstermBackend::new(io::sink());
@@ -68,6 +69,7 @@ impl ScreenLoop {
             match effect {
                 Effect::Run(request) => self.worker.run(request),
                 Effect::Cancel => self.worker.cancel(),
+                Effect::LookAtPart(run, query) => self.worker.look_at_part(run, query),
                 Effect::LookAt(run, query) => self.worker.look_at(run, query),
                 Effect::Tensor(name) => self.worker.tensor(name),
                 Effect::Probe(run) => self.worker.probe(run),

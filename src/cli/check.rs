@@ -14,7 +14,7 @@ use crate::attention::SoftmaxAxis;
 use crate::checks::{self, Baseline, Check, Severity, Thresholds};
 use crate::family;
 use crate::model::Input;
-use crate::ops::Cpu;
+use crate::ops::{Compute, on_device};
 use crate::prompt::Tokenizer;
 use crate::report::{
     Output, TargetVerdict, read_baseline, write_github, write_junit, write_sarif, write_text,
@@ -152,7 +152,7 @@ fn known_check(id: &str) -> Result<&'static str, String> {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    args.run.prepare()?;
+    let compute = args.run.prepare()?;
     let thresholds = match &args.thresholds {
         Some(path) => Thresholds::open(path)?,
         None => Thresholds::default(),
@@ -172,7 +172,13 @@ pub fn run(args: &Args) -> Result<Ended> {
     let output = Output::open(&args.output)?;
     let mut verdicts = Vec::new();
     for target in &args.targets {
-        verdicts.push(judged(args, target, (&thresholds, &baselines), &wants)?);
+        verdicts.push(judged(
+            args,
+            &compute,
+            target,
+            (&thresholds, &baselines),
+            &wants,
+        )?);
     }
     let mut content = Vec::new();
     match args.format {
@@ -199,6 +205,7 @@ pub fn run(args: &Args) -> Result<Ended> {
 /// Judges one target.
 fn judged(
     args: &Args,
+    compute: &Compute,
     target: &Path,
     (thresholds, baselines): (&Thresholds, &BTreeMap<String, Baseline>),
     wants: &dyn Fn(&Check) -> bool,
@@ -235,7 +242,7 @@ fn judged(
         rayon::current_num_threads(),
     ))?;
     note(&format!("tokenizer: {}", reading.describe()));
-    write_targets(&mut named, &model, &reading)?;
+    write_targets(&mut named, &model, &reading, compute)?;
     let prompts: Vec<(String, Input)> = named
         .into_iter()
         .map(|named| (named.id, input_of(&named.prompt)))
@@ -249,7 +256,9 @@ fn judged(
         told: &mut told,
         pace: &|| false,
     };
-    let judgement = analysis::judge(&Cpu, &model, &prompts, &mut judging)?;
+    let judgement = on_device!(compute, ops => {
+        analysis::judge(ops, &model, &prompts, &mut judging)
+    })?;
     meter.finish();
     Ok(TargetVerdict {
         target: target.display().to_string(),

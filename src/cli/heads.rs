@@ -12,7 +12,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::analysis::{self, MemoryNeed, Observer, Options, Progress, input_of, stripes};
 use crate::family;
 use crate::model::Stack;
-use crate::ops::Cpu;
+use crate::ops::on_device;
 use crate::prompt::Tokenizer;
 use crate::report::Output;
 use crate::stats::{HeadType, LayerReport};
@@ -45,7 +45,7 @@ impl Observer for Keep {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.run.prepare()?;
+    let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
@@ -61,13 +61,15 @@ pub fn run(args: &Args) -> Result<()> {
         options,
         rayon::current_num_threads(),
     ))?;
-    write_targets(&mut named, &model, &reading)?;
+    write_targets(&mut named, &model, &reading, &compute)?;
     let mut keep = Keep::default();
     for named in &named {
         let input = input_of(&named.prompt);
-        analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false)?;
+        on_device!(&compute, ops => {
+            analysis::run(ops, &model, &input, options, &mut keep, None, &|| false)
+        })?;
     }
-    let stripes = stripes(&Cpu, &model, &|| false)?;
+    let stripes = on_device!(&compute, ops => stripes(ops, &model, &|| false))?;
     if stripes.is_none() {
         note(
             "random tokens said twice are for causal models of one stack with room for a copy: those columns are left out",

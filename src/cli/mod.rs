@@ -3,6 +3,7 @@
 mod capture_script;
 mod check;
 mod completions;
+mod device;
 mod explain;
 mod heads;
 mod open;
@@ -18,11 +19,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
 use crate::analysis::MemoryNeed;
 use crate::checkpoint::Opening;
 use crate::kernels::simd::Level;
 use crate::machine;
+use crate::ops::Compute;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -171,11 +174,23 @@ impl RunArgs {
         }
     }
 
-    /// Sets threads and log up, and checks the device.
+    /// Sets everything up for a command that writes lines: what there is to say about the device is one.
+    ///
+    /// # Errors
+    /// As for [`RunArgs::set_up`].
+    fn prepare(&self) -> Result<Compute> {
+        let chosen = self.set_up()?;
+        if let Some(line) = &chosen.fell_back {
+            progress::note(line);
+        }
+        Ok(chosen.compute)
+    }
+
+    /// Sets threads and log up, and opens the device.
     ///
     /// # Errors
     /// When the device is not to be had, or the log cannot be written.
-    fn prepare(&self) -> Result<()> {
+    fn set_up(&self) -> Result<Chosen> {
         if let Some(threads) = self.threads {
             if !(1..=MOST_THREADS).contains(&threads) {
                 anyhow::bail!("--threads {threads}: expected 1 to {MOST_THREADS}");
@@ -195,21 +210,8 @@ impl RunArgs {
             )?;
         }
         Level::asked_for().map_err(anyhow::Error::msg)?;
-        match self.device.as_str() {
-            "cpu" => Ok(()),
-            "auto" => {
-                log::info!("this build has no CUDA: running on the CPU");
-                Ok(())
-            }
-            device
-                if device == "cuda"
-                    || device
-                        .strip_prefix("cuda:")
-                        .is_some_and(|n| n.parse::<usize>().is_ok()) =>
-            {
-                anyhow::bail!("--device {device}: this build has no CUDA; expected cpu or auto")
-            }
-            device => anyhow::bail!("--device {device}: expected cpu, cuda, cuda:N or auto"),
-        }
+        let chosen = device::choose(&self.device)?;
+        log::info!("computing on {}", chosen.device);
+        Ok(chosen)
     }
 }

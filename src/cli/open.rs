@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.run.prepare()?;
+    let chosen = args.run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
             "the screen needs a terminal; without one, attnscope report CHECKPOINT writes the same statistics"
@@ -48,5 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
         opening: args.run.opening(args.checkpoint.clone()),
         first: Box::new(first),
         is_forced: args.run.force,
+        device: chosen.device,
+        notice: chosen.fell_back,
     })?)
 }

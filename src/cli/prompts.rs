@@ -7,7 +7,7 @@ use super::progress::{WritingMeter, note};
 use crate::analysis::{generate, input_of};
 use crate::error::{Error, Result};
 use crate::model::{Input, Model};
-use crate::ops::Cpu;
+use crate::ops::{Compute, on_device};
 use crate::prompt::{self, Prompt, Reading, Request, read_inputs};
 use crate::report::Output;
 
@@ -112,7 +112,12 @@ pub fn longest_inputs(named: &[Named]) -> Vec<Input> {
 ///
 /// # Errors
 /// When the model has no head to write with, or its tensors are not as they must be.
-pub fn write_targets(named: &mut [Named], model: &Model, reading: &Reading) -> Result<()> {
+pub fn write_targets(
+    named: &mut [Named],
+    model: &Model,
+    reading: &Reading,
+    compute: &Compute,
+) -> Result<()> {
     let reading = reading.of_target(model.spec.limits());
     for Named { id, prompt } in named {
         if prompt.n_to_generate == 0 {
@@ -120,14 +125,10 @@ pub fn write_targets(named: &mut [Named], model: &Model, reading: &Reading) -> R
         }
         let meter = WritingMeter::of(id, prompt.n_to_generate);
         let mut wrote = |_: &Prompt| meter.wrote_one();
-        generate(
-            &Cpu,
-            model,
-            prompt,
-            &|id| reading.label(id),
-            &mut wrote,
-            &|| false,
-        )?;
+        let label = |id| reading.label(id);
+        on_device!(compute, ops => {
+            generate(ops, model, prompt, &label, &mut wrote, &|| false)
+        })?;
         meter.finish();
     }
     Ok(())

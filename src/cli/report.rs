@@ -11,7 +11,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use crate::family;
 use crate::model::{Input, Model};
-use crate::ops::Cpu;
+use crate::ops::{Compute, on_device};
 use crate::prompt::Tokenizer;
 use crate::report::{
     ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, write_csv, write_html,
@@ -57,7 +57,7 @@ impl Format {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.run.prepare()?;
+    let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
@@ -85,11 +85,11 @@ pub fn run(args: &Args) -> Result<()> {
     let output = Output::open(&args.output)?;
     args.run.check_memory(need)?;
     note(&format!("tokenizer: {}", reading.describe()));
-    write_targets(&mut named, &model, &reading)?;
+    write_targets(&mut named, &model, &reading, &compute)?;
     let mut records = Vec::new();
     let mut shown = Vec::new();
     for chunk in named.chunks(n_at_once) {
-        let ran = run_chunk(&model, chunk, options, args.format.is_readable())?;
+        let ran = run_chunk(&compute, &model, chunk, options, args.format.is_readable())?;
         for (record, seen) in ran {
             records.push(record);
             shown.extend(seen);
@@ -119,6 +119,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Runs some prompts together: what the report says of each, and what is shown beside it where that is wanted.
 fn run_chunk(
+    compute: &Compute,
     model: &Model,
     chunk: &[Named],
     options: Options,
@@ -146,7 +147,10 @@ fn run_chunk(
             observer: recorder,
             tap: None,
         });
-    let outcomes = analysis::run_all(&Cpu, model, jobs.collect(), options, &meter)?;
+    let jobs: Vec<Job<'_>> = jobs.collect();
+    let outcomes = on_device!(compute, ops => {
+        analysis::run_all(ops, model, jobs, options, &meter)
+    })?;
     meter.finish();
     let ran = chunk.iter().zip(recorders).zip(&outcomes);
     let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), &Outcome)| {

@@ -12,7 +12,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
-use crate::ops::Cpu;
+use crate::ops::on_device;
 use crate::prompt::Tokenizer;
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
 use crate::stats::LayerReport;
@@ -98,7 +98,7 @@ fn index_list(text: &str) -> Result<Indices, String> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.run.prepare()?;
+    let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<()> {
     let longest = longest_inputs(&named);
     let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
     args.run.check_memory(need)?;
-    write_targets(&mut named, &model, &reading)?;
+    write_targets(&mut named, &model, &reading, &compute)?;
     let plans = named
         .iter()
         .map(|named| TracePlan::new(&model, &named.prompt, &selection))
@@ -164,7 +164,10 @@ pub fn run(args: &Args) -> Result<()> {
         observer,
         tap: Some(writer),
     });
-    let outcomes = analysis::run_all(&Cpu, &model, jobs.collect(), options, &meter)?;
+    let jobs: Vec<Job<'_>> = jobs.collect();
+    let outcomes = on_device!(&compute, ops => {
+        analysis::run_all(ops, &model, jobs, options, &meter)
+    })?;
     meter.finish();
     if let Some(found) = outcomes
         .iter()

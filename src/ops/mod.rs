@@ -2,10 +2,15 @@
 //!
 //! Activations live in buffers the caller owns and reuses; weights arrive from the host one layer at a time.
 
+mod candle;
+mod compute;
 mod cpu;
 
 use std::borrow::Cow;
 
+pub use candle::{Affine, Candle, NormWeights, OnCandle};
+pub(crate) use compute::on_device;
+pub use compute::{Compute, Device};
 pub use cpu::{Cpu, Values};
 
 use crate::attention::{HeadSummary, RopeTable, Run};

@@ -176,6 +176,8 @@ pub struct App {
     pub overlay: Option<Overlay>,
     /// One line about the last thing that was refused.
     pub notice: Option<String>,
+    /// What a person is to know when the first run begins.
+    pub opening_notice: Option<String>,
     pub is_over: bool,
     /// Why there is nothing to show: printed after the terminal is restored.
     pub fatal: Option<String>,
@@ -207,6 +209,7 @@ impl App {
             shown_type: None,
             overlay: None,
             notice: None,
+            opening_notice: None,
             is_over: false,
             fatal: None,
         }

@@ -23,6 +23,7 @@ use super::theme::{Depth, Theme};
 use super::view;
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
+use crate::ops::Device;
 use crate::worker::{FirstPrompt, Worker};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
@@ -35,6 +36,9 @@ pub struct Start {
     pub first: FirstPrompt,
     /// Run whatever memory it takes.
     pub is_forced: bool,
+    pub device: Device,
+    /// What a person is to know first.
+    pub notice: Option<String>,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -53,6 +57,7 @@ pub fn run(start: Start) -> Result<()> {
         Worker::start(
             start.opening,
             start.first,
+            start.device,
             start.is_forced,
             Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
         )
@@ -63,6 +68,7 @@ pub fn run(start: Start) -> Result<()> {
         size,
         opening,
     );
+    app.opening_notice = start.notice;
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
         take_in(&mut app, &worker, msg);
     }

@@ -387,7 +387,8 @@ impl App {
             } => {
                 self.run = Some(RunView::new(run, prompt, source, origin));
                 self.preparing = None;
-                (self.detail, self.awaited, self.notice) = (None, None, None);
+                (self.detail, self.awaited) = (None, None);
+                self.notice = self.opening_notice.take();
                 (self.part, self.awaited_part) = (None, None);
                 // The last token of a text is where a causal model has seen it all.
                 self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);

@@ -4,15 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::lane::lock;
+use super::own_device::OwnDevice;
 use super::{Context, Event, Look, Sink, judged, reason};
 use crate::analysis::{self, Judging, Step};
 use crate::checks::Thresholds;
 use crate::error::Error;
-use crate::ops::Cpu;
+use crate::ops::on_device;
 use crate::pace::Pace;
 
 /// Answers one question, from what the run has kept.
-pub(super) fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, pace: &dyn Pace) {
+pub(super) fn answer(
+    context: &Mutex<Context>,
+    sink: &Sink,
+    device: &mut OwnDevice,
+    look: Look,
+    pace: &dyn Pace,
+) {
     let (model, current, input, kept, seen, trace) = {
         let context = lock(context);
         (
@@ -54,7 +61,11 @@ pub(super) fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, pace: &d
                 told: &mut told,
                 pace,
             };
-            match analysis::probe(&Cpu, &model, std::slice::from_ref(&*input), &mut judging) {
+            let inputs = std::slice::from_ref(&*input);
+            let probed = device.get().and_then(|compute| {
+                on_device!(&compute, ops => analysis::probe(ops, &model, inputs, &mut judging))
+            });
+            match probed {
                 Ok(probes) => judged(sink, run, &model, (&layers, &outcome), Some(probes)),
                 Err(error) => sink(Event::DetailFailed {
                     run,
@@ -91,7 +102,12 @@ pub(super) fn answer(context: &Mutex<Context>, sink: &Sink, look: Look, pace: &d
             if run != current {
                 return;
             }
-            match analysis::head_detail(&Cpu, &model, &input, &kept, query, pace) {
+            let detail = device.get().and_then(|compute| {
+                on_device!(&compute, ops => {
+                    analysis::head_detail(ops, &model, &input, &kept, query, pace)
+                })
+            });
+            match detail {
                 Ok(detail) => sink(Event::Detail {
                     run,
                     query,

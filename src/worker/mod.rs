@@ -3,6 +3,7 @@
 mod event;
 mod lane;
 mod look;
+mod own_device;
 mod progress;
 
 pub use event::{Event, PromptOrigin, RunId};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use self::lane::{Lane, lock};
 use self::look::answer;
+use self::own_device::OwnDevice;
 use self::progress::Told;
 use crate::analysis::{
     self, ArrayNames, Declared, HeadQuery, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite,
@@ -28,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::family;
 use crate::machine;
 use crate::model::{Input, Model, Stack};
-use crate::ops::Cpu;
+use crate::ops::{Device, on_device};
 use crate::pace::Pace;
 use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
 use crate::stats::LayerReport;
@@ -110,6 +112,7 @@ impl Worker {
     pub fn start(
         opening: impl Into<Opening>,
         first: FirstPrompt,
+        device: Device,
         is_forced: bool,
         sink: Sink,
     ) -> Self {
@@ -118,6 +121,7 @@ impl Worker {
             let (context, sink) = (context.clone(), sink.clone());
             let mut runner = Runner {
                 is_forced,
+                device: OwnDevice::new(device),
                 context,
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
@@ -127,7 +131,8 @@ impl Worker {
         let looker = |name: &str| {
             Lane::spawn(name, {
                 let (context, sink) = (context.clone(), sink.clone());
-                move |_, look, pace: &dyn Pace| answer(&context, &sink, look, pace)
+                let mut device = OwnDevice::new(device);
+                move |_, look, pace: &dyn Pace| answer(&context, &sink, &mut device, look, pace)
             })
         };
         let worker = Self {
@@ -191,6 +196,7 @@ fn reason(error: &Error) -> String {
 /// The thread that opens and runs.
 struct Runner {
     is_forced: bool,
+    device: OwnDevice,
     context: Arc<Mutex<Context>>,
     sink: Sink,
     reading: Reading,
@@ -329,6 +335,7 @@ impl Runner {
             let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
             machine::check_memory(need.total())?;
         }
+        let compute = self.device.get()?;
         let label = |id| reading.of_target(limits).label(id);
         let mut wrote = |prompt: &Prompt| {
             (self.sink)(Event::Writing {
@@ -336,7 +343,9 @@ impl Runner {
                 n_most: prompt.tokens.len() + prompt.n_to_generate,
             });
         };
-        analysis::generate(&Cpu, &model, &mut prompt, &label, &mut wrote, pace)?;
+        on_device!(&compute, ops => {
+            analysis::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
+        })?;
         let prompt = Arc::new(prompt);
         let input = Arc::new(analysis::input_of(&prompt));
         {
@@ -366,7 +375,10 @@ impl Runner {
         };
         let all = analysis::work_of(&model, std::slice::from_ref(&*input), options);
         let told = Told::new(run, sink, pace, all);
-        match analysis::run(&Cpu, &model, &input, options, &mut relay, None, &told) {
+        let ran = on_device!(&compute, ops => {
+            analysis::run(ops, &model, &input, options, &mut relay, None, &told)
+        });
+        match ran {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());

@@ -6,6 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use attnscope::checkpoint::Opening;
+use attnscope::ops::Device;
 use attnscope::prompt::Request;
 use attnscope::tui::{App, Depth, Effect, Msg, Panel, Theme, draw};
 use attnscope::worker::{Event, PromptOrigin, Worker};
@@ -39,7 +40,7 @@ impl Screen {
         let opening = "a checkpoint".to_owned();
         let mut screen = Self {
             app: App::new(Theme::new(depth), size, opening),
-            worker: Worker::start(path, first, true, sink),
+            worker: Worker::start(path, first, Device::Cpu, true, sink),
             events,
             terminal: Terminal::new(TestBackend::new(size.0, size.1)).expect("a test backend"),
             n_open: 1,

@@ -1,0 +1,50 @@
+//! `--device`: which device is meant, and what happens where there is none.
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::ops::{Compute, Device};
+
+/// The device that a command computes on.
+pub(super) struct Chosen {
+    pub device: Device,
+    pub compute: Compute,
+    /// Why it is the CPU although another was looked for.
+    pub fell_back: Option<String>,
+}
+
+/// Opens the device that was asked for.
+///
+/// # Errors
+/// When the name is none, or the device that it names cannot be used.
+pub(super) fn choose(asked: &str) -> Result<Chosen> {
+    let open = |device: Device| device.open().map(|compute| (device, compute));
+    let opened = match asked {
+        "cpu" => open(Device::Cpu),
+        "auto" => {
+            return match open(Device::Cuda(0)) {
+                Ok((device, compute)) => Ok(Chosen {
+                    device,
+                    compute,
+                    fell_back: None,
+                }),
+                Err(problem) => Ok(Chosen {
+                    device: Device::Cpu,
+                    compute: Device::Cpu.open()?,
+                    fell_back: Some(format!("--device auto: running on the CPU: {problem}")),
+                }),
+            };
+        }
+        "cuda" => open(Device::Cuda(0)),
+        other => match other.strip_prefix("cuda:").map(str::parse) {
+            Some(Ok(ordinal)) => open(Device::Cuda(ordinal)),
+            _ => bail!("--device {asked}: expected cpu, cuda, cuda:N or auto"),
+        },
+    };
+    let (device, compute) =
+        opened.map_err(|problem| anyhow!("--device {asked}: {problem}; expected cpu or auto"))?;
+    Ok(Chosen {
+        device,
+        compute,
+        fell_back: None,
+    })
+}

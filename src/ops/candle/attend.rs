@@ -1,0 +1,127 @@
+//! One attention on a device of candle, in row blocks: all heads of one or more kv heads × some queries × all their keys.
+
+use std::ops::Range;
+
+use candle_core::{DType, Tensor};
+
+use super::buffer::host;
+use super::columns::Columns;
+use super::go_on;
+use super::group::{Group, Together};
+use super::maps::{Copies, Tally};
+use super::rows::{Finished, finish};
+use super::scores::Block;
+use crate::attention::{HeadSummary, Pooled, Run, SoftmaxAxis};
+use crate::error::Result;
+
+/// Queries, keys and values of all heads, as the projections leave them. // [position, n_heads · width]
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub q: &'a Tensor,
+    pub k: &'a Tensor,
+    pub v: &'a Tensor,
+}
+
+/// Runs the heads that are asked for: their summaries, and Σ p·v of all heads. // [query, n_heads · d_value]
+pub(super) fn attend(
+    run: &Run<'_>,
+    input: Input<'_>,
+    block_values: usize,
+) -> Result<(Vec<HeadSummary>, Tensor)> {
+    let (spec, device) = (run.spec, input.q.device());
+    let n_queries = run.visibility.n_queries;
+    let copies = match run.repeats {
+        Some(repeats) => Copies::new(repeats, n_queries, device)?,
+        None => None,
+    };
+    let mut summaries = Vec::with_capacity(run.heads.len());
+    // Heads that nobody asks for leave zeros.
+    let zeros = |n_heads: usize| match n_heads {
+        0 => Ok(None),
+        _ => Tensor::zeros((n_heads, n_queries, spec.d_value), DType::F32, device).map(Some),
+    };
+    let mut z = Vec::from_iter(zeros(run.heads.start)?); // [head, query, d_value] each
+    for together in Together::all(run, block_values) {
+        let group = Group::new(run, input, together)?;
+        let (of_heads, z_of_heads) = attend_together(&group, copies.as_ref(), block_values)?;
+        summaries.extend(of_heads);
+        z.push(z_of_heads);
+    }
+    z.extend(zeros(spec.n_heads - run.heads.end)?);
+    let z = Tensor::cat(&z, 0)?.transpose(0, 1)?.contiguous()?; // [query, head, d_value]
+    Ok((
+        summaries,
+        z.reshape((n_queries, spec.n_heads * spec.d_value))?,
+    ))
+}
+
+/// Runs the heads of a group. // [head, query, d_value]
+fn attend_together(
+    group: &Group<'_>,
+    copies: Option<&Copies>,
+    block_values: usize,
+) -> Result<(Vec<HeadSummary>, Tensor)> {
+    let run = group.run;
+    let columns = match run.spec.softmax_axis {
+        SoftmaxAxis::Keys => None,
+        SoftmaxAxis::Queries => {
+            let mut columns = Columns::new(group)?;
+            for queries in blocks(group, block_values) {
+                go_on(run.pace)?;
+                columns.add(group, &Block::new(group, queries)?)?;
+            }
+            Some(columns.log_sum_exp()?)
+        }
+    };
+    let mut tally = Tally::new(group)?;
+    let mut z = Vec::new();
+    for queries in blocks(group, block_values) {
+        go_on(run.pace)?;
+        let block = Block::new(group, queries)?;
+        let finished = finish(group, &block, columns.as_ref(), copies)?;
+        tally.add(group, &block, &finished)?;
+        hand_over(group, &block, &finished)?;
+        z.push(values(group, &block, &finished.pattern)?);
+        let n_seen: usize = block.n_visible.iter().sum();
+        let per_seen = group.n_heads() * (run.spec.d_head + run.spec.d_value);
+        run.pace.did((n_seen * per_seen) as u64);
+    }
+    Ok((tally.finish(group)?, Tensor::cat(&z, 1)?))
+}
+
+/// As many queries at once as fit; whole rows of the pooled map where that many do.
+fn blocks(group: &Group<'_>, block_values: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (n_queries, n_keys) = (group.run.visibility.n_queries, group.run.visibility.n_keys);
+    let per_query = (group.n_heads() * n_keys).max(1);
+    let n_rows = (block_values / per_query).clamp(1, n_queries.max(1));
+    let per_cell = Pooled::new(n_queries, n_keys).queries_per_cell;
+    let n_rows = match n_rows >= per_cell {
+        true => n_rows - n_rows % per_cell,
+        false => n_rows,
+    };
+    let starts = (0..n_queries).step_by(n_rows);
+    starts.map(move |start| start..(start + n_rows).min(n_queries))
+}
+
+/// Σ p·v of a block. // [head, row, d_value]
+fn values(group: &Group<'_>, block: &Block, pattern: &Tensor) -> Result<Tensor> {
+    let (n_kv, n_keys, d_value) = group.v.dims3()?;
+    let n_heads = group.n_heads();
+    let pattern = pattern.reshape((n_kv, n_heads / n_kv * block.n_rows(), n_keys))?;
+    let z = pattern.matmul(&group.v)?;
+    Ok(z.reshape((n_heads, block.n_rows(), d_value))?)
+}
+
+/// Brings scores and pattern to whoever asks for them.
+fn hand_over(group: &Group<'_>, block: &Block, finished: &Finished) -> Result<()> {
+    let Some(sink) = group.run.sink else {
+        return Ok(());
+    };
+    for (idx, head_idx) in group.together.heads.clone().enumerate() {
+        let of_head = |values: &Tensor| host(&values.narrow(0, idx, 1)?);
+        let scores = of_head(&finished.scores)?;
+        let pattern = of_head(&finished.pattern)?;
+        sink.block(head_idx, block.queries.start, &scores, &pattern);
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! log Σ over queries of exp(s) per key on a device of candle: the first of two passes of a softmax over queries.
+
+use candle_core::{DType, Result, Tensor};
+
+use super::group::Group;
+use super::scores::{Block, products, scores};
+
+/// A maximum that nothing is left out by, so that −inf − −inf does not come up.
+const LOWEST: f32 = f32::MIN;
+
+/// Running sums of all keys, relative to the largest score so far.
+pub(super) struct Columns {
+    /// [head, 1, key]
+    max: Tensor,
+    /// In f64. // [head, 1, key]
+    sum: Tensor,
+}
+
+impl Columns {
+    pub fn new(group: &Group<'_>) -> Result<Self> {
+        let shape = (group.n_heads(), 1, group.run.visibility.n_keys);
+        let device = group.q.device();
+        Ok(Self {
+            max: Tensor::full(LOWEST, shape, device)?,
+            sum: Tensor::zeros(shape, DType::F64, device)?,
+        })
+    }
+
+    /// Takes in the scores of one block.
+    pub fn add(&mut self, group: &Group<'_>, block: &Block) -> Result<()> {
+        let spec = group.run.spec;
+        let scale = f64::from(spec.scale.factor(spec.d_head));
+        let scaled = products(group, block)?.affine(scale, 0.0)?;
+        let scores = scores(group, block, &scaled)?;
+        let scores = block.where_seen(&scores, f32::NEG_INFINITY)?;
+        let max = self.max.maximum(&scores.max_keepdim(1)?)?;
+        // A NaN may be lost in the maximum, and is found again in the sum.
+        let kept = self.max.sub(&max)?.to_dtype(DType::F64)?.exp()?;
+        let added = scores.broadcast_sub(&max)?.exp()?.sum_keepdim(1)?;
+        self.sum = self.sum.mul(&kept)?.add(&added.to_dtype(DType::F64)?)?;
+        self.max = max;
+        Ok(())
+    }
+
+    /// −inf for a key that no query sees. // [head, 1, key]
+    pub fn log_sum_exp(&self) -> Result<Tensor> {
+        let log = self.sum.log()?.add(&self.max.to_dtype(DType::F64)?)?;
+        log.to_dtype(DType::F32)
+    }
+}

@@ -1,0 +1,231 @@
+//! Heads that run together on a device of candle, and what their rows share.
+
+use std::ops::Range;
+
+use candle_core::{DType, Result, Tensor};
+
+use super::attend::Input;
+use super::buffer::host;
+use crate::attention::{Bias, Run};
+
+/// Which heads run together: those of some kv heads in a row, or a part of one's.
+#[derive(Debug, Clone)]
+pub(super) struct Together {
+    pub heads: Range<usize>,
+    pub kv_heads: Range<usize>,
+}
+
+impl Together {
+    /// Cuts the heads of a run into parts whose rows fit into a block of `most_values`; heads of one kv head stay together.
+    pub fn all(run: &Run<'_>, most_values: usize) -> Vec<Self> {
+        let spec = run.spec;
+        let per_kv = spec.n_heads / spec.n_kv_heads;
+        let whole = run.visibility.n_queries * run.visibility.n_keys * per_kv;
+        let n_at_once = (most_values / whole.max(1)).max(1);
+        if run.heads == (0..spec.n_heads) {
+            let starts = (0..spec.n_kv_heads).step_by(n_at_once);
+            let part = |first: usize| {
+                let end = (first + n_at_once).min(spec.n_kv_heads);
+                Self {
+                    heads: first * per_kv..end * per_kv,
+                    kv_heads: first..end,
+                }
+            };
+            return starts.map(part).collect();
+        }
+        let part = |kv_head_idx: usize| {
+            let first = (kv_head_idx * per_kv).max(run.heads.start);
+            let end = ((kv_head_idx + 1) * per_kv).min(run.heads.end);
+            (first < end).then_some(Self {
+                heads: first..end,
+                kv_heads: kv_head_idx..kv_head_idx + 1,
+            })
+        };
+        (0..spec.n_kv_heads).filter_map(part).collect()
+    }
+}
+
+/// What position adds to the scores of some heads.
+pub(super) enum BiasTable {
+    None,
+    /// slope · (key − query). // [head, 1, 1]
+    Slopes(Tensor),
+    /// The same for all queries. // [head, 1, key]
+    OfKeys(Tensor),
+    /// For every distance from −(n_queries − 1) on. // [head, distance]
+    OfDistances(Tensor),
+}
+
+/// Queries, keys and values of heads that run together.
+pub(super) struct Group<'a> {
+    pub run: &'a Run<'a>,
+    pub together: Together,
+    /// [head, query, d_head]
+    pub q: Tensor,
+    /// [kv_head, key, d_head]
+    pub k: Tensor,
+    /// [kv_head, key, d_value]
+    pub v: Tensor,
+    /// 1/‖k‖. // [head, 1, key]
+    pub inverse_k_norms: Tensor,
+    /// Learned sink logits. // [head, 1, 1]
+    pub sinks: Option<Tensor>,
+    pub bias: BiasTable,
+    /// [head · query]
+    pub q_norms: Vec<f32>,
+    /// One list per kv head. // [key]
+    pub k_norms: Vec<Vec<f32>>,
+    /// One list per head; empty where the bias has no buckets. // [distance]
+    pub bias_by_distance: Vec<Vec<f32>>,
+    /// Σ ‖k‖² of the real keys before each key, per kv head. // [key + 1]
+    k_norm_sq_before: Vec<Vec<f64>>,
+    /// Real keys before each key. // [key + 1]
+    n_real_before: Vec<usize>,
+}
+
+impl<'a> Group<'a> {
+    pub fn new(run: &'a Run<'a>, input: Input<'_>, together: Together) -> Result<Self> {
+        let spec = run.spec;
+        let (heads, kv_heads) = (together.heads.clone(), together.kv_heads.clone());
+        let q = by_heads(input.q, spec.n_heads, &heads)?;
+        let k = by_heads(input.k, spec.n_kv_heads, &kv_heads)?;
+        let v = by_heads(input.v, spec.n_kv_heads, &kv_heads)?;
+        let (n_heads, n_keys) = (heads.len(), run.visibility.n_keys);
+        let k_norms = norms(&k)?; // [kv_head, key]
+        let per_kv = n_heads / kv_heads.len();
+        let inverse = k_norms.recip()?.unsqueeze(1)?;
+        let inverse = inverse.broadcast_as((kv_heads.len(), per_kv, n_keys))?;
+        let k_norms: Vec<Vec<f32>> = k_norms.to_vec2()?;
+        let real = |key_idx: usize| run.visibility.is_real_key(key_idx);
+        let mut n_real_before = vec![0; n_keys + 1];
+        for key_idx in 0..n_keys {
+            n_real_before[key_idx + 1] = n_real_before[key_idx] + usize::from(real(key_idx));
+        }
+        let sums = |norms: &Vec<f32>| {
+            let mut before = vec![0.0; n_keys + 1];
+            for (key_idx, norm) in norms.iter().enumerate() {
+                let square = f64::from(*norm) * f64::from(*norm);
+                before[key_idx + 1] = before[key_idx] + if real(key_idx) { square } else { 0.0 };
+            }
+            before
+        };
+        let k_norm_sq_before = k_norms.iter().map(sums).collect();
+        let bias_by_distance = by_distance(run, &heads);
+        let sinks = match run.sinks {
+            Some(sinks) => Some(Tensor::from_slice(
+                &sinks[heads.clone()],
+                (n_heads, 1, 1),
+                q.device(),
+            )?),
+            None => None,
+        };
+        Ok(Self {
+            run,
+            inverse_k_norms: inverse.reshape((n_heads, 1, n_keys))?,
+            sinks,
+            bias: bias_table(run, &heads, &bias_by_distance, &q)?,
+            q_norms: host(&norms(&q)?)?,
+            q,
+            k,
+            v,
+            k_norms,
+            bias_by_distance,
+            k_norm_sq_before,
+            n_real_before,
+            together,
+        })
+    }
+
+    pub fn n_heads(&self) -> usize {
+        self.together.heads.len()
+    }
+
+    /// The kv head, counted within the group, of a head, counted within the group.
+    pub fn kv_of(&self, head_idx: usize) -> usize {
+        head_idx / (self.n_heads() / self.together.kv_heads.len())
+    }
+
+    /// How many keys a query sees.
+    pub fn n_visible(&self, query_idx: usize) -> usize {
+        let range = self.run.visibility.range(query_idx);
+        self.n_real_before[range.end] - self.n_real_before[range.start]
+    }
+
+    /// Σ ‖k‖² over the keys that a query sees.
+    pub fn k_norm_sq_sum(&self, head_idx: usize, query_idx: usize) -> f32 {
+        let kv_head_idx = self.kv_of(head_idx);
+        let (range, before) = (
+            self.run.visibility.range(query_idx),
+            &self.k_norm_sq_before[kv_head_idx],
+        );
+        if before.last().is_some_and(|sum| sum.is_finite()) {
+            return (before[range.end] - before[range.start]) as f32;
+        }
+        // A difference of sums does not get rid of a NaN that lies before its range.
+        let seen = range.filter(|key_idx| self.run.visibility.is_real_key(*key_idx));
+        let squares = seen.map(|key_idx| f64::from(self.k_norms[kv_head_idx][key_idx]).powi(2));
+        squares.sum::<f64>() as f32
+    }
+}
+
+/// Some heads of what a projection leaves. // [position, n_heads · width] → [head, position, width]
+fn by_heads(values: &Tensor, n_heads: usize, heads: &Range<usize>) -> Result<Tensor> {
+    let (n, width) = values.dims2()?;
+    let all = values.reshape((n, n_heads, width / n_heads))?;
+    all.narrow(1, heads.start, heads.len())?
+        .transpose(0, 1)?
+        .contiguous()
+}
+
+/// The length of each vector, its squares summed in f64. // [head, position, width] → [head, position]
+fn norms(vectors: &Tensor) -> Result<Tensor> {
+    let squares = vectors.to_dtype(DType::F64)?.sqr()?;
+    squares.sum(2)?.sqrt()?.to_dtype(DType::F32)
+}
+
+fn by_distance(run: &Run<'_>, heads: &Range<usize>) -> Vec<Vec<f32>> {
+    let visibility = run.visibility;
+    let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
+    let of_head = |head_idx: usize| match (&run.spec.bias, run.bucket_values) {
+        (Bias::Buckets(buckets), Some(values)) => {
+            buckets.by_distance(values, run.spec.n_heads, head_idx, n_queries, n_keys)
+        }
+        _ => Vec::new(),
+    };
+    heads.clone().map(of_head).collect()
+}
+
+fn bias_table(
+    run: &Run<'_>,
+    heads: &Range<usize>,
+    by_distance: &[Vec<f32>],
+    like: &Tensor,
+) -> Result<BiasTable> {
+    let (spec, device, n_heads) = (run.spec, like.device(), heads.len());
+    let scale = spec.scale.factor(spec.d_head);
+    Ok(match &spec.bias {
+        Bias::None => BiasTable::None,
+        Bias::Alibi(alibi) if alibi.rounds_to_bf16 => {
+            let n_keys = run.visibility.n_keys;
+            let at = |idx: usize| run.positions.get(idx).copied().unwrap_or(idx);
+            let of_head = |head_idx: usize| {
+                (0..n_keys).map(move |key_idx| alibi.of(head_idx, 0, at(key_idx), scale))
+            };
+            let values: Vec<f32> = heads.clone().flat_map(of_head).collect();
+            BiasTable::OfKeys(Tensor::from_vec(values, (n_heads, 1, n_keys), device)?)
+        }
+        Bias::Alibi(alibi) => {
+            let factor = if alibi.is_scaled { scale } else { 1.0 };
+            let slopes: Vec<f32> = alibi.slopes[heads.clone()]
+                .iter()
+                .map(|slope| slope * factor)
+                .collect();
+            BiasTable::Slopes(Tensor::from_vec(slopes, (n_heads, 1, 1), device)?)
+        }
+        Bias::Buckets(_) => {
+            let n_distances = by_distance.first().map_or(0, Vec::len);
+            let values = by_distance.concat();
+            BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
+        }
+    })
+}

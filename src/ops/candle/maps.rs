@@ -1,0 +1,196 @@
+//! What row blocks leave beside row summaries: column sums, pooled maps, sampled rows, and the masses of repeated tokens.
+
+use candle_core::{D, DType, Device, Result, Tensor};
+
+use super::buffer::host;
+use super::group::Group;
+use super::rows::Finished;
+use super::scores::Block;
+use crate::attention::{HeadSummary, Pooled, Repeats, RowSummary, sampled_queries};
+
+/// Which tokens are copies of each other: every token by where it stands first.
+pub(super) struct Copies {
+    first_of: Vec<f32>,
+    /// Of each key the number of its token; of each key that of the token before it. // [1, key] twice
+    tokens: [Tensor; 2],
+}
+
+impl Copies {
+    /// `None` where no token stands twice.
+    pub fn new(repeats: &Repeats, n: usize, device: &Device) -> Result<Option<Self>> {
+        let mut first_of: Vec<f32> = Vec::with_capacity(n);
+        let mut has_copies = false;
+        for at in 0..n {
+            let earlier = repeats.before(at).next();
+            has_copies |= earlier.is_some();
+            first_of.push(earlier.map_or(at as f32, |earlier| first_of[earlier]));
+        }
+        if !has_copies {
+            return Ok(None);
+        }
+        let before = std::iter::once(-1.0).chain(first_of.iter().copied());
+        let before: Vec<f32> = before.take(n).collect();
+        let row = |values: &[f32]| Tensor::from_slice(values, (1, n), device);
+        Ok(Some(Self {
+            tokens: [row(&first_of)?, row(&before)?],
+            first_of,
+        }))
+    }
+
+    /// Probability of earlier copies of each query's token, and of what followed them. // [head, row, 1] each
+    pub fn masses(&self, block: &Block, pattern: &Tensor) -> Result<[Tensor; 2]> {
+        let queries = &self.first_of[block.queries.clone()];
+        let queries = Tensor::from_slice(queries, (block.n_rows(), 1), pattern.device())?;
+        let [own, before] = &self.tokens;
+        let is_copy = own
+            .broadcast_eq(&queries)?
+            .mul(&block.key_idx.broadcast_lt(&block.query_idx)?)?; // [row, key]
+        // The copy right before the query is followed by the query itself.
+        let follows = before
+            .broadcast_eq(&queries)?
+            .mul(&block.key_idx.broadcast_le(&block.query_idx)?)?;
+        let mass = |of: &Tensor| {
+            let counts = of.to_dtype(DType::F32)?.unsqueeze(0)?;
+            pattern.broadcast_mul(&counts)?.sum_keepdim(D::Minus1)
+        };
+        Ok([mass(&is_copy)?, mass(&follows)?])
+    }
+}
+
+/// What is gathered over the row blocks of a group.
+pub(super) struct Tally {
+    /// In f64. // [head, key]
+    column_sums: Tensor,
+    /// One of each for each head.
+    rows: Vec<Vec<RowSummary>>,
+    pooled: Vec<Pooled>,
+    samples: Vec<Vec<f32>>,
+    sampled: Vec<usize>,
+}
+
+impl Tally {
+    pub fn new(group: &Group<'_>) -> Result<Self> {
+        let (n_queries, n_keys) = (group.run.visibility.n_queries, group.run.visibility.n_keys);
+        let n_heads = group.n_heads();
+        Ok(Self {
+            column_sums: Tensor::zeros((n_heads, n_keys), DType::F64, group.q.device())?,
+            rows: vec![Vec::with_capacity(n_queries); n_heads],
+            pooled: vec![Pooled::new(n_queries, n_keys); n_heads],
+            samples: vec![Vec::new(); n_heads],
+            sampled: sampled_queries(n_queries, n_keys),
+        })
+    }
+
+    /// Takes in a finished block.
+    pub fn add(&mut self, group: &Group<'_>, block: &Block, finished: &Finished) -> Result<()> {
+        let visibility = group.run.visibility;
+        for (rows, of_head) in self
+            .rows
+            .iter_mut()
+            .zip(finished.rows.chunks(block.n_rows()))
+        {
+            rows.extend_from_slice(of_head);
+        }
+        for query_idx in &self.sampled {
+            if !block.queries.contains(query_idx) {
+                continue;
+            }
+            let row_idx = query_idx - block.queries.start;
+            let values = host(&finished.pattern.narrow(1, row_idx, 1)?)?; // [head, key]
+            let is_real = visibility.is_real_query(*query_idx);
+            for (samples, row) in self.samples.iter_mut().zip(values.chunks(block.n_keys)) {
+                match is_real {
+                    true => samples.extend_from_slice(row),
+                    false => samples.resize(samples.len() + row.len(), 0.0),
+                }
+            }
+        }
+        // What a padded query does means nothing: it counts nowhere.
+        let is_real = |query_idx: usize| visibility.is_real_query(query_idx);
+        let counted = match block.queries.clone().all(is_real) {
+            true => finished.pattern.clone(),
+            false => {
+                let real = |row_idx: usize| is_real(block.queries.start + row_idx);
+                let real = block.of_rows(|i| f32::from(u8::from(real(i))), group.q.device())?;
+                let real = real.broadcast_as(finished.pattern.shape())?;
+                // A comparison, since 0 times NaN is NaN.
+                let zeros = finished.pattern.zeros_like()?;
+                real.gt(0f32)?.where_cond(&finished.pattern, &zeros)?
+            }
+        };
+        let sums = counted.sum(1)?.to_dtype(DType::F64)?; // [head, key]
+        self.column_sums = self.column_sums.add(&sums)?;
+        match &finished.on_host {
+            None => self.pool(block, &counted),
+            Some(pattern) => {
+                let heads = pattern.chunks(block.n_rows() * block.n_keys);
+                for (pooled, pattern) in self.pooled.iter_mut().zip(heads) {
+                    let rows = block.queries.clone().zip(pattern.chunks(block.n_keys));
+                    for (query_idx, row) in rows.filter(|(query_idx, _)| is_real(*query_idx)) {
+                        pooled.add_row(query_idx, row);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the largest value of every tile. // pattern: [head, row, key]
+    fn pool(&mut self, block: &Block, pattern: &Tensor) -> Result<()> {
+        let Some(like) = self.pooled.first() else {
+            return Ok(());
+        };
+        let (n_cols, per_row, per_col) = (like.n_cols, like.queries_per_cell, like.keys_per_cell);
+        let (n_heads, n_rows, n_keys) = pattern.dims3()?;
+        let tiles = match per_col {
+            1 => pattern.clone(),
+            _ => pattern
+                .pad_with_zeros(2, 0, n_cols * per_col - n_keys)?
+                .contiguous()?
+                .reshape((n_heads, n_rows, n_cols, per_col))?
+                .max(3)?,
+        }; // [head, row, cell]
+        let mut start = block.queries.start;
+        let (mut bands, mut cell_rows) = (Vec::new(), Vec::new());
+        while start < block.queries.end {
+            let cell_row = start / per_row;
+            let end = ((cell_row + 1) * per_row).min(block.queries.end);
+            let band = tiles.narrow(1, start - block.queries.start, end - start)?;
+            bands.push(band.contiguous()?.max(1)?); // [head, cell]
+            cell_rows.push(cell_row);
+            start = end;
+        }
+        let values = host(&Tensor::stack(&bands, 0)?)?; // [band, head, cell]
+        let heads = values.chunks(n_cols);
+        for (nth, found) in heads.enumerate() {
+            let (cell_row, head_idx) = (cell_rows[nth / n_heads], nth % n_heads);
+            let cells = &mut self.pooled[head_idx].cells[cell_row * n_cols..][..n_cols];
+            for (cell, value) in cells.iter_mut().zip(found) {
+                // A NaN that an earlier block left stays.
+                if *value > *cell {
+                    *cell = *value;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One summary for each head of the group, in order.
+    pub fn finish(self, group: &Group<'_>) -> Result<Vec<HeadSummary>> {
+        let sums: Vec<Vec<f64>> = self.column_sums.to_vec2()?;
+        let real_keys = group.run.visibility.real_keys().map(<[bool]>::to_vec);
+        let mut heads = Vec::with_capacity(sums.len());
+        let parts = self.rows.into_iter().zip(self.pooled).zip(self.samples);
+        for (idx, (((rows, pooled), samples), sums)) in parts.zip(sums).enumerate() {
+            heads.push(HeadSummary {
+                rows,
+                column_sums: sums.into_iter().map(|sum| sum as f32).collect(),
+                k_norms: group.k_norms[group.kv_of(idx)].clone(),
+                real_keys: real_keys.clone(),
+                pooled,
+                samples,
+            });
+        }
+        Ok(heads)
+    }
+}

@@ -1,0 +1,335 @@
+//! Scores become a pattern and one summary per row, on a device of candle: only the summaries come to the host.
+
+use candle_core::{D, Result, Tensor};
+
+use super::buffer::host;
+use super::definition;
+use super::group::Group;
+use super::maps::Copies;
+use super::scores::{Block, products, scores};
+use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis};
+
+/// One row block of all heads of a group, finished.
+pub(super) struct Finished {
+    /// −inf where masked. // [head, row, key]
+    pub scores: Tensor,
+    /// [head, row, key]
+    pub pattern: Tensor,
+    /// [head · row]
+    pub rows: Vec<RowSummary>,
+    /// The pattern once more, where the host computed it.
+    pub on_host: Option<Vec<f32>>,
+}
+
+/// Figures of a row that the device computes.
+const N_FIGURES: usize = 24;
+
+/// Runs one row block.
+pub(super) fn finish(
+    group: &Group<'_>,
+    block: &Block,
+    columns: Option<&Tensor>,
+    copies: Option<&Copies>,
+) -> Result<Finished> {
+    let products = products(group, block)?; // [head, row, key]
+    if block.has_unseeing() && group.run.spec.no_visible == NoVisible::Nan {
+        return definition::finish(group, block, &products, columns);
+    }
+    let (masked, pattern, figures) = figures(group, block, &products, columns, copies)?;
+    let n = group.n_heads() * block.n_rows();
+    let figures = host(&figures)?; // [figure, head · row]
+    let mut rows = Vec::with_capacity(n);
+    for nth in 0..n {
+        let figures: [f32; N_FIGURES] = std::array::from_fn(|figure| figures[figure * n + nth]);
+        match summary(group, block, nth, figures) {
+            Some(row) => rows.push(row),
+            None => return definition::finish(group, block, &products, columns),
+        }
+    }
+    Ok(Finished {
+        scores: masked,
+        pattern,
+        rows,
+        on_host: None,
+    })
+}
+
+/// Figures of the seen values of each row, relative to the largest so that large means cost no digits. // [head, row, 1]
+struct Moments {
+    /// −inf where not seen. // [head, row, key]
+    masked: Tensor,
+    /// Value − origin, 0 where not seen. // [head, row, key]
+    shifted: Tensor,
+    /// The largest value; the lowest number of all where nothing is seen.
+    origin: Tensor,
+    min: Tensor,
+    /// Mean of what is shifted.
+    mean: Tensor,
+    /// Population variance.
+    var: Tensor,
+}
+
+impl Moments {
+    fn of(values: &Tensor, block: &Block) -> Result<Self> {
+        let n = block.of_rows(
+            |row_idx| block.n_visible[row_idx].max(1) as f32,
+            values.device(),
+        )?;
+        let masked = block.where_seen(values, f32::NEG_INFINITY)?;
+        let origin = masked.max_keepdim(D::Minus1)?.maximum(f32::MIN)?;
+        let shifted = block.where_seen(&values.broadcast_sub(&origin)?, 0.0)?;
+        let mean = shifted.sum_keepdim(D::Minus1)?.broadcast_div(&n)?;
+        let centred = block.where_seen(&shifted.broadcast_sub(&mean)?, 0.0)?;
+        let var = centred.sqr()?.sum_keepdim(D::Minus1)?.broadcast_div(&n)?;
+        let min = block.where_seen(values, f32::INFINITY)?;
+        Ok(Self {
+            masked,
+            shifted,
+            origin,
+            min: min.min_keepdim(D::Minus1)?,
+            mean,
+            var,
+        })
+    }
+
+    fn figures(&self) -> [Tensor; 4] {
+        [&self.origin, &self.min, &self.mean, &self.var].map(Tensor::clone)
+    }
+}
+
+/// Masked scores, the pattern, and the figures of every row. // [head, row, key] twice, [figure, head · row]
+fn figures(
+    group: &Group<'_>,
+    block: &Block,
+    products: &Tensor,
+    columns: Option<&Tensor>,
+    copies: Option<&Copies>,
+) -> Result<(Tensor, Tensor, Tensor)> {
+    let spec = group.run.spec;
+    let cosines = products.broadcast_mul(&group.inverse_k_norms)?;
+    let cosine_sum = block.where_seen(&cosines, 0.0)?.sum_keepdim(D::Minus1)?;
+    drop(cosines);
+    let scale = f64::from(spec.scale.factor(spec.d_head));
+    let scaled = products.affine(scale, 0.0)?;
+    let is_raw = spec.softcap.is_none() && spec.bias == Bias::None;
+    let raw = match is_raw {
+        true => None,
+        false => Some(Moments::of(&scaled, block)?.figures()),
+    };
+    let scores = Moments::of(&scores(group, block, &scaled)?, block)?;
+    drop(scaled);
+    let raw = raw.unwrap_or_else(|| scores.figures());
+
+    // Scores → pattern, from s − max so that no digit is lost when |s| is large.
+    let max = match &group.sinks {
+        Some(sinks) => scores.origin.broadcast_maximum(sinks)?,
+        None => scores.origin.clone(),
+    };
+    let weights = scores.masked.broadcast_sub(&max)?.exp()?; // [head, row, key]
+    let mut denominator = weights.sum_keepdim(D::Minus1)?; // [head, row, 1]
+    if let Some(sinks) = &group.sinks {
+        let of_sink = sinks.broadcast_sub(&max)?.exp()?;
+        denominator = denominator.add(&of_sink)?;
+    }
+    let (pattern, log_p) = match spec.softmax_axis {
+        SoftmaxAxis::Keys => {
+            // A row that sees nothing has nothing to divide.
+            let is_unseeing = |row_idx: usize| f32::from(u8::from(block.n_visible[row_idx] == 0));
+            let one = block.of_rows(is_unseeing, weights.device())?;
+            let pattern = weights.broadcast_div(&denominator.broadcast_add(&one)?)?;
+            // log p lacks what all keys of a row share, which is put in below.
+            (pattern, scores.shifted)
+        }
+        SoftmaxAxis::Queries => {
+            let Some(columns) = columns else {
+                candle_core::bail!("a softmax over queries without its first pass");
+            };
+            let log_p = scores.masked.broadcast_sub(&columns.maximum(f32::MIN)?)?;
+            (log_p.exp()?, block.where_seen(&log_p, 0.0)?)
+        }
+    };
+    drop(weights);
+    let entropy = pattern.mul(&log_p)?.sum_keepdim(D::Minus1)?;
+    drop(log_p);
+    let pattern = filled(group, block, pattern)?;
+
+    // Pattern → its sums.
+    let sum = |values: &Tensor| values.sum_keepdim(D::Minus1);
+    let squares = pattern.sqr()?;
+    let distances = block.key_idx.broadcast_sub(&block.query_idx)?.abs()?;
+    let distance = pattern.broadcast_mul(&distances.unsqueeze(0)?)?;
+    let (top1, top2, argmax) = top_two(block, &pattern)?;
+    let [first, diagonal, previous] = chosen_keys(block, &pattern)?;
+    let [duplicate, induction] = match copies {
+        Some(copies) => copies.masses(block, &pattern)?,
+        None => [first.zeros_like()?, first.zeros_like()?],
+    };
+    let [score_max, score_min, score_mean, score_var] =
+        [scores.origin, scores.min, scores.mean, scores.var];
+    let [raw_max, raw_min, raw_mean, raw_var] = raw;
+    let figures: [Tensor; N_FIGURES] = [
+        score_max,
+        score_min,
+        score_mean,
+        score_var,
+        raw_max,
+        raw_min,
+        raw_mean,
+        raw_var,
+        max,
+        denominator,
+        entropy,
+        sum(&pattern)?,
+        sum(&squares)?,
+        sum(&squares.mul(&pattern)?)?,
+        sum(&distance)?,
+        top1,
+        top2,
+        argmax,
+        first,
+        diagonal,
+        previous,
+        duplicate,
+        induction,
+        cosine_sum,
+    ];
+    let figures = Tensor::stack(&figures, 0)?.flatten_all()?;
+    Ok((scores.masked, pattern, figures))
+}
+
+/// Rows that see nothing become what the spec says.
+fn filled(group: &Group<'_>, block: &Block, pattern: Tensor) -> Result<Tensor> {
+    if !block.has_unseeing() || group.run.spec.no_visible != NoVisible::Uniform {
+        return Ok(pattern);
+    }
+    let share = 1.0 / block.n_keys as f32;
+    let of_row = |row_idx: usize| match block.n_visible[row_idx] {
+        0 => share,
+        _ => 0.0,
+    };
+    pattern.broadcast_add(&block.of_rows(of_row, pattern.device())?)
+}
+
+/// The largest probability of each row, the second largest, and the first key that has the largest. // [head, row, 1]
+fn top_two(block: &Block, pattern: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let (shape, device) = (pattern.shape(), pattern.device());
+    let everywhere = |value: f32| Tensor::full(value, (1, 1, 1), device)?.broadcast_as(shape);
+    let keys = block.key_idx.unsqueeze(0)?.broadcast_as(shape)?;
+    let top1 = pattern.max_keepdim(D::Minus1)?;
+    // Not the device's argmax, which takes any of several equal ones.
+    let is_top = pattern.broadcast_eq(&top1)?;
+    let argmax = is_top
+        .where_cond(&keys, &everywhere(block.n_keys as f32)?)?
+        .min_keepdim(D::Minus1)?;
+    let is_argmax = keys.broadcast_eq(&argmax)?;
+    let others = is_argmax.where_cond(&everywhere(0.0)?, pattern)?;
+    Ok((top1, others.max_keepdim(D::Minus1)?, argmax))
+}
+
+/// Probabilities of key 0, of the query's own position and of the one before it. // [head, row, 1] each
+fn chosen_keys(block: &Block, pattern: &Tensor) -> Result<[Tensor; 3]> {
+    // Where there is no such key, some other is read, and nobody looks at it.
+    let last = block.n_keys - 1;
+    let of_query = |query_idx: usize| [0, query_idx, query_idx.saturating_sub(1)];
+    let keys = block.queries.clone().flat_map(of_query);
+    let keys: Vec<u32> = keys.map(|key_idx| key_idx.min(last) as u32).collect();
+    let n_rows = block.n_rows();
+    let keys = Tensor::from_vec(keys, (1, n_rows, 3), pattern.device())?;
+    let keys = keys.broadcast_as((pattern.dim(0)?, n_rows, 3))?;
+    let chosen = pattern.gather(&keys.contiguous()?, D::Minus1)?;
+    let nth = |idx| chosen.narrow(D::Minus1, idx, 1)?.contiguous();
+    Ok([nth(0)?, nth(1)?, nth(2)?])
+}
+
+/// Puts the figures of a row together; `None` where some are not finite, and the definition is to be asked.
+fn summary(
+    group: &Group<'_>,
+    block: &Block,
+    nth: usize,
+    figures: [f32; N_FIGURES],
+) -> Option<RowSummary> {
+    let run = group.run;
+    let (idx, row_idx) = (nth / block.n_rows(), nth % block.n_rows());
+    let query_idx = block.queries.start + row_idx;
+    let [
+        score_max,
+        score_min,
+        score_mean,
+        score_var,
+        raw_max,
+        raw_min,
+        raw_mean,
+        raw_var,
+        max,
+        denominator,
+        log_p_sum,
+        mass,
+        sum_p2,
+        sum_p3,
+        distance,
+        top1,
+        top2,
+        argmax,
+        first_mass,
+        diagonal_mass,
+        previous_mass,
+        duplicate_mass,
+        induction_mass,
+        cosine_sum,
+    ] = figures;
+    let q_norm = group.q_norms[idx * run.visibility.n_queries + query_idx];
+    let mut row = RowSummary {
+        q_norm,
+        mass,
+        ..RowSummary::empty(run.visibility.is_real_query(query_idx))
+    };
+    let repeats = run.repeats;
+    if repeats.is_some_and(|repeats| repeats.before(query_idx).next().is_some()) {
+        (row.duplicate_mass, row.induction_mass) = (duplicate_mass, induction_mass);
+    }
+    let n_visible = block.n_visible[row_idx];
+    if n_visible == 0 {
+        row.mass = match run.spec.no_visible {
+            NoVisible::Zero => 0.0,
+            NoVisible::Uniform => 1.0,
+            NoVisible::Nan => f32::NAN,
+        };
+        return Some(row);
+    }
+    let must_be_finite = [score_max, score_mean, raw_max, raw_mean, mass, log_p_sum];
+    if must_be_finite.iter().any(|figure| !figure.is_finite()) {
+        return None;
+    }
+    let n = n_visible as f64;
+    let mean = f64::from(score_max) + f64::from(score_mean);
+    let log_sum_exp = f64::from(max) + f64::from(denominator).ln();
+    let entropy = match run.spec.softmax_axis {
+        // log p = (s − largest) − (log Σ exp s − largest), of which the sum has the first part.
+        SoftmaxAxis::Keys => (log_sum_exp - f64::from(score_max)) * f64::from(mass),
+        SoftmaxAxis::Queries => 0.0,
+    } - f64::from(log_p_sum);
+    row.n_visible = n_visible as u32;
+    row.argmax = argmax as u32;
+    row.score_mean = mean as f32;
+    row.score_var = score_var;
+    (row.score_min, row.score_max) = (score_min, score_max);
+    row.score_norm = (n * (f64::from(score_var) + mean * mean)).sqrt() as f32;
+    row.raw_mean = (f64::from(raw_max) + f64::from(raw_mean)) as f32;
+    row.raw_var = raw_var;
+    (row.raw_min, row.raw_max) = (raw_min, raw_max);
+    row.log_sum_exp = log_sum_exp as f32;
+    row.entropy = entropy as f32;
+    (row.top1, row.top2) = (top1, top2);
+    (row.sum_p2, row.sum_p3) = (sum_p2, sum_p3);
+    row.first_mass = first_mass;
+    if query_idx < block.n_keys {
+        row.diagonal_mass = diagonal_mass;
+    }
+    if (1..=block.n_keys).contains(&query_idx) {
+        row.previous_mass = previous_mass;
+    }
+    row.distance = distance;
+    row.k_norm_sq_sum = group.k_norm_sq_sum(idx, query_idx);
+    row.cosine = (f64::from(cosine_sum) / (f64::from(q_norm) * n)) as f32;
+    Some(row)
+}

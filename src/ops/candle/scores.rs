@@ -1,0 +1,132 @@
+//! Scores of a row block on a device of candle: products, scale, softcap, bias, and which of them are seen.
+
+use std::ops::Range;
+
+use candle_core::{Device, Result, Tensor};
+
+use super::group::{BiasTable, Group};
+use crate::attention::Run;
+
+/// Some queries × all keys: what is the same for every head.
+pub(super) struct Block {
+    pub queries: Range<usize>,
+    pub n_keys: usize,
+    /// 1 where the query sees the key. // [1, row, key]
+    pub seen: Tensor,
+    /// [row, 1]
+    pub query_idx: Tensor,
+    /// [1, key]
+    pub key_idx: Tensor,
+    /// Keys that each query sees. // [row]
+    pub n_visible: Vec<usize>,
+}
+
+impl Block {
+    pub fn new(group: &Group<'_>, queries: Range<usize>) -> Result<Self> {
+        let (device, visibility) = (group.q.device(), group.run.visibility);
+        let (n_rows, n_keys) = (queries.len(), visibility.n_keys);
+        let column = |of: &dyn Fn(usize) -> f32| {
+            let values: Vec<f32> = queries.clone().map(of).collect();
+            Tensor::from_vec(values, (n_rows, 1), device)
+        };
+        // A float holds every index up to 16 million exactly.
+        let query_idx = column(&|query_idx| query_idx as f32)?;
+        let start = column(&|query_idx| visibility.range(query_idx).start as f32)?;
+        let end = column(&|query_idx| visibility.range(query_idx).end as f32)?;
+        let keys: Vec<f32> = (0..n_keys).map(|key_idx| key_idx as f32).collect();
+        let key_idx = Tensor::from_vec(keys, (1, n_keys), device)?;
+        let mut seen = key_idx
+            .broadcast_ge(&start)?
+            .mul(&key_idx.broadcast_lt(&end)?)?; // [row, key]
+        if let Some(real) = visibility.real_keys() {
+            let real: Vec<u8> = real.iter().map(|real| u8::from(*real)).collect();
+            let real = Tensor::from_vec(real, (1, n_keys), device)?;
+            seen = seen.broadcast_mul(&real)?;
+        }
+        let n_visible = queries.clone().map(|query_idx| group.n_visible(query_idx));
+        Ok(Self {
+            n_visible: n_visible.collect(),
+            queries,
+            n_keys,
+            seen: seen.unsqueeze(0)?,
+            query_idx,
+            key_idx,
+        })
+    }
+
+    pub fn n_rows(&self) -> usize {
+        self.queries.len()
+    }
+
+    /// The values where the query sees the key, and another elsewhere. // [head, row, key]
+    pub fn where_seen(&self, values: &Tensor, elsewhere: f32) -> Result<Tensor> {
+        let shape = values.shape();
+        let elsewhere = Tensor::full(elsewhere, (1, 1, 1), values.device())?.broadcast_as(shape)?;
+        self.seen
+            .broadcast_as(shape)?
+            .where_cond(values, &elsewhere)
+    }
+
+    /// One number for each row. // [1, row, 1]
+    pub fn of_rows(&self, of: impl Fn(usize) -> f32, device: &Device) -> Result<Tensor> {
+        let values: Vec<f32> = (0..self.n_rows()).map(of).collect();
+        Tensor::from_vec(values, (1, self.n_rows(), 1), device)
+    }
+
+    /// Whether some query sees nothing.
+    pub fn has_unseeing(&self) -> bool {
+        self.n_visible.contains(&0)
+    }
+}
+
+/// q·k of a block. // [head, row, key]
+pub(super) fn products(group: &Group<'_>, block: &Block) -> Result<Tensor> {
+    let (n_kv, _, d_head) = group.k.dims3()?;
+    let n_heads = group.n_heads();
+    let q = group.q.narrow(1, block.queries.start, block.n_rows())?;
+    // Heads of one kv head lie below each other: one product for all of them.
+    let q = q
+        .contiguous()?
+        .reshape((n_kv, n_heads / n_kv * block.n_rows(), d_head))?;
+    let products = q.matmul(&group.k.transpose(1, 2)?)?;
+    products.reshape((n_heads, block.n_rows(), block.n_keys))
+}
+
+/// Scores before the mask, from scale·q·k. // [head, row, key]
+pub(super) fn scores(group: &Group<'_>, block: &Block, scaled: &Tensor) -> Result<Tensor> {
+    let capped = match group.run.spec.softcap {
+        Some(cap) => {
+            let cap = f64::from(cap);
+            scaled.affine(1.0 / cap, 0.0)?.tanh()?.affine(cap, 0.0)?
+        }
+        None => scaled.clone(),
+    };
+    match &group.bias {
+        BiasTable::None => Ok(capped),
+        BiasTable::Slopes(slopes) => {
+            let distances = distances(group.run, block, scaled.device())?;
+            capped.add(&slopes.broadcast_mul(&distances)?)
+        }
+        BiasTable::OfKeys(bias) => capped.broadcast_add(bias),
+        BiasTable::OfDistances(table) => {
+            let n_queries = group.run.visibility.n_queries;
+            let (n_rows, n_keys) = (block.n_rows(), block.n_keys);
+            let nth = |query_idx: usize| {
+                (0..n_keys).map(move |key_idx| (n_queries - 1 - query_idx + key_idx) as u32)
+            };
+            let nth: Vec<u32> = block.queries.clone().flat_map(nth).collect();
+            let nth = Tensor::from_vec(nth, n_rows * n_keys, scaled.device())?;
+            let bias = table.index_select(&nth, 1)?;
+            capped.add(&bias.reshape((group.n_heads(), n_rows, n_keys))?)
+        }
+    }
+}
+
+/// Position of the key minus that of the query. // [1, row, key]
+fn distances(run: &Run<'_>, block: &Block, device: &Device) -> Result<Tensor> {
+    let at = |idx: usize| run.positions.get(idx).copied().unwrap_or(idx) as f32;
+    let queries: Vec<f32> = block.queries.clone().map(at).collect();
+    let keys: Vec<f32> = (0..block.n_keys).map(at).collect();
+    let queries = Tensor::from_vec(queries, (1, block.n_rows(), 1), device)?;
+    Tensor::from_vec(keys, (1, 1, block.n_keys), device)?.broadcast_sub(&queries)
+}
