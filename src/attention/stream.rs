@@ -176,7 +176,7 @@ fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSu
     let (spec, n_queries) = (first.math.spec, first.run.visibility.n_queries);
     let (n_rows, d_value) = (strip_rows(first), spec.d_value);
     let mut rows: Vec<Vec<RowSummary>> = plans
-        .iter()
+        .par_iter()
         .map(|_| vec![RowSummary::empty(false); n_queries])
         .collect();
     let n_strips = n_queries.div_ceil(n_rows);
@@ -197,20 +197,14 @@ fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSu
         .into_par_iter()
         .map(|(plan, strip)| plan.strip(strip))
         .collect();
-    let mut ran = ran?.into_iter();
-    let heads = plans.iter().zip(rows);
-    let heads = heads.map(|(plan, rows)| {
-        let strips = ran.by_ref().take(n_strips);
-        (plan.head.head_idx, together(plan, rows, strips))
-    });
+    let ran = ran?;
+    let heads = plans.par_iter().zip(rows).zip(ran.par_chunks(n_strips));
+    let heads =
+        heads.map(|((plan, rows), strips)| (plan.head.head_idx, together(plan, rows, strips)));
     Some(heads.collect())
 }
 
-fn together(
-    plan: &HeadPlan<'_>,
-    rows: Vec<RowSummary>,
-    strips: impl Iterator<Item = StripRun>,
-) -> HeadSummary {
+fn together(plan: &HeadPlan<'_>, rows: Vec<RowSummary>, strips: &[StripRun]) -> HeadSummary {
     let visibility = plan.run.visibility;
     let n_keys = visibility.n_keys;
     let mut column_sums = vec![0.0f64; n_keys];
@@ -221,7 +215,7 @@ fn together(
             *sum += f64::from(*part);
         }
         pooled.add_part(&strip.pooled);
-        samples.extend(strip.samples);
+        samples.extend_from_slice(&strip.samples);
     }
     HeadSummary {
         rows,

@@ -76,6 +76,8 @@ struct Scratch {
     /// [row, width]
     scores: Vec<f32>,
     factors: Vec<f32>,
+    /// Where each row's weights end.
+    ends: Vec<usize>,
     q_norms: Vec<f32>,
     maxima: Vec<f32>,
     bias: Vec<f32>,
@@ -151,6 +153,7 @@ impl HeadPlan<'_> {
             s.shown_scores.resize(n, f32::NEG_INFINITY);
         }
         s.factors.clear();
+        s.ends.clear();
         let (from, stride) = self.head.queries_from(block.start);
         s.q_norms = row_norms(level, from, stride, block.len(), self.math.spec.d_head);
         let first = block.start - to.queries.start;
@@ -170,7 +173,7 @@ impl HeadPlan<'_> {
             level,
             &s.scores,
             width,
-            block.len(),
+            &s.ends,
             keys.clone(),
             values,
             &mut s.z,
@@ -255,11 +258,14 @@ impl HeadPlan<'_> {
             row[keys.clone()].fill(0.0);
             s.pattern.resize(n_keys, 0.0);
             fill_unseen(self.math.spec.no_visible, &mut s.pattern, &mut summary);
-            if self.math.spec.no_visible != NoVisible::Zero {
+            let spreads = self.math.spec.no_visible != NoVisible::Zero;
+            if spreads {
                 row[..n_keys].copy_from_slice(&s.pattern);
             }
+            s.ends.push(if spreads { n_keys } else { 0 });
             s.factors.push(1.0);
         } else if !is_finite {
+            s.ends.push(range.end);
             summary = self.unfinished_row(row_idx, query_idx, q_norm, keys, s);
         } else {
             if self.run.sink.is_some() {
@@ -270,6 +276,7 @@ impl HeadPlan<'_> {
             row[keys.start..range.start].fill(0.0);
             row[range.end..keys.end].fill(0.0);
             s.factors.push(fast.factor());
+            s.ends.push(range.end);
             fast.summarise(row[scores.argmax], &mut summary);
             summary.k_norm_sq_sum = self.key_squares(&range);
         }

@@ -263,17 +263,20 @@ impl Values {
 
 /// out += weights · values over some keys, in blocks of keys. // weights: [row, stride]; out: [row, values.width()]
 ///
+/// `ends` says of each row where its weights end, at `keys.end` at the latest: beyond it they are 0.
+///
 /// # Panics
-/// When the weights of a row, or the rows of `out`, do not reach as far as `keys` and `n_rows` say.
+/// When the weights of a row, or the rows of `out`, do not reach as far as `keys` and `ends` say.
 pub fn weigh(
     level: Level,
     weights: &[f32],
     stride: usize,
-    n_rows: usize,
+    ends: &[usize],
     keys: std::ops::Range<usize>,
     values: &Values,
     out: &mut [f32],
 ) {
+    let n_rows = ends.len();
     assert!(
         n_rows == 0 || (keys.end <= stride && n_rows * stride <= weights.len()),
         "weights of {n_rows} rows, {stride} apart, do not hold keys to {}",
@@ -288,7 +291,7 @@ pub fn weigh(
     level.run(Weigh {
         weights,
         stride,
-        n_rows,
+        ends,
         keys,
         values,
         out,
@@ -298,7 +301,7 @@ pub fn weigh(
 struct Weigh<'a> {
     weights: &'a [f32],
     stride: usize,
-    n_rows: usize,
+    ends: &'a [usize],
     keys: std::ops::Range<usize>,
     values: &'a Values,
     out: &'a mut [f32],
@@ -339,10 +342,22 @@ impl Weigh<'_> {
         let (panel, _) = L::vectors(panel).as_chunks::<VECTORS>(); // [key, vector]
         let width = self.values.width();
         let mut row_idx = 0;
-        while row_idx < self.n_rows {
+        while row_idx < self.ends.len() {
+            let n_rows = match row_idx + VALUE_ROWS <= self.ends.len() {
+                true => VALUE_ROWS,
+                false => 1,
+            };
+            let ends = self.ends[row_idx..row_idx + n_rows].iter();
+            let end = ends.fold(0, |most, end| most.max(*end));
+            let n_keys = end.min(keys.end).saturating_sub(keys.start);
+            let panel = &panel[..n_keys];
             let weights = &self.weights[row_idx * self.stride + keys.start..];
             let out = &mut self.out[row_idx * width + first_vector * L::N..];
-            if row_idx + VALUE_ROWS <= self.n_rows {
+            if n_keys == 0 {
+                row_idx += n_rows;
+                continue;
+            }
+            if n_rows == VALUE_ROWS {
                 tile_of_values::<L, VECTORS, VALUE_ROWS>(
                     l,
                     weights,
@@ -351,11 +366,10 @@ impl Weigh<'_> {
                     out,
                     width,
                 );
-                row_idx += VALUE_ROWS;
             } else {
                 tile_of_values::<L, VECTORS, 1>(l, weights, self.stride, panel, out, width);
-                row_idx += 1;
             }
+            row_idx += n_rows;
         }
     }
 }
@@ -395,6 +409,26 @@ fn tile_of_values<L: Lanes, const VECTORS: usize, const ROWS: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn weights_that_end_early_weigh_as_if_zeros_followed() {
+        let (n_rows, n_keys, d_value) = (14, 130, 40);
+        let v = values(n_keys * d_value, 0.3);
+        let ends: Vec<usize> = (0..n_rows).map(|row_idx| row_idx * 10).collect();
+        let mut weights = values(n_rows * n_keys, 0.7);
+        for (row, end) in weights.chunks_mut(n_keys).zip(&ends) {
+            row[*end..].fill(0.0);
+        }
+        for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
+            let mut packed = Values::default();
+            packed.pack(level, &v, d_value, n_keys, d_value);
+            let mut found = [(); 2].map(|()| vec![0.0; n_rows * packed.width()]);
+            for (out, ends) in found.iter_mut().zip([&ends, &vec![n_keys; n_rows]]) {
+                weigh(level, &weights, n_keys, ends, 0..n_keys, &packed, out);
+            }
+            assert_eq!(found[0], found[1], "{level:?}");
+        }
+    }
 
     fn values(n: usize, seed: f32) -> Vec<f32> {
         (0..n).map(|i| (i as f32 * 0.37 + seed).sin()).collect()
@@ -437,7 +471,8 @@ mod tests {
                     &mut scores,
                 );
                 let mut out = vec![0.0; n_rows * packed.width()];
-                weigh(level, &scores, width, n_rows, 0..n_keys, &packed, &mut out);
+                let ends = vec![n_keys; n_rows];
+                weigh(level, &scores, width, &ends, 0..n_keys, &packed, &mut out);
                 for row_idx in 0..n_rows {
                     let row = &scores[row_idx * width..][..n_keys];
                     for (key_idx, found) in row.iter().enumerate() {
