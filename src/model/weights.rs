@@ -56,13 +56,10 @@ fn read_linear<'a>(
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let weight = match source.slab {
-        Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
-        None => widened(&stored, pace)?,
-    };
-    let weight = if source.is_input_major {
-        choose(weight, source.n_in, source.n_stored_out, source.part)
-    } else {
-        choose_rows(weight, source.n_in, source.part)
+        Some(slab) => chosen(stored.widen_rows(slab.idx..slab.idx + 1), source),
+        // Stored with an axis of one before the others: its rows are not those of the matrix.
+        None if stored.info.shape.len() != 2 => chosen(stored.widen(), source),
+        None => widened(&stored, source, pace)?,
     };
     let bias = match &source.bias {
         Some(name) => {
@@ -84,27 +81,68 @@ fn read_linear<'a>(
     })
 }
 
+/// The outputs of a whole matrix that the source means.
+fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
+    match source.is_input_major {
+        true => choose(whole, source.n_in, source.n_stored_out, source.part),
+        false => choose_rows(whole, source.n_in, source.part),
+    }
+}
+
 /// Values that are widened by one task, between two questions whether to stop.
 const WIDENED_AT_ONCE: usize = 1 << 18;
 
-/// A matrix as f32: borrowed where it is stored so, else widened in parallel.
-fn widened<'a>(stored: &TensorView<'a>, pace: &dyn Pace) -> Result<Cow<'a, [f32]>> {
-    let shape = &stored.info.shape;
-    let width: usize = shape.iter().skip(1).product();
+/// The outputs of a matrix that `part` means, as f32: borrowed where they lie so in the file, else widened in parallel.
+fn widened<'a>(
+    stored: &TensorView<'a>,
+    source: &LinearSource,
+    pace: &dyn Pace,
+) -> Result<Cow<'a, [f32]>> {
+    let part = source.part;
+    let is_whole = part.len == part.group;
     let is_mapped = stored.info.dtype == Dtype::F32 && stored.info.is_plain();
-    if is_mapped || shape.len() != 2 || width == 0 {
+    if is_mapped && is_whole {
         return Ok(stored.widen());
     }
-    let n_rows = (WIDENED_AT_ONCE / width).max(1);
-    let mut wide = vec![0.0; shape[0] * width];
-    wide.par_chunks_mut(n_rows * width)
-        .enumerate()
-        .for_each(|(nth, to)| {
-            if !pace.stops() {
-                let first = nth * n_rows;
-                to.copy_from_slice(&stored.widen_rows(first..first + to.len() / width));
-            }
-        });
+    let (n_rows, width) = match source.is_input_major {
+        true => (source.n_in, source.n_out()),
+        false => (source.n_out(), source.n_in),
+    };
+    // Chosen rows that lie together in the file are widened together.
+    let together = match source.is_input_major || is_whole {
+        true => n_rows,
+        false => part.len,
+    };
+    let n_at_once = (WIDENED_AT_ONCE / width.max(1)).clamp(1, together.max(1));
+    let mut wide = vec![0.0; n_rows * width];
+    let mut tasks: Vec<(Range<usize>, &mut [f32])> = Vec::new();
+    for (group_idx, mut to) in wide.chunks_mut((together * width).max(1)).enumerate() {
+        let mut first = match source.is_input_major || is_whole {
+            true => 0,
+            false => group_idx * part.group + part.offset,
+        };
+        while !to.is_empty() {
+            let n = n_at_once.min(to.len() / width);
+            let (here, rest) = to.split_at_mut(n * width);
+            tasks.push((first..first + n, here));
+            (to, first) = (rest, first + n);
+        }
+    }
+    tasks.into_par_iter().for_each(|(rows, to)| {
+        if pace.stops() {
+            return;
+        }
+        let values = stored.widen_rows(rows);
+        if source.is_input_major && !is_whole {
+            let groups = values.chunks(part.group);
+            let chosen = groups.map(|group| &group[part.offset..part.offset + part.len]);
+            to.chunks_mut(part.len)
+                .zip(chosen)
+                .for_each(|(to, from)| to.copy_from_slice(from));
+        } else {
+            to.copy_from_slice(&values);
+        }
+    });
     match pace.stops() {
         true => Err(Error::Cancelled),
         false => Ok(Cow::Owned(wide)),
