@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attnscope::ops::{Cpu, HostLinear, Ops, Values};
+use attnscope::ops::{Cpu, HostLinear, HostWeight, Ops, Values};
 use divan::Bencher;
 use divan::counter::ItemsCount;
 
@@ -31,7 +31,7 @@ fn measure(bencher: Bencher<'_, '_>, [n_rows, n_in, n_out]: [usize; 3], is_input
     let host = HostLinear {
         n_out,
         n_in,
-        weight: Cow::Owned(filled(n_out * n_in)),
+        weight: HostWeight::F32(Cow::Owned(filled(n_out * n_in))),
         is_input_major,
         bias: Some(Cow::Owned(filled(n_out))),
     };

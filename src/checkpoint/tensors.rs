@@ -244,6 +244,20 @@ impl<'a> TensorView<'a> {
         })
     }
 
+    /// Rows `rows` of a matrix of bf16 numbers, as their bits; `None` when they do not lie in the file like that.
+    pub fn bf16_rows(&self, rows: Range<usize>) -> Option<&'a [u16]> {
+        let info = self.info;
+        let is_as_stored = info.is_plain() && info.scales.is_none();
+        if info.dtype != Dtype::Bf16 || !is_as_stored || cfg!(target_endian = "big") {
+            return None;
+        }
+        let row_bytes = info.dtype.n_bytes(info.shape.iter().skip(1).product());
+        let bytes = self
+            .bytes
+            .get(rows.start * row_bytes..rows.end * row_bytes)?;
+        bytemuck::try_cast_slice(bytes).ok()
+    }
+
     /// Indices `rows` of the first dimension, brought together in row-major order.
     fn gather(&self, strides: &[usize], rows: Range<usize>) -> Vec<f32> {
         let (dtype, mut shape) = (self.info.dtype, self.info.shape.clone());
@@ -324,5 +338,40 @@ mod tests {
         let whole = gathered(&[4, 3], &[1, 8], None);
         assert_eq!(gathered(&[4, 3], &[1, 8], Some(1..3)), whole[3..9]);
         assert!(gathered(&[4, 3], &[1, 8], Some(4..4)).is_empty());
+    }
+
+    #[test]
+    fn bf16_rows_are_given_as_they_lie_and_nothing_else_is() {
+        let bits: Vec<u16> = (0..6).collect();
+        let bytes: &[u8] = bytemuck::cast_slice(&bits);
+        let info = |dtype, shape: &[usize], strides| TensorInfo {
+            dtype,
+            shape: shape.to_vec(),
+            strides,
+            stored: Stored::AsIs,
+            scales: None,
+            file_idx: 0,
+            bytes: 0..bytes.len(),
+        };
+        let rows = |info: TensorInfo, bytes, rows| {
+            let scales = &[];
+            let info = &info;
+            let view = TensorView {
+                info,
+                bytes,
+                scales,
+            };
+            view.bf16_rows(rows).map(<[u16]>::to_vec)
+        };
+        let whole = || info(Dtype::Bf16, &[3, 2], None);
+        assert_eq!(rows(whole(), bytes, 0..3), Some(bits.clone()));
+        assert_eq!(rows(whole(), bytes, 1..2), Some(vec![2, 3]));
+        let cube = info(Dtype::Bf16, &[3, 1, 2], None);
+        assert_eq!(rows(cube, bytes, 2..3), Some(vec![4, 5]));
+        assert_eq!(rows(info(Dtype::F16, &[3, 2], None), bytes, 0..3), None);
+        let turned = info(Dtype::Bf16, &[3, 2], Some(vec![1, 3]));
+        assert_eq!(rows(turned, bytes, 0..3), None);
+        let shifted = info(Dtype::Bf16, &[2, 2], None);
+        assert_eq!(rows(shifted, &bytes[1..9], 0..2), None, "at an odd address");
     }
 }

@@ -1,5 +1,6 @@
 //! Arithmetic on slices. Knows no attention and no model.
 
+pub mod amx;
 mod elementwise;
 mod product;
 pub mod simd;
@@ -11,3 +12,10 @@ pub use elementwise::{
 };
 pub use product::{Matrix, MatrixMut, Threads, product};
 pub use tiles::{Tile, tiles};
+
+/// Numbers given as the bits of bf16, as f32.
+pub fn widen_bf16(bits: &[u16]) -> Vec<f32> {
+    // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
+    let wide = |bits: &u16| f32::from_bits(u32::from(*bits) << 16);
+    bits.iter().map(wide).collect()
+}

@@ -37,19 +37,16 @@ impl Tile<'_> {
     }
 }
 
-/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × exactly `n_cols`, column band after column band.
+/// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × `n_cols`, column band after column band.
 ///
 /// # Panics
-/// When the matrix is no whole number of rows, or `width` no multiple of `n_cols`.
+/// When the matrix is no whole number of rows, or `n_cols` is 0.
 pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> Vec<Tile<'_>> {
     if matrix.is_empty() {
         return Vec::new();
     }
     assert!(
-        width > 0
-            && matrix.len().is_multiple_of(width)
-            && n_cols > 0
-            && width.is_multiple_of(n_cols),
+        width > 0 && matrix.len().is_multiple_of(width) && n_cols > 0,
         "{} values are no matrix of rows of {width} in bands of {n_cols}",
         matrix.len()
     );
@@ -61,7 +58,7 @@ pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> 
         start: unsafe { start.add(row_idx * width + col_idx) },
         stride: width,
         n_rows: n_rows.min(n_all - row_idx),
-        n_cols,
+        n_cols: n_cols.min(width - col_idx),
         matrix: PhantomData,
     };
     let of_band = |col_idx: usize| {
@@ -92,5 +89,19 @@ mod tests {
             (left, right),
             (vec![1.0, 1.0, 2.0, 2.0, 3.0], vec![4.0, 4.0, 5.0, 5.0, 6.0])
         );
+    }
+
+    #[test]
+    fn the_last_band_is_as_wide_as_what_is_left() {
+        let mut matrix = vec![0.0; 2 * 5];
+        for (nth, mut tile) in tiles(&mut matrix, 5, 2, 3).into_iter().enumerate() {
+            for row_idx in 0..tile.n_rows() {
+                tile.row(row_idx)
+                    .iter_mut()
+                    .for_each(|v| *v += nth as f32 + 1.0);
+            }
+        }
+        assert_eq!(matrix[..5], [1.0, 1.0, 1.0, 2.0, 2.0]);
+        assert_eq!(matrix[5..], [1.0, 1.0, 1.0, 2.0, 2.0]);
     }
 }

@@ -77,8 +77,9 @@ pub fn logits_in_chunks<O: Ops>(
     let mut logits = O::Buffer::default();
     for start in (0..d_vocab).step_by(n_chunk) {
         let range = start..(start + n_chunk).min(d_vocab);
-        let weights =
-            ops.linear_weights(read_linear_rows(tensors, &head.unembed, range.clone())?)?;
+        let takes_bf16 = ops.takes_bf16();
+        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16)?;
+        let weights = ops.linear_weights(host)?;
         ops.linear(from, &weights, &mut logits, pace)?; // [position, range]
         let mut values = ops.get(&logits)?.values;
         let is_plain = head.scale == 1.0 && head.softcap.is_none() && extra_bias.is_none();

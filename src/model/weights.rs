@@ -9,7 +9,7 @@ use super::source::{LinearSource, NormSource, Part};
 use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
 use crate::checkpoint::{Dtype, TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{HostLinear, HostNorm, Ops};
+use crate::ops::{HostLinear, HostNorm, HostWeight, Ops};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -31,8 +31,8 @@ impl<'a, O: Ops> Shelf<'a, O> {
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
-        self.ops
-            .linear_weights(read_linear(self.tensors, source, self.pace)?)
+        let host = read_linear(self.tensors, source, self.ops.takes_bf16(), self.pace)?;
+        self.ops.linear_weights(host)
     }
 
     pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
@@ -48,18 +48,17 @@ impl<'a, O: Ops> Shelf<'a, O> {
     }
 }
 
-/// Reads an affine map; borrowed from the file when it is stored whole, as f32.
+/// Reads an affine map; borrowed from the file when it is stored whole, as f32, or as bf16 where that is taken.
 fn read_linear<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
+    takes_bf16: bool,
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
-    let weight = match source.slab {
-        Some(slab) => chosen(stored.widen_rows(slab.idx..slab.idx + 1), source),
-        // Stored with an axis of one before the others: its rows are not those of the matrix.
-        None if stored.info.shape.len() != 2 => chosen(stored.widen(), source),
-        None => widened(&stored, source, pace)?,
+    let weight = match bf16_of(&stored, source).filter(|_| takes_bf16) {
+        Some(bits) => HostWeight::Bf16(bits),
+        None => HostWeight::F32(read_weight(&stored, source, pace)?),
     };
     let bias = match &source.bias {
         Some(name) => {
@@ -78,6 +77,35 @@ fn read_linear<'a>(
         weight,
         is_input_major: source.is_input_major,
         bias,
+    })
+}
+
+/// The bits of a matrix that lies in one piece of the file, as bf16.
+fn bf16_of<'a>(stored: &TensorView<'a>, source: &LinearSource) -> Option<&'a [u16]> {
+    let rows = match source.slab {
+        Some(slab) => slab.idx..slab.idx + 1,
+        None => 0..*stored.info.shape.first()?,
+    };
+    let bits = stored.bf16_rows(rows)?;
+    let part = source.part;
+    if part.len == part.group {
+        return Some(bits);
+    }
+    let is_in_one_piece = part.group == source.n_stored_out && !source.is_input_major;
+    is_in_one_piece.then(|| &bits[part.offset * source.n_in..][..part.len * source.n_in])
+}
+
+/// A matrix as f32, of the outputs that are meant.
+fn read_weight<'a>(
+    stored: &TensorView<'a>,
+    source: &LinearSource,
+    pace: &dyn Pace,
+) -> Result<Cow<'a, [f32]>> {
+    Ok(match source.slab {
+        Some(slab) => chosen(stored.widen_rows(slab.idx..slab.idx + 1), source),
+        // Stored with an axis of one before the others: its rows are not those of the matrix.
+        None if stored.info.shape.len() != 2 => chosen(stored.widen(), source),
+        None => widened(stored, source, pace)?,
     })
 }
 
@@ -157,10 +185,13 @@ pub(super) fn read_linear_rows<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
     rows: Range<usize>,
+    takes_bf16: bool,
 ) -> Result<HostLinear<'a>> {
-    let weight = tensors
-        .expect(&source.weight, &source.stored_shape())?
-        .widen_rows(rows.clone());
+    let stored = tensors.expect(&source.weight, &source.stored_shape())?;
+    let weight = match stored.bf16_rows(rows.clone()).filter(|_| takes_bf16) {
+        Some(bits) => HostWeight::Bf16(bits),
+        None => HostWeight::F32(stored.widen_rows(rows.clone())),
+    };
     let bias = match &source.bias {
         Some(name) => Some(
             tensors

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::{Activation, HostLinear, HostNorm, NormKind, OnHost, Ops};
+use super::{Activation, HostLinear, HostNorm, HostWeight, NormKind, OnHost, Ops};
 use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
+use crate::kernels::amx::{self, Bf16Matrix};
 use crate::kernels::simd::Level;
 use crate::kernels::{self, Matrix, MatrixMut, Threads};
 use crate::pace::Pace;
@@ -39,11 +40,60 @@ impl Values {
     }
 }
 
-fn matrix<'a>(linear: &'a HostLinear<'_>) -> Matrix<'a> {
-    if linear.is_input_major {
-        Matrix::row_major(&linear.weight, linear.n_in, linear.n_out)
-    } else {
-        Matrix::row_major(&linear.weight, linear.n_out, linear.n_in).transposed()
+/// to += W·from, or to = W·from where there is no bias.
+fn product_f32(
+    from: &Values,
+    weight: &[f32],
+    weights: &HostLinear<'_>,
+    to: &mut Values,
+    pace: &dyn Pace,
+) -> Result<()> {
+    let n_rows = from.n_rows();
+    let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
+    let right = match weights.is_input_major {
+        true => Matrix::row_major(weight, weights.n_in, weights.n_out),
+        false => Matrix::row_major(weight, weights.n_out, weights.n_in).transposed(),
+    }; // [n_in, n_out]
+    let per_output = (n_rows * weights.n_in).max(1);
+    let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
+    for start in (0..weights.n_out).step_by(n_at_once) {
+        if pace.stops() {
+            return Err(Error::Cancelled);
+        }
+        let outputs = start..(start + n_at_once).min(weights.n_out);
+        let n_outputs = outputs.len();
+        let out = &mut to.data[start..];
+        let mut out = MatrixMut::new(out, n_rows, n_outputs, weights.n_out);
+        let has_bias = weights.bias.is_some();
+        kernels::product(
+            &mut out,
+            left,
+            right.columns(outputs),
+            has_bias,
+            Threads::Pool,
+        );
+        pace.did((per_output * n_outputs) as u64);
+    }
+    Ok(())
+}
+
+/// As [`product_f32`], of weights as they are stored.
+fn product_bf16(
+    from: &Values,
+    bits: &[u16],
+    weights: &HostLinear<'_>,
+    to: &mut Values,
+    pace: &dyn Pace,
+) -> Result<()> {
+    let matrix = Bf16Matrix::new(bits, weights.n_out, weights.n_in, weights.is_input_major);
+    let has_bias = weights.bias.is_some();
+    let goes_on = |multiply_adds: u64| {
+        pace.did(multiply_adds);
+        !pace.stops()
+    };
+    match amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on) {
+        true => Ok(()),
+        false => Err(Error::Cancelled),
     }
 }
 
@@ -51,6 +101,10 @@ impl Ops for Cpu {
     type Buffer = Values;
     type Linear<'a> = HostLinear<'a>;
     type Norm<'a> = HostNorm<'a>;
+
+    fn takes_bf16(&self) -> bool {
+        amx::is_usable()
+    }
 
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<HostLinear<'a>> {
         Ok(host)
@@ -93,29 +147,10 @@ impl Ops for Cpu {
                 .par_chunks_mut(weights.n_out)
                 .for_each(|row| row.copy_from_slice(bias));
         }
-        let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
-        let right = matrix(weights); // [n_in, n_out]
-        let per_output = (n_rows * weights.n_in).max(1);
-        let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
-        for start in (0..weights.n_out).step_by(n_at_once) {
-            if pace.stops() {
-                return Err(Error::Cancelled);
-            }
-            let outputs = start..(start + n_at_once).min(weights.n_out);
-            let n_outputs = outputs.len();
-            let out = &mut to.data[start..];
-            let mut out = MatrixMut::new(out, n_rows, n_outputs, weights.n_out);
-            let has_bias = weights.bias.is_some();
-            kernels::product(
-                &mut out,
-                left,
-                right.columns(outputs),
-                has_bias,
-                Threads::Pool,
-            );
-            pace.did((per_output * n_outputs) as u64);
+        match &weights.weight {
+            HostWeight::F32(weight) => product_f32(from, weight, weights, to, pace),
+            HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
         }
-        Ok(())
     }
 
     fn norm(&self, from: &Values, weights: &HostNorm<'_>, to: &mut Values) -> Result<()> {
@@ -269,6 +304,7 @@ impl Ops for Cpu {
     ) -> Result<Vec<Vec<f32>>> {
         let d_value = output.n_in / n_heads;
         let n_rows = z.n_rows();
+        let weight = output.widened();
         let norms = |head_idx: usize| {
             if pace.stops() {
                 return None;
@@ -280,7 +316,7 @@ impl Ops for Cpu {
             } else {
                 (1, output.n_in)
             };
-            let weight = &output.weight[at * row_stride..];
+            let weight = &weight[at * row_stride..];
             let weight = Matrix::new(weight, d_value, output.n_out, row_stride, col_stride); // [d_value, n_out]
             let mut gram = vec![0.0; d_value * d_value];
             let mut out = MatrixMut::new(&mut gram, d_value, d_value, d_value);

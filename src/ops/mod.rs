@@ -15,6 +15,7 @@ pub use cpu::{Cpu, Values};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
+use crate::kernels;
 pub use crate::kernels::Activation;
 use crate::pace::Pace;
 
@@ -24,9 +25,27 @@ pub struct HostLinear<'a> {
     pub n_out: usize,
     pub n_in: usize,
     /// [n_out, n_in], or [n_in, n_out] when `is_input_major`.
-    pub weight: Cow<'a, [f32]>,
+    pub weight: HostWeight<'a>,
     pub is_input_major: bool,
     pub bias: Option<Cow<'a, [f32]>>,
+}
+
+/// The numbers of a matrix.
+#[derive(Debug, Clone)]
+pub enum HostWeight<'a> {
+    F32(Cow<'a, [f32]>),
+    /// The bits of bf16 numbers, as they lie in the file: for those who say that they take them ([`Ops::takes_bf16`]).
+    Bf16(&'a [u16]),
+}
+
+impl HostLinear<'_> {
+    /// The weights as f32, in their order.
+    pub fn widened(&self) -> Cow<'_, [f32]> {
+        match &self.weight {
+            HostWeight::F32(values) => Cow::Borrowed(values),
+            HostWeight::Bf16(bits) => kernels::widen_bf16(bits).into(),
+        }
+    }
 }
 
 /// What a norm divides by.
@@ -62,6 +81,11 @@ pub trait Ops: Sync {
     type Buffer: Default + Send + Sync;
     type Linear<'a>: Send + Sync;
     type Norm<'a>: Send + Sync;
+
+    /// Whether bf16 weights may come as they are stored, instead of widened.
+    fn takes_bf16(&self) -> bool {
+        false
+    }
 
     /// Brings weights to where they are used.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 /// Vectors of f32 at one level of instructions. Every function must be inlined into the kernel that uses it.
-pub(super) trait Lanes: Copy + Send + Sync + 'static {
+pub(in crate::kernels) trait Lanes: Copy + Send + Sync + 'static {
     /// Values of one vector.
     const N: usize;
     /// Vector registers of the processor.

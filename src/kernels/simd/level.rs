@@ -19,7 +19,7 @@ pub enum Level {
 }
 
 /// Work that is written once for every level.
-pub(super) trait Kernel {
+pub(in crate::kernels) trait Kernel {
     type Output;
     fn run<L: Lanes>(self, lanes: L) -> Self::Output;
 }
@@ -86,7 +86,7 @@ impl Level {
     }
 
     /// Runs a kernel with this level's instructions; one that the processor lacks is portable.
-    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+    pub(in crate::kernels) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         match self {
             Self::Portable => {}

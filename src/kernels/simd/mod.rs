@@ -12,6 +12,8 @@ mod softmax;
 
 pub use activations::activate_values;
 pub use columns::{ColumnLogSums, add_columns};
+pub(super) use lanes::Lanes;
+pub(super) use level::Kernel;
 pub use level::Level;
 pub use norms::row_norms;
 pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};

@@ -39,9 +39,9 @@ impl Affine {
     pub(super) fn new(weights: &HostLinear<'_>, device: &Device) -> Result<Self> {
         let (n_in, n_out) = (weights.n_in, weights.n_out);
         let weight = if weights.is_input_major {
-            Tensor::from_slice(&weights.weight, (n_in, n_out), device)?
+            Tensor::from_slice(&weights.widened(), (n_in, n_out), device)?
         } else {
-            Tensor::from_slice(&weights.weight, (n_out, n_in), device)?.t()?
+            Tensor::from_slice(&weights.widened(), (n_out, n_in), device)?.t()?
         };
         let bias = match &weights.bias {
             Some(bias) => Some(Tensor::from_slice(bias, n_out, device)?),

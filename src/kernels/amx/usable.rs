@@ -1,0 +1,105 @@
+//! Whether tiles are used: where the processor has them, the system allows them, nobody asked for other instructions, and they
+//! were seen to compute what they should.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::Engine;
+
+static STANDS_IN: AtomicBool = AtomicBool::new(false);
+
+/// Lets the same arithmetic without tiles be used from now on where tiles would be: for tests of what uses them.
+#[doc(hidden)]
+pub fn stand_in(stands_in: bool) {
+    STANDS_IN.store(stands_in, Ordering::SeqCst);
+}
+
+/// Whether weights that are bf16 are best left as they are, for [`super::product_bf16`].
+pub fn is_usable() -> bool {
+    engine().is_some()
+}
+
+pub(super) fn engine() -> Option<Engine> {
+    match STANDS_IN.load(Ordering::SeqCst) {
+        true => Some(Engine::Portable),
+        false => tiles(),
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+fn tiles() -> Option<Engine> {
+    None
+}
+
+/// Tiles, asked for and checked once in a process.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn tiles() -> Option<Engine> {
+    use super::tiles::Granted;
+    use crate::kernels::simd::Level;
+
+    static CHECKED: OnceLock<Option<Engine>> = OnceLock::new();
+    *CHECKED.get_or_init(|| {
+        // Whoever forces other instructions wants those to compute.
+        if !matches!(Level::asked_for(), Ok(None)) {
+            return None;
+        }
+        let engine = Engine::Tiles(Granted::ask()?);
+        match differs(engine) {
+            None => Some(engine),
+            Some(how) => {
+                log::warn!("matrix tiles (AMX) are not used: {how}");
+                None
+            }
+        }
+    })
+}
+
+/// How a small product differs from the portable one; both do the same arithmetic, digit for digit.
+#[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
+fn differs(engine: Engine) -> Option<String> {
+    use super::product::{Bf16Matrix, product_by};
+    use crate::kernels::Threads;
+
+    // One more than a pair of tiles each way, and a part of a step.
+    let (n_rows, n_in, n_out) = (33, 77, 35);
+    let mut state = 0x2545_f491_u32;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        // Between −2 and 2, all digits in use.
+        (f64::from(state) / f64::from(1u32 << 30) - 2.0) as f32
+    };
+    let x: Vec<f32> = (0..n_rows * n_in).map(|_| next()).collect();
+    let weights: Vec<u16> = (0..n_out * n_in)
+        .map(|_| (next().to_bits() >> 16) as u16)
+        .collect();
+    let weights = Bf16Matrix::new(&weights, n_out, n_in, false);
+    let product = |engine| {
+        let mut out = vec![0.0; n_rows * n_out];
+        // On this thread alone: others may be waiting for the answer.
+        product_by(engine, Threads::One, &mut out, &x, weights, false, &|_| {
+            true
+        });
+        out
+    };
+    let (found, expected) = (product(engine), product(Engine::Portable));
+    let mut pairs = found.iter().zip(&expected);
+    let at = pairs.position(|(found, expected)| found.to_bits() != expected.to_bits())?;
+    Some(format!(
+        "a product is {:e} where it should be {:e}",
+        found[at], expected[at]
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_for_tiles_answers() {
+        // Whatever the answer is on this processor, it is the same the second time.
+        assert_eq!(tiles(), tiles());
+        assert_eq!(differs(Engine::Portable), None);
+    }
+}
