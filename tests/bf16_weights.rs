@@ -1,18 +1,17 @@
 //! Checkpoints stored as bf16: weights left as they are compute what widened ones do.
 
-mod oracle_tap;
+mod hooks;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
 use attnscope::kernels::amx;
 use attnscope::model::Model;
 use attnscope::ops::Cpu;
-use attnscope::prompt::{self, Reading, Request};
-use oracle_tap::Collected;
+use attnscope::prompt::Request;
+use hooks::hooks_of;
 
 /// Largest relative difference of anything a hook shows, by Frobenius norms. Measured: at most 6e-7, but 1.3e-6 in the third block of
 /// the mixture of experts, where the rounding of two blocks has grown.
@@ -29,17 +28,7 @@ const CASES: [&str; 5] = [
 
 fn run(model: &Model, n_tokens: u32) -> BTreeMap<String, Vec<f32>> {
     let request = Request::ids((0..n_tokens).map(|id| 3 + id % 20).collect());
-    let no_text = Reading::Ids("not asked for".to_owned());
-    let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
-    let input = analysis::input_of(&prompt);
-    let mut collected = Collected::default();
-    let options = Options {
-        keep_bytes: None,
-        predicts: true,
-    };
-    let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-    analysis::run(&Cpu, model, &input, options, &mut Silent, tap, &|| false).expect("runs");
-    collected.finish()
+    hooks_of(&Cpu, model, &request)
 }
 
 // One test, not several: the arithmetic is chosen for the whole process.

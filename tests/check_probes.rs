@@ -6,6 +6,7 @@ mod opening;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use attnscope::analysis::{self, Change, Job, Kept, Observer, Options, Progress, Silent};
 use attnscope::attention::{Mask, Scale, SoftmaxAxis};
@@ -200,6 +201,11 @@ fn one_head_with_a_change_is_that_head_of_a_whole_run_with_the_change_in_its_lay
     }
 }
 
+fn name_of(case: &Path) -> String {
+    let name = case.file_name().expect("a name");
+    name.to_string_lossy().into_owned()
+}
+
 fn has_experts(model: &Model) -> bool {
     let mut blocks = model.spec.stacks.iter().flat_map(|stack| &stack.blocks);
     blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
@@ -209,11 +215,7 @@ fn has_experts(model: &Model) -> bool {
 fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
     let (mut n_causal, mut exempt) = (0, Vec::new());
     for case in references() {
-        let name = case
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = name_of(&case);
         let model = opened(&case.join("model"), &[]);
         let short = reference_request(&case, false);
         // Longer than a block of rows, as far as the model goes.
@@ -273,11 +275,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
 fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_real_tokens() {
     let mut right_only = Vec::new();
     for case in references() {
-        let name = case
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = name_of(&case);
         let model = opened(&case.join("model"), &[]);
         let input = prompt_of(&model, &reference_request(&case, false))[0]
             .1

@@ -2,88 +2,18 @@
 
 mod device_case;
 mod devices;
+mod random_specs;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attnscope::attention::{
-    Alibi, AttentionSpec, Bias, Buckets, Mask, NoVisible, Scale, SoftmaxAxis, Window,
-};
+use attnscope::attention::{AttentionSpec, Bias, SoftmaxAxis};
 use attnscope::error::Error;
 use attnscope::ops::{Candle, Ops};
 use device_case::{Apart, Case, Collect, by_definition, compare, noise, on_device};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-
-fn windows() -> impl Strategy<Value = Option<Window>> {
-    prop_oneof![
-        2 => Just(None),
-        1 => (1usize..80).prop_map(|width| Some(Window::Back(width))),
-        1 => (0usize..80).prop_map(|reach| Some(Window::Around(reach))),
-    ]
-}
-
-fn biases() -> impl Strategy<Value = Bias> {
-    let slopes = prop::collection::vec(0.001f32..0.5, 9);
-    let alibi = (slopes, any::<bool>(), any::<bool>());
-    let alibi = alibi.prop_map(|(slopes, is_scaled, rounds_to_bf16)| {
-        Bias::Alibi(Alibi {
-            slopes,
-            is_scaled,
-            rounds_to_bf16,
-        })
-    });
-    let buckets = any::<bool>().prop_map(|is_bidirectional| {
-        Bias::Buckets(Buckets {
-            n_buckets: 16,
-            max_distance: 40,
-            is_bidirectional,
-        })
-    });
-    prop_oneof![2 => Just(Bias::None), 2 => alibi, 1 => buckets]
-}
-
-fn specs() -> impl Strategy<Value = AttentionSpec> {
-    let shapes = (1usize..=3, 1usize..=3, 1usize..=40, 1usize..=24);
-    let scale = prop_oneof![
-        3 => Just(Scale::InvSqrtD),
-        1 => Just(Scale::InvD),
-        1 => Just(Scale::One),
-        1 => (0.01f32..2.0).prop_map(Scale::Factor),
-    ];
-    let axis = prop_oneof![2 => Just(SoftmaxAxis::Keys), 1 => Just(SoftmaxAxis::Queries)];
-    let no_visible = prop_oneof![
-        Just(NoVisible::Zero),
-        Just(NoVisible::Uniform),
-        Just(NoVisible::Nan)
-    ];
-    let softcap = prop::option::weighted(0.3, 0.5f32..60.0);
-    let cross = prop::bool::weighted(0.3);
-    let knobs = (
-        scale,
-        axis,
-        any::<bool>(),
-        windows(),
-        no_visible,
-        softcap,
-        biases(),
-        cross,
-    );
-    (shapes, knobs).prop_map(|((n_kv_heads, per_kv, d_head, d_value), knobs)| {
-        let (scale, softmax_axis, causal, window, no_visible, softcap, bias, is_cross) = knobs;
-        AttentionSpec {
-            d_value,
-            scale,
-            softmax_axis,
-            mask: Mask { causal, window },
-            no_visible,
-            softcap,
-            bias,
-            is_cross,
-            ..AttentionSpec::plain(n_kv_heads * per_kv, n_kv_heads, d_head, causal)
-        }
-    })
-}
+use random_specs::{N_BUCKETS, specs};
 
 fn cases() -> impl Strategy<Value = Case> {
     let sizes = (1usize..=200, 1usize..=200, any::<u32>());
@@ -91,7 +21,9 @@ fn cases() -> impl Strategy<Value = Case> {
     let chosen = (0usize..9, 1usize..9);
     let block_values = prop_oneof![Just(1usize), Just(3000), Just(1 << 20)];
     let flags = (any::<[bool; 4]>(), prop::bool::weighted(0.7));
-    let all = (specs(), sizes, size, chosen, block_values, flags);
+    let spec = (specs(), prop::bool::weighted(0.3))
+        .prop_map(|(spec, is_cross)| AttentionSpec { is_cross, ..spec });
+    let all = (spec, sizes, size, chosen, block_values, flags);
     all.prop_map(|(spec, sizes, size, chosen, block_values, flags)| {
         let (n_queries, n_keys, seed) = sizes;
         let n_queries = if block_values == 1 {
@@ -118,7 +50,7 @@ fn cases() -> impl Strategy<Value = Case> {
             case.sinks = Some(noise(seed + 2, n_heads).iter().map(|v| v * 5.0).collect());
         }
         if case.spec.bias != Bias::None {
-            case.bucket_values = noise(seed + 3, 16 * n_heads);
+            case.bucket_values = noise(seed + 3, N_BUCKETS * n_heads);
         }
         if has_tokens && !case.spec.is_cross {
             let tokens = noise(seed + 4, n_queries).into_iter();

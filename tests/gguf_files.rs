@@ -3,16 +3,15 @@
 //! The logits are those of the weights in the file. How far those are from the weights before quantisation, measured by
 //! `fixtures/formats/make_gguf.py` as relative distance of logits: see the table in [`FILES`].
 
-mod oracle_tap;
+mod hooks;
 
 use std::path::{Path, PathBuf};
 
-use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::{Checkpoint, TokenizerFile, gguf};
 use attnscope::family;
-use attnscope::model::{Input, Sequence};
 use attnscope::ops::Cpu;
-use oracle_tap::Collected;
+use attnscope::prompt::Request;
+use hooks::hooks_of;
 use safetensors::SafeTensors;
 
 /// Name, model type, element types, relative distance of the logits from the unquantised model's (nothing more than
@@ -131,23 +130,7 @@ fn every_file_gives_the_logits_of_the_weights_in_it() {
             .chunks(8)
             .map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32)
             .collect();
-        let sequence = Sequence {
-            positions: (0..tokens.len()).collect(),
-            tokens,
-            real: None,
-        };
-        let input = Input {
-            source: None,
-            sequence,
-        };
-        let mut collected = Collected::default();
-        let options = Options {
-            keep_bytes: None,
-            predicts: true,
-        };
-        let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
-        let ours = collected.finish();
+        let ours = hooks_of(&Cpu, &model, &Request::ids(tokens));
         let expected = f32s(&tensor("logits"));
         let difference = relative(&ours["logits"], &expected);
         assert!(

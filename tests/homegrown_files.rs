@@ -2,13 +2,12 @@
 //! is what PyTorch computes.
 
 mod checkpoint_copy;
+mod hooks;
 mod opening;
-mod oracle_tap;
 mod refusal;
 
 use std::path::{Path, PathBuf};
 
-use attnscope::analysis::{self, Options, Silent};
 use attnscope::family;
 use attnscope::model::Model;
 use attnscope::ops::Cpu;
@@ -16,8 +15,8 @@ use attnscope::prompt::{self, Reading, Request, Target, Tokenizer};
 use checkpoint_copy::{
     Copy, Stored, Weights, attnscope as program, file_of, original, text, weights,
 };
+use hooks::hooks_of;
 use opening::{fails, knob, opened, opening};
-use oracle_tap::Collected;
 use refusal::{PROMPT, assert_says, refused};
 use safetensors::SafeTensors;
 
@@ -45,21 +44,11 @@ fn agrees(model: &Model, reference: &Path) {
         let id = |b: &[u8]| i64::from_le_bytes(b.try_into().expect("8 bytes")) as u32;
         Some(ids.map(id).collect())
     };
-    let no_text = Reading::Ids("not asked for".to_owned());
     let mut request = Request::ids(ids("tokens").expect("tokens"));
     if let Some(target) = ids("decoder_tokens") {
         request.target = Target::Ids(target);
     }
-    let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
-    let mut collected = Collected::default();
-    let options = Options {
-        keep_bytes: None,
-        predicts: true,
-    };
-    let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-    let input = analysis::input_of(&prompt);
-    analysis::run(&Cpu, model, &input, options, &mut Silent, tap, &|| false).expect("runs");
-    let ours = collected.finish();
+    let ours = hooks_of(&Cpu, model, &request);
     let mut n_compared = 0;
     for name in reference.names() {
         let kind = name.rsplit('.').next().unwrap_or(name);

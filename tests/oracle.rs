@@ -1,16 +1,15 @@
 //! Every family against what Hugging Face transformers computes for it: patterns, residuals and logits.
 
 mod devices;
-mod oracle_tap;
+mod hooks;
 
 use std::path::{Path, PathBuf};
 
-use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
 use attnscope::ops::{Cpu, Ops};
-use attnscope::prompt::{self, Reading, Request, Target};
-use oracle_tap::Collected;
+use attnscope::prompt::{Request, Target};
+use hooks::hooks_of;
 use safetensors::SafeTensors;
 
 /// Largest difference of a probability.
@@ -76,18 +75,8 @@ fn every_family(ops: &impl Ops) {
             ..Request::ids(ids("tokens").expect("tokens"))
         };
         let real = request.attention_mask.clone();
-        let no_text = Reading::Ids("not asked for".to_owned());
-        // As the program does it: positions as the family counts them.
-        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
-        let input = analysis::input_of(&prompt);
-        let mut collected = Collected::default();
-        let options = Options {
-            keep_bytes: None,
-            predicts: true,
-        };
-        let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(ops, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
-        let ours = collected.finish();
+        let has_decoder = ids("decoder_tokens").is_some();
+        let ours = hooks_of(ops, &model, &request);
 
         let mut n_compared = 0;
         for name in reference.names() {
@@ -102,8 +91,7 @@ fn every_family(ops: &impl Ops) {
             assert_eq!(found.len(), expected.len(), "{}: {name}", case.display());
             // What a padded query computes means nothing, to transformers as to us.
             let is_padded = |row_idx: usize| {
-                let of_decoder =
-                    name.starts_with("decoder.") || input.source.is_some() && kind == "logits";
+                let of_decoder = name.starts_with("decoder.") || has_decoder && kind == "logits";
                 let real = real.as_ref().filter(|_| !of_decoder);
                 real.is_some_and(|real| !real[row_idx % real.len()])
             };

@@ -1,17 +1,16 @@
 //! Quantised checkpoints against what transformers computes from the weights they mean, and what every code means.
 
 mod checkpoint_copy;
-mod oracle_tap;
+mod hooks;
 
 use std::path::{Path, PathBuf};
 
-use attnscope::analysis::{self, Options, Silent};
 use attnscope::checkpoint::{Checkpoint, Dtype};
 use attnscope::family;
 use attnscope::ops::Cpu;
-use attnscope::prompt::{self, Reading, Request};
+use attnscope::prompt::Request;
 use checkpoint_copy::{Stored, Weights, attnscope, file_of, text};
-use oracle_tap::Collected;
+use hooks::hooks_of;
 use safetensors::SafeTensors;
 use tempfile::TempDir;
 
@@ -48,18 +47,7 @@ fn every_quantised_checkpoint_agrees_with_its_reference() {
         let model = family::read(checkpoint).unwrap_or_else(|e| panic!("{name}: {e}"));
         let tokens = reference.tensor("tokens").expect("tokens");
         let ids = tokens.data().chunks(8).map(|b| u32::from(b[0])).collect();
-        let no_text = Reading::Ids("not asked for".to_owned());
-        let limits = model.spec.limits();
-        let prompt = prompt::prepare(&Request::ids(ids), &no_text, limits).expect("fits");
-        let input = analysis::input_of(&prompt);
-        let mut collected = Collected::default();
-        let options = Options {
-            keep_bytes: None,
-            predicts: true,
-        };
-        let tap: Option<&mut dyn analysis::Tap> = Some(&mut collected);
-        analysis::run(&Cpu, &model, &input, options, &mut Silent, tap, &|| false).expect("runs");
-        let ours = collected.finish();
+        let ours = hooks_of(&Cpu, &model, &Request::ids(ids));
 
         let mut n_compared = 0;
         for hook in reference.names() {

@@ -1,75 +1,15 @@
 //! One head in row blocks against the same head in f64: scores, pattern, output and every figure of every row.
 
 mod head_reference;
+mod random_specs;
 
 use attnscope::attention::{
-    Alibi, AttentionSpec, Bias, Buckets, HeadRows, Mask, NoVisible, Scale, SoftmaxAxis, Visibility,
-    Window,
+    Alibi, AttentionSpec, Bias, HeadRows, NoVisible, SoftmaxAxis, Visibility, Window,
 };
 use head_reference::Case;
 use head_reference::compare::{Path, compare, filled, noise, paths, run};
 use proptest::prelude::*;
-
-/// The knobs of a random case.
-fn specs() -> impl Strategy<Value = AttentionSpec> {
-    let shapes = (1usize..=3, 1usize..=3, 1usize..=40, 1usize..=24);
-    let scale = prop_oneof![
-        3 => Just(Scale::InvSqrtD),
-        1 => Just(Scale::InvD),
-        1 => Just(Scale::One),
-        1 => (0.01f32..2.0).prop_map(Scale::Factor),
-    ];
-    let axis = prop_oneof![2 => Just(SoftmaxAxis::Keys), 1 => Just(SoftmaxAxis::Queries)];
-    let window = prop_oneof![
-        Just(None),
-        (1usize..80).prop_map(|width| Some(Window::Back(width))),
-        (0usize..80).prop_map(|reach| Some(Window::Around(reach))),
-    ];
-    let no_visible = prop_oneof![
-        Just(NoVisible::Zero),
-        Just(NoVisible::Uniform),
-        Just(NoVisible::Nan)
-    ];
-    let softcap = prop::option::of(0.5f32..60.0);
-    let slopes = prop::collection::vec(0.001f32..0.5, 9);
-    let alibi = (slopes, any::<bool>(), any::<bool>()).prop_map(|(slopes, is_scaled, rounds)| {
-        Bias::Alibi(Alibi {
-            slopes,
-            is_scaled,
-            rounds_to_bf16: rounds,
-        })
-    });
-    let buckets = any::<bool>().prop_map(|is_bidirectional| {
-        Bias::Buckets(Buckets {
-            n_buckets: 8,
-            max_distance: 40,
-            is_bidirectional,
-        })
-    });
-    let bias = prop_oneof![2 => Just(Bias::None), 2 => alibi, 1 => buckets];
-    let knobs = (
-        scale,
-        axis,
-        any::<bool>(),
-        window,
-        no_visible,
-        softcap,
-        bias,
-    );
-    (shapes, knobs).prop_map(|((n_kv_heads, per_kv, d_head, d_value), knobs)| {
-        let (scale, softmax_axis, causal, window, no_visible, softcap, bias) = knobs;
-        AttentionSpec {
-            d_value,
-            scale,
-            softmax_axis,
-            mask: Mask { causal, window },
-            no_visible,
-            softcap,
-            bias,
-            ..AttentionSpec::plain(n_kv_heads * per_kv, n_kv_heads, d_head, causal)
-        }
-    })
-}
+use random_specs::{N_BUCKETS, specs};
 
 /// A whole random case and the head to look at.
 fn cases() -> impl Strategy<Value = (Case, usize)> {
@@ -89,7 +29,7 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
         case.real = padding.map(|seed| noise(seed, n).iter().map(|v| *v < 0.33).collect());
         // A learned sink belongs to a softmax over keys.
         case.sinks = sinks.filter(|_| axis == SoftmaxAxis::Keys);
-        case.bucket_values = Some(noise(u64::from(seed) + 7, 8 * 9));
+        case.bucket_values = Some(noise(u64::from(seed) + 7, N_BUCKETS * 9));
         // Positions of some do not begin at 0, and pass over some numbers.
         if seed % 3 == 0 {
             case.positions = (0..n).map(|idx| 5 + idx + idx / 7).collect();

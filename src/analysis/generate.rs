@@ -5,7 +5,7 @@ use crate::model::{
     BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed,
     final_hidden, logits_in_chunks, run_block,
 };
-use crate::ops::Ops;
+use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 use crate::prompt::Prompt;
 
@@ -87,6 +87,7 @@ impl<O: Ops> Writer<'_, O> {
         embed(ops, self.model, stack, sequence, &mut spare, &mut resid)?;
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
         let mut scratch = Scratch::<O>::default();
+        let _reuse = reuse_buffers();
         for block in &stack.blocks {
             let weights = BlockWeights::read(ops, tensors, block, self.pace)?;
             run_block(

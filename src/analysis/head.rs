@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::model::{
     BlockContext, BlockWeights, Hook, Hooks, Input, Model, Scratch, Stack, attend_heads, run_block,
 };
-use crate::ops::Ops;
+use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 
 /// Cells of a detail on one side at most. Longer sequences are pooled by their maximum, and say so.
@@ -77,6 +77,7 @@ pub fn head_detail<O: Ops>(
     };
     let tensors = &model.checkpoint.tensors;
     let context = BlockContext::of(ops, tensors, spec, sequence, memory, pace)?;
+    let _reuse = reuse_buffers();
     let mut resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
     let mut scratch = Scratch::<O>::default();
     let n_queries = sequence.len();

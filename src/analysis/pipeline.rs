@@ -15,7 +15,7 @@ use crate::model::{
     BlockContext, BlockWeights, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack,
     StackSpec, embed, final_hidden, logits_in_chunks, run_block,
 };
-use crate::ops::Ops;
+use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 use crate::stats::LayerReport;
 
@@ -125,6 +125,7 @@ pub fn run_all<'a, O: Ops>(
         for pass in &passes {
             residuals.push(pass.embed(stack)?);
         }
+        let reuse = reuse_buffers();
         for (layer_idx, block) in stack.blocks.iter().enumerate() {
             if pace.stops() {
                 return Err(Error::Cancelled);
@@ -143,6 +144,7 @@ pub fn run_all<'a, O: Ops>(
                 pass.block(stack, layer_idx, weights, resid, &mut scratch)?;
             }
         }
+        drop(reuse); // What is left needs other memory.
         for (pass, resid) in passes.iter_mut().zip(&residuals) {
             pass.end(stack, resid, options.predicts)?;
         }

@@ -10,7 +10,7 @@ use crate::model::{
     BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, Stack,
     attend_heads, embed, final_hidden, logits_in_chunks, run_block,
 };
-use crate::ops::Ops;
+use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 
 /// What a stack reads, and what its cross-attention looks at.
@@ -77,6 +77,7 @@ fn run_blocks<O: Ops>(
     resid: &mut O::Buffer,
 ) -> Result<()> {
     let mut scratch = Scratch::<O>::default();
+    let _reuse = reuse_buffers();
     for block in &model.spec.stack_of(stack).blocks[layers] {
         let weights = BlockWeights::read(context.ops, context.tensors, block, context.pace)?;
         run_block(context, block, &weights, resid, &mut scratch, &mut NoHooks)?;

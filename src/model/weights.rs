@@ -9,7 +9,7 @@ use super::source::{LinearSource, NormSource, Part};
 use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
 use crate::checkpoint::{Dtype, TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{HostLinear, HostNorm, HostWeight, Ops};
+use crate::ops::{HostLinear, HostNorm, HostWeight, Ops, lend};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -58,7 +58,7 @@ fn read_linear<'a>(
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let weight = match bf16_of(&stored, source).filter(|_| takes_bf16) {
         Some(bits) => HostWeight::Bf16(bits),
-        None => HostWeight::F32(read_weight(&stored, source, pace)?),
+        None => read_weight(&stored, source, pace)?,
     };
     let bias = match &source.bias {
         Some(name) => {
@@ -100,13 +100,14 @@ fn read_weight<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
     pace: &dyn Pace,
-) -> Result<Cow<'a, [f32]>> {
-    Ok(match source.slab {
-        Some(slab) => chosen(stored.widen_rows(slab.idx..slab.idx + 1), source),
+) -> Result<HostWeight<'a>> {
+    let whole = match source.slab {
+        Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
         // Stored with an axis of one before the others: its rows are not those of the matrix.
-        None if stored.info.shape.len() != 2 => chosen(stored.widen(), source),
-        None => widened(stored, source, pace)?,
-    })
+        None if stored.info.shape.len() != 2 => stored.widen(),
+        None => return widened(stored, source, pace),
+    };
+    Ok(HostWeight::F32(chosen(whole, source)))
 }
 
 /// The outputs of a whole matrix that the source means.
@@ -125,12 +126,12 @@ fn widened<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
     pace: &dyn Pace,
-) -> Result<Cow<'a, [f32]>> {
+) -> Result<HostWeight<'a>> {
     let part = source.part;
     let is_whole = part.len == part.group;
     let is_mapped = stored.info.dtype == Dtype::F32 && stored.info.is_plain();
     if is_mapped && is_whole {
-        return Ok(stored.widen());
+        return Ok(HostWeight::F32(stored.widen()));
     }
     let (n_rows, width) = match source.is_input_major {
         true => (source.n_in, source.n_out()),
@@ -142,7 +143,7 @@ fn widened<'a>(
         false => part.len,
     };
     let n_at_once = (WIDENED_AT_ONCE / width.max(1)).clamp(1, together.max(1));
-    let mut wide = vec![0.0; n_rows * width];
+    let mut wide = lend(n_rows * width);
     let mut tasks: Vec<(Range<usize>, &mut [f32])> = Vec::new();
     for (group_idx, mut to) in wide.chunks_mut((together * width).max(1)).enumerate() {
         let mut first = match source.is_input_major || is_whole {
@@ -173,7 +174,7 @@ fn widened<'a>(
     });
     match pace.stops() {
         true => Err(Error::Cancelled),
-        false => Ok(Cow::Owned(wide)),
+        false => Ok(HostWeight::Lent(wide)),
     }
 }
 

@@ -149,6 +149,7 @@ impl Ops for Cpu {
         }
         match &weights.weight {
             HostWeight::F32(weight) => product_f32(from, weight, weights, to, pace),
+            HostWeight::Lent(weight) => product_f32(from, weight, weights, to, pace),
             HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
         }
     }

@@ -5,6 +5,7 @@
 mod candle;
 mod compute;
 mod cpu;
+mod spare;
 
 use std::borrow::Cow;
 
@@ -12,6 +13,7 @@ pub use candle::{Affine, Candle, NormWeights, OnCandle};
 pub(crate) use compute::on_device;
 pub use compute::{Compute, Device};
 pub use cpu::{Cpu, Values};
+pub use spare::{Lent, Reuse, lend, reuse_buffers};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
@@ -20,7 +22,7 @@ pub use crate::kernels::Activation;
 use crate::pace::Pace;
 
 /// An affine map as read from a checkpoint: y = W·x + b.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct HostLinear<'a> {
     pub n_out: usize,
     pub n_in: usize,
@@ -31,9 +33,11 @@ pub struct HostLinear<'a> {
 }
 
 /// The numbers of a matrix.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub enum HostWeight<'a> {
     F32(Cow<'a, [f32]>),
+    /// Widened into a buffer that the next layer takes over.
+    Lent(Lent),
     /// The bits of bf16 numbers, as they lie in the file: for those who say that they take them ([`Ops::takes_bf16`]).
     Bf16(&'a [u16]),
 }
@@ -43,6 +47,7 @@ impl HostLinear<'_> {
     pub fn widened(&self) -> Cow<'_, [f32]> {
         match &self.weight {
             HostWeight::F32(values) => Cow::Borrowed(values),
+            HostWeight::Lent(values) => Cow::Borrowed(values),
             HostWeight::Bf16(bits) => kernels::widen_bf16(bits).into(),
         }
     }

@@ -5,7 +5,6 @@
 macro_rules! on_each_device {
     ($($name:ident: $check:expr;)*) => {$(
         mod $name {
-            #[allow(unused_imports)]
             use super::*;
 
             #[test]

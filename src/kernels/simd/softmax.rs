@@ -27,15 +27,6 @@ pub struct PatternSums {
     pub argmax: usize,
 }
 
-/// What a row is read with.
-#[derive(Debug, Clone, Copy)]
-struct Around<'a> {
-    max: f32,
-    mean: f32,
-    query_idx: usize,
-    visible: Option<&'a [f32]>,
-}
-
 /// Turns the scores of a row, in `range`, into e^(s − max) in place. Weights are not divided by their sum.
 ///
 /// `visible` is 1 where a key is visible. `max` and `mean` are of the row's scores; a learned sink may have raised `max`.
@@ -47,58 +38,124 @@ pub fn exp_row(
     (max, mean): (f32, f32),
     query_idx: usize,
 ) -> PatternSums {
-    let around = Around {
+    level.run(SoftmaxRow::<false> {
+        row,
+        range,
+        visible,
+        log_sums: &[],
         max,
         mean,
         query_idx,
-        visible,
-    };
-    level.run(ExpRow { row, range, around })
+    })
 }
 
-struct ExpRow<'a> {
+/// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over queries.
+///
+/// `log_sums` holds each key's log-sum-exp. The rest is as for [`exp_row`].
+pub fn over_queries_row(
+    level: Level,
+    row: &mut [f32],
+    range: Range<usize>,
+    visible: Option<&[f32]>,
+    log_sums: &[f32],
+    (max, mean): (f32, f32),
+    query_idx: usize,
+) -> PatternSums {
+    let kernel = SoftmaxRow::<true> {
+        row: &mut *row,
+        range: range.clone(),
+        visible,
+        log_sums,
+        max,
+        mean,
+        query_idx,
+    };
+    let mut sums = level.run(kernel);
+    top_two(&row[range.clone()], range.start, &mut sums);
+    sums
+}
+
+struct SoftmaxRow<'a, const OVER_QUERIES: bool> {
     row: &'a mut [f32],
     range: Range<usize>,
-    around: Around<'a>,
+    visible: Option<&'a [f32]>,
+    /// Of a softmax over queries, one for each key.
+    log_sums: &'a [f32],
+    max: f32,
+    mean: f32,
+    query_idx: usize,
 }
 
-impl Kernel for ExpRow<'_> {
+impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
     type Output = PatternSums;
 
     #[inline(always)]
     fn run<L: Lanes>(self, l: L) -> PatternSums {
         let span = Span::of::<L>(&self.range);
         let width = span.end * L::N;
-        let visible = self.around.visible;
+        let visible = self.visible;
         let visible = visible.map(|v| &L::vectors(&v[..width])[span.start..]);
+        let log_sums: &[L::Vector] = match OVER_QUERIES {
+            true => &L::vectors(&self.log_sums[..width])[span.start..],
+            false => &[],
+        };
         let row = &mut L::vectors_mut(&mut self.row[..width])[span.start..];
-        let (max, mean) = (l.splat(self.around.max), l.splat(self.around.mean));
-        let mut distance = Distance::new(l, &span, self.around.query_idx);
+        let (max, mean) = (l.splat(self.max), l.splat(self.mean));
+        let mut distance = Distance::new(l, &span, self.query_idx);
         let mut sums = PatternSums::default();
         for (nth, vectors) in row.chunks_mut(FLUSH).enumerate() {
             let mut part = Part::new(l);
             for (i, vector) in vectors.iter_mut().enumerate() {
+                let at = nth * FLUSH + i;
                 let score = *vector;
-                let below = l.sub(score, max);
-                let weight = exp_of_negative(l, below);
-                let off = l.sub(score, mean);
-                let far = distance.next(l);
-                *vector = match span.mask(l, nth * FLUSH + i, visible) {
-                    None => {
-                        part.add(l, weight, below, off, far);
-                        weight
-                    }
-                    Some(mask) => {
-                        let shown = |v| l.select(mask, v, l.splat(0.0));
-                        let weight = shown(weight);
-                        part.add(l, weight, shown(below), shown(off), far);
-                        weight
-                    }
+                let below_max = l.sub(score, max);
+                let mut read = Read {
+                    weight: exp_of_negative(l, below_max),
+                    below: below_max,
+                    off: l.sub(score, mean),
+                    of_row: l.splat(0.0),
                 };
+                if OVER_QUERIES {
+                    read.of_row = read.weight;
+                    read.below = l.sub(score, log_sums[at]);
+                    read.weight = exp(l, read.below);
+                }
+                if let Some(mask) = span.mask(l, at, visible) {
+                    read = read.shown(l, mask);
+                }
+                *vector = read.weight;
+                if OVER_QUERIES {
+                    part.row_sum = l.add(part.row_sum, read.of_row);
+                }
+                part.add(l, read, distance.next(l));
             }
             part.flush(l, &mut sums);
         }
         sums
+    }
+}
+
+/// What one vector of scores gives.
+struct Read<V> {
+    weight: V,
+    /// Score − reference.
+    below: V,
+    /// Score − mean.
+    off: V,
+    /// e^(s − max), of a softmax over queries.
+    of_row: V,
+}
+
+impl<V: Copy> Read<V> {
+    #[inline(always)]
+    fn shown<L: Lanes<Vector = V>>(self, l: L, mask: L::Mask) -> Self {
+        let zero = l.splat(0.0);
+        Self {
+            weight: l.select(mask, self.weight, zero),
+            below: l.select(mask, self.below, zero),
+            off: l.select(mask, self.off, zero),
+            of_row: l.select(mask, self.of_row, zero),
+        }
     }
 }
 
@@ -132,6 +189,7 @@ struct Part<L: Lanes> {
     sum_3: L::Vector,
     distance: L::Vector,
     squares: L::Vector,
+    row_sum: L::Vector,
 }
 
 impl<L: Lanes> Part<L> {
@@ -145,14 +203,16 @@ impl<L: Lanes> Part<L> {
             sum_3: zero,
             distance: zero,
             squares: zero,
+            row_sum: zero,
         }
     }
 
     #[inline(always)]
-    fn add(&mut self, l: L, weight: L::Vector, below: L::Vector, off: L::Vector, far: L::Vector) {
+    fn add(&mut self, l: L, read: Read<L::Vector>, far: L::Vector) {
+        let (weight, off) = (read.weight, read.off);
         let square = l.mul(weight, weight);
         self.sum = l.add(self.sum, weight);
-        self.weighted = l.mul_add(weight, below, self.weighted);
+        self.weighted = l.mul_add(weight, read.below, self.weighted);
         self.sum_2 = l.add(self.sum_2, square);
         self.sum_3 = l.mul_add(square, weight, self.sum_3);
         self.distance = l.mul_add(weight, far, self.distance);
@@ -167,6 +227,18 @@ impl<L: Lanes> Part<L> {
         sums.sum_3 += f64::from(l.sum(self.sum_3));
         sums.distance += f64::from(l.sum(self.distance));
         sums.squares += f64::from(l.sum(self.squares));
+        sums.row_sum += f64::from(l.sum(self.row_sum));
+    }
+}
+
+#[inline(always)]
+fn top_two(weights: &[f32], first: usize, sums: &mut PatternSums) {
+    for (i, weight) in weights.iter().enumerate() {
+        if *weight > sums.top_1 {
+            (sums.top_2, sums.top_1, sums.argmax) = (sums.top_1, *weight, first + i);
+        } else if *weight > sums.top_2 {
+            sums.top_2 = *weight;
+        }
     }
 }
 
@@ -215,97 +287,5 @@ impl Kernel for ExpSumOf<'_> {
         }
         sum += rest.iter().map(|v| f64::from((v - max).exp())).sum::<f64>();
         ExpSum { max, sum }
-    }
-}
-
-/// Turns the scores of a row, in `range`, into e^(s − log Σ over queries of e^s) in place: the probabilities of a softmax over queries.
-///
-/// `log_sums` holds each key's log-sum-exp. The rest is as for [`exp_row`].
-pub fn over_queries_row(
-    level: Level,
-    row: &mut [f32],
-    range: Range<usize>,
-    visible: Option<&[f32]>,
-    log_sums: &[f32],
-    (max, mean): (f32, f32),
-    query_idx: usize,
-) -> PatternSums {
-    let around = Around {
-        max,
-        mean,
-        query_idx,
-        visible,
-    };
-    level.run(OverQueriesRow {
-        row,
-        range,
-        around,
-        log_sums,
-    })
-}
-
-struct OverQueriesRow<'a> {
-    row: &'a mut [f32],
-    range: Range<usize>,
-    around: Around<'a>,
-    log_sums: &'a [f32],
-}
-
-impl Kernel for OverQueriesRow<'_> {
-    type Output = PatternSums;
-
-    #[inline(always)]
-    fn run<L: Lanes>(self, l: L) -> PatternSums {
-        let span = Span::of::<L>(&self.range);
-        let width = span.end * L::N;
-        let visible = self.around.visible;
-        let visible = visible.map(|v| &L::vectors(&v[..width])[span.start..]);
-        let log_sums = &L::vectors(&self.log_sums[..width])[span.start..];
-        let row = &mut L::vectors_mut(&mut self.row[..width])[span.start..];
-        let (max, mean) = (l.splat(self.around.max), l.splat(self.around.mean));
-        let mut distance = Distance::new(l, &span, self.around.query_idx);
-        let mut sums = PatternSums::default();
-        for (nth, vectors) in row.chunks_mut(FLUSH).enumerate() {
-            let mut part = Part::new(l);
-            let mut row_sum = l.splat(0.0);
-            for (i, vector) in vectors.iter_mut().enumerate() {
-                let at = nth * FLUSH + i;
-                let score = *vector;
-                let below = l.sub(score, log_sums[at]);
-                let weight = exp(l, below);
-                let of_row = exp_of_negative(l, l.sub(score, max));
-                let off = l.sub(score, mean);
-                let far = distance.next(l);
-                *vector = match span.mask(l, at, visible) {
-                    None => {
-                        part.add(l, weight, below, off, far);
-                        row_sum = l.add(row_sum, of_row);
-                        weight
-                    }
-                    Some(mask) => {
-                        let shown = |v| l.select(mask, v, l.splat(0.0));
-                        let weight = shown(weight);
-                        part.add(l, weight, shown(below), shown(off), far);
-                        row_sum = l.add(row_sum, shown(of_row));
-                        weight
-                    }
-                };
-            }
-            part.flush(l, &mut sums);
-            sums.row_sum += f64::from(l.sum(row_sum));
-        }
-        top_two(&self.row[self.range.clone()], self.range.start, &mut sums);
-        sums
-    }
-}
-
-#[inline(always)]
-fn top_two(weights: &[f32], first: usize, sums: &mut PatternSums) {
-    for (i, weight) in weights.iter().enumerate() {
-        if *weight > sums.top_1 {
-            (sums.top_2, sums.top_1, sums.argmax) = (sums.top_1, *weight, first + i);
-        } else if *weight > sums.top_2 {
-            sums.top_2 = *weight;
-        }
     }
 }
