@@ -47,6 +47,7 @@ fn hostile() -> Vec<TargetVerdict> {
         finding(Severity::Info, "for information"),
     ];
     vec![TargetVerdict {
+        what_if: Vec::new(),
         target: format!("models/{HOSTILE}"),
         verdicts: vec![
             (check(0), verdict(Status::Fired, errors)),

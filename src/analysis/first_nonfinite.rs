@@ -57,7 +57,7 @@ pub(super) fn guilty_tensor(
         }
         // Before the first block only the embedding has run; cross-attention begins inside a block.
         Hook::ResidPre if stack != Stack::Cross => spec.embedding_tensors(),
-        _ => spec.blocks.get(layer_idx)?.tensors(),
+        _ => spec.layer_tensors(layer_idx)?,
     };
     in_tensors(
         &model.checkpoint.tensors,

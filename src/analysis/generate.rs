@@ -1,9 +1,10 @@
 //! Lets a decoder write its own target: the likeliest token at each step, until an end token or enough of them.
 
 use crate::error::{Error, Result};
+use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed,
-    final_hidden, logits_in_chunks, run_block,
+    BlockContext, Input, LayerWeights, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed,
+    final_hidden, logits_in_chunks, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -32,7 +33,7 @@ pub fn generate<O: Ops>(
     let writer = Writer { ops, model, pace };
     let source = sequence_of(given);
     let encoder = &spec.stacks[0];
-    let resid = writer.stack(encoder, &source, None)?;
+    let (resid, ends) = writer.stack(encoder, &source, None)?;
     let mut memory = O::Buffer::default();
     final_hidden(ops, model, encoder, &resid, &mut memory)?; // [source position, d_model]
     while prompt.n_to_generate > 0 {
@@ -41,7 +42,14 @@ pub fn generate<O: Ops>(
         }
         let id = match start.forced_token.filter(|_| prompt.tokens.len() == 1) {
             Some(forced) => forced,
-            None => writer.next(&sequence_of(prompt), &memory, &source, &start.never_written)?,
+            None => {
+                let memory = Memory {
+                    hidden: &memory,
+                    sequence: &source,
+                    ends: &ends,
+                };
+                writer.next(&sequence_of(prompt), memory, &start.never_written)?
+            }
         };
         prompt.push(id, label(id), spec.positions);
         if start.end_tokens.contains(&id) {
@@ -75,48 +83,41 @@ struct Writer<'a, O: Ops> {
 }
 
 impl<O: Ops> Writer<'_, O> {
-    /// The last residual of a stack. // [position, d_model]
+    /// The last residual of a stack, and what a recurrent encoder ended with. // [position, d_model]
     fn stack(
         &self,
         stack: &StackSpec,
         sequence: &Sequence,
         memory: Option<Memory<'_, O>>,
-    ) -> Result<O::Buffer> {
+    ) -> Result<(O::Buffer, Ends)> {
         let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         embed(ops, self.model, stack, sequence, &mut spare, &mut resid)?;
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
         let mut scratch = Scratch::<O>::default();
         let _reuse = reuse_buffers();
-        for block in &stack.blocks {
-            let weights = BlockWeights::read(ops, tensors, block, self.pace)?;
-            run_block(
+        let mut ends = Ends::default();
+        for layer_idx in 0..stack.n_layers() {
+            let weights = LayerWeights::read(ops, tensors, stack, layer_idx, self.pace)?;
+            let ran = run_layer(
                 &context,
-                block,
+                stack,
+                layer_idx,
                 &weights,
                 &mut resid,
                 &mut scratch,
                 &mut NoHooks,
             )?;
+            ends = ran.ends;
         }
-        Ok(resid)
+        Ok((resid, ends))
     }
 
     /// The likeliest token after a target; of equals the first.
-    fn next(
-        &self,
-        target: &Sequence,
-        memory: &O::Buffer,
-        source: &Sequence,
-        never: &[u32],
-    ) -> Result<u32> {
+    fn next(&self, target: &Sequence, memory: Memory<'_, O>, never: &[u32]) -> Result<u32> {
         let (ops, spec) = (self.ops, &self.model.spec);
         let decoder = spec.main_stack();
-        let memory = Memory {
-            hidden: memory,
-            sequence: source,
-        };
-        let resid = self.stack(decoder, target, Some(memory))?;
+        let (resid, _) = self.stack(decoder, target, Some(memory))?;
         let (mut hidden, mut last) = (O::Buffer::default(), O::Buffer::default());
         final_hidden(ops, self.model, decoder, &resid, &mut hidden)?;
         ops.gather_rows(&hidden, &[target.len() - 1], &mut last)?; // [1, d_model]

@@ -10,7 +10,7 @@ use super::rerun::{Streams, input_of_layer};
 use crate::attention::{BlockSink, HeadRows, Pooled, SoftmaxAxis};
 use crate::error::Result;
 use crate::model::{
-    BlockContext, BlockWeights, Hook, Hooks, Input, Model, Scratch, Stack, attend_heads, run_block,
+    BlockContext, Hook, Hooks, Input, LayerWeights, Model, Scratch, Stack, attend_heads, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -90,24 +90,25 @@ pub fn head_detail<O: Ops>(
         hides_first_key,
         held: Mutex::new((scores, empty)),
     };
-    let block = &spec.blocks[layer_idx];
     let mut rows = None;
     if stack == Stack::Cross {
         // Its queries come after the block's self-attention: the whole block runs.
         let mut hooks = OnlyCross(&mut sink);
-        let weights = BlockWeights::read(ops, tensors, block, pace)?;
-        run_block(
+        let weights = LayerWeights::read(ops, tensors, spec, layer_idx, pace)?;
+        run_layer(
             &context,
-            block,
+            spec,
+            layer_idx,
             &weights,
             &mut resid,
             &mut scratch,
             &mut hooks,
         )?;
     } else {
+        let block = &spec.blocks[layer_idx];
         let only = head_idx..head_idx + 1;
         let heads = attend_heads(&context, block, &resid, only, Some(&sink))?;
-        let spec = &block.attention;
+        let (spec, _) = block.of_head(head_idx);
         if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {
             rows = Some(Arc::new(heads.rows(&context, spec, head_idx)?));
         }

@@ -119,12 +119,7 @@ pub fn probe<O: Ops>(
         return Ok(probes);
     };
     let pace = judging.pace;
-    let n_layers: usize = model
-        .spec
-        .stacks
-        .iter()
-        .map(|stack| stack.blocks.len())
-        .sum();
+    let n_layers = model.spec.n_layers_to_run();
     let mut say = |what: &str, progress: Progress| {
         if let Progress::Layer { n_done, .. } = progress {
             (judging.told)(Step {
@@ -198,12 +193,7 @@ fn run<O: Ops>(
     nth: usize,
     judging: &mut Judging<'_>,
 ) -> Result<Vec<Seen>> {
-    let n_layers = model
-        .spec
-        .stacks
-        .iter()
-        .map(|stack| stack.blocks.len())
-        .sum();
+    let n_layers = model.spec.n_layers_to_run();
     let mut told = Some(&mut *judging.told);
     let mut collectors: Vec<Collector<'_>> = chunk
         .iter()
@@ -255,7 +245,7 @@ pub fn judge_layers(
         _ => None,
     };
     let first_nonfinite = outcome.nonfinite.as_ref().map(|found| {
-        let n_layers = model.spec.stack_of(found.stack).blocks.len();
+        let n_layers = model.spec.n_layers(found.stack);
         let place = match found.layer_idx < n_layers {
             true => Place::layer(found.stack, found.layer_idx),
             // After the last layer: the head.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::model::Stack;
+use crate::model::recurrent::Ends;
 
 /// A layer by its stack and its place in it.
 pub type LayerAt = (Stack, usize);
@@ -12,10 +13,18 @@ pub type LayerAt = (Stack, usize);
 #[derive(Debug, Default)]
 pub struct Kept {
     stride: usize,
-    /// By layer. // [position, d_model]
+    /// By layer. // [position, width of the layer's input]
     inputs: Mutex<BTreeMap<LayerAt, Arc<Vec<f32>>>>,
-    /// The encoder's output. // [source position, d_model]
-    memory: OnceLock<Vec<f32>>,
+    memory: OnceLock<Encoded>,
+}
+
+/// What a decoder needs of its encoder.
+#[derive(Debug)]
+pub struct Encoded {
+    /// [source position, d_model]
+    pub hidden: Vec<f32>,
+    /// What a recurrent one ended with.
+    pub ends: Ends,
 }
 
 impl Kept {
@@ -54,13 +63,13 @@ impl Kept {
             .map(|((_, idx), input)| (*idx, input.clone()))
     }
 
-    pub fn put_memory(&self, memory: Vec<f32>) {
+    pub fn put_memory(&self, hidden: Vec<f32>, ends: Ends) {
         // A run has one encoder: what is there already is the same.
-        let _ = self.memory.set(memory);
+        let _ = self.memory.set(Encoded { hidden, ends });
     }
 
-    pub fn memory(&self) -> Option<&[f32]> {
-        self.memory.get().map(Vec::as_slice)
+    pub fn memory(&self) -> Option<&Encoded> {
+        self.memory.get()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<LayerAt, Arc<Vec<f32>>>> {

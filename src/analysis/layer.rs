@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::watch::Norms;
 use crate::attention::{AttentionSpec, Audit, HeadSummary, Sampled};
-use crate::model::{AttentionRun, Stack};
+use crate::model::{AttentionRun, Exceptions, Stack};
 use crate::stats::{
     self, Alike, HeadEvidence, HeadReport, HeadType, LayerEvidence, LayerReport, Values,
 };
@@ -16,7 +16,7 @@ const MOST_DIVERGENCE: f64 = 0.1;
 pub(super) fn report(
     stack: Stack,
     layer_idx: usize,
-    (spec, has_sinks): (&AttentionSpec, bool),
+    (spec, exceptions, has_sinks): (&AttentionSpec, &Exceptions, bool),
     mut ran: AttentionRun,
     norms: &Norms,
     is_real: &dyn Fn(usize) -> bool,
@@ -26,7 +26,9 @@ pub(super) fn report(
         .heads
         .into_iter()
         .zip(&ran.head_output_norms)
-        .map(|(summary, output_norms)| {
+        .enumerate()
+        .map(|(head_idx, (summary, output_norms))| {
+            let spec = exceptions.attention_of(head_idx, spec);
             let norms = (output_norms.as_slice(), norms.resid_pre.as_slice());
             head_report(spec, summary, norms, None)
         })

@@ -30,7 +30,10 @@ impl MemoryNeed {
         let spec = &model.spec;
         let tensors = &model.checkpoint.tensors;
         let blocks = || spec.stacks.iter().flat_map(|stack| &stack.blocks);
-        let weights = blocks().map(|block| widened(tensors, block)).max();
+        let recurrences = || spec.stacks.iter().flat_map(|stack| &stack.recurrence);
+        let of_blocks = blocks().map(|block| widened(tensors, block.linears()));
+        let of_recurrences = recurrences().map(|network| widened(tensors, network.linears()));
+        let weights = of_blocks.chain(of_recurrences).max();
         let lengths = inputs.iter().flat_map(|input| {
             let source = input.source.as_ref().map_or(0, |source| source.len());
             [source, input.sequence.len()]
@@ -38,7 +41,9 @@ impl MemoryNeed {
         let (n_all, n_longest) =
             lengths.fold((0, 0), |(all, longest), n| (all + n, longest.max(n)));
         // The largest prompt's buffers, and every prompt's residual.
-        let width = blocks().map(|block| activations(block, spec.d_model)).max();
+        let of_blocks = blocks().map(|block| activations(block, spec.d_model));
+        let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
+        let width = of_blocks.chain(of_recurrences).max();
         let row_blocks = n_threads * BLOCK_MATRICES * BLOCK_ROWS * n_longest;
         let values = n_longest * width.unwrap_or(0) + n_all * spec.d_model + row_blocks;
         let rows = |grid: Stack| -> usize {
@@ -74,8 +79,8 @@ impl MemoryNeed {
     }
 }
 
-/// Bytes of a block's maps that are copied to be used; of experts, one at a time.
-fn widened(tensors: &Tensors, block: &BlockSpec) -> usize {
+/// Bytes of a layer's maps that are copied to be used; of experts, one at a time.
+fn widened(tensors: &Tensors, linears: Vec<&LinearSource>) -> usize {
     let copied = |linear: &LinearSource| -> usize {
         let is_mapped = tensors
             .info(&linear.weight)
@@ -91,14 +96,18 @@ fn widened(tensors: &Tensors, block: &BlockSpec) -> usize {
             (false, false) => stored + chosen,
         }
     };
-    block.linears().into_iter().map(copied).sum()
+    linears.into_iter().map(copied).sum()
+}
+
+/// Values that the maps of a layer give per position.
+fn outputs(linears: &[&LinearSource]) -> usize {
+    linears.iter().map(|linear| linear.n_out()).sum()
 }
 
 /// Values per position in the buffers of a block.
 fn activations(block: &BlockSpec, d_model: usize) -> usize {
-    let outputs: usize = block.linears().iter().map(|linear| linear.n_out()).sum();
-    // Residual, its norms, what branches add, and a copy of each head's output.
-    outputs + 8 * d_model + 2 * block.attention.n_heads * block.attention.d_value
+    // Beside what maps give: residual, its norms, what branches add, and a copy of each head's output.
+    outputs(&block.linears()) + 8 * d_model + 2 * block.attention.n_heads * block.attention.d_value
 }
 
 #[cfg(test)]

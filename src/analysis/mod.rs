@@ -44,5 +44,5 @@ pub use rerun::head_with;
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;
-pub use what_if::{Change, Where};
+pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, Where, changed, supposed};
 pub use work::work_of;

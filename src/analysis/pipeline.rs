@@ -8,12 +8,13 @@ use super::kept::Kept;
 use super::layer::report;
 use super::predictions::{Predictions, Scan};
 use super::tap::Tap;
-use super::watch::Watch;
+use super::watch::{Norms, Watch};
 use crate::error::{Error, Result};
 use crate::kernels::first_nonfinite;
+use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, BlockWeights, Hook, Input, Memory, Model, ModelSpec, Scratch, Sequence, Stack,
-    StackSpec, embed, final_hidden, logits_in_chunks, run_block,
+    AttentionRun, BlockContext, Exceptions, Hook, Input, LayerWeights, Memory, Model, ModelSpec,
+    Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -126,7 +127,7 @@ pub fn run_all<'a, O: Ops>(
             residuals.push(pass.embed(stack)?);
         }
         let reuse = reuse_buffers();
-        for (layer_idx, block) in stack.blocks.iter().enumerate() {
+        for layer_idx in 0..stack.n_layers() {
             if pace.stops() {
                 return Err(Error::Cancelled);
             }
@@ -137,7 +138,8 @@ pub fn run_all<'a, O: Ops>(
                 let weights = match &weights {
                     Some(weights) => weights,
                     None => {
-                        let read = BlockWeights::read(ops, &model.checkpoint.tensors, block, pace)?;
+                        let tensors = &model.checkpoint.tensors;
+                        let read = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
                         &*weights.insert(read)
                     }
                 };
@@ -176,6 +178,8 @@ struct Pass<'a, O: Ops> {
     kept: Option<Arc<Kept>>,
     /// The encoder's output. // [source position, d_model]
     memory: O::Buffer,
+    /// What a recurrent encoder ended with.
+    ends: Ends,
     /// Layers that have run.
     n_done: usize,
     outcome: Outcome,
@@ -192,8 +196,8 @@ impl<'a, O: Ops> Pass<'a, O> {
         let spec = &model.spec;
         let kept = options.keep_bytes.map(|budget| {
             let layers = spec.stacks.iter().map(|stack| {
-                let n_values = tokens_of(stack, job.input).map_or(0, Sequence::len) * spec.d_model;
-                (stack.stack, stack.blocks.len(), n_values)
+                let n = tokens_of(stack, job.input).map_or(0, Sequence::len);
+                (stack.stack, stack.n_layers(), n * spec.d_input(stack))
             });
             Arc::new(Kept::plan(layers.collect(), budget))
         });
@@ -208,6 +212,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             pace,
             kept,
             memory: O::Buffer::default(),
+            ends: Ends::default(),
             n_done: 0,
             outcome: Outcome::default(),
         })
@@ -243,7 +248,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         &mut self,
         stack: &StackSpec,
         layer_idx: usize,
-        weights: &BlockWeights<'_, O>,
+        weights: &LayerWeights<'_, O>,
         resid: &mut O::Buffer,
         scratch: &mut Scratch<O>,
     ) -> Result<()> {
@@ -254,10 +259,10 @@ impl<'a, O: Ops> Pass<'a, O> {
         let memory = memory.map(|sequence| Memory {
             hidden: &self.memory,
             sequence,
+            ends: &self.ends,
         });
         let tensors = &model.checkpoint.tensors;
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
-        let block = &stack.blocks[layer_idx];
         let at = (stack.stack, layer_idx);
         let kept = self.kept.clone();
         let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
@@ -267,37 +272,28 @@ impl<'a, O: Ops> Pass<'a, O> {
             None => None,
         };
         let mut watch = Watch::new(at, keeps_input, looks, tap, sequence);
-        let ran = run_block(&context, block, weights, resid, scratch, &mut watch)?;
+        let ran = run_layer(
+            &context, stack, layer_idx, weights, resid, scratch, &mut watch,
+        )?;
         if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
             kept.put(at, input);
         }
         let found = watch.nonfinite.take();
         let norms = watch.finish();
         let real = |position_idx: usize| sequence.is_real(position_idx);
-        let of_cross = block
-            .cross
-            .as_ref()
-            .zip(ran.cross)
-            .zip(norms.cross.as_deref());
-        let of_cross = of_cross.map(|((spec, ran), norms)| {
-            let has_sinks = spec.projections.sinks.is_some();
-            report(
-                Stack::Cross,
-                layer_idx,
-                (&spec.attention, has_sinks),
-                ran,
-                norms,
-                &real,
-            )
-        });
-        let of_self = report(
-            stack.stack,
-            layer_idx,
-            (&block.attention, block.projections.sinks.is_some()),
-            ran.attention,
-            &norms,
-            &real,
-        );
+        let none = Exceptions::default();
+        let judged = |grid: Stack, ran: Option<AttentionRun>, norms: Option<&Norms>| {
+            let attention = model.spec.attention(grid, layer_idx)?;
+            let has_sinks = model.spec.has_sinks(grid, layer_idx);
+            let exceptions = model.spec.exceptions(grid, layer_idx).unwrap_or(&none);
+            let knobs = (attention, exceptions, has_sinks);
+            Some(report(grid, layer_idx, knobs, ran?, norms?, &real))
+        };
+        let of_self = judged(stack.stack, ran.attention, Some(&norms));
+        let of_cross = judged(Stack::Cross, ran.cross, norms.cross.as_deref());
+        if ran.ends != Ends::default() {
+            self.ends = ran.ends;
+        }
         if let Some(found) = found {
             self.first_nonfinite(NonFinite {
                 tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
@@ -308,11 +304,10 @@ impl<'a, O: Ops> Pass<'a, O> {
             tap.end_of_layer()?;
         }
         self.n_done += 1;
-        go_on(self.job.observer.layer(of_self))?;
-        match of_cross {
-            Some(of_cross) => go_on(self.job.observer.layer(of_cross)),
-            None => Ok(()),
+        for judged in of_self.into_iter().chain(of_cross) {
+            go_on(self.job.observer.layer(judged))?;
         }
+        Ok(())
     }
 
     /// What follows a stack's last block: the encoder's output is kept, the others predict.
@@ -336,7 +331,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     fn remember(&mut self) -> Result<()> {
         let host = self.ops.get(&self.memory)?;
         if let Some(kept) = &self.kept {
-            kept.put_memory(host.values.to_vec());
+            kept.put_memory(host.values.to_vec(), self.ends.clone());
         }
         match &mut self.job.tap {
             Some(tap) => tap.memory(&host.values),
@@ -353,7 +348,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         predicts: bool,
     ) -> Result<()> {
         let (ops, model) = (self.ops, self.model);
-        let (spec, after) = (&model.spec, stack.blocks.len());
+        let (spec, after) = (&model.spec, stack.n_layers());
         let wants_logits = self
             .job
             .tap

@@ -53,7 +53,9 @@ pub fn probe_future<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Probed<FutureProbe>> {
     let blocks = &model.spec.main_stack().blocks;
-    if !blocks.iter().any(|block| block.attention.mask.causal) {
+    // Steps of a recurrent decoder follow one another, but what it normalises over queries would look ahead.
+    let goes_forward = model.spec.main_stack().recurrence.is_some();
+    if !goes_forward && !blocks.iter().any(|block| block.attention.mask.causal) {
         return Ok(Probed::Not(
             "every token may see later ones: the model is bidirectional by its spec".to_owned(),
         ));

@@ -6,9 +6,10 @@ use super::predictions::Scan;
 use super::what_if::{Change, Where, changed};
 use crate::attention::HeadSummary;
 use crate::error::{Error, Result};
+use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, BlockWeights, Input, Memory, Model, NoHooks, Scratch, Sequence, Stack,
-    attend_heads, embed, final_hidden, logits_in_chunks, run_block,
+    BlockContext, Input, LayerWeights, Memory, Model, NoHooks, Scratch, Sequence, Stack,
+    attend_heads, embed, final_hidden, logits_in_chunks, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -18,6 +19,7 @@ pub(super) struct Streams<'a, O: Ops> {
     pub sequence: &'a Sequence,
     pub encoded: O::Buffer,
     source: Option<&'a Sequence>,
+    ends: Ends,
 }
 
 impl<'a, O: Ops> Streams<'a, O> {
@@ -30,15 +32,16 @@ impl<'a, O: Ops> Streams<'a, O> {
         };
         let mut encoded = O::Buffer::default();
         let is_decoder = matches!(stack, Stack::Decoder | Stack::Cross);
-        let mut source = None;
+        let (mut source, mut ends) = (None, Ends::default());
         if let (true, Some(sequence), Some(memory)) = (is_decoder, &input.source, kept.memory()) {
-            ops.put(memory, model.spec.d_model, &mut encoded)?; // [source position, d_model]
-            source = Some(sequence);
+            ops.put(&memory.hidden, model.spec.d_model, &mut encoded)?; // [source position, d_model]
+            (source, ends) = (Some(sequence), memory.ends.clone());
         }
         Ok(Self {
             sequence,
             encoded,
             source,
+            ends,
         })
     }
 
@@ -46,6 +49,7 @@ impl<'a, O: Ops> Streams<'a, O> {
         self.source.map(|sequence| Memory {
             hidden: &self.encoded,
             sequence,
+            ends: &self.ends,
         })
     }
 }
@@ -64,12 +68,13 @@ pub(super) fn input_of_layer<O: Ops>(
     let spec = model.spec.stack_of(stack);
     let (from_layer, start) = kept.nearest((spec.stack, layer_idx)).ok_or_else(missing)?;
     let mut resid = O::Buffer::default();
-    context.ops.put(&start, model.spec.d_model, &mut resid)?;
-    run_blocks(context, model, stack, from_layer..layer_idx, &mut resid)?;
+    let width = model.spec.d_input(spec);
+    context.ops.put(&start, width, &mut resid)?;
+    run_layers(context, model, stack, from_layer..layer_idx, &mut resid)?;
     Ok(resid)
 }
 
-fn run_blocks<O: Ops>(
+fn run_layers<O: Ops>(
     context: &BlockContext<'_, O>,
     model: &Model,
     stack: Stack,
@@ -78,9 +83,19 @@ fn run_blocks<O: Ops>(
 ) -> Result<()> {
     let mut scratch = Scratch::<O>::default();
     let _reuse = reuse_buffers();
-    for block in &model.spec.stack_of(stack).blocks[layers] {
-        let weights = BlockWeights::read(context.ops, context.tensors, block, context.pace)?;
-        run_block(context, block, &weights, resid, &mut scratch, &mut NoHooks)?;
+    let stack = model.spec.stack_of(stack);
+    for layer_idx in layers {
+        let weights =
+            LayerWeights::read(context.ops, context.tensors, stack, layer_idx, context.pace)?;
+        run_layer(
+            context,
+            stack,
+            layer_idx,
+            &weights,
+            resid,
+            &mut scratch,
+            &mut NoHooks,
+        )?;
     }
     Ok(())
 }
@@ -100,6 +115,7 @@ pub fn head_with<O: Ops>(
     let place = Where {
         stack: Some(stack),
         layer_idx: Some(layer_idx),
+        head_idx: None,
     };
     let spec = changes.iter().fold(model.spec.clone(), |spec, change| {
         changed(&spec, place, *change)
@@ -149,11 +165,11 @@ pub(super) fn next_losses<O: Ops>(
             (resid, 0)
         }
     };
-    run_blocks(
+    run_layers(
         &context,
         model,
         stack.stack,
-        first..stack.blocks.len(),
+        first..stack.n_layers(),
         &mut resid,
     )?;
     let mut hidden = O::Buffer::default();

@@ -224,6 +224,7 @@ fn suppose(spec: &ModelSpec, layer_idx: Option<usize>, factors: &Factors) -> Mod
     let place = Where {
         stack: None,
         layer_idx,
+        head_idx: None,
     };
     let mut supposed = spec.clone();
     if factors.axis != declared.axis {

@@ -2,6 +2,7 @@
 
 use super::pipeline::Options;
 use crate::attention::Visibility;
+use crate::model::recurrent::Recurrence;
 use crate::model::{BlockSpec, FeedForward, Input, LinearSource, Model, Sequence, Stack};
 
 /// Multiplications of all products of some prompts' runs; at least 1.
@@ -13,8 +14,10 @@ pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
                 Stack::Encoder => source,
                 _ => input.sequence.len(),
             };
-            let blocks = stack.blocks.iter();
-            blocks.map(|block| of_block(block, n, source)).sum::<u64>()
+            let blocks = stack.blocks.iter().map(|block| of_block(block, n, source));
+            let linears = stack.recurrence.iter().flat_map(Recurrence::linears);
+            let recurrent = linears.map(|linear| of_linear(linear, n));
+            blocks.chain(recurrent).sum::<u64>()
         });
         let head = model.spec.head.as_ref().filter(|_| options.predicts);
         let logits = head.map_or(0, |head| of_linear(&head.unembed, input.sequence.len()));

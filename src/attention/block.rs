@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
+use super::log_sums::LogSumsOverQueries;
 use super::mask::Visibility;
-use super::pooled::Pooled;
 use super::repeats::Repeats;
 use super::row::{HeadMath, finish_row};
-use super::samples::sampled_queries;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
-use super::summary::{HeadSummary, RowSummary};
+use super::summary::HeadSummary;
+use super::tally::Tally;
 use crate::kernels::{Matrix, MatrixMut, Threads, are_finite, product, sum_of_squares};
 use crate::pace::Pace;
 
@@ -99,11 +99,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     math.column_log_sum_exp = columns.as_deref();
 
     let mut z = vec![0.0; n_queries * spec.d_value];
-    let mut rows: Vec<RowSummary> = Vec::with_capacity(n_queries);
-    let mut column_sums = vec![0.0f64; n_keys];
-    let mut pooled = Pooled::new(n_queries, n_keys);
-    let sampled = sampled_queries(n_queries, n_keys);
-    let mut samples = Vec::with_capacity(sampled.len() * n_keys);
+    let mut tally = Tally::new(n_queries, n_keys, run.repeats);
     for block in blocks(n_queries) {
         if run.pace.stops() {
             return None;
@@ -116,27 +112,8 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
             let row = row_idx * n_keys..(row_idx + 1) * n_keys;
             let q_norm = sum_of_squares(head.query(query_idx)).sqrt() as f32;
             let pattern_row = &mut pattern[row.clone()];
-            let mut summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
-            if let Some(repeats) = run.repeats
-                && repeats.before(query_idx).next().is_some()
-            {
-                (summary.duplicate_mass, summary.induction_mass) =
-                    repeats.masses(query_idx, |key_idx| pattern_row[key_idx]);
-            }
-            if sampled.contains(&query_idx) {
-                match summary.is_real {
-                    true => samples.extend_from_slice(pattern_row),
-                    false => samples.resize(samples.len() + n_keys, 0.0),
-                }
-            }
-            // What a padded query does means nothing: it counts nowhere.
-            if summary.is_real {
-                for (sum, p) in column_sums.iter_mut().zip(pattern_row.iter()) {
-                    *sum += f64::from(*p);
-                }
-                pooled.add_row(query_idx, pattern_row);
-            }
-            rows.push(summary);
+            let summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
+            tally.add(summary, pattern_row);
         }
         if let Some(sink) = run.sink {
             sink.block(head_idx, block.start, scores, pattern);
@@ -144,18 +121,8 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         let z_rows = &mut z[block.start * spec.d_value..block.end * spec.d_value];
         head.values(pattern, n_keys, z_rows); // [row, d_value]
     }
-    let column_sums = column_sums.into_iter().map(|sum| sum as f32).collect();
-    Some(HeadRun {
-        z,
-        summary: HeadSummary {
-            rows,
-            column_sums,
-            k_norms,
-            real_keys: run.visibility.real_keys().map(<[bool]>::to_vec),
-            pooled,
-            samples,
-        },
-    })
+    let summary = tally.finish(k_norms, run.visibility);
+    Some(HeadRun { z, summary })
 }
 
 fn blocks(n_queries: usize) -> impl Iterator<Item = Range<usize>> {
@@ -173,8 +140,7 @@ fn column_log_sum_exp(
     pattern: &mut [f32],
 ) -> Option<Vec<f32>> {
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
-    let mut max = vec![f32::NEG_INFINITY; n_keys];
-    let mut sum = vec![0.0f64; n_keys];
+    let mut sums = LogSumsOverQueries::new(n_keys);
     let over_keys = AttentionSpec {
         softmax_axis: SoftmaxAxis::Keys,
         ..math.spec.clone()
@@ -192,25 +158,10 @@ fn column_log_sum_exp(
         for (row_idx, query_idx) in block.clone().enumerate() {
             let row = &mut scores[row_idx * n_keys..(row_idx + 1) * n_keys];
             finish_row(&math, query_idx, 1.0, row, &mut pattern[..n_keys]);
-            for key_idx in 0..n_keys {
-                let score = row[key_idx];
-                if score == f32::NEG_INFINITY {
-                    continue;
-                }
-                if score > max[key_idx] {
-                    sum[key_idx] *= f64::from(max[key_idx] - score).exp();
-                    max[key_idx] = score;
-                }
-                sum[key_idx] += f64::from(score - max[key_idx]).exp();
-            }
+            sums.add(row);
         }
     }
-    Some(
-        max.iter()
-            .zip(&sum)
-            .map(|(max, sum)| (f64::from(*max) + sum.ln()) as f32)
-            .collect(),
-    )
+    Some(sums.finish())
 }
 
 /// Where one head's numbers lie among all heads'.

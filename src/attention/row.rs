@@ -1,6 +1,7 @@
 //! One row of products becomes scores, pattern and summary: the definition that every faster path is judged by.
 
 use super::mask::Visibility;
+use super::scale::Scale;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 
@@ -23,6 +24,11 @@ pub struct HeadMath<'a> {
 }
 
 impl HeadMath<'_> {
+    /// What multiplies the products of a row.
+    pub fn scale(&self, query_idx: usize) -> f32 {
+        row_scale(self.spec, self.visibility, self.k_norms, query_idx)
+    }
+
     /// The score of a pair as it enters the softmax, from scale·q·k.
     pub fn score(&self, query_idx: usize, key_idx: usize, scaled: f32) -> f32 {
         let capped = match self.spec.softcap {
@@ -41,7 +47,7 @@ impl HeadMath<'_> {
             Bias::None => 0.0,
             Bias::Alibi(alibi) => {
                 let at = |idx: usize| self.positions.get(idx).copied().unwrap_or(idx);
-                let scale = self.spec.scale.factor(self.spec.d_head);
+                let scale = self.spec.scale.of_bias(self.spec.d_head);
                 alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
             }
             Bias::Buckets(_) => {
@@ -58,6 +64,24 @@ impl HeadMath<'_> {
             .into_iter()
             .all(|(idx, position)| idx == *position)
     }
+}
+
+/// What multiplies the products of a row, whose keys may decide it. // k_norms: [key]
+pub fn row_scale(
+    spec: &AttentionSpec,
+    visibility: &Visibility,
+    k_norms: &[f32],
+    query_idx: usize,
+) -> f32 {
+    if !matches!(spec.scale, Scale::OfKeys(_)) {
+        return spec.scale.factor(spec.d_head);
+    }
+    let real = visibility.real_keys();
+    let visible = visibility
+        .range(query_idx)
+        .filter(|key_idx| real.is_none_or(|real| real[*key_idx]));
+    let norms = visible.map(|key_idx| k_norms[key_idx]);
+    spec.scale.of_row(spec.d_head, norms)
 }
 
 /// Sums of a row, relative to its first value so that large means cost no digits.
@@ -133,7 +157,7 @@ pub fn finish_row(
     // Products → scores.
     products[..range.start].fill(f32::NEG_INFINITY);
     products[range.end..].fill(f32::NEG_INFINITY);
-    let scale = head.spec.scale.factor(head.spec.d_head);
+    let scale = head.scale(query_idx);
     let (mut raw, mut scored) = (Moments::new(), Moments::new());
     let (mut score_sq, mut k_norm_sq_sum, mut cosine_sum) = (0.0f64, 0.0f64, 0.0f64);
     for key_idx in range.clone() {

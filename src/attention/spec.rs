@@ -4,42 +4,7 @@ use std::fmt;
 
 use super::bias::{Alibi, Buckets};
 use super::rope::RopeSpec;
-
-/// What multiplies the product of a query and a key.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Scale {
-    /// 1/√d_head (Vaswani et al. 2017).
-    InvSqrtD,
-    /// 1/d_head.
-    InvD,
-    /// No scaling.
-    One,
-    /// A factor that the configuration states.
-    Factor(f32),
-}
-
-impl Scale {
-    /// The factor for heads of width `d_head`.
-    pub fn factor(self, d_head: usize) -> f32 {
-        match self {
-            Self::InvSqrtD => 1.0 / (d_head as f32).sqrt(),
-            Self::InvD => 1.0 / d_head as f32,
-            Self::One => 1.0,
-            Self::Factor(factor) => factor,
-        }
-    }
-}
-
-impl fmt::Display for Scale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InvSqrtD => f.write_str("1/sqrt(d_head)"),
-            Self::InvD => f.write_str("1/d_head"),
-            Self::One => f.write_str("none"),
-            Self::Factor(factor) => write!(f, "{factor}"),
-        }
-    }
-}
+use super::scale::Scale;
 
 /// The axis over which scores are normalised. Queries is the classic mistake: columns sum to 1, and the future leaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -222,9 +222,9 @@ impl HeadPlan<'_> {
         if all.start > all.end { 0..0 } else { all }
     }
 
-    fn knobs<'a>(&'a self, bias: Option<&'a [f32]>) -> RowKnobs<'a> {
+    fn knobs<'a>(&'a self, query_idx: usize, bias: Option<&'a [f32]>) -> RowKnobs<'a> {
         RowKnobs {
-            scale: self.math.spec.scale.factor(self.math.spec.d_head),
+            scale: self.math.scale(query_idx),
             cap: self.math.spec.softcap,
             bias,
             visible: self.visible,
@@ -252,7 +252,7 @@ impl HeadPlan<'_> {
         };
         let row = &mut s.scores[at..at + width];
         let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
-        let scores = score_row(self.level, row, range.clone(), &self.knobs(bias));
+        let scores = score_row(self.level, row, range.clone(), &self.knobs(query_idx, bias));
         let is_finite = scores.sum.is_finite() && scores.raw_sum.is_finite();
         if scores.n == 0 {
             row[keys.clone()].fill(0.0);
@@ -482,7 +482,7 @@ impl HeadPlan<'_> {
                     let range = self.run.visibility.range(query_idx);
                     let row = &mut s.scores[row_idx * width..][..width];
                     let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
-                    score_row(self.level, row, range.clone(), &self.knobs(bias));
+                    score_row(self.level, row, range.clone(), &self.knobs(query_idx, bias));
                     row[keys.start..range.start.max(keys.start)].fill(f32::NEG_INFINITY);
                     row[range.end.min(keys.end)..keys.end].fill(f32::NEG_INFINITY);
                 }

@@ -12,6 +12,9 @@ const SENTENCE_PIECE: [&str; 4] = [
     "source.spm",
 ];
 
+/// A vocabulary of the decoder's own, beside the encoder's `tokenizer.json`.
+const TARGET: &str = "tokenizer_target.json";
+
 /// What nanoGPT calls its table of characters.
 const CHARACTERS: &str = "meta.pkl";
 
@@ -36,6 +39,8 @@ pub enum TokenizerFile {
     },
     /// A table of characters, as nanoGPT's `meta.pkl` keeps it.
     Characters(PathBuf),
+    /// The encoder's, and the decoder's own.
+    Pair(Box<[TokenizerFile; 2]>),
     /// Inside a GGUF file.
     Gguf {
         path: PathBuf,
@@ -56,6 +61,7 @@ impl TokenizerFile {
             | Self::SentencePiece { model: path, .. }
             | Self::WordPieces { vocab: path, .. } => vec![path],
             Self::BytePairs { vocab, merges, .. } => vec![vocab, merges],
+            Self::Pair(pair) => pair.iter().flat_map(Self::files).collect(),
             Self::CompiledIn(_) | Self::Missing | Self::Elsewhere(_) => Vec::new(),
         }
     }
@@ -65,7 +71,10 @@ impl TokenizerFile {
         let present = |name: &str| Some(directory.join(name)).filter(|path| path.is_file());
         let model_type = model_type.map(str::to_owned);
         if let Some(path) = present("tokenizer.json") {
-            return Self::Path(path);
+            return match present(TARGET) {
+                Some(target) => Self::Pair(Box::new([Self::Path(path), Self::Path(target)])),
+                None => Self::Path(path),
+            };
         }
         if let (Some(vocab), Some(merges)) = (present("vocab.json"), present("merges.txt")) {
             return Self::BytePairs {

@@ -237,7 +237,7 @@ fn settings(declared: &Hypothesis, best: &Hypothesis) -> String {
             Scale::InvSqrtD => "inv_sqrt_d".to_owned(),
             Scale::InvD => "inv_d".to_owned(),
             Scale::One => "none".to_owned(),
-            Scale::Factor(factor) => factor.to_string(),
+            other => other.to_string(),
         };
         flags.push(format!("--set scale={scale}"));
     }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use super::progress::{StepMeter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
-use super::{Ended, PromptArgs, RunArgs};
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::analysis::{self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of};
 use crate::attention::SoftmaxAxis;
 use crate::checks::{self, Baseline, Check, Severity, Thresholds};
@@ -53,6 +53,8 @@ pub struct Args {
     /// Where to write it; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -212,11 +214,18 @@ fn judged(
 ) -> Result<TargetVerdict> {
     if analysis::is_captured(target) {
         Output::check_not_read(&args.output, &[target])?;
+        if args.what_if.is_set() {
+            bail!(
+                "{}: --what-if is for checkpoints; a trace holds no weights to run again",
+                target.display()
+            );
+        }
         let declared = args.trace.declared(&args.prompt);
         let (verdicts, about) = analysis::judge_captured(target, &declared, thresholds, wants)?;
         note(&format!("{}: {about}", target.display()));
         return Ok(TargetVerdict {
             target: target.display().to_string(),
+            what_if: Vec::new(),
             verdicts,
         });
     }
@@ -227,6 +236,7 @@ fn judged(
         );
     }
     let model = family::read(args.run.opening(Some(target.to_path_buf())).open()?)?;
+    let model = args.what_if.suppose(model)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     check_target(&args.output, &model, &args.prompt, &args.inputs)?;
     let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
@@ -262,6 +272,7 @@ fn judged(
     meter.finish();
     Ok(TargetVerdict {
         target: target.display().to_string(),
+        what_if: args.what_if.words(),
         verdicts: judgement.verdicts,
     })
 }

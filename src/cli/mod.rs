@@ -13,6 +13,7 @@ mod prompts;
 mod report;
 mod tensors;
 mod trace;
+mod what_if_args;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ use clap::{Parser, Subcommand};
 
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
+use self::what_if_args::WhatIfArgs;
 use crate::analysis::MemoryNeed;
 use crate::checkpoint::Opening;
 use crate::kernels::simd::Level;

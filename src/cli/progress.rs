@@ -28,8 +28,7 @@ impl Pace for Meter {
 
 impl Meter {
     pub fn of(model: &Model, inputs: &[Input], options: Options) -> Self {
-        let stacks = model.spec.stacks.iter();
-        let n_layers = stacks.map(|stack| stack.blocks.len()).sum();
+        let n_layers = model.spec.n_layers_to_run();
         let bar = stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(work_of(model, inputs, options));
             if let Ok(style) =

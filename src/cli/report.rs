@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
-use super::{PositionalPrompt, PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use crate::family;
 use crate::model::{Input, Model};
@@ -35,6 +35,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -60,6 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
     let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
+    let model = args.what_if.suppose(model)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
     let options = Options {
@@ -104,7 +107,7 @@ pub fn run(args: &Args) -> Result<()> {
     let report = Report {
         version: crate::report::VERSION,
         model: ModelRecord::of(&model),
-        what_if: Vec::new(),
+        what_if: args.what_if.words(),
         prompts: records,
     };
     let mut content = Vec::new();

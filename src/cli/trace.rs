@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
-use super::{PositionalPrompt, PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
 use crate::family;
 use crate::model::{Hook, Input, Stack};
@@ -44,6 +44,8 @@ pub struct Args {
     /// File to write; with --inputs a directory, one file per id
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -101,12 +103,14 @@ pub fn run(args: &Args) -> Result<()> {
     let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
     let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
+    let model = args.what_if.suppose(model)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
+        what_if: args.what_if.words(),
     };
     let targets = targets(args, &named)?;
     for target in &targets {

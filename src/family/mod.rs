@@ -23,6 +23,7 @@ mod gptj;
 mod granite;
 mod layouts;
 mod llama;
+mod lstm_seq2seq;
 mod marian;
 mod mbart;
 mod mistral;
@@ -95,6 +96,7 @@ pub static FAMILIES: &[Family] = &[
     gptj::FAMILY,
     granite::FAMILY,
     llama::FAMILY,
+    lstm_seq2seq::FAMILY,
     marian::FAMILY,
     mbart::FAMILY,
     mistral::FAMILY,

@@ -7,6 +7,7 @@ use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
 use crate::model::ModelSpec;
+use crate::model::recurrent::Recurrence;
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;
@@ -261,8 +262,7 @@ impl<'a> Overrides<'a> {
                 let problem = format!("{} rotates no queries and keys", spec.family);
                 return Err(refused(setting, &problem));
             }
-            let first = spec.main_stack().blocks.first();
-            let Some(attention) = first.map(|block| block.attention.clone()) else {
+            let Some(attention) = spec.main_stack().first_attention().cloned() else {
                 continue;
             };
             let shown = match given {
@@ -297,6 +297,17 @@ fn change(spec: &mut ModelSpec, given: &Given) -> usize {
             && !matches!(given, Given::Causal(_) | Given::Window(_))
         {
             change_one(&mut cross.attention, given);
+        }
+    }
+    for recurrence in spec
+        .stacks
+        .iter_mut()
+        .flat_map(|stack| &mut stack.recurrence)
+    {
+        if let Recurrence::Writer(writer) = recurrence
+            && !matches!(given, Given::Causal(_) | Given::Window(_))
+        {
+            n_changed += usize::from(change_one(&mut writer.attention, given));
         }
     }
     n_changed

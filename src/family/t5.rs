@@ -165,15 +165,15 @@ impl Sizes {
             gate_rule: GateRule::Product,
         };
         let cross = is_decoder.then(|| {
+            let attention = AttentionSpec {
+                bias: Bias::None,
+                is_cross: true,
+                ..self.attention(false)
+            };
+            let projections = self.projections(&format!("{at}.layer.1.EncDecAttention"));
             Box::new(CrossSpec {
-                attention: AttentionSpec {
-                    bias: Bias::None,
-                    is_cross: true,
-                    ..self.attention(false)
-                },
-                projections: self.projections(&format!("{at}.layer.1.EncDecAttention")),
                 pre: norm(1),
-                post: None,
+                ..CrossSpec::plain(attention, projections)
             })
         });
         let projections = self.projections(&format!("{at}.layer.0.SelfAttention"));

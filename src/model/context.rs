@@ -1,6 +1,7 @@
 //! What the blocks of a stack share while they run: device, tokens, the encoder's output, and buffers.
 
 use super::embed::Sequence;
+use super::recurrent::Ends;
 use super::spec::StackSpec;
 use super::weights::Shelf;
 use crate::attention::{AttentionSpec, Visibility};
@@ -14,6 +15,8 @@ pub struct Memory<'a, O: Ops> {
     /// [source position, d_model]
     pub hidden: &'a O::Buffer,
     pub sequence: &'a Sequence,
+    /// What a recurrent encoder ended with.
+    pub ends: &'a Ends,
 }
 
 /// What all blocks of a stack share.
@@ -67,9 +70,16 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
-    pub(super) fn self_visibility(&self, spec: &AttentionSpec) -> Visibility {
-        let real = self.sequence.real.as_deref();
-        Visibility::of_self(spec.mask, self.sequence.len(), real)
+    /// Which keys each query sees: its own sequence's, or the encoder's.
+    pub(super) fn visibility(&self, spec: &AttentionSpec) -> Visibility {
+        let (n_queries, real) = (self.sequence.len(), self.sequence.real.as_deref());
+        if !spec.is_cross {
+            return Visibility::of_self(spec.mask, n_queries, real);
+        }
+        let keys = self.memory.as_ref().map(|memory| memory.sequence);
+        let n_keys = keys.map_or(0, Sequence::len);
+        let real_keys = keys.and_then(|keys| keys.real.as_deref());
+        Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys))
     }
 }
 

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
-use super::embed::Sequence;
+use super::exception::{Ablation, Exceptions, Variant};
 use super::experts::experts;
 use super::hook::{Hook, Hooks, NoHooks};
+use super::source::NormSource;
 use super::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec};
 use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
 use crate::attention::{
@@ -46,25 +47,18 @@ pub fn run_block<O: Ops>(
     let (ops, s) = (context.ops, scratch);
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
-    project(
+    let attention = run_heads(
         context,
-        &spec.attention,
-        &spec.projections,
-        &weights.attention,
+        Attending {
+            attention: &spec.attention,
+            projections: &spec.projections,
+            exceptions: &spec.exceptions,
+            pre: &spec.attn_pre,
+            weights: &weights.attention,
+        },
         resid,
         &mut s.attention,
         hooks,
-    )?;
-    let visibility = context.self_visibility(&spec.attention);
-    let heads = 0..spec.attention.n_heads;
-    let attention = attend(
-        context,
-        &spec.attention,
-        &weights.attention,
-        &visibility,
-        heads,
-        hooks.blocks(),
-        &mut s.attention,
     )?;
     let attention = output(
         context,
@@ -156,25 +150,18 @@ fn run_cross<O: Ops>(
         None => &mut none,
     };
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
-    project(
+    let attention = run_heads(
         context,
-        &spec.attention,
-        &spec.projections,
-        &weights.attention,
+        Attending {
+            attention: &spec.attention,
+            projections: &spec.projections,
+            exceptions: &spec.exceptions,
+            pre: &spec.pre,
+            weights: &weights.attention,
+        },
         resid,
         s,
         hooks,
-    )?;
-    let visibility = cross_visibility(context, spec);
-    let heads = 0..spec.attention.n_heads;
-    let attention = attend(
-        context,
-        &spec.attention,
-        &weights.attention,
-        &visibility,
-        heads,
-        hooks.blocks(),
-        s,
     )?;
     let attention = output(
         context,
@@ -191,17 +178,156 @@ fn run_cross<O: Ops>(
     Ok(attention)
 }
 
-fn cross_visibility<O: Ops>(context: &BlockContext<'_, O>, spec: &CrossSpec) -> Visibility {
-    let keys = context.memory.as_ref().map(|memory| memory.sequence);
-    let n_keys = keys.map_or(0, Sequence::len);
-    Visibility::of_cross(
-        spec.attention.mask,
-        (context.sequence.len(), context.sequence.real.as_deref()),
-        (n_keys, keys.and_then(|keys| keys.real.as_deref())),
-    )
+/// One attention and its weights.
+struct Attending<'s, 'w, O: Ops> {
+    attention: &'s AttentionSpec,
+    projections: &'s ProjectionSpec,
+    exceptions: &'s Exceptions,
+    pre: &'s Option<NormSource>,
+    weights: &'s AttentionWeights<'w, O>,
 }
 
-/// Runs the attention of some heads alone, from a block's input: for the head on screen.
+/// Projects, and runs all heads: those that are an exception by their own specs.
+fn run_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Vec<HeadSummary>> {
+    let (ops, spec) = (context.ops, of.attention);
+    project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    let mut summaries = Vec::with_capacity(spec.n_heads);
+    let mut together = None; // [position, n_heads · d_value]
+    let mut at = 0;
+    for variant in &of.exceptions.variants {
+        let before = at..variant.heads.start;
+        if !before.is_empty() {
+            summaries.extend(attend(
+                context,
+                spec,
+                of.weights,
+                &context.visibility(spec),
+                before,
+                hooks.blocks(),
+                s,
+            )?);
+            gather(ops, &mut together, &mut s.z)?;
+        }
+        summaries.extend(attend_variant(
+            context,
+            &of,
+            variant,
+            resid,
+            hooks,
+            &mut together,
+        )?);
+        at = variant.heads.end;
+    }
+    if at < spec.n_heads {
+        let rest = at..spec.n_heads;
+        let visibility = context.visibility(spec);
+        let heads = attend(
+            context,
+            spec,
+            of.weights,
+            &visibility,
+            rest,
+            hooks.blocks(),
+            s,
+        )?;
+        summaries.extend(heads);
+        gather(ops, &mut together, &mut s.z)?;
+    }
+    if let Some(together) = together {
+        s.z = together;
+    }
+    ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
+    Ok(summaries)
+}
+
+/// Runs heads that have specs of their own, from queries and keys of their own.
+fn attend_variant<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    variant: &Variant,
+    resid: &O::Buffer,
+    hooks: &dyn Hooks,
+    together: &mut Option<O::Buffer>,
+) -> Result<Vec<HeadSummary>> {
+    let spec = &variant.attention;
+    let mut s = AttentionScratch::<O>::default();
+    let projections = &variant.projections;
+    let weights = AttentionWeights::read(context.shelf(), of.pre, projections, spec.n_heads)?;
+    project(
+        context,
+        spec,
+        projections,
+        &weights,
+        resid,
+        &mut s,
+        &mut NoHooks,
+    )?;
+    let heads = attend(
+        context,
+        spec,
+        &weights,
+        &context.visibility(spec),
+        variant.heads.clone(),
+        hooks.blocks(),
+        &mut s,
+    )?;
+    gather(context.ops, together, &mut s.z)?;
+    Ok(heads)
+}
+
+/// Adds the outputs of some heads to those of others: each leaves zeros where the others are.
+fn gather<O: Ops>(ops: &O, together: &mut Option<O::Buffer>, z: &mut O::Buffer) -> Result<()> {
+    match together {
+        Some(together) => ops.add(together, z),
+        None => {
+            *together = Some(std::mem::take(z));
+            Ok(())
+        }
+    }
+}
+
+/// Puts something else in the place of some heads' outputs. // z: [position, n_heads · d_value]
+fn ablate<O: Ops>(
+    context: &BlockContext<'_, O>,
+    exceptions: &Exceptions,
+    d_value: usize,
+    z: &mut O::Buffer,
+) -> Result<()> {
+    if exceptions.ablated.is_empty() {
+        return Ok(());
+    }
+    let host = context.ops.get(z)?;
+    let width = host.width;
+    let mut values = host.values.into_owned();
+    for (head_idx, ablation) in &exceptions.ablated {
+        let columns = head_idx * d_value..(head_idx + 1) * d_value;
+        let mut stand_in = vec![0.0f64; d_value];
+        if *ablation == Ablation::Mean {
+            let rows = values.chunks(width).enumerate();
+            let real = rows.filter(|(position_idx, _)| context.sequence.is_real(*position_idx));
+            let mut n = 0.0;
+            for (_, row) in real {
+                n += 1.0;
+                let pairs = stand_in.iter_mut().zip(&row[columns.clone()]);
+                pairs.for_each(|(sum, v)| *sum += f64::from(*v));
+            }
+            stand_in.iter_mut().for_each(|sum| *sum /= n);
+        }
+        for row in values.chunks_mut(width) {
+            let pairs = row[columns.clone()].iter_mut().zip(&stand_in);
+            pairs.for_each(|(to, v)| *to = *v as f32);
+        }
+    }
+    context.ops.put(&values, width, z)
+}
+
+/// Runs the attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of the first.
 ///
 /// # Errors
 /// As for [`run_block`].
@@ -214,21 +340,21 @@ pub fn attend_heads<O: Ops>(
 ) -> Result<AttendedHeads<O>> {
     let mut s = AttentionScratch::<O>::default();
     let n_heads = spec.attention.n_heads;
-    let weights =
-        AttentionWeights::read(context.shelf(), &spec.attn_pre, &spec.projections, n_heads)?;
+    let (attention, projections) = spec.of_head(heads.start);
+    let weights = AttentionWeights::read(context.shelf(), &spec.attn_pre, projections, n_heads)?;
     project(
         context,
-        &spec.attention,
-        &spec.projections,
+        attention,
+        projections,
         &weights,
         resid,
         &mut s,
         &mut NoHooks,
     )?;
-    let visibility = context.self_visibility(&spec.attention);
+    let visibility = context.visibility(attention);
     let summaries = attend(
         context,
-        &spec.attention,
+        attention,
         &weights,
         &visibility,
         heads,
@@ -451,7 +577,12 @@ fn normed_in_place<O: Ops>(
     Ok(())
 }
 
-fn emit<O: Ops>(ops: &O, hooks: &mut dyn Hooks, hook: Hook, values: &O::Buffer) -> Result<()> {
+pub(super) fn emit<O: Ops>(
+    ops: &O,
+    hooks: &mut dyn Hooks,
+    hook: Hook,
+    values: &O::Buffer,
+) -> Result<()> {
     if hooks.wants(hook) {
         let host = ops.get(values)?;
         hooks.values(hook, &host.values, host.width)?;

@@ -2,10 +2,13 @@
 
 mod context;
 mod embed;
+mod exception;
 mod experts;
 mod forward;
 mod hook;
+mod layer;
 mod needed;
+pub mod recurrent;
 mod route;
 mod source;
 mod spec;
@@ -14,8 +17,10 @@ mod weights;
 
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
-pub use forward::{AttendedHeads, AttentionRun, BlockRun, attend_heads, run_block};
+pub use exception::{Ablation, Exceptions, Variant};
+pub use forward::{AttendedHeads, AttentionRun, attend_heads};
 pub use hook::{Hook, Hooks, NoHooks, Stack};
+pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
@@ -24,7 +29,6 @@ pub use spec::{
     StackSpec, TransformSpec,
 };
 pub use unembed::{final_hidden, logits_in_chunks};
-pub use weights::BlockWeights;
 
 use std::sync::Arc;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::spec::{
     BlockSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec,
@@ -19,6 +20,7 @@ impl ModelSpec {
         for stack in &self.stacks {
             needed.embedding(stack);
             stack.blocks.iter().for_each(|block| needed.block(block));
+            needed.recurrence(stack);
             needed.norm(stack.final_norm.as_ref());
         }
         needed.0.extend(self.head_tensors());
@@ -62,6 +64,16 @@ impl ModelSpec {
 }
 
 impl StackSpec {
+    /// What one layer reads.
+    pub fn layer_tensors(&self, layer_idx: usize) -> Option<Vec<NeededTensor<'_>>> {
+        if self.recurrence.is_some() {
+            let mut needed = Needed::default();
+            needed.recurrence(self);
+            return Some(needed.0);
+        }
+        Some(self.blocks.get(layer_idx)?.tensors())
+    }
+
     /// What runs before the first block.
     pub fn embedding_tensors(&self) -> Vec<NeededTensor<'_>> {
         let mut needed = Needed::default();
@@ -141,6 +153,11 @@ impl<'a> Needed<'a> {
             .bucket_values
             .iter()
             .for_each(|table| self.table(table));
+    }
+
+    fn recurrence(&mut self, stack: &'a StackSpec) {
+        let linears = stack.recurrence.iter().flat_map(Recurrence::linears);
+        linears.for_each(|linear| self.linear(linear));
     }
 
     fn block(&mut self, block: &'a BlockSpec) {

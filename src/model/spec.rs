@@ -1,6 +1,8 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
+use super::exception::Exceptions;
 use super::hook::Stack;
+use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
@@ -191,6 +193,20 @@ pub struct CrossSpec {
     pub projections: ProjectionSpec,
     pub pre: Option<NormSource>,
     pub post: Option<NormSource>,
+    pub exceptions: Exceptions,
+}
+
+impl CrossSpec {
+    /// One without norms.
+    pub fn plain(attention: AttentionSpec, projections: ProjectionSpec) -> Self {
+        Self {
+            attention,
+            projections,
+            pre: None,
+            post: None,
+            exceptions: Exceptions::default(),
+        }
+    }
 }
 
 /// One block. Each branch may have a norm before it, on its output, and on the residual after the addition.
@@ -198,6 +214,8 @@ pub struct CrossSpec {
 pub struct BlockSpec {
     pub attention: AttentionSpec,
     pub projections: ProjectionSpec,
+    /// Of its self-attention.
+    pub exceptions: Exceptions,
     pub attn_pre: Option<NormSource>,
     pub attn_out: Option<NormSource>,
     pub attn_post: Option<NormSource>,
@@ -224,6 +242,7 @@ impl BlockSpec {
         Self {
             attention,
             projections,
+            exceptions: Exceptions::default(),
             attn_pre: None,
             attn_out: None,
             attn_post: None,
@@ -248,6 +267,8 @@ pub struct StackSpec {
     /// Learned values of a bias by buckets, shared by all blocks. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
+    /// A recurrent network in the place of blocks.
+    pub recurrence: Option<Recurrence>,
 }
 
 /// What stands between the last residual and the unembedding.
@@ -327,6 +348,7 @@ impl StackSpec {
             blocks,
             bucket_values: None,
             final_norm,
+            recurrence: None,
         }
     }
 }
@@ -356,7 +378,18 @@ impl ModelSpec {
 
     /// Width of the last hidden state.
     pub fn d_hidden(&self) -> usize {
-        self.d_model
+        match &self.main_stack().recurrence {
+            Some(Recurrence::Writer(writer)) => writer.combine.n_out(),
+            _ => self.d_model,
+        }
+    }
+
+    /// Width of what the layers of a stack read: tokens as they are embedded, where a recurrent network follows.
+    pub fn d_input(&self, stack: &StackSpec) -> usize {
+        match stack.recurrence {
+            Some(_) => stack.embed.tokens.width,
+            None => self.d_model,
+        }
     }
 
     pub fn is_encoder_decoder(&self) -> bool {
@@ -376,42 +409,5 @@ impl ModelSpec {
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),
         }
-    }
-
-    /// Which grids of layers and heads the model has, in the order in which they run.
-    pub fn grids(&self) -> Vec<Stack> {
-        let mut grids: Vec<Stack> = self.stacks.iter().map(|stack| stack.stack).collect();
-        if self.is_encoder_decoder() {
-            grids.push(Stack::Cross);
-        }
-        grids
-    }
-
-    /// The stack in which the layers of a grid run: cross-attention runs in the decoder.
-    pub fn stack_of(&self, grid: Stack) -> &StackSpec {
-        match grid {
-            Stack::Encoder => &self.stacks[0],
-            _ => self.main_stack(),
-        }
-    }
-
-    /// The attention of one layer of a grid.
-    pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
-        let block = self.stack_of(grid).blocks.get(layer_idx)?;
-        match grid {
-            Stack::Cross => block.cross.as_ref().map(|cross| &cross.attention),
-            _ => Some(&block.attention),
-        }
-    }
-
-    /// Layers of a grid.
-    pub fn n_layers(&self, grid: Stack) -> usize {
-        self.stack_of(grid).blocks.len()
-    }
-
-    /// Heads of a layer of a grid.
-    pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
-        self.attention(grid, layer_idx)
-            .map_or(0, |attention| attention.n_heads)
     }
 }

@@ -35,6 +35,10 @@ impl<'a, O: Ops> Shelf<'a, O> {
         self.ops.linear_weights(host)
     }
 
+    pub fn on_host(self, source: &LinearSource) -> Result<HostLinear<'a>> {
+        read_linear(self.tensors, source, false, self.pace)
+    }
+
     pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
         self.ops.norm_weights(read_norm(self.tensors, source)?)
     }

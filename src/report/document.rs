@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::number::Number;
 use crate::analysis::{NonFinite, Observer, Outcome, Progress};
+use crate::attention::AttentionSpec;
 use crate::model::{Model, Stack};
 use crate::prompt::Prompt;
 use crate::stats::LayerReport;
@@ -47,17 +48,18 @@ pub struct ModelRecord {
 impl ModelRecord {
     pub fn of(model: &Model) -> Self {
         let spec = &model.spec;
-        let attention = &spec.main_stack().blocks[0].attention;
+        let attention = spec.main_stack().first_attention();
+        let of = |figure: fn(&AttentionSpec) -> usize| attention.map_or(0, figure);
         Self {
             name: model.checkpoint.name.clone(),
             family: spec.family,
-            n_layers: spec.main_stack().blocks.len(),
+            n_layers: spec.main_stack().n_layers(),
             n_encoder_layers: spec
                 .is_encoder_decoder()
                 .then(|| spec.n_layers(Stack::Encoder)),
-            n_heads: attention.n_heads,
-            n_kv_heads: attention.n_kv_heads,
-            d_head: attention.d_head,
+            n_heads: of(|attention| attention.n_heads),
+            n_kv_heads: of(|attention| attention.n_kv_heads),
+            d_head: of(|attention| attention.d_head),
             d_model: spec.d_model,
             d_vocab: spec.d_vocab,
             n_ctx: spec.n_ctx,

@@ -25,7 +25,7 @@ pub fn write_github(targets: &[TargetVerdict], to: &mut impl Write) -> io::Resul
                 .filter(|check| **check == finding.check)
                 .count();
             match n <= MOST_SHOWN {
-                true => write_finding(&target.target, finding, to)?,
+                true => write_finding(&target.title(), finding, to)?,
                 false => n_hidden += 1,
             }
         }

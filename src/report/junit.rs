@@ -16,9 +16,9 @@ use crate::checks::{Check, Finding, Severity, Status, Verdict};
 pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
     let mut report = Report::new("attnscope check");
     for target in targets {
-        let mut suite = TestSuite::new(target.target.as_str());
+        let mut suite = TestSuite::new(target.title());
         for (check, verdict) in &target.verdicts {
-            suite.add_test_case(case(&target.target, check, verdict));
+            suite.add_test_case(case(&target.title(), check, verdict));
         }
         report.add_test_suite(suite);
     }

@@ -17,6 +17,8 @@ pub struct Selection {
     pub layers: Option<Vec<(Option<Stack>, usize)>>,
     /// `None` for all; the same for every chosen layer.
     pub heads: Option<Vec<usize>>,
+    /// What is supposed of the model.
+    pub what_if: Vec<String>,
 }
 
 /// A tensor of the file.
@@ -47,7 +49,10 @@ impl TracePlan {
     /// When a layer or head does not exist.
     pub fn new(model: &Model, prompt: &Prompt, selection: &Selection) -> Result<Self> {
         let spec = &model.spec;
-        let main = &spec.main_stack().blocks[0].attention;
+        let axis = spec
+            .main_stack()
+            .first_attention()
+            .map(|main| main.softmax_axis.to_string());
         let mut heads = selection.heads.clone();
         if let Some(heads) = &mut heads {
             heads.sort_unstable();
@@ -67,9 +72,12 @@ impl TracePlan {
         };
         let mut entries = serde_json::Map::new();
         let mut metadata = json!({
-            "attnscope.softmax_axis": main.softmax_axis.to_string(),
+            "attnscope.softmax_axis": axis.unwrap_or_default(),
             "attnscope.source": format!("{} ({})", model.checkpoint.name, spec.family),
         });
+        if !selection.what_if.is_empty() {
+            metadata["attnscope.what_if"] = json!(selection.what_if.join("; "));
+        }
         let (direction, window) = masks_of_all(spec);
         if let Some(direction) = direction {
             metadata["attnscope.mask"] = json!(direction);

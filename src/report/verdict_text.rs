@@ -38,7 +38,7 @@ pub fn write_text(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()>
             counts.push(format!("{n} {}", words(status)));
         }
     }
-    writeln!(to, "{}: {}", target.target, counts.join(" · "))?;
+    writeln!(to, "{}: {}", target.title(), counts.join(" · "))?;
     let findings = target.findings();
     let width = findings
         .iter()

@@ -16,10 +16,20 @@ pub const VERSION: u32 = 1;
 pub struct TargetVerdict {
     /// What was named on the command line.
     pub target: String,
+    /// What was supposed of it.
+    pub what_if: Vec<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
 }
 
 impl TargetVerdict {
+    /// The target as people are told of it, with what was supposed of it.
+    pub fn title(&self) -> String {
+        match self.what_if.is_empty() {
+            true => self.target.clone(),
+            false => format!("{}, what if {}", self.target, self.what_if.join(", ")),
+        }
+    }
+
     /// Every finding, the worst first; of equals in the order in which they run.
     pub fn findings(&self) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = self
@@ -72,6 +82,7 @@ fn target(target: &TargetVerdict) -> Value {
     });
     json!({
         "target": target.target,
+        "what_if": target.what_if,
         "checks": checks.collect::<Vec<_>>(),
         "findings": target.findings().into_iter().map(finding).collect::<Vec<_>>(),
     })

@@ -85,24 +85,27 @@ fn header(app: &App, width: u16) -> Line<'static> {
     match &app.model {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(model) => {
-            let attention = &model.spec.main_stack().blocks[0].attention;
             let n_layers: Vec<String> = model
                 .spec
                 .stacks
                 .iter()
-                .map(|stack| stack.blocks.len().to_string())
+                .map(|stack| stack.n_layers().to_string())
                 .collect();
             left.push(Span::styled(model.checkpoint.name.clone(), theme.strong()));
-            let kv = match attention.n_kv_heads {
-                n if n == attention.n_heads => String::new(),
+            let attention = model.spec.main_stack().first_attention();
+            let (n_heads, n_kv_heads, d_head) = attention.map_or((0, 0, 0), |attention| {
+                (attention.n_heads, attention.n_kv_heads, attention.d_head)
+            });
+            let kv = match n_kv_heads {
+                n if n == n_heads => String::new(),
                 n => format!(" ({n} kv)"),
             };
             let facts = format!(
                 " · {} · {} × {} heads{kv} · d_head {} · {} · cpu",
                 model.spec.family,
                 n_layers.join("+"),
-                attention.n_heads,
-                attention.d_head,
+                n_heads,
+                d_head,
                 model.checkpoint.dtype_label()
             );
             left.push(Span::raw(facts));
@@ -164,19 +167,8 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
         RunState::Running(progress) => {
-            let of_stacks = |model: &crate::model::Model| -> usize {
-                model
-                    .spec
-                    .stacks
-                    .iter()
-                    .map(|stack| stack.blocks.len())
-                    .sum()
-            };
-            let n_layers = app
-                .model
-                .as_ref()
-                .map_or(1, |model| of_stacks(model))
-                .max(1);
+            let model = app.model.as_ref();
+            let n_layers = model.map_or(1, |model| model.spec.n_layers_to_run().max(1));
             let (done, what) = match progress {
                 Progress::Embedding => (0, "embedding".to_owned()),
                 Progress::Layer {

@@ -368,7 +368,7 @@ fn compare_row(
     );
     let cosines = visible.iter().zip(&raw);
     let cosine: f64 = cosines
-        .map(|(j, raw)| raw / expected.scale / (q_norm * expected.k_norms[*j]))
+        .map(|(j, raw)| raw / expected.scales[query_idx] / (q_norm * expected.k_norms[*j]))
         .sum();
     near(found.cosine, cosine / n, RELATIVE_TO_SCORES, || {
         at("cosine")

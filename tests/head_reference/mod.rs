@@ -2,7 +2,9 @@
 
 pub mod compare;
 
-use attnscope::attention::{AttentionSpec, Bias, NoVisible, Scale, SoftmaxAxis, Window};
+use attnscope::attention::{
+    AttentionSpec, Bias, KeyDivisor, NoVisible, OfKeys, Scale, SoftmaxAxis, Window,
+};
 use half::bf16;
 
 /// What a head is computed from, all heads side by side as the projections leave them.
@@ -47,7 +49,8 @@ pub struct Expected {
     /// Indices of the keys each query sees. // [query]
     pub visible: Vec<Vec<usize>>,
     /// What multiplies q·k.
-    pub scale: f64,
+    /// What multiplies the products of each query. // [query]
+    pub scales: Vec<f64>,
     /// What errors of f32 scores are relative to: the largest |score| and |scale·q·k| of a visible pair, an eighth of
     /// the largest scale·Σ|q||k|, whose terms may cancel, and at least 1.
     pub largest: f64,
@@ -71,13 +74,28 @@ impl Case {
         (!mask.causal || is_past_or_present) && in_window && self.is_real(key_idx)
     }
 
-    fn scale(&self) -> f64 {
+    /// What multiplies the products of a query. // k_norms: [key]
+    fn scale(&self, query_idx: usize, k_norms: &[f64]) -> f64 {
         let d_head = self.spec.d_head as f64;
+        let seen = |power: f64| -> f64 {
+            let visible = (0..self.n).filter(|key_idx| self.sees(query_idx, *key_idx));
+            visible.map(|key_idx| k_norms[key_idx].powf(power)).sum()
+        };
         match self.spec.scale {
             Scale::InvSqrtD => 1.0 / d_head.sqrt(),
             Scale::InvD => 1.0 / d_head,
             Scale::One => 1.0,
             Scale::Factor(factor) => f64::from(factor),
+            Scale::OfKeys(OfKeys { divisor, factor }) => {
+                let divisor = match divisor {
+                    KeyDivisor::SumOfNorms => seen(1.0),
+                    KeyDivisor::MeanNorm => seen(1.0) / seen(0.0),
+                    KeyDivisor::RmsNorm => (seen(2.0) / seen(0.0)).sqrt(),
+                    KeyDivisor::PNorm(p) => seen(f64::from(p)).powf(1.0 / f64::from(p)),
+                    KeyDivisor::NSqrtD => seen(0.0) * d_head.sqrt(),
+                };
+                f64::from(factor) / divisor
+            }
         }
     }
 
@@ -113,9 +131,12 @@ impl Case {
                 .map(|row| dot(row, row).sqrt())
                 .collect::<Vec<f64>>()
         };
+        let k_norms = norms(&k);
+        let scales: Vec<f64> = (0..n).map(|i| self.scale(i, &k_norms)).collect();
         let raw: Vec<Vec<f64>> = q
             .iter()
-            .map(|q| k.iter().map(|k| self.scale() * dot(q, k)).collect())
+            .zip(&scales)
+            .map(|(q, scale)| k.iter().map(|k| scale * dot(q, k)).collect())
             .collect();
         let scores: Vec<Vec<f64>> = (0..n)
             .map(|i| {
@@ -175,7 +196,7 @@ impl Case {
         let pairs = (0..n).flat_map(|i| visible[i].iter().map(move |j| (i, *j)));
         let terms = |i: usize, j: usize| -> f64 {
             let terms = q[i].iter().zip(&k[j]).map(|(q, k)| (q * k).abs());
-            self.scale() * terms.sum::<f64>()
+            scales[i] * terms.sum::<f64>()
         };
         let largest = pairs.fold(1.0f64, |largest, (i, j)| {
             let of_pair = [scores[i][j].abs(), raw[i][j].abs(), terms(i, j) / 8.0];
@@ -187,11 +208,11 @@ impl Case {
             pattern,
             z,
             z_size,
-            k_norms: norms(&k),
+            k_norms,
             q_norms: norms(&q),
             log_sum_exp,
             visible,
-            scale: self.scale(),
+            scales,
             largest,
         }
     }
@@ -217,7 +238,12 @@ impl Case {
                     }
                     false => f64::from(slope) * (at(key_idx) - at(query_idx)),
                 };
-                bias * if alibi.is_scaled { self.scale() } else { 1.0 }
+                // A scale that differs from row to row is none of the bias's.
+                let scale = match self.spec.scale {
+                    Scale::OfKeys(_) => 1.0 / (self.spec.d_head as f64).sqrt(),
+                    _ => self.scale(query_idx, &[]),
+                };
+                bias * if alibi.is_scaled { scale } else { 1.0 }
             }
             Bias::Buckets(buckets) => {
                 // Which bucket a distance falls into is for another test; here, where its value is added.

@@ -1,7 +1,8 @@
 //! Random attention specs, for tests of everything that computes attention.
 
 use attnscope::attention::{
-    Alibi, AttentionSpec, Bias, Buckets, Mask, NoVisible, Scale, SoftmaxAxis, Window,
+    Alibi, AttentionSpec, Bias, Buckets, KeyDivisor, Mask, NoVisible, OfKeys, Scale, SoftmaxAxis,
+    Window,
 };
 use proptest::prelude::*;
 
@@ -36,6 +37,17 @@ fn biases() -> impl Strategy<Value = Bias> {
     prop_oneof![2 => Just(Bias::None), 2 => alibi, 1 => buckets]
 }
 
+fn divisors() -> impl Strategy<Value = Scale> {
+    let divisor = prop_oneof![
+        Just(KeyDivisor::SumOfNorms),
+        Just(KeyDivisor::MeanNorm),
+        Just(KeyDivisor::RmsNorm),
+        (0.5f32..5.0).prop_map(KeyDivisor::PNorm),
+        Just(KeyDivisor::NSqrtD),
+    ];
+    (divisor, 0.5f32..20.0).prop_map(|(divisor, factor)| Scale::OfKeys(OfKeys { divisor, factor }))
+}
+
 /// One with every knob but a cross-attention's.
 pub fn specs() -> impl Strategy<Value = AttentionSpec> {
     let shapes = (1usize..=3, 1usize..=3, 1usize..=40, 1usize..=24);
@@ -44,6 +56,7 @@ pub fn specs() -> impl Strategy<Value = AttentionSpec> {
         1 => Just(Scale::InvD),
         1 => Just(Scale::One),
         1 => (0.01f32..2.0).prop_map(Scale::Factor),
+        1 => divisors(),
     ];
     let axis = prop_oneof![2 => Just(SoftmaxAxis::Keys), 1 => Just(SoftmaxAxis::Queries)];
     let no_visible = prop_oneof![

@@ -160,14 +160,9 @@ fn stack_spec(
             .unwrap_or_else(|| AttentionSpec::plain(1, 1, 1, false));
         let mlp = MlpSpec::plain(nothing(), nothing(), Activation::Relu);
         BlockSpec {
-            cross: cross.get(layer_idx).map(|attention| {
-                Box::new(CrossSpec {
-                    attention: (*attention).clone(),
-                    projections: projections(),
-                    pre: None,
-                    post: None,
-                })
-            }),
+            cross: cross
+                .get(layer_idx)
+                .map(|attention| Box::new(CrossSpec::plain((*attention).clone(), projections()))),
             ..BlockSpec::plain(attention, projections(), FeedForward::Dense(Box::new(mlp)))
         }
     });

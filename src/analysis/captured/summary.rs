@@ -1,8 +1,8 @@
 //! The summary of one captured head, from whichever of its arrays there are.
 
 use crate::attention::{
-    AttentionSpec, HeadMath, HeadSummary, Pooled, Repeats, RowSummary, Scale, SoftmaxAxis,
-    Visibility, finish_row, sampled_queries, summarise_pattern,
+    AttentionSpec, HeadMath, HeadSummary, Repeats, RowSummary, Scale, SoftmaxAxis, Tally,
+    Visibility, finish_row, summarise_pattern,
 };
 use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
 
@@ -79,10 +79,7 @@ impl Context<'_> {
         };
         let mut products = products;
         let mut ours = vec![0.0; n_keys];
-        let (mut rows, mut column_sums) = (Vec::with_capacity(n_queries), vec![0.0f64; n_keys]);
-        let mut pooled = Pooled::new(n_queries, n_keys);
-        let sampled = sampled_queries(n_queries, n_keys);
-        let mut samples = Vec::new();
+        let mut tally = Tally::new(n_queries, n_keys, self.repeats);
         for (query_idx, q_norm) in q_norms.iter().enumerate() {
             let span = query_idx * n_keys..(query_idx + 1) * n_keys;
             let mut summary = match &mut products {
@@ -107,34 +104,8 @@ impl Context<'_> {
                 (summary.cosine, summary.k_norm_sq_sum, summary.q_norm) =
                     (f32::NAN, f32::NAN, f32::NAN);
             }
-            if let Some(repeats) = self.repeats
-                && repeats.before(query_idx).next().is_some()
-            {
-                (summary.duplicate_mass, summary.induction_mass) =
-                    repeats.masses(query_idx, |key_idx| row[key_idx]);
-            }
-            if summary.is_real {
-                column_sums
-                    .iter_mut()
-                    .zip(row)
-                    .for_each(|(sum, p)| *sum += f64::from(*p));
-                pooled.add_row(query_idx, row);
-            }
-            if sampled.contains(&query_idx) {
-                match summary.is_real {
-                    true => samples.extend_from_slice(row),
-                    false => samples.resize(samples.len() + n_keys, 0.0),
-                }
-            }
-            rows.push(summary);
+            tally.add(summary, row);
         }
-        HeadSummary {
-            rows,
-            column_sums: column_sums.into_iter().map(|sum| sum as f32).collect(),
-            k_norms,
-            real_keys: self.visibility.real_keys().map(<[bool]>::to_vec),
-            pooled,
-            samples,
-        }
+        tally.finish(k_norms, self.visibility)
     }
 }

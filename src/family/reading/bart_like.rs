@@ -243,14 +243,14 @@ impl Side<'_> {
         let (mlp_pre, mlp_post) = placed("final_layer_norm");
         let cross = is_decoder.then(|| {
             let (pre, post) = placed("encoder_attn_layer_norm");
+            let attention = AttentionSpec {
+                is_cross: true,
+                ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
+            };
             Box::new(CrossSpec {
-                attention: AttentionSpec {
-                    is_cross: true,
-                    ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
-                },
-                projections: self.projections(&format!("{at}.encoder_attn")),
                 pre,
                 post,
+                ..CrossSpec::plain(attention, self.projections(&format!("{at}.encoder_attn")))
             })
         });
         let projections = self.projections(&format!("{at}.self_attn"));

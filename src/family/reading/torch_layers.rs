@@ -92,14 +92,14 @@ impl<'a> TorchLayers<'a> {
         let (mlp_pre, mlp_post) = placed(if has_cross { "norm3" } else { "norm2" });
         let cross = has_cross.then(|| {
             let (pre, post) = placed("norm2");
+            let attention = AttentionSpec {
+                is_cross: true,
+                ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
+            };
             Box::new(CrossSpec {
-                attention: AttentionSpec {
-                    is_cross: true,
-                    ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
-                },
-                projections: self.projections(&format!("{at}.multihead_attn")),
                 pre,
                 post,
+                ..CrossSpec::plain(attention, self.projections(&format!("{at}.multihead_attn")))
             })
         });
         let projections = self.projections(&format!("{at}.self_attn"));

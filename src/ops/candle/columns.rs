@@ -3,7 +3,7 @@
 use candle_core::{DType, Result, Tensor};
 
 use super::group::Group;
-use super::scores::{Block, products, scores};
+use super::scores::{Block, products, scaled, scores};
 
 /// A maximum that nothing is left out by, so that −inf − −inf does not come up.
 const LOWEST: f32 = f32::MIN;
@@ -28,9 +28,7 @@ impl Columns {
 
     /// Takes in the scores of one block.
     pub fn add(&mut self, group: &Group<'_>, block: &Block) -> Result<()> {
-        let spec = group.run.spec;
-        let scale = f64::from(spec.scale.factor(spec.d_head));
-        let scaled = products(group, block)?.affine(scale, 0.0)?;
+        let scaled = scaled(group, block, &products(group, block)?)?;
         let scores = scores(group, block, &scaled)?;
         let scores = block.where_seen(&scores, f32::NEG_INFINITY)?;
         let max = self.max.maximum(&scores.max_keepdim(1)?)?;

@@ -202,7 +202,7 @@ fn bias_table(
     like: &Tensor,
 ) -> Result<BiasTable> {
     let (spec, device, n_heads) = (run.spec, like.device(), heads.len());
-    let scale = spec.scale.factor(spec.d_head);
+    let scale = spec.scale.of_bias(spec.d_head);
     Ok(match &spec.bias {
         Bias::None => BiasTable::None,
         Bias::Alibi(alibi) if alibi.rounds_to_bf16 => {

@@ -6,7 +6,7 @@ use super::buffer::host;
 use super::definition;
 use super::group::Group;
 use super::maps::Copies;
-use super::scores::{Block, products, scores};
+use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis};
 
 /// One row block of all heads of a group, finished.
@@ -109,8 +109,7 @@ fn figures(
     let cosines = products.broadcast_mul(&group.inverse_k_norms)?;
     let cosine_sum = block.where_seen(&cosines, 0.0)?.sum_keepdim(D::Minus1)?;
     drop(cosines);
-    let scale = f64::from(spec.scale.factor(spec.d_head));
-    let scaled = products.affine(scale, 0.0)?;
+    let scaled = scaled(group, block, products)?;
     let is_raw = spec.softcap.is_none() && spec.bias == Bias::None;
     let raw = match is_raw {
         true => None,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use candle_core::{Device, Result, Tensor};
 
 use super::group::{BiasTable, Group};
-use crate::attention::Run;
+use crate::attention::{Run, Scale, row_scale};
 
 /// Some queries × all keys: what is the same for every head.
 pub(super) struct Block {
@@ -77,6 +77,22 @@ impl Block {
     pub fn has_unseeing(&self) -> bool {
         self.n_visible.contains(&0)
     }
+}
+
+/// Products times the scale of their rows. // [head, row, key]
+pub(super) fn scaled(group: &Group<'_>, block: &Block, products: &Tensor) -> Result<Tensor> {
+    let (spec, visibility) = (group.run.spec, group.run.visibility);
+    if !matches!(spec.scale, Scale::OfKeys(_)) {
+        return products.affine(f64::from(spec.scale.factor(spec.d_head)), 0.0);
+    }
+    let of_head = |idx: usize| {
+        let k_norms = &group.k_norms[group.kv_of(idx)];
+        let queries = block.queries.clone();
+        queries.map(move |query_idx| row_scale(spec, visibility, k_norms, query_idx))
+    };
+    let scales: Vec<f32> = (0..group.n_heads()).flat_map(of_head).collect();
+    let shape = (group.n_heads(), block.n_rows(), 1);
+    products.broadcast_mul(&Tensor::from_vec(scales, shape, products.device())?)
 }
 
 /// q·k of a block. // [head, row, key]

@@ -141,6 +141,7 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Library(Box::new(stored::build(vocab_path, &value)?)),
         source_name,
+        target: None,
     }))
 }
 

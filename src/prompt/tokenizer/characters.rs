@@ -93,5 +93,6 @@ pub fn tokenizer(path: &Path, stoi: &Value) -> Result<Tokenizer> {
     Ok(Tokenizer {
         inner: Inner::Characters(Characters { ids, characters }),
         source_name: format!("a table of {n} characters"),
+        target: None,
     })
 }

@@ -199,6 +199,7 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Library(Box::new(stored::build(path, &value)?)),
         source_name: format!("GGUF vocabulary (byte-level BPE, {pre})"),
+        target: None,
     }))
 }
 
@@ -270,5 +271,6 @@ fn pieces(
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Pieces(Box::new(encoder)),
         source_name: format!("GGUF vocabulary (SentencePiece {how})"),
+        target: None,
     }))
 }

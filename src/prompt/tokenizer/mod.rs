@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 pub struct Tokenizer {
     inner: Inner,
     source_name: String,
+    /// The decoder's own.
+    target: Option<Box<Reading>>,
 }
 
 enum Inner {
@@ -53,7 +55,7 @@ impl Reading {
         }
     }
 
-    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's.
+    /// How the decoder's side is read: as ids where its vocabulary is another than the tokenizer's, and no file holds it.
     pub fn of_target(&self, limits: Limits) -> &Self {
         static OWN: LazyLock<Reading> = LazyLock::new(|| {
             Reading::Ids(
@@ -61,8 +63,8 @@ impl Reading {
                     .to_owned(),
             )
         });
-        match limits.d_vocab_target {
-            Some(_) if self.tokenizer().is_some() => &OWN,
+        match (limits.d_vocab_target, self.tokenizer()) {
+            (Some(_), Some(tokenizer)) => tokenizer.target.as_deref().unwrap_or(&OWN),
             _ => self,
         }
     }
@@ -84,6 +86,13 @@ impl Tokenizer {
         match file {
             TokenizerFile::Missing => Ok(Reading::Ids("no tokenizer.json, vocab.json with merges.txt, vocab.txt, SentencePiece model or meta.pkl beside the checkpoint".to_owned())),
             TokenizerFile::Elsewhere(reason) => Ok(Reading::Ids((*reason).to_owned())),
+            TokenizerFile::Pair(pair) => {
+                let (mut source, target) = (Self::open(&pair[0])?, Self::open(&pair[1])?);
+                if let Reading::Tokenizer(tokenizer) = &mut source {
+                    tokenizer.target = Some(Box::new(target));
+                }
+                Ok(source)
+            }
             TokenizerFile::Characters(path) => characters::open(path),
             TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
@@ -110,6 +119,7 @@ impl Tokenizer {
         Ok(Reading::Tokenizer(Self {
             inner: Inner::Library(Box::new(stored::open(path, bytes)?)),
             source_name: file_name(path),
+            target: None,
         }))
     }
 

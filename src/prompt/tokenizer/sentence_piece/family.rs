@@ -178,6 +178,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Pieces(Box::new(encoder)),
         source_name,
+        target: None,
     }))
 }
 

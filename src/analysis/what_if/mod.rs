@@ -1,0 +1,191 @@
+//! A model read otherwise: knobs of attention changed everywhere, in a stack, in a layer or in a head.
+
+mod place;
+mod words;
+
+pub use place::Where;
+pub use words::{KEYS, WhatIf};
+
+use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
+use crate::error::{Error, Result};
+use crate::model::recurrent::{Recurrence, WriterSpec};
+use crate::model::{
+    Ablation, BlockSpec, CrossSpec, Exceptions, ModelSpec, NormSource, ProjectionSpec, Stack,
+    Variant,
+};
+use crate::ops::NormKind;
+
+/// What is changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Change {
+    Scale(Scale),
+    /// The scale that is there, times a number.
+    ScaleBy(f32),
+    SoftmaxAxis(SoftmaxAxis),
+    Mask(Mask),
+    /// Only so many keys, in the direction that is there.
+    Window(usize),
+    /// The mask as it is: only said, to compare with.
+    MaskAsDeclared,
+    /// Queries and keys normed per head by their root mean square, with stored gains where there are some; or not at all.
+    QkNorm(bool),
+    /// Scores divided by this.
+    Temperature(f32),
+    Softcap(Option<f32>),
+    /// A head's output is taken away.
+    Drop(Ablation),
+}
+
+/// Norms that a model without weights for them is given.
+const EPS: f64 = 1e-6;
+
+/// A spec with all changes, one after another.
+///
+/// # Errors
+/// When a place is none of the model's, or a change is impossible there.
+pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
+    let mut supposed = spec.clone();
+    for what_if in what_ifs {
+        for place in what_if.places() {
+            place.check(spec, what_if)?;
+            supposed = changed(&supposed, place, what_if.change);
+            check_possible(&supposed, what_if)?;
+        }
+    }
+    Ok(supposed)
+}
+
+/// Refuses what no order of computation could give.
+fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
+    for stack in &spec.stacks {
+        let Some(Recurrence::Writer(writer)) = &stack.recurrence else {
+            continue;
+        };
+        let looks_ahead = writer.attention.softmax_axis == SoftmaxAxis::Queries
+            || writer.ablation == Some(Ablation::Mean);
+        if writer.feeds_back && looks_ahead {
+            return Err(Error::Setting(format!(
+                "--what-if {what_if}: it needs all of the decoder's steps at once, and with input feeding each step needs the attention of the one before"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A spec with a change at a place.
+pub fn changed(spec: &ModelSpec, place: Where, change: Change) -> ModelSpec {
+    let mut spec = spec.clone();
+    for stack in &mut spec.stacks {
+        if let Some(Recurrence::Writer(writer)) = &mut stack.recurrence
+            && place.holds(Stack::Cross, 0)
+        {
+            change_writer(writer, change);
+        }
+        for (layer_idx, block) in stack.blocks.iter_mut().enumerate() {
+            if place.holds(stack.stack, layer_idx) {
+                let heads = place.head_idx;
+                let BlockSpec {
+                    attention,
+                    projections,
+                    exceptions,
+                    ..
+                } = block;
+                apply((attention, projections, exceptions), heads, change);
+            }
+            if let Some(cross) = &mut block.cross
+                && place.holds(Stack::Cross, layer_idx)
+            {
+                let heads = place.head_idx;
+                let CrossSpec {
+                    attention,
+                    projections,
+                    exceptions,
+                    ..
+                } = &mut **cross;
+                apply((attention, projections, exceptions), heads, change);
+            }
+        }
+    }
+    spec
+}
+
+/// One attention: its spec, its projections, and its heads that differ.
+type Knobs<'a> = (
+    &'a mut AttentionSpec,
+    &'a mut ProjectionSpec,
+    &'a mut Exceptions,
+);
+
+fn apply((attention, projections, exceptions): Knobs<'_>, head: Option<usize>, change: Change) {
+    if let Change::Drop(ablation) = change {
+        let heads = head.map_or(0..attention.n_heads, |head_idx| head_idx..head_idx + 1);
+        exceptions.ablated.retain(|(idx, _)| !heads.contains(idx));
+        exceptions.ablated.extend(heads.map(|idx| (idx, ablation)));
+        return;
+    }
+    let Some(head_idx) = head else {
+        change_one(attention, projections, change);
+        for variant in &mut exceptions.variants {
+            change_one(&mut variant.attention, &mut variant.projections, change);
+        }
+        return;
+    };
+    let variants = &mut exceptions.variants;
+    let at = variants.partition_point(|variant| variant.heads.end <= head_idx);
+    if variants
+        .get(at)
+        .is_none_or(|variant| !variant.heads.contains(&head_idx))
+    {
+        let own = Variant {
+            heads: head_idx..head_idx + 1,
+            attention: attention.clone(),
+            projections: projections.clone(),
+        };
+        variants.insert(at, own);
+    }
+    let variant = &mut variants[at];
+    change_one(&mut variant.attention, &mut variant.projections, change);
+}
+
+fn change_writer(writer: &mut WriterSpec, change: Change) {
+    match change {
+        Change::QkNorm(is_on) => writer.qk_norm = is_on,
+        Change::Drop(ablation) => writer.ablation = Some(ablation),
+        _ => knob(&mut writer.attention, change),
+    }
+}
+
+fn change_one(attention: &mut AttentionSpec, projections: &mut ProjectionSpec, change: Change) {
+    match change {
+        Change::QkNorm(false) => (projections.q_norm, projections.k_norm) = (None, None),
+        Change::QkNorm(true) => {
+            let norm = || NormSource::new(NormKind::RmsNorm, EPS, attention.d_head, None);
+            projections.q_norm.get_or_insert_with(norm);
+            projections.k_norm.get_or_insert_with(norm);
+        }
+        _ => knob(attention, change),
+    }
+}
+
+/// A change of the attention itself.
+fn knob(attention: &mut AttentionSpec, change: Change) {
+    let d_head = attention.d_head;
+    match change {
+        Change::Scale(scale) => attention.scale = scale,
+        Change::ScaleBy(by) => attention.scale = attention.scale.divided(1.0 / by, d_head),
+        Change::Temperature(by) => attention.scale = attention.scale.divided(by, d_head),
+        Change::SoftmaxAxis(axis) => attention.softmax_axis = axis,
+        Change::Softcap(cap) => attention.softcap = cap,
+        // Cross-attention has no order between its queries and keys.
+        Change::Mask(_) | Change::Window(_) if attention.is_cross => {}
+        Change::Mask(mask) => attention.mask = mask,
+        Change::Window(width) => {
+            let window = match attention.mask.causal {
+                true => Window::Back(width),
+                false => Window::Around(width),
+            };
+            attention.mask.window = Some(window);
+        }
+        Change::MaskAsDeclared | Change::QkNorm(_) | Change::Drop(_) => {}
+    }
+}

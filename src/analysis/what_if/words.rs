@@ -1,0 +1,243 @@
+//! Changes as a person writes them: `KEY=VALUE`, with `@PLACE,…` behind where they do not hold everywhere.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Change, Where};
+use crate::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
+use crate::model::Ablation;
+
+/// One change, and where it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WhatIf {
+    pub change: Change,
+    /// Everywhere, where there is none.
+    at: Vec<Where>,
+    /// As it was written, before the places.
+    words: String,
+}
+
+/// Every key, what it takes, and what that does.
+pub const KEYS: &[(&str, &str, &str)] = &[
+    (
+        "scale",
+        "inv_sqrt_d|none|inv_d|xFACTOR|sum_key_norms|mean_key_norm|rms_key_norm|p_norm:P|n_sqrt_d",
+        "what scores are divided by: √d, nothing, d, the present divisor over FACTOR; or, of the keys that a query sees, the sum, mean, root mean square or p-norm of their norms, or their number times √d",
+    ),
+    ("softmax_axis", "keys|queries", "which axis is normalised"),
+    (
+        "mask",
+        "declared|none|causal|window:W",
+        "which keys are seen: as it is, all, none later, or W at most",
+    ),
+    (
+        "qk_norm",
+        "on|off",
+        "queries and keys divided by their root mean squares, head by head",
+    ),
+    ("temperature", "T", "scores divided by T"),
+    ("softcap", "C|off", "scores s become C·tanh(s/C)"),
+    (
+        "drop",
+        "zero|mean",
+        "a head's output is replaced by zeros, or by its mean over the prompt",
+    ),
+];
+
+impl WhatIf {
+    /// A change at some places; everywhere where there are none.
+    ///
+    /// # Errors
+    /// When the key or the value is none of the known ones.
+    pub fn new(words: &str, at: Vec<Where>) -> Result<Self, String> {
+        let (key, value) = words
+            .split_once('=')
+            .ok_or_else(|| format!("expected KEY=VALUE[@PLACE,…], found {words:?}"))?;
+        Ok(Self {
+            change: change(key.trim(), value.trim())?,
+            at,
+            words: format!("{}={}", key.trim(), value.trim()),
+        })
+    }
+
+    pub fn places(&self) -> Vec<Where> {
+        match self.at.is_empty() {
+            true => vec![Where::default()],
+            false => self.at.clone(),
+        }
+    }
+}
+
+fn change(key: &str, value: &str) -> Result<Change, String> {
+    let Some((_, takes, _)) = KEYS.iter().find(|(known, ..)| *known == key) else {
+        let known: Vec<&str> = KEYS.iter().map(|(key, ..)| *key).collect();
+        return Err(format!(
+            "unknown key {key:?}; expected one of {}",
+            known.join(", ")
+        ));
+    };
+    let found = match key {
+        "scale" => scale(value),
+        "softmax_axis" => match value {
+            "keys" => Some(Change::SoftmaxAxis(SoftmaxAxis::Keys)),
+            "queries" => Some(Change::SoftmaxAxis(SoftmaxAxis::Queries)),
+            _ => None,
+        },
+        "mask" => mask(value),
+        "qk_norm" => on_off(value).map(Change::QkNorm),
+        "temperature" => positive(value).map(Change::Temperature),
+        "softcap" if value == "off" => Some(Change::Softcap(None)),
+        "softcap" => positive(value).map(|cap| Change::Softcap(Some(cap))),
+        _ => match value {
+            "zero" => Some(Change::Drop(Ablation::Zero)),
+            "mean" => Some(Change::Drop(Ablation::Mean)),
+            _ => None,
+        },
+    };
+    found.ok_or_else(|| format!("{key}: expected {takes}, found {value:?}"))
+}
+
+fn scale(value: &str) -> Option<Change> {
+    let of_keys = |divisor| {
+        Some(Change::Scale(Scale::OfKeys(OfKeys {
+            divisor,
+            factor: 1.0,
+        })))
+    };
+    match value {
+        "inv_sqrt_d" => Some(Change::Scale(Scale::InvSqrtD)),
+        "inv_d" => Some(Change::Scale(Scale::InvD)),
+        "none" => Some(Change::Scale(Scale::One)),
+        "sum_key_norms" => of_keys(KeyDivisor::SumOfNorms),
+        "mean_key_norm" => of_keys(KeyDivisor::MeanNorm),
+        "rms_key_norm" => of_keys(KeyDivisor::RmsNorm),
+        "n_sqrt_d" => of_keys(KeyDivisor::NSqrtD),
+        _ => match value.strip_prefix("p_norm:") {
+            Some(p) => of_keys(KeyDivisor::PNorm(positive(p)?)),
+            None => Some(Change::ScaleBy(positive(value.strip_prefix('x')?)?)),
+        },
+    }
+}
+
+fn mask(value: &str) -> Option<Change> {
+    let plain = |causal| {
+        Some(Change::Mask(Mask {
+            causal,
+            window: None,
+        }))
+    };
+    match value {
+        "declared" => Some(Change::MaskAsDeclared),
+        "none" => plain(false),
+        "causal" => plain(true),
+        _ => {
+            let width: usize = value.strip_prefix("window:")?.parse().ok()?;
+            (width > 0).then_some(Change::Window(width))
+        }
+    }
+}
+
+fn on_off(value: &str) -> Option<bool> {
+    match value {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// A number that can be divided by.
+fn positive(text: &str) -> Option<f32> {
+    let value: f32 = text.parse().ok()?;
+    (value.is_finite() && value > 0.0).then_some(value)
+}
+
+impl FromStr for WhatIf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (words, places) = match text.split_once('@') {
+            Some((words, places)) => (words, Some(places)),
+            None => (text, None),
+        };
+        let places = places.into_iter().flat_map(|places| places.split(','));
+        let at = places
+            .map(|place| place.trim().parse())
+            .collect::<Result<_, _>>()?;
+        Self::new(words, at)
+    }
+}
+
+impl fmt::Display for WhatIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)?;
+        let at: Vec<String> = self.at.iter().map(Where::to_string).collect();
+        match at.is_empty() {
+            true => Ok(()),
+            false => write!(f, "@{}", at.join(",")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_as_they_are_written() {
+        for text in [
+            "scale=inv_sqrt_d",
+            "scale=none",
+            "scale=inv_d",
+            "scale=x0.5",
+            "scale=sum_key_norms",
+            "scale=mean_key_norm",
+            "scale=rms_key_norm",
+            "scale=p_norm:3",
+            "scale=n_sqrt_d",
+            "softmax_axis=queries@L0,L2H1",
+            "mask=declared",
+            "mask=none@encoder.L1",
+            "mask=causal",
+            "mask=window:16",
+            "qk_norm=on@decoder.L1.cross",
+            "temperature=2",
+            "softcap=30",
+            "softcap=off",
+            "drop=zero@L1H2",
+            "drop=mean@L0",
+        ] {
+            let read: WhatIf = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(read.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_with_what_is() {
+        for text in [
+            "scale",
+            "scale=",
+            "scale=x0",
+            "scale=x-1",
+            "scale=xNaN",
+            "scale=p_norm:0",
+            "scale=2",
+            "softmax_axis=rows",
+            "mask=window:0",
+            "mask=window:x",
+            "qk_norm=yes",
+            "temperature=0",
+            "temperature=inf",
+            "softcap=-1",
+            "drop=half",
+            "drop=zero@",
+            "drop=zero@L0,,L1",
+            "heads=1",
+        ] {
+            let message = text.parse::<WhatIf>().expect_err(text);
+            assert!(
+                message.contains("expected") && !message.contains('\n'),
+                "{message}"
+            );
+        }
+    }
+}

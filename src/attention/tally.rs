@@ -1,0 +1,69 @@
+//! Collects what finished rows of one head tell, query after query: where each is summarised by the definition.
+
+use super::mask::Visibility;
+use super::pooled::Pooled;
+use super::repeats::Repeats;
+use super::samples::sampled_queries;
+use super::summary::{HeadSummary, RowSummary};
+
+/// Rows of one head so far.
+pub struct Tally<'a> {
+    repeats: Option<&'a Repeats>,
+    rows: Vec<RowSummary>,
+    column_sums: Vec<f64>,
+    pooled: Pooled,
+    sampled: Vec<usize>,
+    samples: Vec<f32>,
+}
+
+impl<'a> Tally<'a> {
+    /// `repeats` says which tokens stand twice, where queries and keys are the same tokens.
+    pub fn new(n_queries: usize, n_keys: usize, repeats: Option<&'a Repeats>) -> Self {
+        let sampled = sampled_queries(n_queries, n_keys);
+        Self {
+            repeats,
+            rows: Vec::with_capacity(n_queries),
+            column_sums: vec![0.0; n_keys],
+            pooled: Pooled::new(n_queries, n_keys),
+            samples: Vec::with_capacity(sampled.len() * n_keys),
+            sampled,
+        }
+    }
+
+    /// The next query's row. // pattern: [key]
+    pub fn add(&mut self, mut summary: RowSummary, pattern: &[f32]) {
+        let query_idx = self.rows.len();
+        if let Some(repeats) = self.repeats
+            && repeats.before(query_idx).next().is_some()
+        {
+            (summary.duplicate_mass, summary.induction_mass) =
+                repeats.masses(query_idx, |key_idx| pattern[key_idx]);
+        }
+        if self.sampled.contains(&query_idx) {
+            match summary.is_real {
+                true => self.samples.extend_from_slice(pattern),
+                false => self.samples.resize(self.samples.len() + pattern.len(), 0.0),
+            }
+        }
+        // What a padded query does means nothing: it counts nowhere.
+        if summary.is_real {
+            for (sum, p) in self.column_sums.iter_mut().zip(pattern) {
+                *sum += f64::from(*p);
+            }
+            self.pooled.add_row(query_idx, pattern);
+        }
+        self.rows.push(summary);
+    }
+
+    /// The head, once all its rows are there.
+    pub fn finish(self, k_norms: Vec<f32>, visibility: &Visibility) -> HeadSummary {
+        HeadSummary {
+            rows: self.rows,
+            column_sums: self.column_sums.iter().map(|sum| *sum as f32).collect(),
+            k_norms,
+            real_keys: visibility.real_keys().map(<[bool]>::to_vec),
+            pooled: self.pooled,
+            samples: self.samples,
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! `--what-if KEY=VALUE[@PLACE,…]`: what the model would do with another attention.
+
+use anyhow::Result;
+
+use super::progress::note;
+use crate::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
+use crate::model::Model;
+
+/// What is supposed of a model.
+#[derive(Debug, clap::Args)]
+pub struct WhatIfArgs {
+    /// Run the model with another attention: scale=none, softmax_axis=queries@L3, drop=zero@L3H5, …
+    #[arg(long, value_name = "KEY=VALUE[@PLACE,…]", value_parser = read, long_help = help())]
+    what_if: Vec<WhatIf>,
+}
+
+impl WhatIfArgs {
+    /// The model as it is supposed to be, and a line that says so.
+    ///
+    /// # Errors
+    /// When a place is none of the model's, or a change is impossible there.
+    pub fn suppose(&self, model: Model) -> Result<Model> {
+        if self.what_if.is_empty() {
+            return Ok(model);
+        }
+        let spec = supposed(&model.spec, &self.what_if)?;
+        note(&format!(
+            "what if {}: this is not the checkpoint as it is",
+            self.words().join(", ")
+        ));
+        Ok(model.with_spec(spec))
+    }
+
+    /// As they were written.
+    pub fn words(&self) -> Vec<String> {
+        self.what_if.iter().map(WhatIf::to_string).collect()
+    }
+
+    pub fn is_set(&self) -> bool {
+        !self.what_if.is_empty()
+    }
+}
+
+fn read(text: &str) -> Result<WhatIf, String> {
+    text.parse()
+}
+
+/// Every key, from the table that reads them.
+fn help() -> String {
+    let keys: Vec<String> = WHAT_IF_KEYS
+        .iter()
+        .map(|(key, takes, does)| format!("  {key}={takes}\n      {does}"))
+        .collect();
+    format!(
+        "Run the model with another attention; may be repeated. A place is L3, L3H5, encoder.L3H5 or decoder.L3.cross; without one it holds everywhere.\n{}",
+        keys.join("\n")
+    )
+}

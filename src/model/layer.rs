@@ -1,0 +1,174 @@
+//! One layer of a stack, whatever it is made of: a block, or all of a recurrent network.
+
+use super::context::{BlockContext, Scratch};
+use super::exception::Exceptions;
+use super::forward::{AttentionRun, run_block};
+use super::hook::{Hooks, Stack};
+use super::recurrent::{self, Ends, Recurrence};
+use super::spec::{ModelSpec, StackSpec};
+use super::weights::BlockWeights;
+use crate::attention::AttentionSpec;
+use crate::checkpoint::Tensors;
+use crate::error::Result;
+use crate::ops::Ops;
+use crate::pace::Pace;
+
+/// The weights of one layer; those of a recurrent network are read while it runs.
+pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);
+
+impl<'a, O: Ops> LayerWeights<'a, O> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it.
+    pub fn read(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        layer_idx: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let block = match &stack.recurrence {
+            Some(_) => None,
+            None => Some(&stack.blocks[layer_idx]),
+        };
+        let read = |block| BlockWeights::read(ops, tensors, block, pace);
+        Ok(Self(block.map(read).transpose()?))
+    }
+}
+
+/// What a layer's attentions told, beside the residual it leaves.
+#[derive(Debug, Default)]
+pub struct LayerRun {
+    pub attention: Option<AttentionRun>,
+    pub cross: Option<AttentionRun>,
+    /// What a recurrent encoder ended with.
+    pub ends: Ends,
+}
+
+/// Runs one layer on the residual, in place.
+///
+/// # Errors
+/// When the pace stops it, a tensor is not as the spec says, the device fails, or a hook cannot keep what it asked for.
+pub fn run_layer<O: Ops>(
+    context: &BlockContext<'_, O>,
+    stack: &StackSpec,
+    layer_idx: usize,
+    weights: &LayerWeights<'_, O>,
+    resid: &mut O::Buffer,
+    scratch: &mut Scratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<LayerRun> {
+    match (&stack.recurrence, &weights.0) {
+        (Some(Recurrence::Reader(spec)), _) => Ok(LayerRun {
+            ends: recurrent::read(context, spec, resid, hooks)?,
+            ..LayerRun::default()
+        }),
+        (Some(Recurrence::Writer(spec)), _) => Ok(LayerRun {
+            cross: Some(recurrent::write(context, spec, resid, hooks)?),
+            ..LayerRun::default()
+        }),
+        (None, Some(weights)) => {
+            let block = &stack.blocks[layer_idx];
+            let ran = run_block(context, block, weights, resid, scratch, hooks)?;
+            Ok(LayerRun {
+                attention: Some(ran.attention),
+                cross: ran.cross,
+                ends: Ends::default(),
+            })
+        }
+        (None, None) => Ok(LayerRun::default()),
+    }
+}
+
+impl StackSpec {
+    /// How many layers run one after another; a recurrent network is one.
+    pub fn n_layers(&self) -> usize {
+        match &self.recurrence {
+            Some(_) => 1,
+            None => self.blocks.len(),
+        }
+    }
+
+    /// The attention of the first layer: for what is told of all of them at once.
+    pub fn first_attention(&self) -> Option<&AttentionSpec> {
+        let recurrent = self.recurrence.as_ref().and_then(Recurrence::attention);
+        recurrent.or_else(|| Some(&self.blocks.first()?.attention))
+    }
+}
+
+impl ModelSpec {
+    /// Which grids of layers and heads the model has, in the order in which they run.
+    pub fn grids(&self) -> Vec<Stack> {
+        let with_own = self.stacks.iter().filter(|s| s.recurrence.is_none());
+        let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
+        if self.is_encoder_decoder() {
+            grids.push(Stack::Cross);
+        }
+        grids
+    }
+
+    /// The grid that a person looks at first.
+    pub fn main_grid(&self) -> Stack {
+        let main = self.main_stack();
+        match main.recurrence {
+            Some(_) => Stack::Cross,
+            None => main.stack,
+        }
+    }
+
+    /// The stack in which the layers of a grid run: cross-attention runs in the decoder.
+    pub fn stack_of(&self, grid: Stack) -> &StackSpec {
+        match grid {
+            Stack::Encoder => &self.stacks[0],
+            _ => self.main_stack(),
+        }
+    }
+
+    /// The attention of one layer of a grid.
+    pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
+        let stack = self.stack_of(grid);
+        if let Some(recurrence) = &stack.recurrence {
+            let attention = recurrence.attention();
+            return attention.filter(|_| grid == Stack::Cross && layer_idx == 0);
+        }
+        let block = stack.blocks.get(layer_idx)?;
+        match grid {
+            Stack::Cross => block.cross.as_ref().map(|cross| &cross.attention),
+            _ => Some(&block.attention),
+        }
+    }
+
+    /// The heads of a layer of a grid that run otherwise than it.
+    pub fn exceptions(&self, grid: Stack, layer_idx: usize) -> Option<&Exceptions> {
+        let block = self.stack_of(grid).blocks.get(layer_idx)?;
+        match grid {
+            Stack::Cross => block.cross.as_ref().map(|cross| &cross.exceptions),
+            _ => Some(&block.exceptions),
+        }
+    }
+
+    /// Whether a layer of a grid has learned sinks.
+    pub fn has_sinks(&self, grid: Stack, layer_idx: usize) -> bool {
+        let block = self.stack_of(grid).blocks.get(layer_idx);
+        let projections = match grid {
+            Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
+            _ => block.map(|block| &block.projections),
+        };
+        projections.is_some_and(|projections| projections.sinks.is_some())
+    }
+
+    /// Layers of a grid.
+    pub fn n_layers(&self, grid: Stack) -> usize {
+        self.stack_of(grid).n_layers()
+    }
+
+    /// Layers of all stacks, as they run.
+    pub fn n_layers_to_run(&self) -> usize {
+        self.stacks.iter().map(StackSpec::n_layers).sum()
+    }
+
+    /// Heads of a layer of a grid.
+    pub fn n_heads(&self, grid: Stack, layer_idx: usize) -> usize {
+        self.attention(grid, layer_idx)
+            .map_or(0, |attention| attention.n_heads)
+    }
+}

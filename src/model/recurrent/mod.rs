@@ -1,0 +1,13 @@
+//! Stacks of LSTM layers: an encoder that reads both ways, and a decoder that attends to it step by step.
+
+mod cell;
+mod reader;
+mod scoring;
+mod spec;
+mod writer;
+
+pub use reader::{Ends, read};
+pub use spec::{
+    Additive, Bridge, CellSpec, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
+};
+pub use writer::write;
