@@ -124,12 +124,17 @@ pub struct Copy {
 
 impl Copy {
     pub fn of(family: &str) -> Self {
+        Self::of_directory(&original(family))
+    }
+
+    /// A copy of the checkpoint in a directory.
+    pub fn of_directory(directory: &Path) -> Self {
         let copy = Self {
             directory: tempfile::tempdir().expect("a directory"),
             outputs: tempfile::tempdir().expect("a directory"),
         };
         for file in ["config.json", "model.safetensors"] {
-            std::fs::copy(original(family).join(file), copy.file(file)).expect("copies");
+            std::fs::copy(directory.join(file), copy.file(file)).expect("copies");
         }
         copy
     }

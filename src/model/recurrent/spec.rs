@@ -45,7 +45,7 @@ pub enum Start {
     Bridge(Box<Bridge>),
 }
 
-/// What the encoder ended with → the first outputs and memories of a decoder's layers.
+/// What the encoder's last layer ended with → what a decoder's layers begin with: outputs from outputs, memories from memories.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bridge {
     pub hidden: LinearSource,

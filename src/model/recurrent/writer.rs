@@ -333,8 +333,8 @@ fn begin<O: Ops>(
             }
         }
         Start::Bridge(bridge) => {
-            let last = ends.h.last().ok_or_else(missing)?;
-            let bridged = |linear: &LinearSource| -> Result<Vec<f32>> {
+            let bridged = |linear: &LinearSource, ends: &[Vec<f32>]| -> Result<Vec<f32>> {
+                let last = ends.last().ok_or_else(missing)?;
                 let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
                 context.ops.put(last, last.len(), &mut from)?;
                 let weights = context.shelf().linear(linear)?;
@@ -342,7 +342,10 @@ fn begin<O: Ops>(
                 let host = context.ops.get(&to)?;
                 Ok(host.values.iter().map(|v| v.tanh()).collect())
             };
-            let (h, c) = (bridged(&bridge.hidden)?, bridged(&bridge.cell)?);
+            let (h, c) = (
+                bridged(&bridge.hidden, &ends.h)?,
+                bridged(&bridge.cell, &ends.c)?,
+            );
             for (layer_idx, cell) in cells.iter_mut().enumerate() {
                 let width = cell.h.len();
                 cell.h = row(&h, layer_idx, width).to_vec();
