@@ -5,12 +5,17 @@ mod hooks;
 mod opening;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use attnscope::analysis::{WhatIf, supposed};
+use attnscope::analysis::{
+    self, HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed,
+};
 use attnscope::model::Model;
 use attnscope::ops::{Candle, Cpu};
-use attnscope::prompt::{Request, Target};
+use attnscope::prompt::{self, Reading, Request, Target};
+use attnscope::stats::LayerReport;
 use checkpoint_copy::{attnscope, text};
 use hooks::hooks_of;
 use opening::opened;
@@ -405,5 +410,106 @@ fn commands_say_what_was_supposed() {
         let (code, _, said) = run(&["report", path, "--what-if", wrong]);
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("expected"), "{said}");
+    }
+}
+
+/// What a run tells, and keeps.
+#[derive(Default)]
+struct Told {
+    layers: Vec<Arc<LayerReport>>,
+    kept: Option<Arc<Kept>>,
+    n_run: usize,
+}
+
+impl Observer for Told {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        self.n_run += usize::from(matches!(progress, Progress::Layer { .. }));
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        self.layers.push(Arc::new(report));
+        ControlFlow::Continue(())
+    }
+
+    fn keeping(&mut self, kept: &Arc<Kept>) {
+        self.kept = Some(kept.clone());
+    }
+}
+
+#[test]
+fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
+    let options = Options {
+        keep_bytes: Some(1 << 20),
+        predicts: true,
+    };
+    // And how many layers need not run.
+    for (name, what_if, n_spared) in [
+        ("gpt2", "scale=none@L1", 1),
+        ("llama_yarn", "drop=mean@L1H0", 1),
+        ("llama_yarn", "scale=x2", 0),
+        ("t5_v11", "scale=x0.5@decoder.L1.cross", 3),
+        ("t5_v11", "scale=x0.5@encoder.L1", 1),
+        ("mbart", "temperature=2@decoder.L0", 2),
+    ] {
+        let model = opened(&case(name), &[]);
+        let what_if: WhatIf = what_if.parse().expect("well-formed");
+        let changed = model.with_spec(supposed(&model.spec, &[what_if.clone()]).expect("possible"));
+        let request = Request {
+            target: match model.spec.is_encoder_decoder() {
+                true => Target::Ids((0..9).collect()),
+                false => Target::Generate(0),
+            },
+            ..request()
+        };
+        let no_text = Reading::Ids("not asked for".to_owned());
+        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let input = analysis::input_of(&prompt);
+        let run = |model: &Model| {
+            let mut told = Told::default();
+            let outcome = analysis::run(&Cpu, model, &input, options, &mut told, None, &|| false);
+            (told, outcome.expect("runs"))
+        };
+        let (base, _) = run(&model);
+        let (whole, expected) = run(&changed);
+        let mut resumed = Told::default();
+        let kept = base.kept.expect("keeps");
+        let resume = Resume {
+            spec: &model.spec,
+            kept: &kept,
+            layers: &base.layers,
+        };
+        let job = Job {
+            input: &input,
+            observer: &mut resumed,
+            tap: None,
+        };
+        let outcome = analysis::run_changed(&Cpu, &changed, job, options, resume, &|| false);
+        assert_eq!(whole.n_run - resumed.n_run, n_spared, "{name} {what_if}");
+        assert_eq!(
+            format!("{expected:?}"),
+            format!("{:?}", outcome.expect("runs")),
+            "{name} {what_if}"
+        );
+        assert_eq!(whole.layers.len(), resumed.layers.len(), "{name} {what_if}");
+        for (whole, resumed) in whole.layers.iter().zip(&resumed.layers) {
+            assert_eq!(
+                format!("{whole:?}"),
+                format!("{resumed:?}"),
+                "{name} {what_if}"
+            );
+        }
+        // A head of an early layer can be looked at in the resumed run too.
+        let query = HeadQuery {
+            stack: changed.spec.main_stack().stack,
+            layer_idx: 0,
+            head_idx: 0,
+            hides_first_key: false,
+        };
+        let kept = [whole.kept, resumed.kept].map(|kept| kept.expect("keeps"));
+        let [whole, resumed] = kept.map(|kept| {
+            analysis::head_detail(&Cpu, &changed, &input, &kept, query, &|| false).expect("runs")
+        });
+        assert_eq!(format!("{whole:?}"), format!("{resumed:?}"));
     }
 }

@@ -63,6 +63,16 @@ impl Kept {
             .map(|((_, idx), input)| (*idx, input.clone()))
     }
 
+    /// Takes over what another run kept of the layers of a stack before one.
+    pub fn share(&self, other: &Self, stack: Stack, before: usize) {
+        let shared: Vec<_> = {
+            let theirs = other.lock();
+            let here = theirs.range((stack, 0)..(stack, before));
+            here.map(|(at, input)| (*at, input.clone())).collect()
+        };
+        self.lock().extend(shared);
+    }
+
     pub fn put_memory(&self, hidden: Vec<f32>, ends: Ends) {
         // A run has one encoder: what is there already is the same.
         let _ = self.memory.set(Encoded { hidden, ends });

@@ -17,6 +17,7 @@ mod pyramid;
 mod repeated;
 mod rerun;
 mod residual;
+mod resume;
 mod tap;
 mod tensor_stats;
 mod training;
@@ -35,12 +36,15 @@ pub use histogram::Histogram;
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;
 pub use memory::MemoryNeed;
-pub use pipeline::{Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all};
+pub use pipeline::{
+    Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all, run_changed,
+};
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_padding};
 pub use pyramid::Pyramid;
 pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
+pub use resume::Resume;
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;

@@ -7,6 +7,7 @@ use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::kept::Kept;
 use super::layer::report;
 use super::predictions::{Predictions, Scan};
+use super::resume::{Begin, Resume};
 use super::tap::Tap;
 use super::watch::{Norms, Watch};
 use crate::error::{Error, Result};
@@ -116,6 +117,33 @@ pub fn run_all<'a, O: Ops>(
     options: Options,
     pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
+    run_passes(ops, model, jobs, options, None, pace)
+}
+
+/// Runs a prompt through a changed model, from the first layer that differs on; of earlier layers, what was told is told again.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_changed<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    options: Options,
+    resume: Resume<'a>,
+    pace: &'a dyn Pace,
+) -> Result<Outcome> {
+    let mut outcomes = run_passes(ops, model, vec![job], options, Some(resume), pace)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+fn run_passes<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    jobs: Vec<Job<'a>>,
+    options: Options,
+    resume: Option<Resume<'a>>,
+    pace: &'a dyn Pace,
+) -> Result<Vec<Outcome>> {
     let mut passes = Vec::new();
     for job in jobs {
         passes.push(Pass::begin(ops, model, job, options, pace)?);
@@ -123,11 +151,19 @@ pub fn run_all<'a, O: Ops>(
     let mut scratch = Scratch::<O>::default();
     for stack in &model.spec.stacks {
         let mut residuals = Vec::new(); // one [position, d_model] each
-        for pass in &passes {
-            residuals.push(pass.embed(stack)?);
+        let mut first = 0;
+        for pass in &mut passes {
+            match &resume {
+                None => residuals.push(pass.embed(stack)?),
+                Some(resume) => {
+                    let (layer_idx, resid) = pass.resume(stack, resume)?;
+                    first = layer_idx;
+                    residuals.push(resid);
+                }
+            }
         }
         let reuse = reuse_buffers();
-        for layer_idx in 0..stack.n_layers() {
+        for layer_idx in first..stack.n_layers() {
             if pace.stops() {
                 return Err(Error::Cancelled);
             }
@@ -148,7 +184,10 @@ pub fn run_all<'a, O: Ops>(
         }
         drop(reuse); // What is left needs other memory.
         for (pass, resid) in passes.iter_mut().zip(&residuals) {
-            pass.end(stack, resid, options.predicts)?;
+            let is_over = first == stack.n_layers();
+            if !is_over {
+                pass.end(stack, resid, options.predicts)?;
+            }
         }
     }
     Ok(passes.into_iter().map(|pass| pass.outcome).collect())
@@ -231,6 +270,40 @@ impl<'a, O: Ops> Pass<'a, O> {
             self.ops, self.model, stack, sequence, &mut spare, &mut resid,
         )?;
         Ok(resid)
+    }
+
+    /// Begins a stack where a changed model first differs: the layer, and its input. All of an encoder may be over already.
+    fn resume(&mut self, stack: &StackSpec, resume: &Resume<'_>) -> Result<(usize, O::Buffer)> {
+        if let Some(encoded) = resume.encoded(stack) {
+            self.ends = encoded.ends.clone();
+            let width = self.model.spec.d_model;
+            self.ops.put(&encoded.hidden, width, &mut self.memory)?; // [source position, d_model]
+            self.tell_again(stack, stack.n_layers(), resume)?;
+            self.remember()?;
+            return Ok((stack.n_layers(), O::Buffer::default()));
+        }
+        match resume.begin(&self.model.spec, stack) {
+            Begin::Anew => Ok((0, self.embed(stack)?)),
+            Begin::At { layer_idx, input } => {
+                self.tell_again(stack, layer_idx, resume)?;
+                let mut resid = O::Buffer::default();
+                let width = self.model.spec.d_input(stack);
+                self.ops.put(&input, width, &mut resid)?; // [position, d_model]
+                Ok((layer_idx, resid))
+            }
+        }
+    }
+
+    /// What an earlier run told of the layers before one, and kept of them.
+    fn tell_again(&mut self, stack: &StackSpec, before: usize, resume: &Resume<'_>) -> Result<()> {
+        self.n_done += before;
+        if let Some(kept) = &self.kept {
+            kept.share(resume.kept, stack.stack, before);
+        }
+        for report in resume.told_before(stack.stack, before) {
+            go_on(self.job.observer.layer(report.clone()))?;
+        }
+        Ok(())
     }
 
     /// Says which layer runs now.
