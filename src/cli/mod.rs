@@ -7,6 +7,7 @@ mod device;
 mod explain;
 mod heads;
 mod open;
+mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
@@ -53,6 +54,9 @@ enum Command {
     Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     Trace(trace::Args),
+    /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
+    #[command(mut_arg("force", |force| force.help(FORCE_PLOT)))]
+    Plot(plot::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
     CaptureScript,
     /// List the tensors of a checkpoint
@@ -60,6 +64,9 @@ enum Command {
     /// Print completions for a shell
     Completions(completions::Args),
 }
+
+/// What `--force` does in `plot`.
+const FORCE_PLOT: &str = "Write over files that are there, and run even when the memory that is left is less than what the run needs";
 
 /// How a command that could run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +90,7 @@ impl Cli {
             Some(Command::Report(args)) => report::run(&args)?,
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Plot(args)) => plot::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,

@@ -7,8 +7,9 @@ use anyhow::{Result, bail};
 
 use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::model::Model;
+use crate::prompt::Request;
 use crate::tui::{self, Start};
-use crate::worker::PromptOrigin;
+use crate::worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -20,6 +21,24 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// What runs first: what was asked for, or the built-in prompt.
+pub(super) fn first_prompt(
+    prompt: PromptArgs,
+    asked: Option<Request>,
+    is_demo: bool,
+) -> FirstPrompt {
+    Box::new(move |model: &Model, has_tokenizer: bool| {
+        prompt.check_fits(&model.spec)?;
+        Ok(match asked {
+            Some(request) => (request, PromptOrigin::Asked),
+            None => (
+                prompt.built_in(is_demo, has_tokenizer, model.spec.limits().d_vocab),
+                PromptOrigin::BuiltIn,
+            ),
+        })
+    })
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -34,19 +53,10 @@ pub fn run(args: &Args) -> Result<()> {
         args.checkpoint.is_none(),
     );
     let asked = prompt.request()?;
-    let first = move |model: &Model, has_tokenizer: bool| {
-        prompt.check_fits(&model.spec)?;
-        Ok(match asked {
-            Some(request) => (request, PromptOrigin::Asked),
-            None => (
-                prompt.built_in(is_demo, has_tokenizer, model.spec.limits().d_vocab),
-                PromptOrigin::BuiltIn,
-            ),
-        })
-    };
+    let first = first_prompt(prompt, asked, is_demo);
     Ok(tui::run(Start {
         opening: args.run.opening(args.checkpoint.clone()),
-        first: Box::new(first),
+        first,
         is_forced: args.run.force,
         device: chosen.device,
         notice: chosen.fell_back,

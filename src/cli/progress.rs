@@ -103,6 +103,36 @@ impl WritingMeter {
     }
 }
 
+/// Shows what share of a run is done, where somebody looks.
+pub struct RunMeter(Option<ProgressBar>);
+
+impl RunMeter {
+    pub fn new() -> Self {
+        const STEPS: u64 = 1000;
+        let bar = stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(STEPS);
+            if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {percent:>3} % {elapsed}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self(bar)
+    }
+
+    pub fn show(&self, share: f32) {
+        if let Some(bar) = &self.0 {
+            let n = bar.length().unwrap_or_default();
+            bar.set_position((share * n as f32) as u64);
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Shows what a judgement is doing.
 pub struct StepMeter(Option<ProgressBar>, std::cell::RefCell<String>);
 

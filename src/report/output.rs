@@ -21,6 +21,8 @@ pub enum Output {
     File {
         temporary: NamedTempFile,
         target: PathBuf,
+        /// Whether a file of that name may be there already.
+        replaces: bool,
     },
 }
 
@@ -58,7 +60,30 @@ impl Output {
         Ok(Self::File {
             temporary,
             target: target.to_path_buf(),
+            replaces: true,
         })
+    }
+
+    /// The same, but a file that is there stays as it is, also one that appears during the run.
+    ///
+    /// # Errors
+    /// When nothing can be written there, or something is there.
+    pub fn open_new(target: &Path) -> Result<Self> {
+        match Self::open(target)? {
+            Self::File { temporary, .. } => {
+                // A link that leads nowhere is something too: renaming would replace it.
+                if target.symlink_metadata().is_ok() {
+                    return Err(Error::file(target, TAKEN));
+                }
+                let target = target.to_path_buf();
+                Ok(Self::File {
+                    temporary,
+                    target,
+                    replaces: false,
+                })
+            }
+            other => Ok(other),
+        }
     }
 
     /// Refuses a target that is one of the files being read: writing would destroy what was asked about.
@@ -92,7 +117,16 @@ impl Output {
     /// # Errors
     /// When the target cannot be written.
     pub fn write(mut self, content: &[u8]) -> Result<()> {
-        let written = match &mut self {
+        self.put(content)?;
+        self.close()
+    }
+
+    /// Writes, and leaves the file without its name.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn put(&mut self, content: &[u8]) -> Result<()> {
+        let written = match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(content).and_then(|()| stdout.flush())
@@ -102,8 +136,11 @@ impl Output {
         };
         match written {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-            Err(e) => Err(Error::file(self.name(), format!("cannot be written ({e})"))),
-            Ok(()) => self.close(),
+            Err(e) => Err(Error::file(
+                self.name(),
+                format!("cannot be written ({})", without_path(&e)),
+            )),
+            Ok(()) => Ok(()),
         }
     }
 
@@ -114,11 +151,20 @@ impl Output {
     pub fn close(self) -> Result<()> {
         match self {
             Self::Stdout | Self::Special { .. } => Ok(()),
-            Self::File { temporary, target } => {
+            Self::File {
+                temporary,
+                target,
+                replaces,
+            } => {
                 widen_permissions(temporary.as_file());
-                let kept = temporary.persist(&target);
-                kept.map(|_| ())
-                    .map_err(|e| Error::file(&target, format!("cannot be written ({})", e.error)))
+                let kept = match replaces {
+                    true => temporary.persist(&target),
+                    false => temporary.persist_noclobber(&target),
+                };
+                kept.map(|_| ()).map_err(|e| match e.error.kind() {
+                    ErrorKind::AlreadyExists => Error::file(&target, TAKEN),
+                    _ => Error::file(&target, format!("cannot be written ({})", e.error)),
+                })
             }
         }
     }
@@ -130,6 +176,9 @@ impl Output {
         }
     }
 }
+
+/// What is said of a name that is not free.
+const TAKEN: &str = "is there already, and stays as it is";
 
 /// Temporary files are private; a report is as readable as any file its owner makes.
 fn widen_permissions(file: &File) {
@@ -169,6 +218,22 @@ mod tests {
             std::fs::read_dir(directory.path()).expect("lists").count(),
             1
         );
+    }
+
+    #[test]
+    fn a_file_that_is_there_or_appears_during_the_run_is_not_written_over() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let target = directory.path().join("plot.svg");
+        let output = Output::open_new(&target).expect("opens");
+        std::fs::write(&target, "another's").expect("writes");
+        let late = output.write(b"ours").expect_err("refused").to_string();
+        let early = Output::open_new(&target).expect_err("refused").to_string();
+        for said in [late, early] {
+            assert!(said.contains("plot.svg: is there already"), "{said}");
+        }
+        assert_eq!(std::fs::read(&target).expect("reads"), b"another's");
+        let n_files = std::fs::read_dir(directory.path()).expect("lists").count();
+        assert_eq!(n_files, 1, "a temporary file was left behind");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::editor::Editor;
+use super::export::Written;
 use super::find::Find;
 use super::full_part::Wanted;
 use super::run_view::{Preparing, RunState, RunView};
@@ -14,6 +15,7 @@ use super::theme::Theme;
 use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats};
 use crate::attention::AttentionSpec;
 use crate::checks::{Check, Finding, Severity};
+use crate::error::Result;
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
 use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
@@ -27,6 +29,8 @@ pub enum Msg {
     Paste(String),
     Resize(u16, u16),
     Worker(Event),
+    /// What came of an export.
+    Exported(Result<Written>),
     /// The program is asked to end from outside.
     Terminate,
 }
@@ -40,6 +44,8 @@ pub enum Effect {
     LookAtPart(RunId, PartQuery),
     Tensor(String),
     Probe(RunId),
+    /// Write what is on screen, and its data.
+    Export,
 }
 
 /// The panels, in the order of their number keys.
@@ -72,6 +78,11 @@ impl Panel {
             Self::Model => "Model",
             Self::Checks => "Checks",
         }
+    }
+
+    /// Whether it is about the selected head, computed in full.
+    pub fn shows_head(self) -> bool {
+        matches!(self, Self::Head | Self::Scores | Self::Tokens)
     }
 
     pub fn index(self) -> usize {
@@ -176,6 +187,10 @@ pub struct App {
     pub overlay: Option<Overlay>,
     /// One line about the last thing that was refused.
     pub notice: Option<String>,
+    /// One line about the last thing that was written.
+    pub written: Option<String>,
+    /// Whether the header says how long a run took: pictures that are made again are to be the same.
+    pub shows_times: bool,
     /// What a person is to know when the first run begins.
     pub opening_notice: Option<String>,
     pub is_over: bool,
@@ -209,6 +224,8 @@ impl App {
             shown_type: None,
             overlay: None,
             notice: None,
+            written: None,
+            shows_times: true,
             opening_notice: None,
             is_over: false,
             fatal: None,
@@ -270,6 +287,18 @@ impl App {
         let prompt = self.tokens_along(axis);
         let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
         label.map_or_else(String::new, |label| super::figure::token_label(label))
+    }
+
+    /// A token along an axis as the tokenizer reads it.
+    pub fn raw_token(&self, axis: Axis, position_idx: usize) -> &str {
+        let prompt = self.tokens_along(axis);
+        let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
+        label.map_or("", String::as_str)
+    }
+
+    pub fn token_id(&self, axis: Axis, position_idx: usize) -> Option<u32> {
+        let prompt = self.tokens_along(axis)?;
+        prompt.tokens.get(position_idx).copied()
     }
 
     /// The attention of the selected layer.

@@ -15,6 +15,7 @@ pub enum Action {
     Find,
     Edit,
     StopRun,
+    Export,
     Go(Panel),
     NextPanel,
     PreviousPanel,
@@ -165,6 +166,14 @@ fn needs_model(app: &App) -> Option<&'static str> {
     }
 }
 
+pub fn needs_room(app: &App) -> Option<&'static str> {
+    if super::view::has_room(app.size) {
+        None
+    } else {
+        Some("the terminal is too small to show anything")
+    }
+}
+
 fn needs_grids(app: &App) -> Option<&'static str> {
     if app.grids().len() > 1 {
         None
@@ -218,13 +227,14 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[key(KeyCode::Home), char('g')], "Home g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[key(KeyCode::End), char('G')], "End G", Action::Last, "", "to the last", Moving, &[], always),
-    binding!(&[char('x')], "x", Action::NextGrid, "next stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
+    binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),
     binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], always),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_model),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
+    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG and its data as CSV; Ctrl-S also while a text is edited", Everywhere, &[], needs_room),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),
     binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], always),
     binding!(&[char('3')], "3", Action::Go(Scores), "", "statistics and distributions of one head", Everywhere, &[], always),

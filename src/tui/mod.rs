@@ -2,12 +2,16 @@
 
 mod app;
 mod editor;
+mod effect;
+mod export;
 mod figure;
 mod find;
 mod full_part;
 mod keys;
+mod mouse;
 mod panels;
 mod places;
+mod plot;
 mod run_view;
 mod selection;
 mod terminal;
@@ -16,8 +20,10 @@ mod update;
 mod view;
 mod widgets;
 
-pub use app::{App, Axis, Effect, Msg, Panel};
+pub use app::{App, Axis, Effect, HeadView, Msg, Panel};
+pub use export::{Export, Written, export_page};
 pub use keys::{key_problems, keys_page};
+pub use plot::{Plot, Shown, plot};
 pub use terminal::{Start, run};
-pub use theme::{Depth, Theme};
-pub use view::draw;
+pub use theme::{Depth, Ground, Theme};
+pub use view::{SMALLEST, draw};

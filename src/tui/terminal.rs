@@ -2,6 +2,7 @@
 
 use std::io::{self, Stdout, Write, stdout};
 use std::panic;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -19,6 +20,7 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
 use super::app::{App, Effect, Msg};
+use super::export::{Export, Writer};
 use super::theme::{Depth, Theme};
 use super::view;
 use crate::checkpoint::Opening;
@@ -39,6 +41,12 @@ pub struct Start {
     pub device: Device,
     /// What a person is to know first.
     pub notice: Option<String>,
+}
+
+/// Who does what updates ask for.
+struct Hands {
+    worker: Worker,
+    writer: Writer,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -62,6 +70,13 @@ pub fn run(start: Start) -> Result<()> {
             Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
         )
     };
+    let writer = {
+        let sender = sender.clone();
+        Writer::start(PathBuf::new(), move |written| {
+            drop(sender.send(Msg::Exported(written)));
+        })
+    };
+    let hands = Hands { worker, writer };
     let size = crossterm::terminal::size().unwrap_or((80, 24));
     let mut app = App::new(
         Theme::new(Depth::detect(|name| std::env::var(name).ok())),
@@ -70,11 +85,11 @@ pub fn run(start: Start) -> Result<()> {
     );
     app.opening_notice = start.notice;
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
-        take_in(&mut app, &worker, msg);
+        take_in(&mut app, &hands, msg);
     }
     if !app.is_over {
         listen(sender);
-        show(&mut app, &worker, &receiver)
+        show(&mut app, &hands, &receiver)
             .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
     }
     app.fatal
@@ -82,30 +97,30 @@ pub fn run(start: Start) -> Result<()> {
 }
 
 /// Draws and waits in turn: everything that has queued is taken in before the next frame.
-fn show(app: &mut App, worker: &Worker, receiver: &Receiver<Msg>) -> io::Result<()> {
+fn show(app: &mut App, hands: &Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
     let guard = Guard::take()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
     while !app.is_over {
         terminal.draw(|frame| view::draw(frame, app))?;
         let Ok(msg) = receiver.recv() else { break };
-        take_in(app, worker, msg);
+        take_in(app, hands, msg);
         while let Ok(msg) = receiver.try_recv() {
-            take_in(app, worker, msg);
+            take_in(app, hands, msg);
         }
     }
     drop(guard);
     Ok(())
 }
 
-fn take_in(app: &mut App, worker: &Worker, msg: Msg) {
+fn take_in(app: &mut App, hands: &Hands, msg: Msg) {
     for effect in app.update(msg) {
-        match effect {
-            Effect::Run(request) => worker.run(request),
-            Effect::Cancel => worker.cancel(),
-            Effect::LookAt(run, query) => worker.look_at(run, query),
-            Effect::LookAtPart(run, query) => worker.look_at_part(run, query),
-            Effect::Tensor(name) => worker.tensor(name),
-            Effect::Probe(run) => worker.probe(run),
+        if effect != Effect::Export {
+            effect.ask(&hands.worker);
+            continue;
+        }
+        match Export::of(app) {
+            Ok(export) => hands.writer.write(export),
+            Err(e) => app.notice = Some(e.to_string()),
         }
     }
 }

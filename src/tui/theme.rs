@@ -33,6 +33,13 @@ impl Depth {
     }
 }
 
+/// What the colours stand on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ground {
+    Dark,
+    Light,
+}
+
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
@@ -46,16 +53,23 @@ const STEPS: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Theme {
     pub depth: Depth,
+    pub ground: Ground,
     map: Vec<[u8; 3]>,
 }
 
 impl Theme {
     pub fn new(depth: Depth) -> Self {
+        Self::on(Ground::Dark, depth)
+    }
+
+    /// The same for a page that is dark or light.
+    pub fn on(ground: Ground, depth: Depth) -> Self {
         // Viridis: perceptually uniform, and still ordered for people who see fewer colours.
         let gradient = colorgrad::preset::viridis();
         let map = (0..STEPS).map(|i| gradient.at(i as f32 / (STEPS - 1) as f32).to_rgba8());
         Self {
             depth,
+            ground,
             map: map.map(|[r, g, b, _]| [r, g, b]).collect(),
         }
     }
@@ -111,8 +125,13 @@ impl Theme {
         self.depth != Depth::None
     }
 
-    fn coloured(&self, rgb: [u8; 3]) -> Style {
+    /// A text colour that is legible on the ground.
+    fn coloured(&self, on_dark: [u8; 3], on_light: [u8; 3]) -> Style {
         if self.has_colour() {
+            let rgb = match self.ground {
+                Ground::Dark => on_dark,
+                Ground::Light => on_light,
+            };
             Style::new().fg(self.rgb(rgb))
         } else {
             Style::new()
@@ -121,7 +140,7 @@ impl Theme {
 
     pub fn dim(&self) -> Style {
         if self.has_colour() {
-            self.coloured([130, 138, 150])
+            self.coloured([130, 138, 150], [96, 104, 116])
         } else {
             Style::new().add_modifier(Modifier::DIM)
         }
@@ -132,7 +151,7 @@ impl Theme {
     }
 
     pub fn accent(&self) -> Style {
-        self.coloured([94, 201, 225])
+        self.coloured([94, 201, 225], [0, 108, 148])
     }
 
     pub fn title(&self) -> Style {
@@ -140,19 +159,20 @@ impl Theme {
     }
 
     pub fn bad(&self) -> Style {
-        self.coloured([255, 107, 107]).add_modifier(Modifier::BOLD)
+        self.coloured([255, 107, 107], [190, 32, 44])
+            .add_modifier(Modifier::BOLD)
     }
 
     pub fn good(&self) -> Style {
-        self.coloured([120, 210, 130])
+        self.coloured([120, 210, 130], [24, 122, 52])
     }
 
     pub fn notable(&self) -> Style {
-        self.coloured([240, 190, 80])
+        self.coloured([240, 190, 80], [146, 92, 0])
     }
 
     pub fn border(&self) -> Style {
-        self.coloured([80, 88, 104])
+        self.coloured([80, 88, 104], [172, 178, 188])
     }
 
     pub fn selected(&self) -> Style {
@@ -221,6 +241,35 @@ mod tests {
     fn indexed_colours_are_the_nearest_ones() {
         assert_eq!(nearest_indexed([255, 0, 0]), 196);
         assert_eq!(nearest_indexed([128, 128, 128]), 244);
+    }
+
+    #[test]
+    fn every_text_colour_is_legible_on_its_ground() {
+        // WCAG 2.2: relative luminance, and 4.5 to 1 for text.
+        let luminance = |colour: Color| {
+            let Color::Rgb(r, g, b) = colour else {
+                panic!("{colour:?} is no colour of its own")
+            };
+            let linear = [r, g, b].map(|c| match f64::from(c) / 255.0 {
+                c if c <= 0.04045 => c / 12.92,
+                c => ((c + 0.055) / 1.055).powf(2.4),
+            });
+            0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        };
+        for (ground, page) in [(Ground::Dark, 0.01), (Ground::Light, 1.0)] {
+            let theme = Theme::on(ground, Depth::Truecolor);
+            for style in [
+                theme.dim(),
+                theme.accent(),
+                theme.bad(),
+                theme.good(),
+                theme.notable(),
+            ] {
+                let ink = luminance(style.fg.expect("a colour"));
+                let contrast = (f64::max(ink, page) + 0.05) / (f64::min(ink, page) + 0.05);
+                assert!(contrast >= 4.5, "{ground:?} {style:?}: {contrast}");
+            }
+        }
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{
-    KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
-};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
 use super::editor::{Edited, Editor};
+use super::export::Written;
 use super::find::{Find, Found};
 use super::keys::{self, Action};
 use super::panels;
@@ -38,6 +37,10 @@ impl App {
             }
             Msg::Mouse(mouse) => self.mouse(mouse),
             Msg::Worker(event) => self.event(event),
+            Msg::Exported(Ok(Written { svg, csv })) => {
+                self.written = Some(format!("wrote {} and {}", svg.display(), csv.display()));
+            }
+            Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
         self.ask_for_head(&mut effects);
         self.ask_for_part(&mut effects);
@@ -49,6 +52,15 @@ impl App {
             key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
         if is_interrupt {
             self.is_over = true;
+            return;
+        }
+        self.written = None;
+        if self.exports(key) {
+            self.notice = None;
+            match keys::needs_room(self) {
+                Some(reason) => self.notice = Some(reason.to_owned()),
+                None => effects.push(Effect::Export),
+            }
             return;
         }
         // One layer gets the key: what lies on top.
@@ -91,6 +103,14 @@ impl App {
         }
     }
 
+    /// Whether a key writes the screen: over the panels as in them, except where its letter is text.
+    fn exports(&self, key: KeyEvent) -> bool {
+        let is_text = matches!(self.overlay, Some(Overlay::Edit(_) | Overlay::Find(_)))
+            && !key.modifiers.contains(KeyModifiers::CONTROL);
+        let binding = keys::binding_of(key, self.panel);
+        !is_text && binding.is_some_and(|binding| binding.action == Action::Export)
+    }
+
     fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
         match action {
             Action::Quit => self.is_over = true,
@@ -103,6 +123,7 @@ impl App {
                 }
             }
             Action::StopRun => effects.push(Effect::Cancel),
+            Action::Export => effects.push(Effect::Export),
             Action::Go(panel) => self.go(panel),
             Action::NextPanel => self.go(Panel::ALL[(self.panel.index() + 1) % Panel::ALL.len()]),
             Action::PreviousPanel => {
@@ -141,16 +162,7 @@ impl App {
                     self.overlay = Some(Overlay::Page { check, scroll: 0 });
                 }
             }
-            Action::Probe => {
-                if let Some(run) = &mut self.run {
-                    run.probing = Some(Step {
-                        what: "beginning".to_owned(),
-                        n_done: 0,
-                        n: 1,
-                    });
-                    effects.push(Effect::Probe(run.id));
-                }
-            }
+            Action::Probe => self.probe(effects),
             Action::NextType => {
                 let here = HeadType::ALL
                     .iter()
@@ -300,41 +312,19 @@ impl App {
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
     }
 
-    fn mouse(&mut self, mouse: MouseEvent) {
-        let areas = view::areas(self.size);
-        let at = (mouse.column, mouse.row);
-        match mouse.kind {
-            MouseEventKind::Down(MouseButton::Left) if self.overlay.is_some() => {
-                self.overlay = None
-            }
-            MouseEventKind::Down(MouseButton::Left) => {
-                if let Some(panel) = view::tab_at(areas.tabs, at) {
-                    self.go(panel);
-                } else {
-                    panels::click(self, areas.body, at);
-                }
-            }
-            MouseEventKind::Drag(MouseButton::Left) if self.overlay.is_none() => {
-                panels::click(self, areas.body, at)
-            }
-            MouseEventKind::ScrollUp => self.wheel(-1),
-            MouseEventKind::ScrollDown => self.wheel(1),
-            _ => {}
+    /// Asks the model on changed prompts.
+    pub(super) fn probe(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(run) = &mut self.run {
+            run.probing = Some(Step {
+                what: "beginning".to_owned(),
+                n_done: 0,
+                n: 1,
+            });
+            effects.push(Effect::Probe(run.id));
         }
     }
 
-    fn wheel(&mut self, down: isize) {
-        match &mut self.overlay {
-            Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => {
-                *scroll = scroll.saturating_add_signed(down * 3);
-            }
-            Some(_) => {}
-            None if self.panel == Panel::Head => self.zoom(if down < 0 { 1 } else { -1 }),
-            None => self.step(0, down),
-        }
-    }
-
-    fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
         let Some(model) = &self.model else { return };
         if let Some((name, _)) = model
             .checkpoint
@@ -350,8 +340,7 @@ impl App {
     /// Asks for the selected head in full, once its layer is there and a panel shows it.
     fn ask_for_head(&mut self, effects: &mut Vec<Effect>) {
         let wanted = self.wanted_head();
-        let is_shown = matches!(self.panel, Panel::Head | Panel::Scores | Panel::Tokens);
-        if !is_shown
+        if !self.panel.shows_head()
             || self.layer().is_none()
             || self.shown_detail().is_some()
             || self.awaited == Some(wanted)

@@ -18,7 +18,12 @@ use crate::checks::Severity;
 use crate::worker::PromptOrigin;
 
 /// The smallest terminal that shows everything.
-const SMALLEST: (u16, u16) = (80, 24);
+pub const SMALLEST: (u16, u16) = (80, 24);
+
+/// Whether a terminal of a size shows more than what it needs.
+pub fn has_room((width, height): (u16, u16)) -> bool {
+    width >= SMALLEST.0 && height >= SMALLEST.1
+}
 
 /// Where the parts of a frame lie.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +54,7 @@ pub fn areas((width, height): (u16, u16)) -> Areas {
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
     let size = frame.area().as_size();
-    if size.width < SMALLEST.0 || size.height < SMALLEST.1 {
+    if !has_room((size.width, size.height)) {
         let text = format!(
             "attnscope needs {} × {}, this terminal is {} × {}",
             SMALLEST.0, SMALLEST.1, size.width, size.height
@@ -189,6 +194,7 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
             let by_layers = done as f32 / (n_layers + 1) as f32;
             gauge(theme, run.share.unwrap_or(by_layers), &what)
         }
+        RunState::Done { .. } if !app.shows_times => Vec::new(),
         RunState::Done { took, .. } => vec![Span::styled(
             format!("done in {}", duration(*took)),
             theme.dim(),
@@ -289,7 +295,7 @@ pub fn tab_at(tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
     })
 }
 
-/// Last line: a notice, or the keys that matter here.
+/// Last line: a notice, what was written, or the keys that matter here.
 fn footer(app: &App, width: u16) -> Line<'static> {
     let theme = &app.theme;
     if let Some(notice) = &app.notice {
@@ -297,6 +303,10 @@ fn footer(app: &App, width: u16) -> Line<'static> {
             format!(" {}", cut(notice, width as usize - 1)),
             theme.notable(),
         );
+    }
+    if let Some(written) = &app.written {
+        let text = cut(written, width as usize - 1);
+        return Line::styled(format!(" {text}"), theme.good());
     }
     let mut room = width as usize;
     let mut spans = vec![Span::styled(" ←↓↑→ move", theme.dim())];

@@ -53,14 +53,7 @@ impl Screen {
     pub fn send(&mut self, msg: Msg) {
         for effect in self.app.update(msg) {
             self.n_open += usize::from(!matches!(effect, Effect::Cancel));
-            match effect {
-                Effect::Run(request) => self.worker.run(request),
-                Effect::Cancel => self.worker.cancel(),
-                Effect::LookAt(run, query) => self.worker.look_at(run, query),
-                Effect::LookAtPart(run, query) => self.worker.look_at_part(run, query),
-                Effect::Tensor(name) => self.worker.tensor(name),
-                Effect::Probe(run) => self.worker.probe(run),
-            }
+            effect.ask(&self.worker);
         }
         self.settle();
     }

@@ -61,6 +61,14 @@ fn entries(app: &App) -> Vec<Entry<'_>> {
     entries
 }
 
+/// The first line that is about a check.
+pub fn line_of(app: &App, id: &str) -> Option<usize> {
+    entries(app).iter().position(|entry| match entry {
+        Entry::Finding(finding) => finding.check == id,
+        Entry::Check(check, _) => check.id == id,
+    })
+}
+
 pub fn n_lines(app: &App) -> usize {
     entries(app).len()
 }
@@ -118,7 +126,7 @@ fn parts(app: &App, area: Rect) -> Parts {
 }
 
 /// The influence map, where the selected line is about it.
-fn influence(app: &App) -> Option<&Influence> {
+pub fn influence(app: &App) -> Option<&Influence> {
     let is_shown = selected_check(app).is_some_and(|check| check.id == "future-leak");
     match &judgement(app)?.probes.future {
         Probed::Ran(probe) if is_shown && !probe.influence.changed.is_empty() => {

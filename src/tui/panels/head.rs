@@ -8,6 +8,7 @@ use ratatui::text::{Line, Span};
 
 use super::{head_row, selection_title, waiting};
 use crate::analysis::HeadDetail;
+use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, cut, figure, fit};
 use crate::tui::view::framed;
@@ -150,6 +151,33 @@ pub fn shown_cells(app: &App, area: Rect) -> (Range<usize>, Range<usize>) {
         along(Axis::Query, window.first_query, 2 * map.height as usize),
         along(Axis::Key, window.first_key, map.width as usize),
     )
+}
+
+/// What of the map is in view.
+pub struct View {
+    pub queries: Range<usize>,
+    pub keys: Range<usize>,
+    /// A pixel covers 2^`level` cells on a side.
+    pub level: usize,
+}
+
+/// The tokens in view, cells that are cut off among them.
+pub fn view(app: &App, area: Rect) -> View {
+    let (map, window, pooling) = (parts(app, area).map, window(app, area), app.pooling());
+    let along = |axis: Axis, first: usize, n_pixels: usize| {
+        let n_shown = match window.zoom {
+            zoom if zoom >= 1 => n_pixels.div_ceil(zoom as usize),
+            zoom => n_pixels << -zoom,
+        };
+        let end = (first + n_shown) * pooling;
+        let n = app.n_along(axis);
+        (first * pooling).min(n)..end.min(n)
+    };
+    View {
+        queries: along(Axis::Query, window.first_query, 2 * map.height as usize),
+        keys: along(Axis::Key, window.first_key, map.width as usize),
+        level: (-window.zoom).max(0) as usize,
+    }
 }
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
@@ -329,6 +357,14 @@ fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, 
     }
 }
 
+/// What a key receives on average from the queries that see it: later keys are seen by fewer.
+pub fn received(app: &App, summary: &HeadSummary, key_idx: usize) -> Option<f32> {
+    let n = summary.rows.len();
+    let spec = app.attention();
+    let n_seeing = spec.map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
+    Some(summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
+}
+
 /// What keys receive, below the map, and their labels, written downwards.
 fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window, pooling: usize) {
     let (map, n_labels) = (parts.map, parts.n_key_labels as usize);
@@ -337,15 +373,7 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
     let head = app
         .layer()
         .and_then(|layer| layer.heads.get(app.selection.head_idx));
-    // What a key receives on average from the queries that see it: later keys are seen by fewer.
-    let received = |key_idx: usize| -> Option<f32> {
-        let head = head?;
-        let n = head.summary.rows.len();
-        let n_seeing = app
-            .attention()
-            .map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
-        Some(head.summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
-    };
+    let received = |key_idx: usize| received(app, &head?.summary, key_idx);
     let n_keys = app.n_along(Axis::Key);
     let largest = (0..n_keys)
         .filter_map(received)

@@ -180,6 +180,14 @@ const FIGURES: [&str; 20] = [
 /// Those that compare a query's position with a key's.
 const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
 
+/// The figures that have a meaning for the selected head.
+pub fn figures(app: &App) -> impl Iterator<Item = &'static str> + use<> {
+    // Between two texts, positions do not compare.
+    let compares = app.selection.stack != Stack::Cross;
+    let figures = FIGURES.into_iter();
+    figures.filter(move |id| compares || !BY_POSITION.contains(id))
+}
+
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
     let kind = head.kind;
     let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
@@ -198,12 +206,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport)
             Span::raw(format!("{} ", figure(head.stats.at(idx), 7))),
         ]
     };
-    // Between two texts, positions do not compare.
-    let compares = app.selection.stack != Stack::Cross;
-    let figures: Vec<&str> = FIGURES
-        .into_iter()
-        .filter(|id| compares || !BY_POSITION.contains(id))
-        .collect();
+    let figures: Vec<&str> = figures(app).collect();
     let lines: Vec<Line<'static>> = figures
         .chunks(n_columns)
         .map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>()))

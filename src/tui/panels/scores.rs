@@ -48,6 +48,30 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
         })
 }
 
+/// Between what a statistic lies; infinity and its negative where it has no such range.
+pub struct Ranges {
+    pub in_layer: (f64, f64),
+    pub in_model: (f64, f64),
+}
+
+/// The ranges of a statistic among the heads of a layer and of all layers of the stack, or among layers alone.
+pub fn ranges(app: &App, layer: &LayerReport, idx: usize) -> Ranges {
+    let layers = app.layers_of(app.selection.stack).iter();
+    let of_heads = |layer: &LayerReport| -> Vec<f64> {
+        layer.heads.iter().map(|head| head.stats.at(idx)).collect()
+    };
+    if !STATISTICS[idx].is_per_head() {
+        return Ranges {
+            in_layer: range(std::iter::empty()),
+            in_model: range(layers.map(|layer| layer.stats.at(idx))),
+        };
+    }
+    Ranges {
+        in_layer: range(of_heads(layer).into_iter()),
+        in_model: range(layers.flat_map(|layer| of_heads(layer))),
+    }
+}
+
 /// Columns of two numbers, and of the mark that places a value in the model's range.
 const RANGE: usize = 14;
 const GAUGE: usize = 8;
@@ -75,7 +99,6 @@ fn draw_table(
     let wide = inside.width as usize >= fixed + RANGE + GAUGE + 14;
     let fixed = fixed + GAUGE + if wide { RANGE } else { 0 };
     let title_width = (inside.width as usize).saturating_sub(fixed);
-    let layers = app.layers_of(app.selection.stack);
     let model = if wide { " in model     " } else { "" };
     let header = format!(
         " {}{:>7} {:<13}{model}  {:<6}",
@@ -92,20 +115,7 @@ fn draw_table(
         } else {
             layer.stats.at(idx)
         };
-        let in_layer = if is_per_head {
-            range(layer.heads.iter().map(|h| h.stats.at(idx)))
-        } else {
-            (f64::INFINITY, f64::NEG_INFINITY)
-        };
-        let in_model = if is_per_head {
-            range(
-                layers
-                    .iter()
-                    .flat_map(|l| l.heads.iter().map(|h| h.stats.at(idx))),
-            )
-        } else {
-            range(layers.iter().map(|l| l.stats.at(idx)))
-        };
+        let Ranges { in_layer, in_model } = ranges(app, layer, idx);
         let is_chosen = idx == app.statistic_idx;
         let style = if is_chosen {
             theme.selected()
@@ -170,14 +180,17 @@ fn axis<'a>(app: &App, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
         .labels_alignment(Alignment::Right)
 }
 
+/// The density of a normal distribution about 0.
+pub fn normal_density(variance: f64, x: f64) -> f64 {
+    (-x * x / (2.0 * variance)).exp() / (std::f64::consts::TAU * variance).sqrt()
+}
+
 /// The normal density that independent components would give.
 fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
     const STEPS: usize = 120;
-    let density =
-        |x: f64| (-x * x / (2.0 * variance)).exp() / (std::f64::consts::TAU * variance).sqrt();
     (0..=STEPS)
         .map(|i| low + (high - low) * i as f64 / STEPS as f64)
-        .map(|x| (x, density(x)))
+        .map(|x| (x, normal_density(variance, x)))
         .collect()
 }
 

@@ -70,7 +70,7 @@ fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
 }
 
 /// The axis of the token that the panel moves, and the axis of those it shades.
-fn axes(app: &App) -> (Axis, Axis) {
+pub fn axes(app: &App) -> (Axis, Axis) {
     if app.tokens_view.shows_received {
         (Axis::Key, Axis::Query)
     } else {
@@ -79,7 +79,7 @@ fn axes(app: &App) -> (Axis, Axis) {
 }
 
 /// The token that the panel moves.
-fn selected(app: &App) -> usize {
+pub fn selected(app: &App) -> usize {
     if app.tokens_view.shows_received {
         app.selection.key_idx
     } else {
@@ -138,7 +138,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// What the selected token gives to, or receives from, every other.
-fn shares(app: &App) -> Option<Vec<f32>> {
+pub fn shares(app: &App) -> Option<Vec<f32>> {
     let detail = app.shown_detail()?;
     let finest = detail.pattern.finest();
     let pooling = detail.pooling();

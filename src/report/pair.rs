@@ -1,0 +1,90 @@
+//! A picture and its data: two files that appear together, or not at all.
+
+use std::fs;
+use std::path::Path;
+
+use super::Output;
+use crate::error::Result;
+
+/// Two open targets.
+#[derive(Debug)]
+pub struct Pair {
+    first: Output,
+    second: Output,
+    /// Of the first, where it is to be taken away when the second fails.
+    is_new: bool,
+}
+
+impl Pair {
+    /// Opens both before the long run. A file that is there is written over only when `replaces`.
+    ///
+    /// # Errors
+    /// When one of them cannot be written.
+    pub fn open([first, second]: [&Path; 2], replaces: bool) -> Result<Self> {
+        let open = match replaces {
+            true => Output::open,
+            false => Output::open_new,
+        };
+        Ok(Self {
+            first: open(first)?,
+            second: open(second)?,
+            is_new: first.symlink_metadata().is_err(),
+        })
+    }
+
+    /// Writes both, then gives both their names.
+    ///
+    /// # Errors
+    /// When one cannot be written or named: then neither is there, unless it was there before.
+    pub fn write(mut self, [first, second]: [&[u8]; 2]) -> Result<()> {
+        self.first.put(first)?;
+        self.second.put(second)?;
+        let named = match &self.first {
+            Output::File { target, .. } => Some(target.clone()),
+            Output::Stdout | Output::Special { .. } => None,
+        };
+        self.first.close()?;
+        let closed = self.second.close();
+        if let (Err(_), true, Some(first)) = (&closed, self.is_new, named) {
+            // It is ours, a moment old. Where it cannot be taken away either, the reason is the same.
+            let _ = fs::remove_file(first);
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).expect("lists");
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn both_appear_under_their_names_or_neither_does() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [svg, csv] = ["a.svg", "a.csv"].map(|name| directory.path().join(name));
+        let pair = Pair::open([&svg, &csv], false).expect("opens");
+        // While we run, somebody takes the second name.
+        fs::write(&csv, "another's").expect("writes");
+        pair.write([b"picture", b"data"]).expect_err("refused");
+        assert_eq!(names(directory.path()), ["a.csv"]);
+        assert_eq!(fs::read(&csv).expect("reads"), b"another's");
+        fs::remove_file(&csv).expect("removes");
+        let pair = Pair::open([&svg, &csv], false).expect("opens");
+        assert_eq!(names(directory.path()).len(), 2, "temporary ones");
+        pair.write([b"picture", b"data"]).expect("writes");
+        assert_eq!(names(directory.path()), ["a.csv", "a.svg"]);
+        Pair::open([&svg, &csv], false).expect_err("both are there");
+        let pair = Pair::open([&svg, &csv], true).expect("opens");
+        pair.write([b"newer", b"data"]).expect("writes");
+        assert_eq!(fs::read(&svg).expect("reads"), b"newer");
+    }
+}

@@ -1,0 +1,19 @@
+//! Effects that are the worker's to bring about.
+
+use super::app::Effect;
+use crate::worker::Worker;
+
+impl Effect {
+    /// Asks the worker. What is on screen is not known here: an export is for whoever draws.
+    pub fn ask(self, worker: &Worker) {
+        match self {
+            Self::Run(request) => worker.run(request),
+            Self::Cancel => worker.cancel(),
+            Self::LookAt(run, query) => worker.look_at(run, query),
+            Self::LookAtPart(run, query) => worker.look_at_part(run, query),
+            Self::Tensor(name) => worker.tensor(name),
+            Self::Probe(run) => worker.probe(run),
+            Self::Export => {}
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a picture is of, in words: for readers of screens, search, and whoever finds the file later.
+
+use super::svg::Caption;
+use crate::model::Stack;
+use crate::tui::app::App;
+
+/// Letters of the text that are quoted.
+const QUOTED: usize = 300;
+
+pub fn caption(app: &App) -> Caption {
+    let mut title = vec!["attnscope".to_owned(), app.panel.title().to_owned()];
+    let mut sentences = vec![format!(
+        "The {} panel of attnscope, {} by {} cells",
+        app.panel.title(),
+        app.size.0,
+        app.size.1
+    )];
+    match &app.model {
+        None => sentences.push(format!("Opening {}", app.opening)),
+        Some(model) => {
+            title.push(model.checkpoint.name.clone());
+            sentences.push(format!(
+                "Model {}, {}",
+                model.checkpoint.name, model.spec.family
+            ));
+        }
+    }
+    if app.panel.shows_head() {
+        let at = app.selection;
+        let grid = match at.stack {
+            Stack::Only => String::new(),
+            stack => format!("{} ", stack.label().unwrap_or_default()),
+        };
+        title.push(format!("{grid}L{} H{}", at.layer_idx, at.head_idx));
+        sentences.push(format!(
+            "Selected: {grid}layer {} head {}, query {}, key {}",
+            at.layer_idx, at.head_idx, at.query_idx, at.key_idx
+        ));
+    }
+    if let Some(run) = &app.run {
+        let n_tokens = run.prompt.tokens.len();
+        sentences.push(format!("Text, {n_tokens} tokens: {}", quoted(app)));
+    }
+    Caption {
+        title: title.join(" · "),
+        description: format!("{}.", sentences.join(". ")),
+    }
+}
+
+/// The text that ran, as its tokens read, cut where it is long.
+fn quoted(app: &App) -> String {
+    let labels = app.run.as_ref().map(|run| &run.prompt.labels);
+    let separator = if app.has_tokenizer { "" } else { " " };
+    let text = labels.map_or(String::new(), |labels| labels.join(separator));
+    let mut quoted: String = text.chars().take(QUOTED).collect();
+    if text.chars().nth(QUOTED).is_some() {
+        quoted.push('…');
+    }
+    quoted
+}

@@ -1,0 +1,155 @@
+//! The data of each panel as a table: one file each, one line in the list.
+
+mod checks;
+mod head;
+mod model;
+mod overview;
+mod scores;
+mod tokens;
+
+use std::io;
+
+use serde::{Serialize, Serializer};
+
+use crate::report::Number;
+use crate::tui::app::{App, Panel};
+
+/// A column of a table.
+pub struct Column {
+    pub name: &'static str,
+    /// Empty for what has none.
+    pub unit: &'static str,
+    pub about: &'static str,
+}
+
+/// What a panel gives: kinds of rows, columns, and the table itself.
+pub struct PanelData {
+    pub panel: Panel,
+    /// What `part` says, and what such a row is.
+    pub parts: &'static [(&'static str, &'static str)],
+    pub columns: &'static [Column],
+    /// # Errors
+    /// None that writing to memory has.
+    pub csv: fn(&App) -> io::Result<Vec<u8>>,
+}
+
+/// Every panel's, in the order of the panels: one line each.
+pub static PANELS: &[&PanelData] = &[
+    &overview::DATA,
+    &head::DATA,
+    &scores::DATA,
+    &tokens::DATA,
+    &model::DATA,
+    &checks::DATA,
+];
+
+/// What a panel gives.
+pub fn of(panel: Panel) -> &'static PanelData {
+    let found = PANELS.iter().find(|data| data.panel == panel);
+    // That every panel is in the list is tested.
+    found.copied().unwrap_or(PANELS[0])
+}
+
+const fn column(name: &'static str, unit: &'static str, about: &'static str) -> Column {
+    Column { name, unit, about }
+}
+
+/// A table: the fields of a row are its columns, and stand there also when there are no rows.
+fn csv<R: Serialize + Default>(rows: impl IntoIterator<Item = R>) -> io::Result<Vec<u8>> {
+    let header = {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.serialize(R::default())?;
+        let bytes = writer.into_inner().map_err(|e| e.into_error())?;
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        bytes[..end.map_or(0, |at| at + 1)].to_vec()
+    };
+    let mut builder = csv::WriterBuilder::new();
+    let mut writer = builder.has_headers(false).from_writer(header);
+    for row in rows {
+        writer.serialize(row)?;
+    }
+    writer.into_inner().map_err(|e| e.into_error())
+}
+
+/// A number with all its digits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Figure {
+    Single(f32),
+    Double(f64),
+}
+
+impl From<f32> for Figure {
+    fn from(value: f32) -> Self {
+        Self::Single(value)
+    }
+}
+
+impl From<f64> for Figure {
+    fn from(value: f64) -> Self {
+        Self::Double(value)
+    }
+}
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            // The shortest digits that read back as the same f32.
+            Self::Single(value) if value.is_finite() => to.serialize_f32(value),
+            Self::Single(value) => Number(f64::from(value)).serialize(to),
+            Self::Double(value) => Number(value).serialize(to),
+        }
+    }
+}
+
+/// What the column `stack` says.
+fn stack_label(app: &App) -> &'static str {
+    app.selection.stack.label().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::{Depth, Theme};
+
+    #[test]
+    fn every_panel_gives_data_and_says_what_its_columns_are() {
+        let app = App::new(Theme::new(Depth::None), (80, 24), "a model".to_owned());
+        let panels: Vec<Panel> = PANELS.iter().map(|data| data.panel).collect();
+        assert_eq!(panels, Panel::ALL);
+        for data in PANELS {
+            let bytes = (data.csv)(&app).expect("writes to memory");
+            let text = String::from_utf8(bytes).expect("UTF-8");
+            let names: Vec<&str> = data.columns.iter().map(|column| column.name).collect();
+            assert_eq!(text, format!("{}\n", names.join(",")), "{:?}", data.panel);
+            assert_eq!(names[0], "part");
+            assert!(data.columns.iter().all(|column| !column.about.is_empty()));
+            assert!(!data.parts.is_empty());
+        }
+    }
+
+    #[test]
+    fn numbers_read_back_as_they_were() {
+        #[derive(Serialize, Default)]
+        struct Row {
+            part: &'static str,
+            value: Option<Figure>,
+        }
+        let values: [Figure; 7] = [
+            0.1f32.into(),
+            (1.0f32 / 3.0).into(),
+            0.1f64.into(),
+            1e-300f64.into(),
+            f32::NEG_INFINITY.into(),
+            f64::NAN.into(),
+            (-0.0f64).into(),
+        ];
+        let rows = values.map(|value| Row {
+            part: "a",
+            value: Some(value),
+        });
+        let bytes = csv(rows.into_iter().chain([Row::default()])).expect("writes to memory");
+        let expected =
+            "part,value\na,0.1\na,0.33333334\na,0.1\na,1e-300\na,-Infinity\na,NaN\na,-0.0\n,\n";
+        assert_eq!(String::from_utf8(bytes).expect("UTF-8"), expected);
+    }
+}

@@ -1,0 +1,132 @@
+//! The data of the Model panel: knobs, keys that were never read, tensors.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::{Column, Figure, PanelData, column, csv};
+use crate::analysis::TensorStats;
+use crate::checkpoint::TensorInfo;
+use crate::model::Model;
+use crate::tui::app::{App, Panel};
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::Model,
+    parts: &[
+        (
+            "tokenizer",
+            "what ids come from, or why prompts can only be ids",
+        ),
+        ("knob", "a value of the configuration as it was understood"),
+        ("unread", "a key of the configuration that was never read"),
+        (
+            "nonfinite",
+            "the first NaN or infinity of the run, where there was one",
+        ),
+        ("tensor", "a tensor of the checkpoint"),
+    ],
+    columns: COLUMNS,
+    csv: |app| csv(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    column("part", "", "what kind of row it is"),
+    column("name", "", "of the knob, key or tensor"),
+    column(
+        "value",
+        "",
+        "of the knob; what is said of tokenizer and NaN",
+    ),
+    column("origin", "", "where the knob's value comes from"),
+    column("dtype", "", "of the tensor as stored"),
+    column("shape", "", "of the tensor, `256×64`"),
+    column("elements", "elements", "how many the tensor has"),
+    column("bytes", "bytes", "what they take in the file"),
+    column("is_used", "", "`true` where the model reads the tensor"),
+    column(
+        "min",
+        "",
+        "smallest finite value; here and to the right empty until it was asked for",
+    ),
+    column("max", "", "largest finite value"),
+    column("mean", "", "mean of the finite values"),
+    column("n_nan", "elements", "how many are NaN"),
+    column("n_infinite", "elements", "how many are infinite"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    name: String,
+    value: String,
+    origin: String,
+    dtype: String,
+    shape: String,
+    elements: Option<usize>,
+    bytes: Option<usize>,
+    is_used: Option<bool>,
+    min: Option<Figure>,
+    max: Option<Figure>,
+    mean: Option<Figure>,
+    n_nan: Option<usize>,
+    n_infinite: Option<usize>,
+}
+
+fn rows(app: &App) -> Vec<Row> {
+    let Some(model) = &app.model else {
+        return Vec::new();
+    };
+    let mut rows = vec![Row {
+        part: "tokenizer",
+        value: app.tokenizer.clone(),
+        ..Row::default()
+    }];
+    rows.extend(model.spec.knobs.iter().map(|knob| Row {
+        part: "knob",
+        name: knob.name.to_owned(),
+        value: knob.value.clone(),
+        origin: knob.origin.to_string(),
+        ..Row::default()
+    }));
+    rows.extend(model.spec.unread_keys.iter().map(|key| Row {
+        part: "unread",
+        name: key.clone(),
+        ..Row::default()
+    }));
+    let nonfinite = app.run.as_ref().and_then(|run| run.nonfinite.as_ref());
+    rows.extend(nonfinite.map(|found| Row {
+        part: "nonfinite",
+        value: found.to_string(),
+        ..Row::default()
+    }));
+    rows.extend(tensors(app, model));
+    rows
+}
+
+fn tensors(app: &App, model: &Model) -> Vec<Row> {
+    let tensors = &model.checkpoint.tensors;
+    let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
+    let row = |(name, info): (&str, &TensorInfo)| {
+        let stats: Option<&TensorStats> = match app.model_view.stats.get(name) {
+            Some(Some(Some(stats))) => Some(stats),
+            _ => None,
+        };
+        let shape: Vec<String> = info.shape.iter().map(usize::to_string).collect();
+        Row {
+            part: "tensor",
+            name: name.to_owned(),
+            dtype: info.dtype.to_string(),
+            shape: shape.join("×"),
+            elements: Some(info.n_elements()),
+            bytes: Some(info.n_bytes()),
+            is_used: Some(!unused.contains(name)),
+            min: stats.map(|stats| stats.min.into()),
+            max: stats.map(|stats| stats.max.into()),
+            mean: stats.map(|stats| stats.mean.into()),
+            n_nan: stats.map(|stats| stats.n_nan),
+            n_infinite: stats.map(|stats| stats.n_infinite),
+            ..Row::default()
+        }
+    };
+    tensors.iter().map(row).collect()
+}

@@ -1,0 +1,53 @@
+//! What is on screen as a picture, and the data behind it as a table: made from the state, written elsewhere.
+
+mod caption;
+mod data;
+mod files;
+mod name;
+mod page;
+mod svg;
+
+pub use files::Written;
+pub use page::export_page;
+
+pub(super) use files::Writer;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+
+use super::app::App;
+use super::view;
+use crate::error::{Error, Result};
+
+/// A picture and its data, ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Export {
+    /// What both files are called, before an ending or a number.
+    pub name: String,
+    pub svg: Vec<u8>,
+    pub csv: Vec<u8>,
+}
+
+impl Export {
+    /// Takes what is on screen now.
+    ///
+    /// # Errors
+    /// None that writing to memory has.
+    pub fn of(app: &App) -> Result<Self> {
+        let name = name::name_of(app);
+        let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
+        let buffer = frame(app);
+        let svg = svg::svg(&buffer, app.theme.ground, &caption::caption(app)).map_err(failed)?;
+        let csv = (data::of(app.panel).csv)(app).map_err(failed)?;
+        Ok(Self { name, svg, csv })
+    }
+}
+
+/// One frame as the terminal would get it.
+fn frame(app: &App) -> Buffer {
+    let (width, height) = app.size;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(drawn) = terminal.draw(|frame| view::draw(frame, app));
+    drawn.buffer.clone()
+}

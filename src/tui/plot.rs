@@ -1,0 +1,192 @@
+//! One frame without a terminal: runs the model as the screen does, waits for all that a panel shows, and takes it.
+
+use std::sync::{Arc, mpsc};
+
+use super::app::{App, Axis, Effect, HeadView, Msg, Panel};
+use super::export::Export;
+use super::panels;
+use super::theme::Theme;
+use super::view::areas;
+use crate::checkpoint::Opening;
+use crate::error::{Error, Result};
+use crate::model::{ModelSpec, Stack};
+use crate::ops::Device;
+use crate::worker::{Event, FirstPrompt, Worker};
+
+/// What to run, and what to show of it.
+pub struct Plot {
+    /// What to open; the demo when it names no path.
+    pub opening: Opening,
+    pub first: FirstPrompt,
+    /// Run whatever memory it takes.
+    pub is_forced: bool,
+    pub device: Device,
+    pub theme: Theme,
+    /// Columns and rows.
+    pub size: (u16, u16),
+    pub shown: Shown,
+}
+
+/// What a person would press keys for. What is left out is as when the screen opens.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub panel: Panel,
+    pub stack: Option<Stack>,
+    pub layer_idx: Option<usize>,
+    pub head_idx: Option<usize>,
+    pub query_idx: Option<usize>,
+    pub key_idx: Option<usize>,
+    pub statistic_idx: usize,
+    pub head_view: HeadView,
+    /// Shade tokens by what the key receives.
+    pub shows_received: bool,
+    /// Ask the model on changed prompts.
+    pub is_probed: bool,
+    /// The check whose line is selected.
+    pub check: Option<&'static str>,
+}
+
+impl Shown {
+    /// The grid, when the model has the place that is asked for.
+    fn grid_in(&self, spec: &ModelSpec) -> Result<Stack> {
+        let grids = spec.grids();
+        let grid = match self.stack {
+            None => grids[0],
+            Some(grid) if grids.contains(&grid) => grid,
+            Some(grid) => {
+                let labels: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
+                let expected = match labels.as_slice() {
+                    [] => "found a model of one stack, which needs none".to_owned(),
+                    labels => format!("expected one of {}", labels.join(", ")),
+                };
+                let asked = grid.label().unwrap_or_default();
+                return Err(Error::Prompt(format!("--stack {asked}: {expected}")));
+            }
+        };
+        let layer_idx = within("--layer", self.layer_idx, spec.n_layers(grid))?.unwrap_or(0);
+        within("--head", self.head_idx, spec.n_heads(grid, layer_idx))?;
+        Ok(grid)
+    }
+
+    /// Selects the place, once the text has its tokens.
+    fn select(&self, app: &mut App) -> Result<()> {
+        let Some(model) = app.model.clone() else {
+            return Ok(());
+        };
+        app.select_grid(self.grid_in(&model.spec)?);
+        let query_idx = within("--query", self.query_idx, app.n_along(Axis::Query))?;
+        let key_idx = within("--key", self.key_idx, app.n_along(Axis::Key))?;
+        let at = &mut app.selection;
+        at.layer_idx = self.layer_idx.unwrap_or(at.layer_idx);
+        at.head_idx = self.head_idx.unwrap_or(at.head_idx);
+        at.query_idx = query_idx.unwrap_or(at.query_idx);
+        at.key_idx = key_idx.unwrap_or(at.key_idx);
+        app.keep_crosshair_in_sight();
+        Ok(())
+    }
+}
+
+/// An index when it is one of `n`.
+fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
+    match idx {
+        Some(idx) if idx >= n => Err(Error::Prompt(format!(
+            "{flag} {idx}: expected 0 to {}",
+            n.saturating_sub(1)
+        ))),
+        idx => Ok(idx),
+    }
+}
+
+/// Runs, waits and draws; `told` hears what share of the run is done.
+///
+/// # Errors
+/// When something cannot be opened, run or shown: what, in one line.
+pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
+    let (sender, events) = mpsc::channel();
+    let opening = match &plot.opening.path {
+        Some(path) => path.display().to_string(),
+        None => "the built-in demo".to_owned(),
+    };
+    let mut app = App::new(plot.theme, plot.size, opening);
+    let shown = plot.shown;
+    (app.panel, app.statistic_idx) = (shown.panel, shown.statistic_idx);
+    (app.head_view, app.tokens_view.shows_received) = (shown.head_view, shown.shows_received);
+    app.shows_times = false;
+    let worker = Worker::start(
+        plot.opening,
+        plot.first,
+        plot.device,
+        plot.is_forced,
+        Arc::new(move |event| drop(sender.send(event))),
+    );
+    while !is_whole(&app, &shown) {
+        let Ok(event) = events.recv() else {
+            break;
+        };
+        take_in(&mut app, &worker, &shown, event, told)?;
+    }
+    if let Some(check) = shown.check {
+        app.checks_view.line_idx = panels::checks::line_of(&app, check).unwrap_or(0);
+    }
+    Export::of(&app)
+}
+
+fn take_in(
+    app: &mut App,
+    worker: &Worker,
+    shown: &Shown,
+    event: Event,
+    told: &mut dyn FnMut(f32),
+) -> Result<()> {
+    let mut effects = Vec::new();
+    match event {
+        Event::Refused(reason)
+        | Event::OpenFailed(reason)
+        | Event::Failed { reason, .. }
+        | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
+        Event::Opened { .. } => {
+            effects = app.update(Msg::Worker(event));
+            if let Some(model) = &app.model {
+                shown.grid_in(&model.spec)?;
+            }
+            if shown.panel == Panel::Model {
+                app.ask_for_tensor(&mut effects);
+            }
+        }
+        Event::Started { .. } => {
+            effects = app.update(Msg::Worker(event));
+            shown.select(app)?;
+        }
+        Event::Judged { .. } => {
+            effects = app.update(Msg::Worker(event));
+            let is_probed = app.run.as_ref().is_some_and(|run| run.is_probed);
+            if shown.is_probed && !is_probed {
+                app.probe(&mut effects);
+            }
+        }
+        Event::Work { share, .. } => told(share),
+        event => effects = app.update(Msg::Worker(event)),
+    }
+    effects
+        .into_iter()
+        .filter(|effect| *effect != Effect::Export)
+        .for_each(|effect| effect.ask(worker));
+    Ok(())
+}
+
+/// Whether all that the panel shows is there.
+fn is_whole(app: &App, shown: &Shown) -> bool {
+    let Some(run) = app.run.as_ref().filter(|run| run.judgement.is_some()) else {
+        return false;
+    };
+    let has_head = || {
+        let view = panels::head::view(app, areas(app.size).body);
+        app.shown_detail().is_some()
+            && (!app.shows_part() || app.part_with(&view.queries, &view.keys).is_some())
+    };
+    // What was asked of a tensor has its answer.
+    let has_figures = || app.model_view.stats.values().all(Option::is_some);
+    (!shown.is_probed || run.is_probed)
+        && (!app.panel.shows_head() || has_head())
+        && (app.panel != Panel::Model || has_figures())
+}
