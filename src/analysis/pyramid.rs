@@ -10,11 +10,20 @@ pub struct Pyramid {
 
 impl Pyramid {
     pub fn new(finest: Pooled) -> Self {
+        Self::by(finest, |value, cell| value > cell)
+    }
+
+    /// Differences: each cell of a level is the one of what it covers that is farthest from 0.
+    pub fn of_differences(finest: Pooled) -> Self {
+        Self::by(finest, |value, cell| value.abs() > cell.abs())
+    }
+
+    fn by(finest: Pooled, wins: fn(f32, f32) -> bool) -> Self {
         let mut levels = vec![finest];
         while let Some(last) = levels.last()
             && (last.n_rows > 1 || last.n_cols > 1)
         {
-            let next = halve(last);
+            let next = halve(last, wins);
             levels.push(next);
         }
         Self { levels }
@@ -30,7 +39,7 @@ impl Pyramid {
     }
 }
 
-fn halve(from: &Pooled) -> Pooled {
+fn halve(from: &Pooled, wins: fn(f32, f32) -> bool) -> Pooled {
     let mut to = Pooled {
         n_rows: from.n_rows.div_ceil(2),
         n_cols: from.n_cols.div_ceil(2),
@@ -43,7 +52,9 @@ fn halve(from: &Pooled) -> Pooled {
         let at = row_idx / 2 * to.n_cols;
         for (cell, pair) in to.cells[at..at + to.n_cols].iter_mut().zip(row.chunks(2)) {
             for value in pair {
-                if *value > *cell || value.is_nan() {
+                let is_first = *cell == f32::NEG_INFINITY;
+                let is_hidden = *value == f32::NEG_INFINITY;
+                if value.is_nan() || (!is_hidden && (is_first || wins(*value, *cell))) {
                     *cell = *value;
                 }
             }
@@ -55,6 +66,24 @@ fn halve(from: &Pooled) -> Pooled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_differences_the_largest_either_way_is_seen_from_afar() {
+        let mut finest = Pooled::with_cells(2, 4, 64);
+        finest.cells = vec![
+            0.1,
+            -0.5,
+            f32::NEG_INFINITY,
+            f32::NEG_INFINITY,
+            0.2,
+            0.3,
+            -0.1,
+            f32::NEG_INFINITY,
+        ];
+        let pyramid = Pyramid::of_differences(finest);
+        assert_eq!(pyramid.level(1).cells, [-0.5, -0.1]);
+        assert_eq!(pyramid.level(9).cells, [-0.5]);
+    }
 
     #[test]
     fn a_level_holds_the_maxima_of_the_finer_one_and_odd_sides_are_kept() {

@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
+use super::chooser::Chooser;
 use super::editor::Editor;
 use super::export::Written;
 use super::find::Find;
 use super::full_part::Wanted;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
+use super::supposed::Supposed;
 use super::theme::Theme;
-use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats};
+use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats, WhatIf};
 use crate::attention::AttentionSpec;
 use crate::checks::{Check, Finding, Severity};
 use crate::error::Result;
@@ -36,7 +38,7 @@ pub enum Msg {
 }
 
 /// What an update wants done outside the state.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Effect {
     Run(Request),
     Cancel,
@@ -44,6 +46,7 @@ pub enum Effect {
     LookAtPart(RunId, PartQuery),
     Tensor(String),
     Probe(RunId),
+    Suppose(Vec<WhatIf>),
     /// Write what is on screen, and its data.
     Export,
 }
@@ -57,16 +60,18 @@ pub enum Panel {
     Tokens,
     Model,
     Checks,
+    WhatIf,
 }
 
 impl Panel {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Overview,
         Self::Head,
         Self::Scores,
         Self::Tokens,
         Self::Model,
         Self::Checks,
+        Self::WhatIf,
     ];
 
     pub fn title(self) -> &'static str {
@@ -77,12 +82,21 @@ impl Panel {
             Self::Tokens => "Tokens",
             Self::Model => "Model",
             Self::Checks => "Checks",
+            Self::WhatIf => "What if",
         }
     }
 
     /// Whether it is about the selected head, computed in full.
     pub fn shows_head(self) -> bool {
-        matches!(self, Self::Head | Self::Scores | Self::Tokens)
+        matches!(
+            self,
+            Self::Head | Self::Scores | Self::Tokens | Self::WhatIf
+        )
+    }
+
+    /// Panels that look at both sides of what is supposed.
+    pub fn compares(self) -> bool {
+        self == Self::WhatIf
     }
 
     pub fn index(self) -> usize {
@@ -113,6 +127,7 @@ pub enum Overlay {
     },
     Find(Find),
     Edit(Box<Editor>),
+    WhatIf(Chooser),
 }
 
 /// Which matrix the Head panel shows, and how.
@@ -168,6 +183,8 @@ pub struct App {
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,
     pub run: Option<RunView>,
+    /// Another attention beside the checkpoint's own.
+    pub supposed: Option<Supposed>,
     /// What happens to a prompt that was handed over and does not run yet.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
@@ -211,6 +228,7 @@ impl App {
             has_tokenizer: false,
             tokenizer: String::new(),
             run: None,
+            supposed: None,
             preparing: Some(Preparing::Text),
             statistic_idx: 0,
             detail: None,

@@ -13,6 +13,7 @@ impl Effect {
             Self::LookAtPart(run, query) => worker.look_at_part(run, query),
             Self::Tensor(name) => worker.tensor(name),
             Self::Probe(run) => worker.probe(run),
+            Self::Suppose(what_ifs) => worker.suppose(what_ifs),
             Self::Export => {}
         }
     }

@@ -16,6 +16,9 @@ pub enum Action {
     Edit,
     StopRun,
     Export,
+    WhatIf,
+    ClearWhatIf,
+    NextSide,
     Go(Panel),
     NextPanel,
     PreviousPanel,
@@ -174,6 +177,26 @@ pub fn needs_room(app: &App) -> Option<&'static str> {
     }
 }
 
+fn needs_whole_run(app: &App) -> Option<&'static str> {
+    let run = app.run.as_ref();
+    let is_trace = app
+        .model
+        .as_ref()
+        .is_some_and(|model| model.spec.family == "trace");
+    match run {
+        _ if is_trace => Some("a trace holds no weights to run again"),
+        None => Some("nothing has run yet"),
+        Some(_) => None,
+    }
+}
+
+fn needs_supposed(app: &App) -> Option<&'static str> {
+    match &app.supposed {
+        Some(_) => None,
+        None => Some("nothing is supposed: press w"),
+    }
+}
+
 fn needs_grids(app: &App) -> Option<&'static str> {
     if app.grids().len() > 1 {
         None
@@ -197,17 +220,17 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Head, Model, Overview, Scores, Tokens};
+use Panel::{Checks, Head, Model, Overview, Scores, Tokens, WhatIf};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
-    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens], needs_run),
-    binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores], always),
-    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores], always),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, WhatIf], needs_run),
+    binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores, WhatIf], always),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, WhatIf], always),
     binding!(&[char('t')], "t", Action::NextType, "type", "show heads of one type: previous token, induction, duplicate token, …", Overview, &[Overview], needs_run),
-    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head], always),
-    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head], always),
+    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, WhatIf], always),
+    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, WhatIf], always),
     binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),
     binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], always),
@@ -232,6 +255,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),
     binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], always),
+    binding!(&[char('w')], "w", Action::WhatIf, "what if", "suppose another attention: scale, axis, mask, norm, a head dropped", Everywhere, &[], needs_whole_run),
+    binding!(&[char('v')], "v", Action::NextSide, "before/after", "show after, the difference, and before in turn", Everywhere, &[], needs_supposed),
+    binding!(&[char('W')], "W", Action::ClearWhatIf, "clear what-if", "back to the checkpoint as it is", Everywhere, &[], needs_supposed),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_model),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG and its data as CSV; Ctrl-S also while a text is edited", Everywhere, &[], needs_room),
@@ -241,6 +267,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('4')], "4", Action::Go(Tokens), "", "the text, shaded, and the model's predictions", Everywhere, &[], always),
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
+    binding!(&[char('7')], "7", Action::Go(WhatIf), "", "before, after and the difference of what is supposed", Everywhere, &[], always),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),

@@ -1,6 +1,7 @@
 //! The screen: the only room that names ratatui or crossterm.
 
 mod app;
+mod chooser;
 mod editor;
 mod effect;
 mod export;
@@ -14,6 +15,7 @@ mod places;
 mod plot;
 mod run_view;
 mod selection;
+mod supposed;
 mod terminal;
 mod theme;
 mod update;

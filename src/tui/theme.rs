@@ -43,6 +43,9 @@ pub enum Ground {
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
+/// The same for what became less.
+const LOSSES: [char; 5] = [' ', '.', '-', '=', '#'];
+
 /// A colour that the map does not have.
 const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
 
@@ -55,6 +58,8 @@ pub struct Theme {
     pub depth: Depth,
     pub ground: Ground,
     map: Vec<[u8; 3]>,
+    /// Shares below a half are losses, those above it gains: the middle is nothing.
+    is_diverging: bool,
 }
 
 impl Theme {
@@ -71,6 +76,31 @@ impl Theme {
             depth,
             ground,
             map: map.map(|[r, g, b, _]| [r, g, b]).collect(),
+            is_diverging: false,
+        }
+    }
+
+    /// The same for differences: from losses over nothing, in the middle, to gains.
+    #[must_use]
+    pub fn diverging(&self) -> Self {
+        let middle = match self.ground {
+            Ground::Dark => [40u8, 44, 52],
+            Ground::Light => [222, 224, 228],
+        };
+        const ENDS: [[u8; 3]; 2] = [[46, 132, 226], [226, 86, 58]];
+        let mix = |i: usize| {
+            let share = 2.0 * i as f32 / (STEPS - 1) as f32 - 1.0;
+            let end = ENDS[usize::from(share > 0.0)];
+            let channel = |c: usize| {
+                let (from, to) = (f32::from(middle[c]), f32::from(end[c]));
+                (from + (to - from) * share.abs()).round() as u8
+            };
+            [channel(0), channel(1), channel(2)]
+        };
+        Self {
+            map: (0..STEPS).map(mix).collect(),
+            is_diverging: true,
+            ..self.clone()
         }
     }
 
@@ -98,7 +128,11 @@ impl Theme {
 
     /// A text colour that stands out on the colour of a share.
     pub fn on_heat(&self, share: f32) -> Color {
-        if share > 0.6 {
+        let is_light = match (self.is_diverging, self.ground) {
+            (true, ground) => ground == Ground::Light,
+            (false, _) => share > 0.6,
+        };
+        if is_light {
             self.rgb([10, 10, 20])
         } else {
             self.rgb([240, 240, 240])
@@ -117,6 +151,11 @@ impl Theme {
     pub fn glyph(&self, share: f32) -> char {
         if share.is_nan() {
             return '×';
+        }
+        if self.is_diverging {
+            let share = 2.0 * share.clamp(0.0, 1.0) - 1.0;
+            let ramp = if share < 0.0 { LOSSES } else { RAMP };
+            return ramp[(share.abs() * (RAMP.len() - 1) as f32).round() as usize];
         }
         RAMP[(share.clamp(0.0, 1.0) * (RAMP.len() - 1) as f32).round() as usize]
     }
@@ -270,6 +309,19 @@ mod tests {
                 assert!(contrast >= 4.5, "{ground:?} {style:?}: {contrast}");
             }
         }
+    }
+
+    #[test]
+    fn differences_have_colours_and_glyphs_of_their_own_for_losses_and_gains() {
+        let theme = Theme::new(Depth::None).diverging();
+        let glyphs: String = [0.0, 0.25, 0.5, 0.75, 1.0]
+            .map(|s| theme.glyph(s))
+            .iter()
+            .collect();
+        assert_eq!(glyphs, "#- ▒█");
+        let theme = Theme::new(Depth::Truecolor).diverging();
+        let [loss, none, gain] = [0.0, 0.5, 1.0].map(|share| theme.heat(share));
+        assert!(loss != none && none != gain && loss != gain);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
+use super::chooser::{Chooser, Chose};
 use super::editor::{Edited, Editor};
 use super::export::Written;
 use super::find::{Find, Found};
@@ -42,7 +43,9 @@ impl App {
             }
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
+        self.ask_supposed(&mut effects);
         self.ask_for_head(&mut effects);
+        self.ask_both_heads(&mut effects);
         self.ask_for_part(&mut effects);
         effects
     }
@@ -72,6 +75,18 @@ impl App {
                     self.overlay = None;
                     self.preparing = Some(Preparing::Text);
                     effects.push(Effect::Run(request));
+                }
+            },
+            Some(Overlay::WhatIf(chooser)) => match chooser.key(key) {
+                Chose::Going => {}
+                Chose::Dismissed => self.overlay = None,
+                Chose::Supposed(what_if) => {
+                    self.overlay = None;
+                    self.suppose(*what_if);
+                }
+                Chose::Less => {
+                    self.overlay = None;
+                    self.suppose_less();
                 }
             },
             Some(Overlay::Find(find)) => match find.key(key) {
@@ -123,6 +138,19 @@ impl App {
                 }
             }
             Action::StopRun => effects.push(Effect::Cancel),
+            Action::WhatIf => {
+                let at = self.selection;
+                let chooser = Chooser::new(at.stack, at.layer_idx, at.head_idx);
+                self.overlay = Some(Overlay::WhatIf(chooser));
+            }
+            Action::ClearWhatIf => {
+                let supposed = self.both_runs().map(|[_, after]| after.is_running());
+                self.drop_supposed();
+                if supposed == Some(true) {
+                    effects.push(Effect::Cancel);
+                }
+            }
+            Action::NextSide => self.next_side(),
             Action::Export => effects.push(Effect::Export),
             Action::Go(panel) => self.go(panel),
             Action::NextPanel => self.go(Panel::ALL[(self.panel.index() + 1) % Panel::ALL.len()]),
@@ -196,7 +224,7 @@ impl App {
     pub(super) fn step(&mut self, across: isize, down: isize) {
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
         match self.panel {
-            Panel::Overview | Panel::Scores => {
+            Panel::Overview | Panel::Scores | Panel::WhatIf => {
                 self.step_layer(down);
                 self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
             }
@@ -338,7 +366,7 @@ impl App {
     }
 
     /// Asks for the selected head in full, once its layer is there and a panel shows it.
-    fn ask_for_head(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn ask_for_head(&mut self, effects: &mut Vec<Effect>) {
         let wanted = self.wanted_head();
         if !self.panel.shows_head()
             || self.layer().is_none()
@@ -374,6 +402,7 @@ impl App {
                 source,
                 origin,
             } => {
+                self.suppose_of_next();
                 self.run = Some(RunView::new(run, prompt, source, origin));
                 self.preparing = None;
                 (self.detail, self.awaited) = (None, None);
@@ -389,10 +418,12 @@ impl App {
                     grids[0]
                 });
             }
+            Event::Supposed { run, model } => self.supposed_started(run, model),
             Event::Writing { n_written, n_most } => {
                 self.preparing = Some(Preparing::Target { n_written, n_most });
             }
             Event::Refused(reason) => {
+                self.supposed_refused();
                 self.notice = Some(reason);
                 self.preparing = None;
             }
@@ -411,9 +442,7 @@ impl App {
             | Event::Part { run, .. }
             | Event::DetailFailed { run, .. } => {
                 // What an older run still sends is of no interest.
-                if self.run.as_ref().is_some_and(|shown| shown.id == run) {
-                    self.event_of_run(event);
-                }
+                self.with_half_of(run, |app| app.event_of_run(event));
             }
         }
     }
@@ -469,6 +498,7 @@ impl App {
             Event::Opened { .. }
             | Event::OpenFailed(_)
             | Event::Started { .. }
+            | Event::Supposed { .. }
             | Event::Writing { .. }
             | Event::Refused(_)
             | Event::Tensor { .. } => {}

@@ -11,8 +11,9 @@ use super::figure::{bar, cut};
 use super::keys;
 use super::panels;
 use super::run_view::{Preparing, RunState, RunView};
+use super::supposed::{Side, Supposed};
 use super::theme::Theme;
-use super::widgets::overlay;
+use super::widgets::{chooser, overlay};
 use crate::analysis::Progress;
 use crate::checks::Severity;
 use crate::worker::PromptOrigin;
@@ -77,6 +78,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         }
         Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
         Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
+        Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
         None => {}
     }
 }
@@ -113,7 +115,11 @@ fn header(app: &App, width: u16) -> Line<'static> {
                 d_head,
                 model.checkpoint.dtype_label()
             );
-            left.push(Span::raw(facts));
+            match &app.supposed {
+                // What is shown is not the checkpoint: that matters more than its sizes.
+                Some(supposed) => left.extend(banner(app, supposed)),
+                None => left.push(Span::raw(facts)),
+            }
         }
     }
     let mut right = Vec::new();
@@ -137,6 +143,24 @@ fn header(app: &App, width: u16) -> Line<'static> {
         right.push(Span::raw(" "));
     }
     spread(left, right, width)
+}
+
+/// What is supposed, and which side of it is shown.
+fn banner(app: &App, supposed: &Supposed) -> [Span<'static>; 2] {
+    let style = app
+        .theme
+        .notable()
+        .add_modifier(Modifier::REVERSED | Modifier::BOLD);
+    let (shown, is_ours) = match supposed.side {
+        Side::Before => ("BEFORE", "the checkpoint as it is"),
+        Side::After => ("AFTER", "not the checkpoint as it is"),
+        Side::Difference => ("DIFFERENCE", "not the checkpoint as it is"),
+    };
+    [
+        Span::raw("  "),
+        Span::styled(format!(" WHAT IF {} · {shown} ", supposed.words()), style),
+        Span::styled(format!(" {is_ours}"), app.theme.notable()),
+    ]
 }
 
 /// The worst that is known of the run so far.

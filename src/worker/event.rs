@@ -39,6 +39,11 @@ pub enum Event {
         source: Source,
         origin: PromptOrigin,
     },
+    /// The prompt of the last run runs again, through a model with another attention.
+    Supposed {
+        run: RunId,
+        model: Arc<Model>,
+    },
     /// A decoder writes its own target, before a run begins.
     Writing {
         n_written: usize,

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use super::lane::lock;
 use super::own_device::OwnDevice;
-use super::{Context, Event, Look, Sink, judged, reason};
+use super::runner::{judged, reason};
+use super::{Context, Event, Look, RunId, Sink};
 use crate::analysis::{self, Judging, Step};
 use crate::checks::Thresholds;
 use crate::error::Error;
@@ -20,17 +21,12 @@ pub(super) fn answer(
     look: Look,
     pace: &dyn Pace,
 ) {
-    let (model, current, input, kept, seen, trace) = {
+    let (model, trace) = {
         let context = lock(context);
-        (
-            context.model.clone(),
-            context.run,
-            context.input.clone(),
-            context.kept.clone(),
-            context.seen.clone(),
-            context.trace.clone(),
-        )
+        (context.model.clone(), context.trace.clone())
     };
+    // A question about a run that is no longer on screen finds none.
+    let ran = |run: RunId| lock(context).of_run(run).cloned();
     match look {
         Look::Tensor(name) => {
             let stats =
@@ -47,12 +43,11 @@ pub(super) fn answer(
             });
         }
         Look::Probes(run) => {
-            let (Some(model), Some(input), Some((layers, outcome))) = (model, input, seen) else {
+            let Some(ran) = ran(run) else { return };
+            let Some((layers, outcome)) = ran.seen else {
                 return;
             };
-            if run != current {
-                return;
-            }
+            let (model, input) = (ran.model, ran.input);
             let mut told = |step: Step| sink(Event::Probing { run, step });
             let mut judging = Judging {
                 thresholds: &Thresholds::default(),
@@ -75,7 +70,7 @@ pub(super) fn answer(
             }
         }
         Look::Head(run, query) if trace.is_some() => {
-            let Some(trace) = trace.filter(|_| run == current) else {
+            let Some((_, trace)) = trace.filter(|(current, _)| run == *current) else {
                 return;
             };
             let at = (query.stack, query.layer_idx);
@@ -95,13 +90,9 @@ pub(super) fn answer(
             }
         }
         Look::Head(run, query) => {
-            let (Some(model), Some(input), Some(kept)) = (model, input, kept) else {
-                return;
-            };
-            // The question is about a run that is over.
-            if run != current {
-                return;
-            }
+            let Some(ran) = ran(run) else { return };
+            let Some(kept) = ran.kept else { return };
+            let (model, input) = (ran.model, ran.input);
             let detail = device.get().and_then(|compute| {
                 on_device!(&compute, ops => {
                     analysis::head_detail(ops, &model, &input, &kept, query, pace)

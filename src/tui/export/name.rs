@@ -24,6 +24,10 @@ pub fn name_of(app: &App) -> String {
         },
         Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
         Panel::Tokens => format!("given-by-{}", at.query_idx),
+        Panel::WhatIf => app
+            .supposed
+            .as_ref()
+            .map_or(String::new(), |supposed| plain(&supposed.words())),
         Panel::Scores | Panel::Model | Panel::Checks => String::new(),
     };
     parts.push(what);
@@ -33,6 +37,7 @@ pub fn name_of(app: &App) -> String {
         Some(Overlay::Page { check, .. }) => format!("page-{}", check.id),
         Some(Overlay::Find(_)) => "find".to_owned(),
         Some(Overlay::Edit(_)) => "edit".to_owned(),
+        Some(Overlay::WhatIf(_)) => "what-if".to_owned(),
     });
     parts.retain(|part| !part.is_empty());
     parts.join("-")

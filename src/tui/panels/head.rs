@@ -7,10 +7,11 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::{Line, Span};
 
 use super::{head_row, selection_title, waiting};
-use crate::analysis::HeadDetail;
+use crate::analysis::{HeadDetail, Pyramid};
 use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
@@ -188,8 +189,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         (false, true) => "pattern without first key",
         (false, false) => "pattern",
     };
+    let change = if app.shows_difference() {
+        "change of "
+    } else {
+        ""
+    };
     let place = format!(
-        " · {what} · query {query} “{}” → key {key} “{}”",
+        " · {change}{what} · query {query} “{}” → key {key} “{}”",
         app.token(Axis::Query, query),
         app.token(Axis::Key, key)
     );
@@ -214,8 +220,35 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
 }
 
+/// What the map changed by, where that is shown; single cells of a long head are those of the side that is shown.
+fn shown_difference(app: &App) -> Option<&Pyramid> {
+    let differs = app.shows_difference() && !app.shows_part();
+    app.difference().filter(|_| differs)
+}
+
+/// Colours of values, or of what they changed by.
+fn map_theme(app: &App) -> Theme {
+    match shown_difference(app) {
+        Some(_) => app.theme.diverging(),
+        None => app.theme.clone(),
+    }
+}
+
 /// The colour scale of what is shown.
 fn scale(app: &App, detail: &HeadDetail) -> Scale {
+    if let Some(difference) = shown_difference(app) {
+        let most = difference.level(usize::MAX).cells[0].abs();
+        let most = if most > 0.0 && most.is_finite() {
+            most
+        } else {
+            1.0
+        };
+        return Scale {
+            low: -most,
+            high: most,
+            is_log: false,
+        };
+    }
     if app.head_view.shows_scores {
         // The histogram has seen every score: looking through millions again would take longer than the frame.
         let (low, high) = match &detail.histogram {
@@ -245,11 +278,13 @@ fn scale(app: &App, detail: &HeadDetail) -> Scale {
 fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail: &HeadDetail) {
     let window = window(app, area);
     let scale = scale(app, detail);
-    let values = if app.head_view.shows_scores {
-        &detail.scores
-    } else {
-        &detail.pattern
+    let difference = shown_difference(app);
+    let values = match difference {
+        Some(difference) => difference,
+        None if app.head_view.shows_scores => &detail.scores,
+        None => &detail.pattern,
     };
+    let theme = map_theme(app);
     let pooling = app.pooling();
     let crosshair = Some((
         app.selection.query_idx / pooling,
@@ -257,7 +292,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail:
     ));
     let map = parts.map;
     let mut heat_map = HeatMap {
-        theme: &app.theme,
+        theme: &theme,
         values,
         window,
         scale,
@@ -445,7 +480,7 @@ fn draw_legend(
         scale.low
     };
     let mut line = legend(
-        theme,
+        &map_theme(app),
         &format!(" {}", figure(f64::from(low), 0)),
         &figure(f64::from(scale.high), 0),
         12,

@@ -16,6 +16,7 @@ use crate::model::Stack;
 use crate::stats::{HeadType, LayerReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
+use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
 
@@ -101,11 +102,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize, grid: St
     let Some(run) = &app.run else {
         return waiting(frame, grid.inside, app);
     };
-    let values = app
-        .layers_of(grid.grid)
-        .iter()
-        .flat_map(|layer| values(app, layer));
-    let range = colour_range(statistic, values);
+    let shown = app.layers_of(grid.grid).len();
+    let values = (0..shown).flat_map(|layer_idx| values(app, grid.grid, layer_idx));
+    let range = match app.grid_differs() {
+        false => colour_range(statistic, values),
+        true => {
+            let finite = values.filter(|value| value.is_finite());
+            let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
+            let most = if most > 0.0 { most } else { 1.0 };
+            (-most, most)
+        }
+    };
 
     let mut lines = vec![head_numbers(&grid, statistic.is_per_head())];
     for layer_idx in grid.layers.clone() {
@@ -144,8 +151,9 @@ fn title(app: &App, grid: &Grid) -> String {
     let kind = app.shown_type.map_or(String::new(), |kind| {
         format!(" · only {} heads", kind.title())
     });
+    let change = if app.grid_differs() { "change of " } else { "" };
     format!(
-        " {label}{} · {} of {}{}{}{kind} ",
+        " {label}{change}{} · {} of {}{}{}{kind} ",
         app.statistic().title,
         app.statistic_idx + 1,
         STATISTICS.len(),
@@ -155,15 +163,32 @@ fn title(app: &App, grid: &Grid) -> String {
 }
 
 /// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
-fn values(app: &App, layer: &LayerReport) -> Vec<f64> {
+fn values(app: &App, grid: Stack, layer_idx: usize) -> Vec<f64> {
     if app.statistic().is_per_head() {
-        let of_heads = layer.heads.iter();
-        of_heads
-            .map(|head| head.stats.at(app.statistic_idx))
+        let heads = 0..app.n_heads_of(grid);
+        heads
+            .map(|head_idx| value(app, grid, layer_idx, Some(head_idx)))
             .collect()
     } else {
-        vec![layer.stats.at(app.statistic_idx)]
+        vec![value(app, grid, layer_idx, None)]
     }
+}
+
+/// The statistic of a head, or of a layer; what it changed by, where that is shown. NaN where there is none yet.
+fn value(app: &App, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
+    let of = |layer: &LayerReport| match head_idx {
+        None => layer.stats.at(app.statistic_idx),
+        Some(head_idx) => layer
+            .heads
+            .get(head_idx)
+            .map_or(f64::NAN, |head| head.stats.at(app.statistic_idx)),
+    };
+    if app.grid_differs() {
+        let both = app.both_layers(grid, layer_idx);
+        return both.map_or(f64::NAN, |[before, after]| of(after) - of(before));
+    }
+    let layer = app.layers_of(grid).get(layer_idx);
+    layer.map_or(f64::NAN, |layer| of(layer))
 }
 
 /// One terminal row of a layer; numbers stand in its middle row only.
@@ -202,7 +227,7 @@ fn layer_line(
     };
     for head_idx in grid.heads.clone() {
         if app.statistic().is_per_head() {
-            let value = layer.heads[head_idx].stats.at(app.statistic_idx);
+            let value = value(app, grid.grid, layer_idx, Some(head_idx));
             let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
             let number = is_middle.then_some(value);
             let kind = layer.heads[head_idx].kind;
@@ -226,7 +251,7 @@ fn layer_line(
         }
     }
     if is_middle {
-        let value = layer.stats.at(app.statistic_idx);
+        let value = value(app, grid.grid, layer_idx, None);
         let strip = bar(share(value, range), grid.bar_width.saturating_sub(1));
         spans.push(Span::raw(format!(" {}", figure(value, 7))));
         spans.push(Span::styled(format!(" {strip}"), theme.accent()));
@@ -265,6 +290,14 @@ struct Marks {
     is_dimmed: bool,
 }
 
+/// Colours of values, or of what they changed by.
+fn grid_theme(app: &App) -> Theme {
+    match app.grid_differs() {
+        true => app.theme.diverging(),
+        false => app.theme.clone(),
+    }
+}
+
 /// One row of a head's cell: its colour, its number where there is room, the worst finding before and the head's type after
 /// it; brackets where it is selected.
 fn cell(
@@ -274,7 +307,7 @@ fn cell(
     number: Option<f64>,
     marks: &Marks,
 ) -> Vec<Span<'static>> {
-    let theme = &app.theme;
+    let theme = &grid_theme(app);
     let filled = match (theme.has_colour(), marks.is_dimmed) {
         (true, false) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
         (_, true) => theme.dim(),
@@ -343,8 +376,11 @@ fn draw_legend(frame: &mut Frame<'_>, app: &App, grid: &Grid, range: (f64, f64))
     let high = format!("{}{unit}", figure(range.1, 0));
     let is_wide = grid.inside.width >= 50;
     let n_swatches = if is_wide { 16 } else { 6 };
-    let mut line = legend(&app.theme, &format!(" {low}"), &high, n_swatches);
-    let meaning = format!("   {} ←→ {}", statistic.low, statistic.high);
+    let mut line = legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches);
+    let meaning = match app.grid_differs() {
+        true => "   less ←→ more than before".to_owned(),
+        false => format!("   {} ←→ {}", statistic.low, statistic.high),
+    };
     let room = (grid.inside.width as usize).saturating_sub(line.width());
     line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
     frame.render_widget(line, from_bottom(grid, 2));

@@ -9,6 +9,7 @@ pub mod overview;
 mod ranking;
 pub mod scores;
 pub mod tokens;
+pub mod what_if;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -26,6 +27,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Panel::Tokens => tokens::draw(frame, area, app),
         Panel::Model => model::draw(frame, area, app),
         Panel::Checks => checks::draw(frame, area, app),
+        Panel::WhatIf => what_if::draw(frame, area, app),
     }
 }
 
@@ -38,6 +40,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Tokens => tokens::click(app, area, at),
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),
+        Panel::WhatIf => what_if::click(app, area, at),
     }
 }
 

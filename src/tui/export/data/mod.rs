@@ -6,6 +6,7 @@ mod model;
 mod overview;
 mod scores;
 mod tokens;
+mod what_if;
 
 use std::io;
 
@@ -41,6 +42,7 @@ pub static PANELS: &[&PanelData] = &[
     &tokens::DATA,
     &model::DATA,
     &checks::DATA,
+    &what_if::DATA,
 ];
 
 /// What a panel gives.

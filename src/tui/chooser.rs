@@ -1,0 +1,217 @@
+//! What could be supposed, as a list to choose from: a few letters narrow it, and any what-if can be typed whole.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::analysis::{WhatIf, Where};
+use crate::model::Stack;
+
+/// Changes worth a line of their own, and what they ask.
+const CHOICES: &[(&str, &str)] = &[
+    ("scale=inv_sqrt_d", "scores divided by √d"),
+    ("scale=none", "scores as the products are"),
+    ("scale=inv_d", "scores divided by d"),
+    ("scale=x2", "scores twice as large"),
+    ("scale=x0.5", "scores half as large"),
+    ("scale=sum_key_norms", "divided by the sum of key norms"),
+    ("scale=mean_key_norm", "divided by the mean key norm"),
+    (
+        "scale=rms_key_norm",
+        "divided by the root mean square of key norms",
+    ),
+    ("scale=p_norm:2", "divided by the 2-norm of key norms"),
+    ("scale=n_sqrt_d", "divided by keys times √d"),
+    ("softmax_axis=keys", "each query's weights sum to 1"),
+    (
+        "softmax_axis=queries",
+        "each key's weights sum to 1: the classic mistake",
+    ),
+    ("mask=none", "every key is seen"),
+    ("mask=causal", "no later key is seen"),
+    ("mask=window:64", "the last 64 keys are seen"),
+    ("qk_norm=on", "queries and keys of length √d"),
+    ("qk_norm=off", "norms of queries and keys left out"),
+    ("temperature=2", "a softer softmax"),
+    ("temperature=0.5", "a harder softmax"),
+    ("softcap=30", "scores bounded by 30"),
+    ("softcap=off", "scores not bounded"),
+    ("drop=zero", "the head's output becomes 0"),
+    ("drop=mean", "the head's output becomes its mean"),
+];
+
+/// Where a chosen change is to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Head,
+    Layer,
+    Everywhere,
+}
+
+/// The list while a person chooses.
+#[derive(Debug)]
+pub struct Chooser {
+    pub typed: String,
+    pub cursor: usize,
+    pub reach: Reach,
+    /// The head that is selected.
+    at: Where,
+    /// Why what was typed cannot be.
+    pub problem: Option<String>,
+}
+
+/// What a key did to the list.
+#[derive(Debug, PartialEq)]
+pub enum Chose {
+    Going,
+    Dismissed,
+    Supposed(Box<WhatIf>),
+    /// The last what-if is taken back.
+    Less,
+}
+
+impl Chooser {
+    pub fn new(stack: Stack, layer_idx: usize, head_idx: usize) -> Self {
+        Self {
+            typed: String::new(),
+            cursor: 0,
+            reach: Reach::Everywhere,
+            at: Where {
+                stack: (stack != Stack::Only).then_some(stack),
+                layer_idx: Some(layer_idx),
+                head_idx: Some(head_idx),
+            },
+            problem: None,
+        }
+    }
+
+    /// The place that a reach means; empty for everywhere.
+    pub fn place(&self, reach: Reach) -> Option<Where> {
+        match reach {
+            Reach::Head => Some(self.at),
+            Reach::Layer => Some(Where {
+                head_idx: None,
+                ..self.at
+            }),
+            Reach::Everywhere => None,
+        }
+    }
+
+    /// The choices that what is typed leaves.
+    pub fn shown(&self) -> Vec<(&'static str, &'static str)> {
+        let typed = self.typed.to_lowercase();
+        let fits = |(words, about): &&(&str, &str)| {
+            let mut parts = typed.split_whitespace();
+            parts.all(|part| words.contains(part) || about.contains(part))
+        };
+        CHOICES.iter().filter(fits).copied().collect()
+    }
+
+    pub fn key(&mut self, key: KeyEvent) -> Chose {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        self.problem = None;
+        match key.code {
+            KeyCode::Esc => return Chose::Dismissed,
+            KeyCode::Enter => return self.chosen(),
+            KeyCode::Delete => return Chose::Less,
+            KeyCode::Up => self.cursor = self.cursor.saturating_sub(1),
+            KeyCode::Down => self.cursor = (self.cursor + 1).min(self.shown().len().max(1) - 1),
+            KeyCode::Tab | KeyCode::Right => self.reach = self.next_reach(),
+            KeyCode::BackTab | KeyCode::Left => {
+                self.reach = self.next_reach();
+                self.reach = self.next_reach();
+            }
+            KeyCode::Backspace => {
+                self.typed.pop();
+                self.cursor = 0;
+            }
+            KeyCode::Char('u') if is_control => self.typed.clear(),
+            KeyCode::Char(letter) if !is_control => {
+                self.typed.push(letter);
+                self.cursor = 0;
+            }
+            _ => {}
+        }
+        Chose::Going
+    }
+
+    fn next_reach(&self) -> Reach {
+        match self.reach {
+            Reach::Everywhere => Reach::Layer,
+            Reach::Layer => Reach::Head,
+            Reach::Head => Reach::Everywhere,
+        }
+    }
+
+    fn chosen(&mut self) -> Chose {
+        let shown = self.shown();
+        let read = match shown.get(self.cursor) {
+            Some((words, _)) => WhatIf::new(words, self.place(self.reach).into_iter().collect()),
+            None if self.typed.contains('@') => self.typed.parse(),
+            None => WhatIf::new(&self.typed, self.place(self.reach).into_iter().collect()),
+        };
+        match read {
+            Ok(what_if) => Chose::Supposed(Box::new(what_if)),
+            Err(problem) => {
+                self.problem = Some(problem);
+                Chose::Going
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(chooser: &mut Chooser, text: &str) -> Chose {
+        for letter in text.chars() {
+            chooser.key(KeyEvent::from(KeyCode::Char(letter)));
+        }
+        chooser.key(KeyEvent::from(KeyCode::Enter))
+    }
+
+    fn words(chose: Chose) -> String {
+        match chose {
+            Chose::Supposed(what_if) => what_if.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_choice_is_a_what_if() {
+        for (words, about) in CHOICES {
+            let read: WhatIf = words.parse().unwrap_or_else(|e| panic!("{words}: {e}"));
+            assert_eq!(read.to_string(), *words);
+            assert!(!about.is_empty());
+        }
+    }
+
+    #[test]
+    fn letters_narrow_the_list_and_the_reach_says_where() {
+        let mut chooser = Chooser::new(Stack::Only, 3, 5);
+        chooser.key(KeyEvent::from(KeyCode::Tab));
+        assert_eq!(
+            words(typed(&mut chooser, "mistake")),
+            "softmax_axis=queries@L3"
+        );
+        let mut chooser = Chooser::new(Stack::Cross, 3, 5);
+        chooser.reach = Reach::Head;
+        assert_eq!(
+            words(typed(&mut chooser, "becomes 0")),
+            "drop=zero@decoder.L3H5.cross"
+        );
+    }
+
+    #[test]
+    fn any_what_if_can_be_typed_and_what_is_none_is_said() {
+        let mut chooser = Chooser::new(Stack::Only, 0, 0);
+        assert_eq!(
+            words(typed(&mut chooser, "temperature=1.7@L0H1")),
+            "temperature=1.7@L0H1"
+        );
+        let mut chooser = Chooser::new(Stack::Only, 0, 0);
+        assert_eq!(words(typed(&mut chooser, "softcap=7.5")), "softcap=7.5");
+        let mut chooser = Chooser::new(Stack::Only, 0, 0);
+        assert_eq!(typed(&mut chooser, "softcap=-1"), Chose::Going);
+        assert!(chooser.problem.expect("a reason").contains("expected"));
+    }
+}

@@ -1,0 +1,128 @@
+//! The data of the What-if panel: every statistic before and after, loss, and the predictions after the selected query.
+
+use serde::Serialize;
+
+use super::{Column, Figure, PanelData, column, csv};
+use crate::stats::STATISTICS;
+use crate::tui::app::{App, Panel};
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::WhatIf,
+    parts: &[
+        ("head", "a statistic of a head in both runs"),
+        ("loss", "the mean next-token loss of both runs"),
+        (
+            "prediction",
+            "a likely token after the selected query, before or after",
+        ),
+    ],
+    columns: COLUMNS,
+    csv: |app| csv(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    column("part", "", "what kind of row it is"),
+    column("what_if", "", "what is supposed"),
+    column("stack", "", "which stack the layer belongs to"),
+    column("layer", "", "the layer"),
+    column("head", "", "the head"),
+    column(
+        "statistic",
+        "",
+        "the statistic by its id, see [statistics.md](statistics.md)",
+    ),
+    column("unit", "", "of the values; empty for pure numbers"),
+    column(
+        "before",
+        "as `unit` says",
+        "the value in the checkpoint as it is",
+    ),
+    column("after", "as `unit` says", "the value with what is supposed"),
+    column(
+        "query",
+        "position",
+        "the query after which a token is predicted",
+    ),
+    column("token", "", "what the token reads as"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    what_if: String,
+    stack: &'static str,
+    layer: Option<usize>,
+    head: Option<usize>,
+    statistic: &'static str,
+    unit: &'static str,
+    before: Option<Figure>,
+    after: Option<Figure>,
+    query: Option<usize>,
+    token: String,
+}
+
+fn rows(app: &App) -> Vec<Row> {
+    let (Some(supposed), Some(both)) = (&app.supposed, app.both_runs()) else {
+        return Vec::new();
+    };
+    let what_if = supposed.words();
+    let mut rows = Vec::new();
+    let predictions = both.map(|run| {
+        run.outcome()
+            .and_then(|outcome| outcome.predictions.as_ref())
+    });
+    let losses = predictions.map(|predictions| predictions.and_then(|p| p.loss));
+    if losses.iter().any(Option::is_some) {
+        rows.push(Row {
+            part: "loss",
+            what_if: what_if.clone(),
+            unit: "nats",
+            before: losses[0].map(Figure::from),
+            after: losses[1].map(Figure::from),
+            ..Row::default()
+        });
+    }
+    let at = app.selection.query_idx;
+    for (nth, predictions) in predictions.into_iter().enumerate() {
+        let top = predictions.and_then(|predictions| predictions.top.get(at));
+        for token in top.into_iter().flatten() {
+            let probability = Some(Figure::from(token.probability));
+            rows.push(Row {
+                part: "prediction",
+                what_if: what_if.clone(),
+                before: probability.filter(|_| nth == 0),
+                after: probability.filter(|_| nth == 1),
+                query: Some(at),
+                token: app.predicted_label(token.id),
+                ..Row::default()
+            });
+        }
+    }
+    for grid in app.grids() {
+        for layer_idx in 0..app.n_layers_of(grid) {
+            let Some([before, after]) = app.both_layers(grid, layer_idx) else {
+                continue;
+            };
+            let heads = before.heads.iter().zip(&after.heads).enumerate();
+            for (head_idx, (before, after)) in heads {
+                let per_head = STATISTICS
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, s)| s.is_per_head());
+                rows.extend(per_head.map(|(idx, statistic)| Row {
+                    part: "head",
+                    what_if: what_if.clone(),
+                    stack: grid.label().unwrap_or_default(),
+                    layer: Some(layer_idx),
+                    head: Some(head_idx),
+                    statistic: statistic.id,
+                    unit: statistic.unit,
+                    before: Some(before.stats.at(idx).into()),
+                    after: Some(after.stats.at(idx).into()),
+                    ..Row::default()
+                }));
+            }
+        }
+    }
+    rows
+}

@@ -1,0 +1,327 @@
+//! Before, after and the difference side by side: every head by one statistic, the selected head's maps, figures, loss and
+//! predictions.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::{head_grid, overview, selection_title};
+use crate::analysis::{Pyramid, TopToken};
+use crate::stats::{HeadReport, STATISTICS};
+use crate::tui::app::App;
+use crate::tui::figure::{cut, figure, fit};
+use crate::tui::run_view::RunView;
+use crate::tui::theme::Theme;
+use crate::tui::view::framed;
+use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
+use crate::tui::widgets::legend::legend;
+
+/// Predictions that are shown of either side.
+const N_PREDICTED: usize = 3;
+
+/// Where things lie inside the panel.
+struct Parts {
+    grids: Vec<Rect>,
+    predictions: Rect,
+    maps: [Rect; 3],
+    figures: Rect,
+}
+
+fn parts(app: &App, area: Rect) -> Parts {
+    let [left, right] =
+        Layout::horizontal([Constraint::Percentage(44), Constraint::Min(0)]).areas(area);
+    let n_grids = app.grids().len();
+    let mut rows = vec![Constraint::Fill(1); n_grids];
+    rows.push(Constraint::Length(4 + N_PREDICTED as u16));
+    let rows = Layout::vertical(rows).split(left);
+    let n_figures = if area.height >= 34 { 14 } else { 9 };
+    let [maps, figures] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_figures)]).areas(right);
+    Parts {
+        grids: rows[..n_grids].to_vec(),
+        predictions: rows[n_grids],
+        maps: Layout::horizontal([Constraint::Fill(1); 3]).areas(maps),
+        figures,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let Some(supposed) = &app.supposed else {
+        return draw_nothing(frame, area, app);
+    };
+    let Some(both) = app.both_runs() else {
+        let inside = framed(frame, area, app, format!(" what if {} ", supposed.words()));
+        let text = " it runs once the run that is going is over …";
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    };
+    let parts = parts(app, area);
+    for (grid, area) in app.grids().into_iter().zip(&parts.grids) {
+        head_grid::draw(frame, *area, app, 1, grid);
+    }
+    draw_maps(frame, parts.maps, app);
+    draw_figures(frame, parts.figures, app);
+    draw_predictions(frame, parts.predictions, app, both);
+}
+
+fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let inside = framed(frame, area, app, " what if ");
+    let lines = [
+        "Nothing is supposed: this is the checkpoint as it is.",
+        "",
+        "Press w to run it with another scale, softmax axis, mask, temperature or cap, with queries and keys normed, or without a head:",
+        "in one head, one layer or everywhere. Only the layers from the change on run again.",
+        "",
+        "Every panel then shows the run with the change; v shows before, after and the difference in turn, and W clears it.",
+    ];
+    let lines: Vec<Line<'_>> = lines
+        .into_iter()
+        .map(|line| Line::raw(format!(" {line}")))
+        .collect();
+    let text = Paragraph::new(lines)
+        .style(app.theme.dim())
+        .wrap(Wrap { trim: false });
+    frame.render_widget(text, inside);
+}
+
+/// The selected head in both runs.
+fn both_heads(app: &App) -> Option<[&HeadReport; 2]> {
+    let both = app.both_layers(app.selection.stack, app.selection.layer_idx)?;
+    let [before, after] = both.map(|layer| layer.heads.get(app.selection.head_idx));
+    Some([before?, after?])
+}
+
+fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: &App) {
+    let what = if app.head_view.shows_scores {
+        "scores"
+    } else {
+        "pattern"
+    };
+    let titles = [
+        format!(" before · {what} "),
+        format!(" after · {what} "),
+        " after − before ".to_owned(),
+    ];
+    let insides: Vec<Rect> = areas
+        .iter()
+        .zip(titles)
+        .map(|(area, title)| framed(frame, *area, app, cut(&title, area.width as usize - 2)))
+        .collect();
+    let Some(details) = app.both_details() else {
+        let text = format!(" computing{}…", selection_title(app, ""));
+        frame.render_widget(Line::styled(text, app.theme.dim()), insides[0]);
+        return;
+    };
+    let maps = details.map(|detail| match app.head_view.shows_scores {
+        true => &detail.scores,
+        false => &detail.pattern,
+    });
+    let finite = |map: &Pyramid| {
+        let cells = map.level(usize::MAX).cells[0];
+        if cells.is_finite() { cells } else { 0.0 }
+    };
+    // One scale for both: otherwise they could not be compared.
+    let scale = if app.head_view.shows_scores {
+        let ends = details.map(|detail| (detail.histogram.min, detail.histogram.max));
+        Scale {
+            low: ends[0].0.min(ends[1].0),
+            high: ends[0].1.max(ends[1].1),
+            is_log: false,
+        }
+    } else {
+        let high = finite(maps[0]).max(finite(maps[1]));
+        Scale {
+            low: 0.0,
+            high: if high > 0.0 { high } else { 1.0 },
+            is_log: app.head_view.is_log,
+        }
+    };
+    for (map, area) in maps.into_iter().zip(&insides) {
+        draw_map(frame, *area, app, &app.theme, map, scale);
+    }
+    if let Some(map) = app.difference() {
+        let most = finite(map).abs();
+        let most = if most > 0.0 { most } else { 1.0 };
+        let scale = Scale {
+            low: -most,
+            high: most,
+            is_log: false,
+        };
+        draw_map(frame, insides[2], app, &app.theme.diverging(), map, scale);
+    }
+}
+
+fn draw_map(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    theme: &Theme,
+    map: &Pyramid,
+    scale: Scale,
+) {
+    let [inside, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+    let finest = map.finest();
+    let zoom = Window::zoom_to_fit(
+        finest.n_rows,
+        finest.n_cols,
+        2 * inside.height as usize,
+        inside.width as usize,
+    );
+    let at = (
+        app.selection.query_idx / finest.queries_per_cell,
+        app.selection.key_idx / finest.keys_per_cell,
+    );
+    let heat_map = HeatMap {
+        theme,
+        values: map,
+        window: Window {
+            first_query: 0,
+            first_key: 0,
+            zoom,
+        },
+        scale,
+        crosshair: Some(at),
+    };
+    frame.render_widget(heat_map, inside);
+    let ends = [scale.low, scale.high].map(|end| figure(f64::from(end), 0));
+    let room = (below.width as usize).saturating_sub(ends[0].len() + ends[1].len() + 3);
+    let line = legend(theme, &format!(" {}", ends[0]), &ends[1], room.min(12));
+    frame.render_widget(line, below);
+}
+
+/// Figures of the selected head in both runs.
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let theme = &app.theme;
+    let inside = framed(frame, area, app, selection_title(app, " · figures"));
+    let Some([before, after]) = both_heads(app) else {
+        return;
+    };
+    let n_columns = if inside.width >= 90 { 2 } else { 1 };
+    let width = inside.width as usize / n_columns;
+    let name_width = width.saturating_sub(30).clamp(8, 30);
+    let title = Line::from(Span::styled(
+        format!(
+            " {:<name_width$}{:>9}{:>9}{:>10} ",
+            "", "before", "after", "change"
+        )
+        .repeat(n_columns),
+        theme.dim(),
+    ));
+    let one = |id: &&str| -> Vec<Span<'static>> {
+        let Some(idx) = crate::stats::index_of(id) else {
+            return Vec::new();
+        };
+        let values = [before, after].map(|head| head.stats.at(idx));
+        let change = values[1] - values[0];
+        let signed = match change {
+            0.0 => "0".to_owned(),
+            change if change > 0.0 => format!("+{}", figure(change, 0)),
+            change => figure(change, 0),
+        };
+        let style = match change == 0.0 {
+            true => theme.dim(),
+            false => theme.accent(),
+        };
+        vec![
+            Span::styled(
+                format!(" {}", fit(STATISTICS[idx].title, name_width)),
+                theme.dim(),
+            ),
+            Span::raw(format!(
+                "{:>9}{:>9}",
+                figure(values[0], 0),
+                figure(values[1], 0)
+            )),
+            Span::styled(format!("{signed:>10} "), style),
+        ]
+    };
+    let figures: Vec<&str> = overview::figures(app).collect();
+    let rows = figures.chunks(n_columns);
+    let lines: Vec<Line<'static>> = std::iter::once(title)
+        .chain(rows.map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>())))
+        .collect();
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Loss, and the likeliest tokens after the selected query.
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
+    let theme = &app.theme;
+    let predictions = both.map(|run| {
+        run.outcome()
+            .and_then(|outcome| outcome.predictions.as_ref())
+    });
+    let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
+    let title = match losses {
+        [Some(before), Some(after)] => format!(
+            " loss {} → {} nats ({}{}) ",
+            figure(before, 0),
+            figure(after, 0),
+            if after >= before { "+" } else { "" },
+            figure(after - before, 0)
+        ),
+        _ => " predictions ".to_owned(),
+    };
+    let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));
+    let [Some(before), Some(after)] = predictions else {
+        let why = match both[1].is_running() {
+            true => " the run is not over yet …",
+            false => " this model predicts no tokens",
+        };
+        frame.render_widget(Line::styled(why, theme.dim()), inside);
+        return;
+    };
+    let at = app.selection.query_idx;
+    let of = |predictions: &crate::analysis::Predictions| -> Vec<TopToken> {
+        let top = predictions.top.get(at);
+        top.map_or(Vec::new(), |top| {
+            top.iter().take(N_PREDICTED).copied().collect()
+        })
+    };
+    let (before, after) = (of(before), of(after));
+    let width = (inside.width as usize).saturating_sub(2) / 2;
+    let one = |token: Option<&TopToken>| -> String {
+        let text = token.map(|token| {
+            let label = crate::tui::figure::token_label(&app.predicted_label(token.id));
+            format!(
+                " {} {}",
+                fit(&label, width.saturating_sub(9)),
+                figure(f64::from(token.probability), 6)
+            )
+        });
+        fit(&text.unwrap_or_default(), width)
+    };
+    let mut lines = vec![Line::styled(
+        cut(
+            &format!(
+                " after query {at}: {:<w$}│ with the change",
+                "before",
+                w = width.saturating_sub(18)
+            ),
+            inside.width as usize,
+        ),
+        theme.dim(),
+    )];
+    for nth in 0..N_PREDICTED {
+        let pair = [before.get(nth), after.get(nth)];
+        let is_same = pair[0].map(|token| token.id) == pair[1].map(|token| token.id);
+        let style = if is_same { theme.dim() } else { theme.accent() };
+        lines.push(Line::from(vec![
+            Span::raw(one(pair[0])),
+            Span::styled("│", theme.dim()),
+            Span::styled(one(pair[1]), style),
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    if app.both_runs().is_none() {
+        return;
+    }
+    let parts = parts(app, area);
+    for (grid, area) in app.grids().into_iter().zip(parts.grids) {
+        head_grid::click(app, area, 1, grid, at);
+    }
+}

@@ -1,0 +1,389 @@
+//! The thread that opens a checkpoint and runs prompts, one after another, and sends what the pipeline says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::event::{Event, PromptOrigin, RunId};
+use super::lane::lock;
+use super::own_device::OwnDevice;
+use super::progress::Told;
+use super::{Context, FirstPrompt, OpenTrace, Ran, RunJob, Sink};
+use crate::analysis::{
+    self, Declared, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
+    Outcome, Progress, Resume, WhatIf,
+};
+use crate::checkpoint::Opening;
+use crate::checkpoint::captured::Captured;
+use crate::checks::{Probes, Thresholds};
+use crate::error::{Error, Result};
+use crate::family;
+use crate::machine;
+use crate::model::{Input, Model};
+use crate::ops::on_device;
+use crate::pace::Pace;
+use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
+use crate::stats::LayerReport;
+
+/// Why something did not run, in words; `stopped` where a person gave it up.
+pub(super) fn reason(error: &Error) -> String {
+    match error {
+        Error::Cancelled => "stopped".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The thread that opens and runs.
+pub(super) struct Runner {
+    pub is_forced: bool,
+    pub device: OwnDevice,
+    pub context: Arc<Mutex<Context>>,
+    pub sink: Sink,
+    pub reading: Reading,
+}
+
+impl Runner {
+    pub fn job(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) {
+        match job {
+            RunJob::Open(opening, first) => {
+                match self.open(id, &opening, first, pace) {
+                    Ok(()) => {}
+                    // The checkpoint is open; only its first prompt was given up.
+                    Err(given_up @ Error::Cancelled) => {
+                        (self.sink)(Event::Refused(reason(&given_up)));
+                    }
+                    Err(error) => (self.sink)(Event::OpenFailed(reason(&error))),
+                }
+            }
+            RunJob::Run(request) => {
+                if let Err(error) = self.run(id, request, PromptOrigin::Asked, pace) {
+                    (self.sink)(Event::Refused(reason(&error)));
+                }
+            }
+            RunJob::Suppose(what_ifs) => {
+                if let Err(error) = self.suppose(id, &what_ifs, pace) {
+                    (self.sink)(Event::Refused(reason(&error)));
+                }
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        id: RunId,
+        opening: &Opening,
+        first: FirstPrompt,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        if let Some(path) = opening
+            .path
+            .as_deref()
+            .filter(|path| analysis::is_captured(path))
+        {
+            return self.show_trace(id, path);
+        }
+        let started = Instant::now();
+        let model = Arc::new(family::read(opening.open()?)?);
+        log::info!(
+            "opened {} in {:?}",
+            model.checkpoint.name,
+            started.elapsed()
+        );
+        lock(&self.context).model = Some(model.clone());
+        self.reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let has_tokenizer = self.reading.tokenizer().is_some();
+        (self.sink)(Event::Opened {
+            model: model.clone(),
+            has_tokenizer,
+            tokenizer: self.reading.describe(),
+        });
+        let (request, origin) = first(&model, has_tokenizer)?;
+        self.run(id, request, origin, pace)
+    }
+
+    /// Shows a trace as a run that is over.
+    fn show_trace(&mut self, run: RunId, path: &Path) -> Result<()> {
+        if analysis::is_probe(path) {
+            let problem =
+                "a probe holds what moved, and no attention to show: attnscope check judges it";
+            return Err(Error::file(path, problem));
+        }
+        let captured = Captured::open(path)?;
+        let trace = analysis::read_trace(&captured, &Declared::default())?;
+        let view = analysis::view_of(&captured, &trace);
+        let at = view
+            .layers
+            .iter()
+            .map(|layer| (layer.stack, layer.layer_idx));
+        let arrays = at.zip(trace.arrays.iter().cloned()).collect();
+        {
+            let mut context = lock(&self.context);
+            context.model = Some(view.model.clone());
+            context.trace = Some((run, Arc::new(OpenTrace { captured, arrays })));
+        }
+        let sink = &self.sink;
+        sink(Event::Opened {
+            model: view.model,
+            has_tokenizer: false,
+            tokenizer: format!("a trace; {}", trace.mask_origin),
+        });
+        let ids = view.prompt.given().tokens.clone();
+        sink(Event::Started {
+            run,
+            prompt: Arc::new(view.prompt),
+            source: Source::Ids(ids),
+            origin: PromptOrigin::Asked,
+        });
+        for report in &view.layers {
+            sink(Event::Layer {
+                run,
+                report: report.clone(),
+            });
+        }
+        sink(Event::Finished {
+            run,
+            outcome: Arc::default(),
+            labels: Arc::default(),
+            took: Duration::ZERO,
+        });
+        let verdicts = analysis::judge_trace(&trace, &view.layers, &Thresholds::default());
+        let probes = Probes::none("a trace holds one run");
+        sink(Event::Judged {
+            run,
+            judgement: Arc::new(Judgement { verdicts, probes }),
+            is_probed: true,
+        });
+        Ok(())
+    }
+
+    /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
+    fn run(
+        &mut self,
+        run: RunId,
+        request: Request,
+        origin: PromptOrigin,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let Some(model) = lock(&self.context).model.clone() else {
+            return Ok(());
+        };
+        if lock(&self.context).trace.is_some() {
+            let problem = "a trace holds one run: there is no model to run another text with";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        let reading = &self.reading;
+        let limits = model.spec.limits();
+        let mut prompt = prompt::prepare(&request, reading, limits)?;
+        if !self.is_forced {
+            let longest = analysis::input_of(&prompt.longest());
+            let need = MemoryNeed::on_screen(&model, &longest, rayon::current_num_threads());
+            machine::check_memory(need.total())?;
+        }
+        let compute = self.device.get()?;
+        let label = |id| reading.of_target(limits).label(id);
+        let mut wrote = |prompt: &Prompt| {
+            (self.sink)(Event::Writing {
+                n_written: prompt.tokens.len(),
+                n_most: prompt.tokens.len() + prompt.n_to_generate,
+            });
+        };
+        on_device!(&compute, ops => {
+            analysis::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
+        })?;
+        let prompt = Arc::new(prompt);
+        let input = Arc::new(analysis::input_of(&prompt));
+        {
+            let mut context = lock(&self.context);
+            context.plain = Some(Ran {
+                run,
+                model: model.clone(),
+                input: input.clone(),
+                kept: None,
+                seen: None,
+            });
+            context.supposed = None;
+        }
+        (self.sink)(Event::Started {
+            run,
+            prompt,
+            source: request.source,
+            origin,
+        });
+        self.execute(run, &model, &input, None, pace)
+    }
+
+    /// Runs the last prompt with another attention, from the first layer that differs on.
+    fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
+        let plain = lock(&self.context).plain.clone();
+        let Some(plain) = plain else {
+            let problem = "nothing ran yet that could be supposed otherwise";
+            return Err(Error::Prompt(problem.to_owned()));
+        };
+        let spec = analysis::supposed(&plain.model.spec, what_ifs)?;
+        let model = Arc::new(plain.model.with_spec(spec));
+        lock(&self.context).supposed = Some(Ran {
+            run,
+            model: model.clone(),
+            input: plain.input.clone(),
+            kept: None,
+            seen: None,
+        });
+        (self.sink)(Event::Supposed {
+            run,
+            model: model.clone(),
+        });
+        let input = plain.input.clone();
+        self.execute(run, &model, &input, Some(&plain), pace)
+    }
+
+    /// Runs an input, and tells what comes of it; from where the model differs from an earlier run's, where one is given.
+    fn execute(
+        &mut self,
+        run: RunId,
+        model: &Model,
+        input: &Input,
+        earlier: Option<&Ran>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let compute = self.device.get()?;
+        let sink = &self.sink;
+        let started = Instant::now();
+        let mut relay = Relay {
+            run,
+            sink,
+            context: &self.context,
+            layers: Vec::new(),
+        };
+        let options = Options {
+            keep_bytes: Some(KEEP_BYTES),
+            predicts: true,
+        };
+        let all = analysis::work_of(model, std::slice::from_ref(input), options);
+        let told = Told::new(run, sink, pace, all);
+        let earlier = earlier.and_then(|ran| Some((ran, ran.kept.as_ref()?, ran.seen.as_ref()?)));
+        let ran = match earlier {
+            Some((earlier, kept, (layers, _))) => {
+                let resume = Resume {
+                    spec: &earlier.model.spec,
+                    kept,
+                    layers,
+                };
+                let job = Job {
+                    input,
+                    observer: &mut relay,
+                    tap: None,
+                };
+                on_device!(&compute, ops => {
+                    analysis::run_changed(ops, model, job, options, resume, &told)
+                })
+            }
+            None => on_device!(&compute, ops => {
+                analysis::run(ops, model, input, options, &mut relay, None, &told)
+            }),
+        };
+        match ran {
+            Ok(outcome) => {
+                let took = started.elapsed();
+                log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
+                let labels = Arc::new(self.labels(model, &outcome));
+                let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
+                if let Some(ran) = lock(&self.context).of_run(run) {
+                    ran.seen = Some((layers.clone(), outcome.clone()));
+                }
+                sink(Event::Finished {
+                    run,
+                    outcome: outcome.clone(),
+                    labels,
+                    took,
+                });
+                judged(sink, run, model, (&layers, &outcome), None);
+            }
+            Err(error) => sink(Event::Failed {
+                run,
+                reason: reason(&error),
+            }),
+        }
+        Ok(())
+    }
+}
+
+impl Runner {
+    /// What every predicted id reads as.
+    fn labels(&self, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
+        let reading = self.reading.of_target(model.spec.limits());
+        let top = outcome
+            .predictions
+            .iter()
+            .flat_map(|p| p.top.iter().flatten());
+        top.map(|token| (token.id, reading.label(token.id)))
+            .collect()
+    }
+}
+
+/// Sends what the pipeline says to whoever listens.
+struct Relay<'a> {
+    run: RunId,
+    sink: &'a Sink,
+    context: &'a Mutex<Context>,
+    layers: Vec<Arc<LayerReport>>,
+}
+
+/// Tells what every check makes of a run, and of what probes saw where there were some.
+pub(super) fn judged(
+    sink: &Sink,
+    run: RunId,
+    model: &Model,
+    (layers, outcome): (&[Arc<LayerReport>], &Outcome),
+    probes: Option<Probes>,
+) {
+    let is_probed = probes.is_some();
+    let probes = probes.unwrap_or_else(|| Probes::none("not asked yet: press p"));
+    let verdicts = analysis::judge_layers(
+        model,
+        layers,
+        outcome,
+        &probes,
+        &Thresholds::default(),
+        None,
+    );
+    let judgement = Arc::new(Judgement { verdicts, probes });
+    sink(Event::Judged {
+        run,
+        judgement,
+        is_probed,
+    });
+}
+
+impl Observer for Relay<'_> {
+    fn progress(&mut self, progress: Progress) -> std::ops::ControlFlow<()> {
+        (self.sink)(Event::Progress {
+            run: self.run,
+            progress,
+        });
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> std::ops::ControlFlow<()> {
+        let report = Arc::new(report);
+        self.layers.push(report.clone());
+        (self.sink)(Event::Layer {
+            run: self.run,
+            report,
+        });
+        std::ops::ControlFlow::Continue(())
+    }
+
+    fn keeping(&mut self, kept: &Arc<Kept>) {
+        if let Some(ran) = lock(self.context).of_run(self.run) {
+            ran.kept = Some(kept.clone());
+        }
+    }
+
+    fn nonfinite(&mut self, found: &NonFinite) {
+        (self.sink)(Event::NonFinite {
+            run: self.run,
+            found: found.clone(),
+        });
+    }
+}
