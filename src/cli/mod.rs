@@ -5,12 +5,15 @@ mod check;
 mod completions;
 mod device;
 mod explain;
+mod figures;
 mod heads;
+mod lab;
 mod open;
 mod progress;
 mod prompt_args;
 mod prompts;
 mod report;
+mod sweep;
 mod tensors;
 mod trace;
 
@@ -51,6 +54,10 @@ enum Command {
     Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     Trace(trace::Args),
+    /// Multiply scores and watch the softmax harden: largest probability, entropy, Jacobian against the scale
+    Sweep(sweep::Args),
+    /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
+    Lab(lab::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
     CaptureScript,
     /// List the tensors of a checkpoint
@@ -81,6 +88,8 @@ impl Cli {
             Some(Command::Report(args)) => report::run(&args)?,
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Sweep(args)) => sweep::run(&args)?,
+            Some(Command::Lab(args)) => lab::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,
