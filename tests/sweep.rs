@@ -20,11 +20,46 @@ fn row(logits: &[f64], scale: f64) -> SoftmaxRow {
 
 /// Scale, largest probability, entropy, trace, Frobenius and spectral norm of diag(p) − ppᵀ, by NumPy (`linalg.norm(J, 2)`).
 const BY_NUMPY: [[f64; 6]; 5] = [
-    [0.1, 0.263_191_629_675_138_37, 1.385_221_965_550_483, 0.749_466_559_281_859_9, 0.433_017_287_083_667_16, 0.260_873_355_335_037_64],
-    [1.0, 0.382_188_448_457_976_34, 1.295_411_313_682_719_4, 0.706_748_755_838_757, 0.435_428_574_900_708_13, 0.347_036_110_829_945_07],
-    [5.0, 0.714_002_369_192_604_7, 0.685_618_312_159_815_6, 0.420_738_763_687_142_1, 0.388_000_052_143_557_87, 0.386_695_136_411_943_7],
-    [10.0, 0.880_085_445_485_102_1, 0.371_632_132_659_226_95, 0.211_262_579_285_973_47, 0.210_056_424_470_744_96, 0.210_052_982_990_866_72],
-    [50.0, 0.999_954_602_131_296_9, 0.000_499_377_586_263_897_4, 9.079_161_547_313_007e-5, 9.079_161_547_220_141e-5, 9.079_161_547_220_14e-5],
+    [
+        0.1,
+        0.263_191_629_675_138_37,
+        1.385_221_965_550_483,
+        0.749_466_559_281_859_9,
+        0.433_017_287_083_667_16,
+        0.260_873_355_335_037_64,
+    ],
+    [
+        1.0,
+        0.382_188_448_457_976_34,
+        1.295_411_313_682_719_4,
+        0.706_748_755_838_757,
+        0.435_428_574_900_708_13,
+        0.347_036_110_829_945_07,
+    ],
+    [
+        5.0,
+        0.714_002_369_192_604_7,
+        0.685_618_312_159_815_6,
+        0.420_738_763_687_142_1,
+        0.388_000_052_143_557_87,
+        0.386_695_136_411_943_7,
+    ],
+    [
+        10.0,
+        0.880_085_445_485_102_1,
+        0.371_632_132_659_226_95,
+        0.211_262_579_285_973_47,
+        0.210_056_424_470_744_96,
+        0.210_052_982_990_866_72,
+    ],
+    [
+        50.0,
+        0.999_954_602_131_296_9,
+        0.000_499_377_586_263_897_4,
+        9.079_161_547_313_007e-5,
+        9.079_161_547_220_141e-5,
+        9.079_161_547_220_14e-5,
+    ],
 ];
 
 #[test]
@@ -41,7 +76,10 @@ fn the_scores_of_the_write_up_give_its_figures_and_numpys() {
         is_near(spectral_norm(&p), spectral, 1e-12, "spectral");
     }
     assert_eq!(format!("{:.3}", row(&LOGITS, 5.0).max_probability), "0.714");
-    assert_eq!(format!("{:.3}", row(&LOGITS, 10.0).max_probability), "0.880");
+    assert_eq!(
+        format!("{:.3}", row(&LOGITS, 10.0).max_probability),
+        "0.880"
+    );
 }
 
 #[test]
@@ -109,7 +147,12 @@ fn the_jacobian_is_diag_p_less_ppt_and_its_largest_eigenvalue_at_most_a_half() {
             assert!(spectral <= 0.5 && spectral <= frobenius && frobenius <= trace);
         }
     }
-    is_near(spectral_norm(&[0.5, 0.5, 0.0]), 0.5, 1e-15, "two equal keys");
+    is_near(
+        spectral_norm(&[0.5, 0.5, 0.0]),
+        0.5,
+        1e-15,
+        "two equal keys",
+    );
     is_near(spectral_norm(&[0.2; 5]), 0.2, 1e-15, "uniform");
     is_near(spectral_norm(&[1.0, 0.0]), 0.0, 1e-15, "one key");
 }
@@ -170,7 +213,10 @@ fn masked_keys_are_not_there_and_rows_that_cannot_count_are_counted_apart() {
     }
     plain.add_row(&[1.0, f64::NAN]);
     plain.add_row(&[1.0, f64::INFINITY, 0.0]);
-    assert_eq!((plain.n_rows(), plain.n_single(), plain.n_not_finite()), (1, 3, 2));
+    assert_eq!(
+        (plain.n_rows(), plain.n_single(), plain.n_not_finite()),
+        (1, 3, 2)
+    );
     assert_eq!(masked.points(), plain.points());
     let nothing = Sweep::new(&scales).points();
     assert!(nothing.iter().all(|point| point.entropy.mean.is_nan()));
@@ -183,7 +229,9 @@ fn rows_are_averaged_whatever_way_they_come_and_on_any_number_of_threads() {
     let scales = [0.25, 1.0, 4.0];
     let cells: Vec<f32> = rows.iter().flatten().map(|s| *s as f32).collect();
     let all = |n_threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(n_threads)
+            .build();
         pool.expect("threads").install(|| {
             let mut sweep = Sweep::new(&scales);
             sweep.add_rows(&cells, n_keys);
@@ -210,8 +258,14 @@ fn rows_are_averaged_whatever_way_they_come_and_on_any_number_of_threads() {
         let largest: Vec<f64> = largest.collect();
         let mean = largest.iter().sum::<f64>() / 203.0;
         let variance = largest.iter().map(|p| (p - mean) * (p - mean)).sum::<f64>() / 203.0;
-        for (sweep, way) in [(&sweep, "blocks"), (&one_by_one, "rows"), (&joined, "parts")] {
-            let SweepPoint { max_probability, .. } = sweep.points()[idx];
+        for (sweep, way) in [
+            (&sweep, "blocks"),
+            (&one_by_one, "rows"),
+            (&joined, "parts"),
+        ] {
+            let SweepPoint {
+                max_probability, ..
+            } = sweep.points()[idx];
             is_near(max_probability.mean, mean, 1e-13, way);
             is_near(max_probability.std, variance.sqrt(), 1e-12, way);
         }
@@ -222,7 +276,11 @@ fn rows_are_averaged_whatever_way_they_come_and_on_any_number_of_threads() {
 fn scales_hold_their_ends_round_numbers_and_marks_once() {
     let scales = sweep_scales(0.1, 50.0, 61, &[0.25, 1.0]).expect("scales");
     assert_eq!((scales[0], scales[scales.len() - 1]), (0.1, 50.0));
-    assert!(scales.windows(2).all(|pair| pair[1] > pair[0] * (1.0 + 1e-9)));
+    assert!(
+        scales
+            .windows(2)
+            .all(|pair| pair[1] > pair[0] * (1.0 + 1e-9))
+    );
     for round in [0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0] {
         assert_eq!(scales.iter().filter(|s| **s == round).count(), 1, "{round}");
     }
@@ -252,7 +310,12 @@ fn drawn_rows_have_the_norm_the_mean_and_the_deviation_that_were_asked_for() {
             let squares = row.iter().map(|s| s * s).sum::<f64>();
             is_near(found_mean, mean, 1e-12 * norm, family.id());
             is_near(squares.sqrt(), norm, 1e-12 * norm, family.id());
-            is_near((squares / 20.0 - mean * mean).sqrt(), std, 1e-11 * norm, family.id());
+            is_near(
+                (squares / 20.0 - mean * mean).sqrt(),
+                std,
+                1e-11 * norm,
+                family.id(),
+            );
         }
         assert_ne!(drawn.row(3, 0), drawn.row(3, 1));
         assert_ne!(drawn.row(3, 0), drawn.row(4, 0));
@@ -275,19 +338,54 @@ fn what_is_not_asked_for_follows_from_the_rest() {
         [drawn.norm, drawn.mean, drawn.std, drawn.n_keys as f64]
     };
     assert_eq!(of(None, None, None, None), [32f64.sqrt(), 0.0, 1.0, 32.0]);
-    assert_eq!(of(None, Some(3.0), Some(4.0), Some(4)), [10.0, 3.0, 4.0, 4.0]);
-    assert_eq!(of(Some(10.0), Some(3.0), None, Some(4)), [10.0, 3.0, 4.0, 4.0]);
-    assert_eq!(of(Some(10.0), None, Some(4.0), Some(4)), [10.0, 3.0, 4.0, 4.0]);
+    assert_eq!(
+        of(None, Some(3.0), Some(4.0), Some(4)),
+        [10.0, 3.0, 4.0, 4.0]
+    );
+    assert_eq!(
+        of(Some(10.0), Some(3.0), None, Some(4)),
+        [10.0, 3.0, 4.0, 4.0]
+    );
+    assert_eq!(
+        of(Some(10.0), None, Some(4.0), Some(4)),
+        [10.0, 3.0, 4.0, 4.0]
+    );
     assert_eq!(of(Some(10.0), None, None, Some(25)), [10.0, 0.0, 2.0, 25.0]);
     // 60² / (12² + 9²) = 16; 62² gives 17.08 keys, which is 17 and another norm.
-    assert_eq!(of(Some(60.0), Some(12.0), Some(9.0), None), [60.0, 12.0, 9.0, 16.0]);
+    assert_eq!(
+        of(Some(60.0), Some(12.0), Some(9.0), None),
+        [60.0, 12.0, 9.0, 16.0]
+    );
     let rounded = drawn(Some(62.0), Some(12.0), Some(9.0), None).expect("fits");
     assert_eq!((rounded.n_keys, rounded.asked_norm), (17, Some(62.0)));
-    is_near(rounded.norm, (17.0f64 * 225.0).sqrt(), 1e-12, "the norm of 17 keys");
+    is_near(
+        rounded.norm,
+        (17.0f64 * 225.0).sqrt(),
+        1e-12,
+        "the norm of 17 keys",
+    );
     for (norm, mean, std, n_keys, said) in [
-        (Some(1.0), Some(3.0), None, Some(4), "the mean alone has norm 6"),
-        (Some(1.0), None, Some(3.0), Some(4), "the deviation alone has norm 6"),
-        (Some(20.0), Some(3.0), Some(4.0), Some(4), "the last three give norm 10"),
+        (
+            Some(1.0),
+            Some(3.0),
+            None,
+            Some(4),
+            "the mean alone has norm 6",
+        ),
+        (
+            Some(1.0),
+            None,
+            Some(3.0),
+            Some(4),
+            "the deviation alone has norm 6",
+        ),
+        (
+            Some(20.0),
+            Some(3.0),
+            Some(4.0),
+            Some(4),
+            "the last three give norm 10",
+        ),
         (Some(5.0), Some(12.0), Some(9.0), None, "0.111 keys"),
         (None, None, Some(-1.0), None, "--std -1"),
         (None, None, Some(0.0), None, "--std 0"),
@@ -322,5 +420,10 @@ fn long_rows_that_spread_as_much_as_in_the_collapsed_model_give_one_key_everythi
     };
     let drawn = Drawn::of(wanted, Family::Normal).expect("fits");
     let sweep = sweep_drawn(&drawn, 400, 0, &[10.0]).expect("draws");
-    is_near(sweep.points()[0].max_probability.mean, largest(10.0), 1e-12, "scaled");
+    is_near(
+        sweep.points()[0].max_probability.mean,
+        largest(10.0),
+        1e-12,
+        "scaled",
+    );
 }

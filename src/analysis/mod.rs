@@ -9,6 +9,7 @@ mod judge;
 mod kept;
 pub mod lab;
 mod layer;
+mod layer_sweep;
 mod lockstep;
 mod memory;
 mod pipeline;
@@ -37,6 +38,7 @@ pub use head::{FULL_CELLS, HeadDetail, HeadQuery, PartDetail, head_detail, part_
 pub use histogram::Histogram;
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;
+pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
 pub use pipeline::{Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all};
 pub use predictions::{Predictions, TopToken};

@@ -42,6 +42,11 @@ pub struct Targets {
 }
 
 impl FigureArgs {
+    /// The picture's file, where there is one.
+    pub fn target(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
     /// Opens the picture's file, so that one that cannot be written fails at once.
     ///
     /// # Errors
@@ -83,9 +88,9 @@ impl Targets {
     ///
     /// # Errors
     /// When a target cannot be written.
-    pub fn write(self, figure: impl FnOnce() -> Figure, numbers: &[u8]) -> Result<()> {
+    pub fn write(self, figures: impl FnOnce() -> Vec<Figure>, numbers: &[u8]) -> Result<()> {
         if let Some(picture) = self.picture {
-            picture.write(svg(&figure()).as_bytes())?;
+            picture.write(svg(&figures()).as_bytes())?;
         }
         if !self.is_picture_alone {
             Output::open(Path::new("-"))?.write(numbers)?;

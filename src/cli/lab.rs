@@ -177,7 +177,7 @@ fn run_rescale(args: &RescaleArgs) -> Result<()> {
             numbers = rescale_text(args, &cases, &figures(), &says).into_bytes();
         }
     }
-    targets.write(|| together(figures()), &numbers)
+    targets.write(figures, &numbers)
 }
 
 fn rescale_text(
@@ -215,24 +215,6 @@ fn paragraphs(says: &[String], width: u16) -> String {
     says.iter()
         .map(|said| wrapped(said, width.into(), "  "))
         .collect()
-}
-
-/// Several figures as one: a row of charts for each.
-fn together(figures: Vec<Figure>) -> Figure {
-    let n_columns = figures
-        .iter()
-        .map(|figure| figure.n_columns)
-        .max()
-        .unwrap_or(1);
-    let titles: Vec<String> = figures.iter().map(|figure| figure.title.clone()).collect();
-    Figure {
-        title: titles.join(" · "),
-        charts: figures
-            .into_iter()
-            .flat_map(|figure| figure.charts)
-            .collect(),
-        n_columns,
-    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -294,14 +276,14 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
         Format::Text => {
             let width = args.figure.width();
             let about = format!(
-                "{} pairs for each width; {} rows of {} keys; {}, seed {}\n\n",
+                "{} pairs for each width; {} rows of {} keys; {}, seed {}",
                 setup.n_pairs,
                 setup.n_rows,
                 setup.n_keys,
                 describe(&setup.components),
                 setup.seed
             );
-            let mut text = about + &figure_text(&figure, width);
+            let mut text = wrapped(&about, width.into(), "") + "\n" + &figure_text(&figure, width);
             text += &variance_table(&lab);
             text += "\nthe widest row by row, its scores q·k/√d multiplied:\n\n";
             text += &growth_table(&lab);
@@ -310,5 +292,5 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
             numbers = text.into_bytes();
         }
     }
-    targets.write(|| figure, &numbers)
+    targets.write(|| vec![figure], &numbers)
 }

@@ -14,6 +14,7 @@ mod prompt_args;
 mod prompts;
 mod report;
 mod sweep;
+mod sweep_checkpoint;
 mod tensors;
 mod trace;
 

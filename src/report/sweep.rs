@@ -209,22 +209,24 @@ impl SweepShown {
                 let edges: [fn(Averaged) -> f64; 2] =
                     [|of| of.mean - of.std, |of| of.mean + of.std];
                 for edge in edges {
+                    let is_first = series.len() == 1;
+                    let name = if is_first {
+                        "± deviation over rows"
+                    } else {
+                        ""
+                    };
                     series.push(Series {
-                        name: String::new(),
+                        name: name.to_owned(),
                         stroke: Stroke::Edge { of: line },
                         points: along(edge),
                     });
                 }
             }
         }
-        let spread = match self.sweep.n_rows() > 1 {
-            true => "share (thin: ± deviation over rows)",
-            false => "share",
-        };
         let chart = Chart {
             title: self.of.clone(),
             x: Axis::logarithmic("scale that the scores are multiplied by"),
-            y: Axis::linear(spread).from(0.0).to(1.0),
+            y: Axis::linear("share").from(0.0).to(1.0),
             series,
             marks: self.marks.clone(),
         };

@@ -54,8 +54,8 @@ pub fn digits(value: f64) -> String {
         _ if value.is_nan() => "NaN".to_owned(),
         _ if value.is_infinite() => if value > 0.0 { "inf" } else { "-inf" }.to_owned(),
         0.0 => "0".to_owned(),
-        // Rounding to 0 keeps no sign.
-        _ if size < 5e-5 => format!("{value:.1e}"),
+        _ if size < 1e-4 => format!("{value:.1e}"),
+        _ if size < 0.01 => format!("{value:.5}"),
         _ if size < 10.0 => format!("{value:.4}"),
         _ if size < 100.0 => format!("{value:.3}"),
         _ if size < 1000.0 => format!("{value:.2}"),
@@ -95,6 +95,7 @@ mod tests {
             (0.999_96, "1.0000"),
             (-0.031_25, "-0.0312"),
             (1e-7, "1.0e-7"),
+            (0.001_85, "0.00185"),
             (511.83, "511.83"),
             (f64::NAN, "NaN"),
             (f64::NEG_INFINITY, "-inf"),

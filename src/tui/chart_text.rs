@@ -42,7 +42,8 @@ pub fn figure_text(figure: &Figure, width: u16) -> String {
         let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
         let each = width / n_columns as u16;
         for (nth, chart) in row.iter().enumerate() {
-            let area = Rect::new(nth as u16 * each, 0, each, height);
+            // One column stays free before the next chart.
+            let area = Rect::new(nth as u16 * each, 0, each - 1, height);
             draw_chart(chart, area, &mut buf, &theme);
         }
         text += &lines_of(&buf);

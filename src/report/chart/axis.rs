@@ -52,8 +52,12 @@ impl Axis {
         value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// The ends around values; `None` where none has a place.
-    pub(super) fn range_of(&self, values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    /// The ends around values, with a share of the axis left free where values decide them; `None` where none has a place.
+    pub(super) fn range_of(
+        &self,
+        values: impl Iterator<Item = f64>,
+        room: f64,
+    ) -> Option<(f64, f64)> {
         let values = values.filter(|value| self.holds(*value));
         let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
             (low.min(v), high.max(v))
@@ -64,7 +68,13 @@ impl Axis {
         let low = self.ends.0.unwrap_or(low);
         let high = self.ends.1.unwrap_or(high);
         if low < high {
-            return Some((low, high));
+            let beyond = |end: f64, share: f64| match self.scale {
+                Scale::Linear => end + share * (high - low),
+                Scale::Logarithmic => end * (high / low).powf(share),
+            };
+            let least = self.ends.0.unwrap_or_else(|| beyond(low, -room));
+            let most = self.ends.1.unwrap_or_else(|| beyond(high, room));
+            return Some((least, most));
         }
         // All alike: the value stands in the middle.
         Some(match self.scale {
@@ -220,10 +230,15 @@ mod tests {
     fn values_without_a_place_are_left_out_of_the_range() {
         let axis = Axis::logarithmic("scale");
         let values = [0.0, -1.0, f64::NAN, 2.0, 8.0];
-        assert_eq!(axis.range_of(values.into_iter()), Some((2.0, 8.0)));
+        assert_eq!(axis.range_of(values.into_iter(), 0.0), Some((2.0, 8.0)));
         assert_eq!(axis.share(4.0, (2.0, 8.0)), 0.5);
-        assert_eq!(axis.range_of([f64::NAN].into_iter()), None);
-        let alike = Axis::linear("x").range_of([3.0, 3.0].into_iter());
+        assert_eq!(axis.range_of([f64::NAN].into_iter(), 0.0), None);
+        let alike = Axis::linear("x").range_of([3.0, 3.0].into_iter(), 0.1);
         assert_eq!(alike, Some((1.5, 4.5)));
+        let from_0 = Axis::linear("x").from(0.0);
+        let with_room = from_0.range_of([2.0, 10.0].into_iter(), 0.1);
+        assert_eq!(with_room, Some((0.0, 11.0)));
+        let decades = axis.range_of([1.0, 100.0].into_iter(), 0.5);
+        assert_eq!(decades, Some((0.1, 1000.0)));
     }
 }

@@ -6,6 +6,9 @@ mod svg;
 pub use axis::{Axis, Scale, Ticks, tick_label};
 pub use svg::svg;
 
+/// The share of an axis that is left free beyond the outermost values, where they decide its ends.
+const ROOM: f64 = 0.05;
+
 /// One panel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
@@ -29,7 +32,7 @@ pub struct Series {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stroke {
     Line,
-    /// Like the line of another series, thinner: the edges of a spread. Not in the legend.
+    /// Like the line of another series, thinner: an edge of its spread.
     Edge {
         of: usize,
     },
@@ -78,9 +81,8 @@ impl Series {
         }
     }
 
-    /// Whether the legend names it.
-    pub fn is_named(&self) -> bool {
-        !matches!(self.stroke, Stroke::Edge { .. })
+    fn is_edge(&self) -> bool {
+        matches!(self.stroke, Stroke::Edge { .. })
     }
 }
 
@@ -92,15 +94,16 @@ impl Chart {
             _ => series_idx,
         };
         let before = self.series.iter().take(line);
-        before.filter(|series| series.is_named()).count()
+        before.filter(|series| !series.is_edge()).count()
     }
 
-    /// Series that a legend names, with their look; none where there is only one.
-    pub fn legend(&self) -> Vec<(usize, &str)> {
-        let named = self.series.iter().enumerate().filter(|(_, s)| s.is_named());
-        let named: Vec<(usize, &str)> = named
-            .map(|(idx, series)| (self.look_of(idx), series.name.as_str()))
-            .collect();
+    /// Indices of the series that a legend names: none where there is only one. Edges are named where they have a name.
+    pub fn legend(&self, with_edges: bool) -> Vec<usize> {
+        let is_named = |idx: &usize| {
+            let series = &self.series[*idx];
+            !series.name.is_empty() && (with_edges || !series.is_edge())
+        };
+        let named: Vec<usize> = (0..self.series.len()).filter(is_named).collect();
         match named.len() {
             0 | 1 => Vec::new(),
             _ => named,
@@ -111,12 +114,15 @@ impl Chart {
     pub fn x_range(&self) -> Option<(f64, f64)> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let marks = self.marks.iter().map(|mark| mark.at);
-        self.x.range_of(points.map(|(x, _)| *x).chain(marks))
+        // Single points at the ends need room around them; curves run from end to end.
+        let has_points = self.series.iter().any(|s| s.stroke == Stroke::Points);
+        let room = if has_points { ROOM } else { 0.0 };
+        self.x.range_of(points.map(|(x, _)| *x).chain(marks), room)
     }
 
     /// The interval of y that is drawn.
     pub fn y_range(&self) -> Option<(f64, f64)> {
         let points = self.series.iter().flat_map(|series| &series.points);
-        self.y.range_of(points.map(|(_, y)| *y))
+        self.y.range_of(points.map(|(_, y)| *y), ROOM)
     }
 }

@@ -4,12 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::{Chart, Figure, Series, Stroke, tick_label};
 
-/// One chart with its labels, in units of the drawing.
-const WIDTH: f64 = 330.0;
-const HEIGHT: f64 = 250.0;
-/// A chart that stands alone.
-const WIDE: f64 = 720.0;
-const TALL: f64 = 400.0;
+/// Around a plot, in units of the drawing.
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 34.0;
@@ -35,45 +30,59 @@ const STYLE: &str = "text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-se
 .axis{stroke:#555;stroke-width:1}.rule{stroke:#e4e4e4;stroke-width:1}.mark{stroke:#777;stroke-width:1;stroke-dasharray:3 3}\
 .line{fill:none;stroke-width:1.8;stroke-linejoin:round}.edge{fill:none;stroke-width:.8;opacity:.7}";
 
-/// A figure as a whole SVG file, with a newline at the end.
-pub fn svg(figure: &Figure) -> String {
-    let n_columns = figure.n_columns.clamp(1, figure.charts.len().max(1));
-    let (width, height) = match figure.charts.len() {
-        0 | 1 => (WIDE, TALL),
-        _ => (WIDTH, HEIGHT),
-    };
-    let total_width = width * n_columns as f64;
-    let legends: Vec<f64> = figure
-        .charts
-        .chunks(n_columns)
-        .map(|row| {
-            row.iter()
-                .map(|c| legend_height(c, width))
-                .fold(0.0, f64::max)
-        })
-        .collect();
-    let mut tops = Vec::new();
-    let mut bottom = TITLE;
-    for legend in &legends {
-        tops.push(bottom);
-        bottom += height + legend;
+/// Figures one below the other as a whole SVG file, with a newline at the end.
+pub fn svg(figures: &[Figure]) -> String {
+    let mut total_width: f64 = 0.0;
+    let mut bottom = 0.0;
+    let mut n_drawn = 0;
+    let mut drawings = Vec::new();
+    for figure in figures {
+        let (width, height) = panel_size(figure);
+        let n_columns = columns(figure);
+        total_width = total_width.max(width * n_columns as f64);
+        drawings.push(html! {
+            text.title x="14" y=(at(bottom + 22.0)) { (figure.title) }
+        });
+        bottom += TITLE;
+        for row in figure.charts.chunks(n_columns) {
+            let legends = row.iter().map(|chart| legend_height(chart, width));
+            let legend = legends.fold(0.0, f64::max);
+            for (column, chart) in row.iter().enumerate() {
+                let x = at(column as f64 * width);
+                drawings.push(html! {
+                    g transform={ "translate(" (x) " " (at(bottom)) ")" } {
+                        (panel(chart, n_drawn, width, height + legend, legend))
+                    }
+                });
+                n_drawn += 1;
+            }
+            bottom += height + legend;
+        }
     }
+    let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
     let drawing = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(total_width) height=(bottom)
             viewBox={ "0 0 " (total_width) " " (bottom) } role="img" {
-            title { (figure.title) }
+            title { (titles.join(" · ")) }
             style { (PreEscaped(STYLE)) }
             rect width="100%" height="100%" fill="#ffffff" {}
-            text.title x="14" y="22" { (figure.title) }
-            @for (nth, chart) in figure.charts.iter().enumerate() {
-                @let (row, column) = (nth / n_columns, nth % n_columns);
-                g transform={ "translate(" (at(column as f64 * width)) " " (at(tops[row])) ")" } {
-                    (panel(chart, nth, width, height + legends[row], legends[row]))
-                }
-            }
+            @for drawing in &drawings { (drawing) }
         }
     };
     drawing.into_string() + "\n"
+}
+
+fn columns(figure: &Figure) -> usize {
+    figure.n_columns.clamp(1, figure.charts.len().max(1))
+}
+
+/// Charts that stand alone are drawn larger.
+fn panel_size(figure: &Figure) -> (f64, f64) {
+    match columns(figure) {
+        1 => (720.0, 400.0),
+        2 => (500.0, 330.0),
+        _ => (330.0, 250.0),
+    }
 }
 
 /// Where the plot of a chart lies.
@@ -156,14 +165,12 @@ fn panel(chart: &Chart, nth: usize, width: f64, height: f64, legend: f64) -> Mar
 
 fn line(plot: &Plot<'_>, series_idx: usize) -> Markup {
     let series = &plot.chart.series[series_idx];
-    let look = plot.chart.look_of(series_idx) % COLOURS.len();
-    let (colour, dashes) = (COLOURS[look], DASHES[look]);
+    let look = plot.chart.look_of(series_idx);
+    let (colour, dashes) = (COLOURS[look % COLOURS.len()], DASHES[look % DASHES.len()]);
     html! {
         @for part in plot.parts(series) {
             @match series.stroke {
-                Stroke::Points => { @for (x, y) in &part {
-                    circle cx=(at(*x)) cy=(at(*y)) r="3.2" fill=(colour) { (value_of(plot, *x, *y)) }
-                } }
+                Stroke::Points => { @for (x, y) in &part { (dot(look, *x, *y, &value_of(plot, *x, *y))) } }
                 Stroke::Edge { .. } => { polyline.edge points=(path(&part)) stroke=(colour) stroke-dasharray=[dash(dashes)] {} }
                 Stroke::Area => {
                     @if let (Some(first), Some(last)) = (part.first(), part.last()) {
@@ -206,44 +213,53 @@ fn marks(plot: &Plot<'_>) -> Markup {
     }
 }
 
-/// The entries of a legend with the place of each: left, and row.
-fn entries(chart: &Chart, width: f64) -> Vec<(f64, usize, usize, &str)> {
+/// The entries of a legend: left, row, and which series.
+fn entries(chart: &Chart, width: f64) -> Vec<(f64, usize, usize)> {
     let (mut x, mut row) = (LEFT, 0);
-    let entry = |(look, name): (usize, &'_ str)| {
-        let wide = 30.0 + LETTER * name.chars().count() as f64 + 12.0;
+    let entry = |series_idx: usize| {
+        let n_letters = chart.series[series_idx].name.chars().count();
+        let wide = 30.0 + LETTER * n_letters as f64 + 12.0;
         if x > LEFT && x + wide > width - RIGHT {
             (x, row) = (LEFT, row + 1);
         }
-        let place = (x, row, look);
+        let place = (x, row, series_idx);
         x += wide;
         place
     };
-    let legend = chart.legend();
-    let places: Vec<_> = legend.iter().copied().map(entry).collect();
-    let named = places.into_iter().zip(legend);
-    named
-        .map(|((x, row, look), (_, name))| (x, row, look, name))
-        .collect()
+    chart.legend(true).into_iter().map(entry).collect()
 }
 
 fn legend_height(chart: &Chart, width: f64) -> f64 {
     entries(chart, width)
         .last()
-        .map_or(0.0, |(_, row, ..)| ROW * (*row + 1) as f64 - 6.0)
+        .map_or(0.0, |(_, row, _)| ROW * (*row + 1) as f64 - 6.0)
 }
 
 fn legend_of(chart: &Chart, width: f64) -> Markup {
     html! {
-        @for (x, row, look, name) in entries(chart, width) {
+        @for (x, row, series_idx) in entries(chart, width) {
             @let y = TOP - 6.0 + ROW * row as f64;
-            @let look = look % COLOURS.len();
-            @let is_points = chart.series.iter().any(|s| s.name == name && s.stroke == Stroke::Points);
-            @if is_points {
-                circle cx=(at(x + 12.0)) cy=(at(y)) r="3.2" fill=(COLOURS[look]) {}
-            } @else {
-                line.line x1=(at(x)) x2=(at(x + 24.0)) y1=(at(y)) y2=(at(y)) stroke=(COLOURS[look]) stroke-dasharray=[dash(DASHES[look])] {}
+            @let series = &chart.series[series_idx];
+            @let look = chart.look_of(series_idx);
+            @let (colour, dashes) = (COLOURS[look % COLOURS.len()], DASHES[look % DASHES.len()]);
+            @match series.stroke {
+                Stroke::Points => { (dot(look, x + 12.0, y, &html! {})) }
+                Stroke::Edge { .. } => { line.edge x1=(at(x)) x2=(at(x + 24.0)) y1=(at(y)) y2=(at(y)) stroke=(colour) {} }
+                _ => { line.line x1=(at(x)) x2=(at(x + 24.0)) y1=(at(y)) y2=(at(y)) stroke=(colour) stroke-dasharray=[dash(dashes)] {} }
             }
-            text x=(at(x + 30.0)) y=(at(y)) dy="3.8" { (name) }
+            text x=(at(x + 30.0)) y=(at(y)) dy="3.8" { (series.name) }
+        }
+    }
+}
+
+/// A point: filled, or a ring around what may lie below it.
+fn dot(look: usize, x: f64, y: f64, inside: &Markup) -> Markup {
+    let colour = COLOURS[look % COLOURS.len()];
+    html! {
+        @if look % 2 == 0 {
+            circle cx=(at(x)) cy=(at(y)) r="3.2" fill=(colour) { (inside) }
+        } @else {
+            circle cx=(at(x)) cy=(at(y)) r="5.2" fill="none" stroke=(colour) stroke-width="1.6" { (inside) }
         }
     }
 }

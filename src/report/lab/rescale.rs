@@ -250,12 +250,12 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
     let is_standard = setup.components == Distribution::STANDARD_NORMAL;
     let is_write_up = is_standard && case.n_keys == 32 && case.n_queries == 500;
     let panel_of = |divisor: Option<Divisor>| match (is_write_up, case.d, divisor) {
-        (true, 16, None) => "fig. 1a · ",
-        (true, 16, Some(Divisor::None)) => "fig. 1b · ",
-        (true, 16, Some(Divisor::SqrtD)) => "fig. 1c · ",
-        (true, 256, None) => "fig. 2a · ",
-        (true, 256, Some(Divisor::SqrtD)) => "fig. 2b · ",
-        (true, 256, Some(Divisor::SumKeyNorms)) => "fig. 2c · ",
+        (true, 16, None) => "1a · ",
+        (true, 16, Some(Divisor::None)) => "1b · ",
+        (true, 16, Some(Divisor::SqrtD)) => "1c · ",
+        (true, 256, None) => "2a · ",
+        (true, 256, Some(Divisor::SqrtD)) => "2b · ",
+        (true, 256, Some(Divisor::SumKeyNorms)) => "2c · ",
         _ => "",
     };
     let chart = |title: String, x: &str, density: Option<&Density>| Chart {
@@ -276,8 +276,8 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
     let weights = drawn.iter().filter_map(|divisor| case.by(*divisor));
     let weights = weights.map(|of| {
         let what = match of.divisor {
-            Divisor::None => "softmax(q·k)".to_owned(),
-            divisor => format!("softmax(q·k/{})", short(divisor)),
+            Divisor::None => "softmax".to_owned(),
+            divisor => format!("softmax ÷ {}", short(divisor)),
         };
         let panel = panel_of(Some(of.divisor));
         chart(
@@ -289,9 +289,9 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
     let charts: Vec<Chart> = std::iter::once(score).chain(weights).collect();
     Figure {
         title: format!(
-            "first key of {}, d = {}: {} queries, {}({mean}, {std}) components, seed {}",
-            case.n_keys,
+            "d = {}: first of {} keys, {} queries, {}({mean}, {std}), seed {}",
             case.d,
+            case.n_keys,
             case.n_queries,
             family.id(),
             setup.seed
@@ -301,12 +301,10 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
     }
 }
 
-/// A formula that can stand below a fraction line.
+/// A formula that has room in a title.
 fn short(divisor: Divisor) -> String {
     match divisor {
-        Divisor::MeanKeyNorm => "(Σ‖k‖/n)".to_owned(),
-        Divisor::NSqrtD => "(n√d)".to_owned(),
-        Divisor::PNorm(p) => format!("‖k‖ₚ, p = {p}"),
+        Divisor::PNorm(p) => format!("{p}-norm"),
         divisor => divisor.formula().into_owned(),
     }
 }

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
-use ratatui::widgets::canvas::{Canvas, Line, Points};
+use ratatui::widgets::canvas::{Canvas, Line};
 use unicode_width::UnicodeWidthStr;
 
 use crate::report::chart::{Chart, Series, Stroke};
@@ -109,7 +109,8 @@ fn style_of(theme: &Theme, look: Option<usize>) -> Style {
 /// The label of y and the names of series with their glyphs, in as many lines as they need.
 fn legend_lines(chart: &Chart, width: usize) -> Vec<Vec<(Option<usize>, String)>> {
     let label = (!chart.y.label.is_empty()).then(|| (None, chart.y.label.clone()));
-    let named = chart.legend().into_iter().map(|(look, name)| {
+    let named = chart.legend(false).into_iter().map(|series_idx| {
+        let (look, name) = (chart.look_of(series_idx), &chart.series[series_idx].name);
         (
             Some(look),
             format!("{} {name}", GLYPHS[look % GLYPHS.len()]),
@@ -234,7 +235,6 @@ impl Place<'_> {
             .paint(|canvas| {
                 for part in &parts {
                     match series.stroke {
-                        Stroke::Points => {}
                         Stroke::Line => {
                             for pair in part.windows(2) {
                                 let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
@@ -246,14 +246,8 @@ impl Place<'_> {
                                 canvas.draw(&Line::new(x, 0.0, x, y, color));
                             }
                         }
-                        Stroke::Edge { .. } => {
-                            let columns = self.columns_of(part);
-                            let dots: Vec<(f64, f64)> = columns.into_iter().step_by(3).collect();
-                            canvas.draw(&Points {
-                                coords: &dots,
-                                color,
-                            });
-                        }
+                        // A spread's edges would hide the lines: pictures have room for them.
+                        Stroke::Edge { .. } | Stroke::Points => {}
                     }
                 }
             });
@@ -270,7 +264,7 @@ impl Place<'_> {
             let row = self.plot.bottom() - 1 - Self::dot(y, self.plot.height, 4) / 4;
             (column, row)
         };
-        let is_alone = self.chart.legend().is_empty();
+        let is_alone = self.chart.legend(false).is_empty();
         for part in self.parts(series) {
             match series.stroke {
                 Stroke::Points => {
