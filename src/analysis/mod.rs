@@ -7,7 +7,9 @@ mod head;
 mod histogram;
 mod judge;
 mod kept;
+pub mod lab;
 mod layer;
+mod layer_sweep;
 mod lockstep;
 mod memory;
 mod pipeline;
@@ -18,6 +20,8 @@ mod repeated;
 mod rerun;
 mod residual;
 mod resume;
+mod softmax_row;
+mod sweep;
 mod tap;
 mod tensor_stats;
 mod training;
@@ -35,6 +39,7 @@ pub use head::{FULL_CELLS, HeadDetail, HeadQuery, PartDetail, head_detail, part_
 pub use histogram::Histogram;
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;
+pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
 pub use pipeline::{
     Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all, run_changed,
@@ -45,6 +50,8 @@ pub use pyramid::Pyramid;
 pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
 pub use resume::Resume;
+pub use softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
+pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;

@@ -5,13 +5,17 @@ mod check;
 mod completions;
 mod device;
 mod explain;
+mod figures;
 mod heads;
+mod lab;
 mod open;
 mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
 mod report;
+mod sweep;
+mod sweep_checkpoint;
 mod tensors;
 mod trace;
 mod what_if_args;
@@ -57,6 +61,10 @@ enum Command {
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
     #[command(mut_arg("force", |force| force.help(FORCE_PLOT)))]
     Plot(plot::Args),
+    /// Multiply scores and watch the softmax harden: largest probability, entropy, Jacobian against the scale
+    Sweep(sweep::Args),
+    /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
+    Lab(lab::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
     CaptureScript,
     /// List the tensors of a checkpoint
@@ -91,6 +99,8 @@ impl Cli {
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::Plot(args)) => plot::run(&args)?,
+            Some(Command::Sweep(args)) => sweep::run(&args)?,
+            Some(Command::Lab(args)) => lab::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,

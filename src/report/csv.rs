@@ -35,7 +35,7 @@ pub fn write_csv(report: &Report, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// The shortest digits that read back as the same number; words where there are none, as in JSON.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value {
         f64::INFINITY => "Infinity".to_owned(),
         f64::NEG_INFINITY => "-Infinity".to_owned(),

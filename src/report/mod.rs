@@ -1,6 +1,7 @@
 //! What leaves the program: reports, traces and tables, one file per format.
 
 mod baseline;
+pub mod chart;
 mod csv;
 mod document;
 mod github;
@@ -8,6 +9,7 @@ mod html;
 mod json;
 mod junit;
 mod key_statistics;
+pub mod lab;
 mod markdown;
 mod named_place;
 mod number;
@@ -16,6 +18,8 @@ mod pair;
 mod readable;
 mod run_findings;
 mod sarif;
+mod sweep;
+mod text_table;
 mod trace;
 mod trace_plan;
 mod verdict_text;
@@ -34,6 +38,8 @@ pub use output::Output;
 pub use pair::Pair;
 pub use readable::{Found, LayerMaps, Readable, Shown};
 pub use sarif::write_sarif;
+pub use sweep::{SweepShown, SweepSource};
+pub use text_table::{digits, text_table, wrapped};
 pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};
 pub use verdict_text::write_text;

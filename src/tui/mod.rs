@@ -1,6 +1,7 @@
 //! The screen: the only room that names ratatui or crossterm.
 
 mod app;
+mod chart_text;
 mod chooser;
 mod editor;
 mod effect;
@@ -23,9 +24,11 @@ mod view;
 mod widgets;
 
 pub use app::{App, Axis, Effect, HeadView, Msg, Panel};
+pub use chart_text::{figure_text, terminal_width};
 pub use export::{Export, Written, export_page};
 pub use keys::{key_problems, keys_page};
 pub use plot::{Plot, Shown, plot};
 pub use terminal::{Start, run};
 pub use theme::{Depth, Ground, Theme};
 pub use view::{SMALLEST, draw};
+pub use widgets::chart::draw_chart;

@@ -146,7 +146,7 @@ fn header(app: &App, width: u16) -> Line<'static> {
 }
 
 /// What is supposed, and which side of it is shown.
-fn banner(app: &App, supposed: &Supposed) -> [Span<'static>; 2] {
+fn banner(app: &App, supposed: &Supposed) -> [Span<'static>; 3] {
     let style = app
         .theme
         .notable()

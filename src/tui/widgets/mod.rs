@@ -1,5 +1,6 @@
-//! Pieces that panels share: heat maps, legends, lists over the panels.
+//! Pieces that panels share: charts, heat maps, legends, lists over the panels.
 
+pub mod chart;
 pub mod chooser;
 pub mod heatmap;
 pub mod legend;

@@ -1,0 +1,100 @@
+//! What commands share that draw charts: the format of the numbers, the file of the picture, the width of the text.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::report::Output;
+use crate::report::chart::{Figure, svg};
+use crate::tui;
+
+/// Columns of text that goes to a file or a pipe.
+const USUAL_WIDTH: u16 = 80;
+/// Narrower than this a chart says nothing; wider, a line is not read.
+const WIDTHS: std::ops::RangeInclusive<u16> = 40..=400;
+
+#[derive(Debug, clap::Args)]
+pub struct FigureArgs {
+    /// How to write the numbers
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Write the charts as SVG to this file; - writes them to standard output, in place of the numbers
+    #[arg(long, value_name = "FILE.svg")]
+    output: Option<PathBuf>,
+    /// Columns of the text, 40 to 400 [default: the terminal's, 80 where there is none]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(40..=400))]
+    width: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Charts and tables
+    Text,
+    Json,
+    Csv,
+}
+
+/// Where the picture and the numbers go, opened before the run.
+pub struct Targets {
+    picture: Option<Output>,
+    is_picture_alone: bool,
+}
+
+impl FigureArgs {
+    /// The picture's file, where there is one.
+    pub fn target(&self) -> Option<&Path> {
+        self.output.as_deref()
+    }
+
+    /// Opens the picture's file, so that one that cannot be written fails at once.
+    ///
+    /// # Errors
+    /// When it cannot, or is not called an SVG.
+    pub fn open(&self) -> Result<Targets> {
+        let Some(path) = &self.output else {
+            return Ok(Targets {
+                picture: None,
+                is_picture_alone: false,
+            });
+        };
+        let is_stdout = path == Path::new("-");
+        let is_svg = path
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+        // A device or a pipe has the name it has.
+        let is_special = path.metadata().is_ok_and(|m| !m.is_file() && !m.is_dir());
+        if !is_stdout && !is_svg && !is_special {
+            bail!(
+                "--output {}: expected a name that ends in .svg; the numbers go to standard output (--format)",
+                path.display()
+            );
+        }
+        Ok(Targets {
+            picture: Some(Output::open(path)?),
+            is_picture_alone: is_stdout,
+        })
+    }
+
+    /// Columns of the text.
+    pub fn width(&self) -> u16 {
+        let of_terminal = || tui::terminal_width().map(|w| w.clamp(*WIDTHS.start(), *WIDTHS.end()));
+        self.width.or_else(of_terminal).unwrap_or(USUAL_WIDTH)
+    }
+}
+
+impl Targets {
+    /// Writes the picture, where one was asked for, then the numbers.
+    ///
+    /// # Errors
+    /// When a target cannot be written.
+    pub fn write(self, figures: impl FnOnce() -> Vec<Figure>, numbers: &[u8]) -> Result<()> {
+        if let Some(picture) = self.picture {
+            picture.write(svg(&figures()).as_bytes())?;
+        }
+        if !self.is_picture_alone {
+            Output::open(Path::new("-"))?.write(numbers)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! `attnscope lab`: simulations without a checkpoint, from a seed.
+
+use anyhow::Result;
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use super::figures::{FigureArgs, Format};
+use crate::analysis::lab::{
+    Distribution, Divisor, Family, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
+};
+use crate::report::chart::Figure;
+use crate::report::lab::{
+    COLUMNS, RescaleReport, VarianceReport, describe, growth_table, rescale_figure, rescale_table,
+    rescale_words, sweep_table, variance_figure, variance_table, variance_words, write_rescale_csv,
+    write_rescale_json, write_variance_csv, write_variance_json,
+};
+use crate::report::wrapped;
+use crate::tui::figure_text;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    lab: Lab,
+}
+
+#[derive(Debug, Subcommand)]
+enum Lab {
+    /// Divide scores by √d, by sums of key norms and others: shape of the weights, entropy, gradients
+    Rescale(RescaleArgs),
+    /// Variance of q·k against the width, and gradients of a softmax as scores grow
+    Variance(VarianceArgs),
+}
+
+/// How components are drawn.
+#[derive(Debug, clap::Args)]
+struct ComponentArgs {
+    /// What components of queries and keys are drawn from
+    #[arg(long, default_value = "normal", value_parser = family())]
+    dist: Family,
+    /// Their mean
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        allow_negative_numbers = true,
+        value_name = "M"
+    )]
+    mean: f64,
+    /// Their standard deviation
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        allow_negative_numbers = true,
+        value_name = "S"
+    )]
+    std: f64,
+    /// The same seed gives the same figures on every machine
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
+}
+
+impl ComponentArgs {
+    fn distribution(&self) -> Distribution {
+        Distribution {
+            family: self.dist,
+            mean: self.mean,
+            std: self.std,
+        }
+    }
+}
+
+/// The families by name; t5 is Student's t with 5 degrees of freedom.
+pub fn family() -> impl TypedValueParser<Value = Family> {
+    let names = PossibleValuesParser::new(Family::ALL.map(Family::id));
+    names.map(|name| Family::find(&name).unwrap_or(Family::Normal))
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = RESCALE_HELP)]
+struct RescaleArgs {
+    /// Widths of queries and keys [default: 16,256; with --sweep 16,64,256,1024]
+    #[arg(long, value_delimiter = ',', value_name = "D,…")]
+    d: Vec<usize>,
+    /// Numbers of keys [default: 32; with --sweep 8,32,128,512]
+    #[arg(long, value_delimiter = ',', value_name = "N,…")]
+    keys: Vec<usize>,
+    /// Queries that look at the same keys
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    queries: usize,
+    #[command(flatten)]
+    components: ComponentArgs,
+    /// Divisors of the tables: none, inv_sqrt_d, sum_key_norms, mean_key_norm, rms_key_norm, p_norm:P, n_sqrt_d [default: all, p = 3]
+    #[arg(long, value_delimiter = ',', value_name = "RULE,…", value_parser = Divisor::parse)]
+    divisors: Vec<Divisor>,
+    /// Which of them are drawn [default: none,inv_sqrt_d,sum_key_norms]
+    #[arg(long, value_delimiter = ',', value_name = "RULE,…", value_parser = Divisor::parse, conflicts_with = "sweep")]
+    draw: Vec<Divisor>,
+    /// One table over all widths and numbers of keys, and no charts
+    #[arg(long, conflicts_with = "output")]
+    sweep: bool,
+    #[command(flatten)]
+    figure: FigureArgs,
+}
+
+const RESCALE_HELP: &str = "\
+One set of keys and --queries queries are drawn; every query's products with the keys are divided and softmaxed.
+The charts are kernel density estimates over the queries of the first key's score and of its weight under each divisor
+(Gaussian kernel, bandwidth (4/3)^(1/5)·σ·n^(-1/5), Silverman 1986 eq. 3.28). Without flags they hold both figures of the
+write-up that proposed Σ‖k‖: d = 16 and d = 256, 32 keys, 500 queries, standard normal components. docs/lab.md has the formulas.";
+
+pub fn run(args: &Args) -> Result<()> {
+    match &args.lab {
+        Lab::Rescale(args) => run_rescale(args),
+        Lab::Variance(args) => run_variance(args),
+    }
+}
+
+/// What was asked for, or what is usual.
+fn or_usual<T: Clone>(asked: &[T], usual: &[T]) -> Vec<T> {
+    match asked.is_empty() {
+        true => usual.to_vec(),
+        false => asked.to_vec(),
+    }
+}
+
+fn run_rescale(args: &RescaleArgs) -> Result<()> {
+    let (widths, keys) = match args.sweep {
+        true => (
+            or_usual(&args.d, &[16, 64, 256, 1024]),
+            or_usual(&args.keys, &[8, 32, 128, 512]),
+        ),
+        false => (or_usual(&args.d, &[16, 256]), or_usual(&args.keys, &[32])),
+    };
+    let told = [Divisor::None, Divisor::SqrtD, Divisor::SumKeyNorms];
+    let drawn = match args.sweep {
+        true => Vec::new(),
+        false => match args.draw.is_empty() && !args.divisors.is_empty() {
+            true => args.divisors.clone(),
+            false => or_usual(&args.draw, &told),
+        },
+    };
+    let usual = if args.sweep { &told[..] } else { &Divisor::ALL };
+    let mut divisors = or_usual(&args.divisors, usual);
+    let others = drawn.iter().filter(|divisor| !divisors.contains(divisor));
+    divisors.extend(others.copied().collect::<Vec<_>>());
+    let setup_of = |d: usize, n_keys: usize| RescaleSetup {
+        d,
+        n_keys,
+        n_queries: args.queries,
+        components: args.components.distribution(),
+        divisors: divisors.clone(),
+        seed: args.components.seed,
+    };
+    let setups: Vec<RescaleSetup> = widths
+        .iter()
+        .flat_map(|d| keys.iter().map(move |n_keys| (*d, *n_keys)))
+        .map(|(d, n_keys)| setup_of(d, n_keys))
+        .collect();
+    // What cannot be simulated is refused before anything is drawn or opened.
+    setups.iter().try_for_each(RescaleSetup::check)?;
+    let targets = args.figure.open()?;
+    let cases = setups.iter().map(rescale).collect::<Result<Vec<_>, _>>()?;
+    let figures = || -> Vec<Figure> {
+        let pairs = setups.iter().zip(&cases);
+        pairs
+            .map(|(setup, case)| rescale_figure(setup, case, &drawn))
+            .collect()
+    };
+    let mut numbers = Vec::new();
+    let says = rescale_words(&cases);
+    match args.figure.format {
+        Format::Json => {
+            let report = RescaleReport::of(&setups[0], &cases, &drawn, says);
+            write_rescale_json(&report, &mut numbers)?;
+        }
+        Format::Csv => write_rescale_csv(&cases, &mut numbers)?,
+        Format::Text => {
+            numbers = rescale_text(args, &cases, &figures(), &says).into_bytes();
+        }
+    }
+    targets.write(figures, &numbers)
+}
+
+fn rescale_text(
+    args: &RescaleArgs,
+    cases: &[Rescaled],
+    figures: &[Figure],
+    says: &[String],
+) -> String {
+    let width = args.figure.width();
+    let mut text = String::new();
+    if args.sweep {
+        let components = describe(&args.components.distribution());
+        let seed = args.components.seed;
+        text += &format!("{} queries, {components}, seed {seed}\n\n", args.queries);
+        text += &sweep_table(cases);
+        text.push('\n');
+    } else {
+        for (case, figure) in cases.iter().zip(figures) {
+            text += &figure_text(figure, width);
+            text += &rescale_table(case);
+            text.push('\n');
+        }
+    }
+    text += &wrapped(COLUMNS, width.into(), "");
+    text.push('\n');
+    let said: &[String] = match args.sweep {
+        // The table speaks for each case; the last line for all of them.
+        true => &says[says.len().saturating_sub(1)..],
+        false => says,
+    };
+    text + &paragraphs(said, width)
+}
+
+fn paragraphs(says: &[String], width: u16) -> String {
+    says.iter()
+        .map(|said| wrapped(said, width.into(), "  "))
+        .collect()
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = VARIANCE_HELP)]
+struct VarianceArgs {
+    /// Widths of queries and keys
+    #[arg(long, value_delimiter = ',', value_name = "D,…", default_values_t = [4, 16, 64, 256])]
+    d: Vec<usize>,
+    /// Pairs of a query and a key for each width
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    samples: usize,
+    /// Keys of the rows whose softmax is looked at
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    keys: usize,
+    /// How many such rows for each width
+    #[arg(long, default_value_t = 400, value_name = "N")]
+    rows: usize,
+    #[command(flatten)]
+    components: ComponentArgs,
+    #[command(flatten)]
+    figure: FigureArgs,
+}
+
+const VARIANCE_HELP: &str = "\
+If components of q and k are independent with mean μ and deviation σ, q·k has mean d·μ² and variance d·(σ⁴ + 2σ²μ²): d for
+standard ones, hence the division by √d (Vaswani et al. 2017). The gradient that a softmax passes on is its Jacobian
+J = diag(p) - ppᵀ; norms of J are means over rows of scores. QK-norm brings q and k to the norm √d first.
+docs/lab.md has the formulas.";
+
+/// Growths of q·k/√d: powers of two and what lies halfway.
+fn growths() -> Vec<f64> {
+    (-6..=12)
+        .map(|halves| 2f64.powf(0.5 * f64::from(halves)))
+        .collect()
+}
+
+fn run_variance(args: &VarianceArgs) -> Result<()> {
+    let setup = VarianceSetup {
+        widths: args.d.clone(),
+        n_pairs: args.samples,
+        n_keys: args.keys,
+        n_rows: args.rows,
+        components: args.components.distribution(),
+        growth: growths(),
+        seed: args.components.seed,
+    };
+    setup.check()?;
+    let targets = args.figure.open()?;
+    let lab = variance_lab(&setup)?;
+    let says = variance_words(&setup, &lab);
+    let figure = variance_figure(&setup, &lab);
+    let mut numbers = Vec::new();
+    match args.figure.format {
+        Format::Json => {
+            let report = VarianceReport::of(&setup, &lab, says);
+            write_variance_json(&report, &mut numbers)?;
+        }
+        Format::Csv => write_variance_csv(&lab, &mut numbers)?,
+        Format::Text => {
+            let width = args.figure.width();
+            let about = format!(
+                "{} pairs for each width; {} rows of {} keys; {}, seed {}",
+                setup.n_pairs,
+                setup.n_rows,
+                setup.n_keys,
+                describe(&setup.components),
+                setup.seed
+            );
+            let mut text = wrapped(&about, width.into(), "") + "\n" + &figure_text(&figure, width);
+            text += &variance_table(&lab);
+            text += "\nthe widest row by row, its scores q·k/√d multiplied:\n\n";
+            text += &growth_table(&lab);
+            text.push('\n');
+            text += &paragraphs(&says, width);
+            numbers = text.into_bytes();
+        }
+    }
+    targets.write(|| vec![figure], &numbers)
+}

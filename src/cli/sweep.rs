@@ -1,0 +1,267 @@
+//! `attnscope sweep`: a softmax against the scale of its scores: given ones, drawn ones, or those of a checkpoint's heads.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::figures::{FigureArgs, Format, Targets};
+use super::lab::family;
+use super::{PositionalPrompt, PromptArgs, RunArgs, sweep_checkpoint};
+use crate::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
+use crate::analysis::{Sweep, sweep_scales};
+use crate::error::Error;
+use crate::report::chart::Mark;
+use crate::report::{Number, SweepShown, SweepSource, wrapped};
+use crate::tui::figure_text;
+
+/// The scores of the write-up about attention that collapsed, and its interval of scales.
+const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];
+const FROM: f64 = 0.1;
+const TO: f64 = 50.0;
+const DRAWS: usize = 200;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// Sweep the scores of this checkpoint's heads: a directory or a weight file
+    #[arg(requires = "layer", conflicts_with_all = ["logits", "norm", "mean", "std", "keys", "draws", "dist", "seed", "d"])]
+    pub checkpoint: Option<PathBuf>,
+    #[command(flatten)]
+    pub positional: PositionalPrompt,
+    /// Scores of one row; -inf is a masked key [default: 1.0,0.8,0.3,-0.2]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "S,…",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["norm", "mean", "std", "keys", "draws", "dist", "seed"]
+    )]
+    logits: Option<Vec<f64>>,
+    #[command(flatten)]
+    pub scales: ScaleArgs,
+    /// Mark 1/√d beside 1
+    #[arg(long, value_name = "D")]
+    d: Option<usize>,
+    #[command(flatten)]
+    pub figure: FigureArgs,
+    #[command(flatten, next_help_heading = "Drawn rows")]
+    rows: RowArgs,
+    #[command(flatten, next_help_heading = "Rows of a checkpoint")]
+    pub place: sweep_checkpoint::PlaceArgs,
+    #[command(flatten)]
+    pub prompt: PromptArgs,
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Which scales.
+#[derive(Debug, clap::Args)]
+pub struct ScaleArgs {
+    /// Smallest scale [default: 0.1, or the smallest mark]
+    #[arg(long, allow_negative_numbers = true, value_name = "S")]
+    from: Option<f64>,
+    /// Largest scale [default: 50, or the largest mark]
+    #[arg(long, allow_negative_numbers = true, value_name = "S")]
+    to: Option<f64>,
+    /// Scales in equal ratios; round ones (1, 2, 5 times powers of ten) and marks are added
+    #[arg(long, default_value_t = 61, value_name = "N")]
+    steps: usize,
+}
+
+/// What drawn rows are to be like.
+#[derive(Debug, clap::Args)]
+struct RowArgs {
+    /// Draw rows with this norm
+    #[arg(long, allow_negative_numbers = true, value_name = "X")]
+    norm: Option<f64>,
+    /// Draw rows with this mean
+    #[arg(long, allow_negative_numbers = true, value_name = "X")]
+    mean: Option<f64>,
+    /// Draw rows with this standard deviation (the population's)
+    #[arg(long, allow_negative_numbers = true, value_name = "X")]
+    std: Option<f64>,
+    /// Draw rows of this many keys
+    #[arg(long, value_name = "N")]
+    keys: Option<usize>,
+    /// How many rows [default: 200]
+    #[arg(long, value_name = "N")]
+    draws: Option<usize>,
+    /// What rows are drawn from, before they are moved and scaled [default: normal]
+    #[arg(long, value_parser = family())]
+    dist: Option<Family>,
+    /// The same seed gives the same rows on every machine [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+const HELP: &str = "\
+Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth; what is not
+said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are
+exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is.
+The table has round scales, marks and the ends; JSON and CSV have every scale.";
+
+/// Where one is without multiplying anything.
+pub const NOW: &str = "now";
+
+pub fn run(args: &Args) -> Result<()> {
+    if let Some(checkpoint) = &args.checkpoint {
+        return sweep_checkpoint::run(args, checkpoint);
+    }
+    if args.positional.with(&args.prompt).request()?.is_some() {
+        let problem = "expected a CHECKPOINT to run the prompt, found none";
+        return Err(Error::Prompt(problem.to_owned()).into());
+    }
+    let marks = marks(args.d)?;
+    let scales = args.scales.with(&marks)?;
+    let targets = args.figure.open()?;
+    let rows = &args.rows;
+    let is_drawn = [rows.norm, rows.mean, rows.std].iter().any(Option::is_some)
+        || rows.keys.is_some()
+        || rows.draws.is_some()
+        || rows.dist.is_some()
+        || rows.seed.is_some();
+    let (shown, notes) = match is_drawn {
+        true => drawn(args, &scales, marks)?,
+        false => (given(args, &scales, marks)?, Vec::new()),
+    };
+    write(args, targets, &shown, &notes)
+}
+
+fn marks(d: Option<usize>) -> Result<Vec<Mark>, Error> {
+    let now = |label: String| Mark { at: 1.0, label };
+    Ok(match d {
+        None => vec![now(NOW.to_owned())],
+        Some(0) => return Err(Error::Setting("--d 0: expected 1 or more".to_owned())),
+        Some(1) => vec![now(format!("{NOW}, 1/√1"))],
+        Some(d) => vec![
+            now(NOW.to_owned()),
+            Mark {
+                at: 1.0 / (d as f64).sqrt(),
+                label: format!("1/√{d}"),
+            },
+        ],
+    })
+}
+
+impl ScaleArgs {
+    /// The scales, those of the marks among them. What was not asked for reaches as far as the marks.
+    ///
+    /// # Errors
+    /// When what was asked for is no interval.
+    pub fn with(&self, marks: &[Mark]) -> Result<Vec<f64>, Error> {
+        let at = || marks.iter().map(|mark| mark.at).filter(|at| *at > 0.0);
+        let from = self.from.unwrap_or_else(|| at().fold(FROM, f64::min));
+        let to = self.to.unwrap_or_else(|| at().fold(TO, f64::max));
+        let inside: Vec<f64> = at().filter(|at| (from..=to).contains(at)).collect();
+        sweep_scales(from, to, self.steps, &inside)
+    }
+}
+
+/// The one row that was given.
+fn given(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<SweepShown> {
+    let logits = args.logits.clone().unwrap_or(LOGITS.to_vec());
+    check_logits(&logits)?;
+    let mut sweep = Sweep::new(scales);
+    sweep.add_row(&logits);
+    let said: Vec<String> = logits.iter().map(ToString::to_string).collect();
+    Ok(SweepShown {
+        of: format!("scores {}", said.join(", ")),
+        source: SweepSource::Logits {
+            logits: logits.into_iter().map(Number).collect(),
+        },
+        sweep,
+        marks,
+    })
+}
+
+fn check_logits(logits: &[f64]) -> Result<(), Error> {
+    let refused = |problem: String| Err(Error::Setting(format!("--logits: {problem}")));
+    let is_none = |score: &&f64| score.is_nan() || **score == f64::INFINITY;
+    if let Some(score) = logits.iter().find(is_none) {
+        return refused(format!(
+            "expected finite numbers, or -inf for a masked key, found {score}"
+        ));
+    }
+    let visible = logits.iter().filter(|score| score.is_finite()).count();
+    if visible < 2 {
+        return refused(format!(
+            "expected two scores or more, found {visible}: one key has all the weight at any scale"
+        ));
+    }
+    Ok(())
+}
+
+/// Rows that are drawn, and what is to be said of them.
+fn drawn(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<(SweepShown, Vec<String>)> {
+    let rows = &args.rows;
+    let wanted = Wanted {
+        norm: rows.norm,
+        mean: rows.mean,
+        std: rows.std,
+        n_keys: rows.keys,
+    };
+    let drawn = Drawn::of(wanted, rows.dist.unwrap_or(Family::Normal))?;
+    let (draws, seed) = (rows.draws.unwrap_or(DRAWS), rows.seed.unwrap_or(0));
+    let sweep = sweep_drawn(&drawn, draws, seed, scales)?;
+    let note = drawn.asked_norm.map(|asked| {
+        format!(
+            "norm {asked} was asked for: {} keys with this mean and deviation have {:.4}",
+            drawn.n_keys, drawn.norm
+        )
+    });
+    let family = drawn.family.id();
+    let short = |value: f64| format!("{value:.3}");
+    let shown = SweepShown {
+        of: format!(
+            "{draws} {family} rows of {} keys: norm {}, mean {}, std {}, seed {seed}",
+            drawn.n_keys,
+            short(drawn.norm),
+            short(drawn.mean),
+            short(drawn.std)
+        ),
+        source: SweepSource::Drawn {
+            distribution: family,
+            keys: drawn.n_keys,
+            norm: Number(drawn.norm),
+            mean: Number(drawn.mean),
+            std: Number(drawn.std),
+            draws,
+            seed,
+        },
+        sweep,
+        marks,
+    };
+    Ok((shown, note.into_iter().collect()))
+}
+
+/// Writes the figures and the picture.
+///
+/// # Errors
+/// When a target cannot be written.
+pub fn write(args: &Args, targets: Targets, shown: &SweepShown, notes: &[String]) -> Result<()> {
+    let mut numbers = Vec::new();
+    match args.figure.format {
+        Format::Json => shown.write_json(&mut numbers)?,
+        Format::Csv => shown.write_csv(&mut numbers)?,
+        Format::Text => {
+            let width = args.figure.width();
+            let mut text = figure_text(&shown.figure(), width) + &shown.table();
+            for said in notes.iter().chain(&left_out(&shown.sweep)) {
+                text += &wrapped(said, width.into(), "  ");
+            }
+            numbers = text.into_bytes();
+        }
+    }
+    targets.write(|| vec![shown.figure()], &numbers)
+}
+
+/// Rows that do not count, where there are any.
+fn left_out(sweep: &Sweep) -> Option<String> {
+    let (single, broken) = (sweep.n_single(), sweep.n_not_finite());
+    (single + broken > 0).then(|| {
+        format!(
+            "{} rows count; left out: {single} that see fewer than two keys, {broken} with a NaN or an infinity",
+            sweep.n_rows()
+        )
+    })
+}

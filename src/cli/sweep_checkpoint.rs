@@ -1,0 +1,247 @@
+//! `attnscope sweep CHECKPOINT`: the scores that a prompt gives in one layer, multiplied.
+
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::progress::{Meter, note};
+use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
+use super::sweep::{Args, NOW, write};
+use crate::analysis::{LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer};
+use crate::attention::{AttentionSpec, Bias, SoftmaxAxis};
+use crate::error::Error;
+use crate::family;
+use crate::model::{ModelSpec, Stack};
+use crate::ops::on_device;
+use crate::prompt::Tokenizer;
+use crate::report::chart::Mark;
+use crate::report::{SweepShown, SweepSource};
+use crate::stats::LayerReport;
+
+/// Which rows.
+#[derive(Debug, clap::Args)]
+pub struct PlaceArgs {
+    /// Which layer: 3, or encoder.3, decoder.3, cross.3 in models with an encoder
+    #[arg(long, value_name = "L", value_parser = layer, requires = "checkpoint")]
+    layer: Option<(Option<Stack>, usize)>,
+    /// Which head [default: every head of the layer]
+    #[arg(long, value_name = "H", requires = "checkpoint")]
+    head: Option<usize>,
+    /// Which query, counted from 0 [default: every query that is no padding]
+    #[arg(long, value_name = "Q", requires = "checkpoint")]
+    query: Option<usize>,
+}
+
+fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
+    let refused = || format!("expected 3, encoder.3, decoder.3 or cross.3, found {text:?}");
+    let (stack, number) = match text.split_once('.') {
+        None => (None, text),
+        Some((name, number)) => {
+            let stacks = [Stack::Encoder, Stack::Decoder, Stack::Cross];
+            let stack = stacks.into_iter().find(|s| s.label() == Some(name));
+            (Some(stack.ok_or_else(refused)?), number)
+        }
+    };
+    Ok((stack, number.parse().map_err(|_| refused())?))
+}
+
+pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
+    let compute = args.run.prepare()?;
+    let prompt = args.positional.with(&args.prompt);
+    let model = family::read(args.run.opening(Some(checkpoint.to_path_buf())).open()?)?;
+    let (stack, layer_idx, heads) = args.place.find(&model.spec)?;
+    let spec = model.spec.attention(stack, layer_idx);
+    let spec = spec.ok_or_else(|| missing("layer", layer_idx, 0))?;
+    if spec.softmax_axis == SoftmaxAxis::Queries {
+        let problem = format!(
+            "layer {layer_idx}: its softmax runs over queries; a row of scores has none of its own to sweep"
+        );
+        return Err(Error::Setting(problem).into());
+    }
+    let marks = marks_of(spec);
+    let scales = args.scales.with(&marks)?;
+    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+    let inputs = InputsArgs::none();
+    let mut named = prepare(&prompt, &inputs, &model, &reading)?;
+    if let Some(target) = args.figure.target() {
+        check_target(target, &model, &prompt, &inputs)?;
+    }
+    let targets = args.figure.open()?;
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
+    let longest = longest_inputs(&named);
+    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
+    args.run.check_memory(need)?;
+    write_targets(&mut named, &model, &reading, &compute)?;
+    let Some(named) = named.first() else {
+        return Err(Error::Prompt("no prompt to run".to_owned()).into());
+    };
+    let input = input_of(&named.prompt);
+    let n_queries = match (stack, &input.source) {
+        (Stack::Encoder, Some(source)) => source.len(),
+        _ => input.sequence.len(),
+    };
+    if let Some(query_idx) = args.place.query.filter(|idx| *idx >= n_queries) {
+        return Err(missing("query", query_idx, n_queries).into());
+    }
+    let place = SweepPlace {
+        stack,
+        layer_idx,
+        heads,
+        query_idx: args.place.query,
+    };
+    let meter = Meter::of(&model, std::slice::from_ref(&input), options);
+    let mut says = |progress| meter.show(progress);
+    let LayerSweep { sweep, layer } = on_device!(&compute, ops => {
+        sweep_layer(ops, &model, &input, &place, &scales, &mut says, &meter)
+    })?;
+    meter.finish();
+    if sweep.n_rows() == 0 {
+        note("no row of this place sees two keys with finite scores");
+    }
+    let (marks, notes) = with_norms(marks, &place, &layer);
+    let name = &model.checkpoint.name;
+    let shown = SweepShown {
+        of: describe(&place, args.place.head, name),
+        source: SweepSource::Checkpoint {
+            model: name.clone(),
+            stack: stack.label(),
+            layer: layer_idx,
+            head: args.place.head,
+            query: args.place.query,
+        },
+        sweep,
+        marks,
+    };
+    write(args, targets, &shown, &notes)
+}
+
+fn missing(what: &str, idx: usize, n: usize) -> Error {
+    let last = n.saturating_sub(1);
+    Error::Setting(format!("{what} {idx} does not exist: expected 0..{last}"))
+}
+
+impl PlaceArgs {
+    /// # Errors
+    /// When the model has no such layer or head.
+    fn find(&self, spec: &ModelSpec) -> Result<(Stack, usize, Range<usize>), Error> {
+        let grids = spec.grids();
+        let Some((asked, layer_idx)) = self.layer else {
+            return Err(Error::Setting("--layer: expected one".to_owned()));
+        };
+        // Without a name it is the only stack, or the decoder.
+        let stack = asked.unwrap_or(spec.main_stack().stack);
+        if !grids.contains(&stack) {
+            let known: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
+            let known = match known.is_empty() {
+                true => "layers of the only stack".to_owned(),
+                false => known.join(", "),
+            };
+            let found = stack.label().unwrap_or("the only stack");
+            return Err(Error::Setting(format!(
+                "--layer: expected {known}, found {found}"
+            )));
+        }
+        if layer_idx >= spec.n_layers(stack) {
+            return Err(missing("layer", layer_idx, spec.n_layers(stack)));
+        }
+        let n_heads = spec.n_heads(stack, layer_idx);
+        match self.head {
+            Some(head_idx) if head_idx >= n_heads => Err(missing("head", head_idx, n_heads)),
+            Some(head_idx) => Ok((stack, layer_idx, head_idx..head_idx + 1)),
+            None => Ok((stack, layer_idx, 0..n_heads)),
+        }
+    }
+}
+
+/// Where other scale rules lie, as factors of the scores as they are.
+fn marks_of(spec: &AttentionSpec) -> Vec<Mark> {
+    let factor = f64::from(spec.scale.factor(spec.d_head));
+    let root = 1.0 / (spec.d_head as f64).sqrt();
+    let is_now = |at: f64| (at - 1.0).abs() < 1e-6;
+    let mut now = NOW.to_owned();
+    let mut others = Vec::new();
+    for (at, label) in [(root / factor, "1/√d"), (1.0 / factor, "unscaled")] {
+        match is_now(at) {
+            true => now = format!("{now}, {label}"),
+            false => others.push(Mark {
+                at,
+                label: label.to_owned(),
+            }),
+        }
+    }
+    others.insert(
+        0,
+        Mark {
+            at: 1.0,
+            label: now,
+        },
+    );
+    others
+}
+
+/// Adds what QK-norm would come to: norms of √d give scores of √d·cos, those at hand have scale·‖q‖‖k‖·cos.
+fn with_norms(
+    mut marks: Vec<Mark>,
+    place: &SweepPlace,
+    layer: &LayerReport,
+) -> (Vec<Mark>, Vec<String>) {
+    let spec = &layer.spec;
+    let mut notes = Vec::new();
+    let heads = layer.heads.iter().enumerate();
+    let rows = heads
+        .filter(|(head_idx, _)| place.heads.contains(head_idx))
+        .flat_map(|(_, head)| head.summary.rows.iter().enumerate())
+        .filter(|(idx, row)| row.is_real && place.query_idx.is_none_or(|only| only == *idx));
+    let (sum, n_pairs) = rows.fold((0.0, 0.0), |(sum, n), (_, row)| {
+        let q = f64::from(row.q_norm);
+        (
+            sum + q * q * f64::from(row.k_norm_sq_sum),
+            n + f64::from(row.n_visible),
+        )
+    });
+    let scale = f64::from(spec.scale.factor(spec.d_head));
+    let at = (spec.d_head as f64).sqrt() / (scale * (sum / n_pairs).sqrt());
+    if at.is_finite() && at > 0.0 {
+        marks.push(Mark {
+            at,
+            label: "QK-norm".to_owned(),
+        });
+        notes.push(format!(
+            "QK-norm without a gain would multiply scores by about {at:.3}: √d / (scale · root mean square of ‖q‖‖k‖)"
+        ));
+    }
+    if spec.softcap.is_some() || spec.bias != Bias::None {
+        notes.push(
+            "softcap and bias are part of the scores that are multiplied: another scale rule would leave them as they are".to_owned(),
+        );
+    }
+    if layer.has_sinks {
+        notes.push(
+            "the learned sink is left out: rows are softmaxed over their keys alone".to_owned(),
+        );
+    }
+    (marks, notes)
+}
+
+fn describe(place: &SweepPlace, head: Option<usize>, name: &str) -> String {
+    let stack = place
+        .stack
+        .label()
+        .map_or(String::new(), |s| format!("{s} "));
+    let heads = match head {
+        Some(head_idx) => format!("head {head_idx}"),
+        None => format!("{} heads", place.heads.len()),
+    };
+    let queries = match place.query_idx {
+        Some(query_idx) => format!("query {query_idx}"),
+        None => "all queries".to_owned(),
+    };
+    format!(
+        "{name}, {stack}layer {}, {heads}, {queries}",
+        place.layer_idx
+    )
+}

@@ -1,0 +1,244 @@
+//! Axes: where values lie, and round numbers along the way.
+
+/// How values are laid along an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    Linear,
+    Logarithmic,
+}
+
+/// One axis of a chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Axis {
+    /// What is on it, with its unit.
+    pub label: String,
+    pub scale: Scale,
+    /// The ends, where the chart decides them; otherwise those of the values.
+    pub ends: (Option<f64>, Option<f64>),
+}
+
+impl Axis {
+    pub fn linear(label: impl Into<String>) -> Self {
+        Self {
+            label: label.into(),
+            scale: Scale::Linear,
+            ends: (None, None),
+        }
+    }
+
+    pub fn logarithmic(label: impl Into<String>) -> Self {
+        Self {
+            scale: Scale::Logarithmic,
+            ..Self::linear(label)
+        }
+    }
+
+    pub fn from(self, low: f64) -> Self {
+        Self {
+            ends: (Some(low), self.ends.1),
+            ..self
+        }
+    }
+
+    pub fn to(self, high: f64) -> Self {
+        Self {
+            ends: (self.ends.0, Some(high)),
+            ..self
+        }
+    }
+
+    /// Whether a value has a place on the axis.
+    pub fn holds(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
+    }
+
+    /// The ends around values, with a share of the axis left free where values decide them; `None` where none has a place.
+    pub(super) fn range_of(
+        &self,
+        values: impl Iterator<Item = f64>,
+        room: f64,
+    ) -> Option<(f64, f64)> {
+        let values = values.filter(|value| self.holds(*value));
+        let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| {
+            (low.min(v), high.max(v))
+        });
+        if low > high {
+            return None;
+        }
+        let low = self.ends.0.unwrap_or(low);
+        let high = self.ends.1.unwrap_or(high);
+        if low < high {
+            let beyond = |end: f64, share: f64| match self.scale {
+                Scale::Linear => end + share * (high - low),
+                Scale::Logarithmic => end * (high / low).powf(share),
+            };
+            let least = self.ends.0.unwrap_or_else(|| beyond(low, -room));
+            let most = self.ends.1.unwrap_or_else(|| beyond(high, room));
+            return Some((least, most));
+        }
+        // All alike: the value stands in the middle.
+        Some(match self.scale {
+            Scale::Logarithmic => (low / 2.0, low * 2.0),
+            Scale::Linear if low == 0.0 => (-1.0, 1.0),
+            Scale::Linear => (low - 0.5 * low.abs(), low + 0.5 * low.abs()),
+        })
+    }
+
+    /// Where a value lies between the ends, from 0 to 1; outside of that where it lies outside.
+    pub fn share(&self, value: f64, (low, high): (f64, f64)) -> f64 {
+        match self.scale {
+            Scale::Linear => (value - low) / (high - low),
+            Scale::Logarithmic => (value / low).ln() / (high / low).ln(),
+        }
+    }
+
+    /// Round numbers between the ends, about as many as there is room for.
+    pub fn ticks(&self, (low, high): (f64, f64), about: usize) -> Ticks {
+        match self.scale {
+            Scale::Linear => Ticks::linear(low, high, about),
+            Scale::Logarithmic => Ticks::logarithmic(low, high, about),
+        }
+    }
+}
+
+/// Round numbers along an axis, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ticks {
+    pub values: Vec<f64>,
+    /// Decimals that tell them apart.
+    decimals: usize,
+}
+
+impl Ticks {
+    /// Multiples of 1, 2, 2.5 or 5 times a power of ten.
+    pub fn linear(low: f64, high: f64, about: usize) -> Self {
+        let raw = (high - low) / about.max(1) as f64;
+        let power = 10f64.powf(raw.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .into_iter()
+            .map(|factor| factor * power)
+            .find(|step| *step >= raw)
+            .unwrap_or(raw);
+        // An end that is a multiple up to rounding is one.
+        let first = (low / step - 1e-9).ceil();
+        let last = (high / step + 1e-9).floor();
+        let n = (last - first).clamp(-1.0, 1e3) as i64;
+        Self {
+            values: (0..=n).map(|nth| (first + nth as f64) * step).collect(),
+            decimals: decimals_of(step),
+        }
+    }
+
+    /// 1, 2 and 5 times powers of ten, fewer where there are many.
+    pub fn logarithmic(low: f64, high: f64, about: usize) -> Self {
+        let first = low.log10().floor().clamp(-320.0, 320.0) as i32;
+        let last = high.log10().ceil().clamp(-320.0, 320.0) as i32;
+        let inside = |factors: &[f64], every: i32| -> Vec<f64> {
+            let powers = (first..=last).filter(|power| power.rem_euclid(every) == 0);
+            let ticks = powers.flat_map(|power| factors.iter().map(move |f| f * 10f64.powi(power)));
+            ticks
+                .filter(|tick| (low * (1.0 - 1e-9)..=high * (1.0 + 1e-9)).contains(tick))
+                .collect()
+        };
+        let fewer = [
+            inside(&[1.0, 2.0, 5.0], 1),
+            inside(&[1.0, 3.0], 1),
+            inside(&[1.0], 1),
+            inside(&[1.0], 2),
+            inside(&[1.0], 5),
+            inside(&[1.0], 20),
+        ];
+        let values = fewer
+            .into_iter()
+            .find(|ticks| ticks.len() <= about.max(1) + 1);
+        Self {
+            values: values.unwrap_or_default(),
+            decimals: 0,
+        }
+    }
+
+    /// The numbers as text. Those of a linear axis have the same decimals.
+    pub fn labels(&self) -> Vec<String> {
+        let largest = self.values.iter().fold(0.0, |a: f64, v| a.max(v.abs()));
+        let is_plain = self.decimals > 0 && (1e-3..1e5).contains(&largest);
+        let label = |value: &f64| match (is_plain, *value) {
+            (_, 0.0) => "0".to_owned(),
+            (true, value) => format!("{value:.*}", self.decimals),
+            (false, value) => tick_label(value),
+        };
+        self.values.iter().map(label).collect()
+    }
+}
+
+/// Decimals that a step needs.
+fn decimals_of(step: f64) -> usize {
+    let decimals = (0..12).find(|decimals| {
+        let shifted = step * 10f64.powi(*decimals);
+        (shifted - shifted.round()).abs() < 1e-6 * shifted
+    });
+    decimals.unwrap_or(0) as usize
+}
+
+/// A number with no more digits than it needs, powers of ten where they are shorter.
+pub fn tick_label(tick: f64) -> String {
+    match tick.abs() {
+        0.0 => "0".to_owned(),
+        size if (1e-3..1e5).contains(&size) => {
+            let text = format!("{tick:.4}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+        _ => {
+            let text = format!("{tick:.1e}");
+            text.replace(".0e", "e")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_ticks_are_round_and_lie_between_the_ends() {
+        assert_eq!(
+            Ticks::linear(0.0, 1.0, 4).values,
+            [0.0, 0.25, 0.5, 0.75, 1.0]
+        );
+        assert_eq!(
+            Ticks::linear(0.0, 1.0, 4).labels(),
+            ["0", "0.25", "0.50", "0.75", "1.00"]
+        );
+        assert_eq!(Ticks::linear(-7.0, 18.0, 4).values, [0.0, 10.0]);
+        assert_eq!(Ticks::linear(-7.0, 18.0, 4).labels(), ["0", "10"]);
+        let labels = Ticks::linear(0.0301, 0.0326, 3).labels();
+        assert_eq!(labels, ["0.031", "0.032"]);
+    }
+
+    #[test]
+    fn logarithmic_ticks_thin_out_as_decades_grow() {
+        let of = |low, high, about| Ticks::logarithmic(low, high, about).labels();
+        assert_eq!(
+            of(0.1, 50.0, 9),
+            ["0.1", "0.2", "0.5", "1", "2", "5", "10", "20", "50"]
+        );
+        assert_eq!(of(0.1, 50.0, 3), ["0.1", "1", "10"]);
+        assert_eq!(of(1e-8, 1.0, 4), ["1e-8", "1e-6", "1e-4", "0.01", "1"]);
+        assert!(of(1e-300, 1e300, 4).len() < 35);
+    }
+
+    #[test]
+    fn values_without_a_place_are_left_out_of_the_range() {
+        let axis = Axis::logarithmic("scale");
+        let values = [0.0, -1.0, f64::NAN, 2.0, 8.0];
+        assert_eq!(axis.range_of(values.into_iter(), 0.0), Some((2.0, 8.0)));
+        assert_eq!(axis.share(4.0, (2.0, 8.0)), 0.5);
+        assert_eq!(axis.range_of([f64::NAN].into_iter(), 0.0), None);
+        let alike = Axis::linear("x").range_of([3.0, 3.0].into_iter(), 0.1);
+        assert_eq!(alike, Some((1.5, 4.5)));
+        let from_0 = Axis::linear("x").from(0.0);
+        let with_room = from_0.range_of([2.0, 10.0].into_iter(), 0.1);
+        assert_eq!(with_room, Some((0.0, 11.0)));
+        let decades = axis.range_of([1.0, 100.0].into_iter(), 0.5);
+        assert_eq!(decades, Some((0.1, 1000.0)));
+    }
+}

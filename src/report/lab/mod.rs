@@ -1,0 +1,53 @@
+//! What simulations without a checkpoint leave behind: tables, pictures, and what their numbers say.
+
+mod rescale;
+mod rescale_words;
+mod variance;
+mod variance_words;
+
+pub use rescale::{
+    COLUMNS, RescaleReport, rescale_figure, rescale_table, sweep_table, write_rescale_csv,
+    write_rescale_json,
+};
+pub use rescale_words::rescale_words;
+pub use variance::{
+    VarianceReport, growth_table, variance_figure, variance_table, write_variance_csv,
+    write_variance_json,
+};
+pub use variance_words::variance_words;
+
+use serde::Serialize;
+
+use super::number::Number;
+use crate::analysis::lab::Distribution;
+
+/// The version of the shapes in this room.
+const VERSION: u32 = 1;
+
+/// The distribution of components, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Components {
+    distribution: &'static str,
+    mean: Number,
+    std: Number,
+}
+
+impl From<&Distribution> for Components {
+    fn from(of: &Distribution) -> Self {
+        Self {
+            distribution: of.family.id(),
+            mean: Number(of.mean),
+            std: Number(of.std),
+        }
+    }
+}
+
+/// The distribution in words.
+pub fn describe(of: &Distribution) -> String {
+    format!(
+        "{} components with mean {} and deviation {}",
+        of.family.id(),
+        of.mean,
+        of.std
+    )
+}

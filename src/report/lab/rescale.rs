@@ -1,0 +1,310 @@
+//! Scores under other divisors: the numbers as table, JSON and CSV, and the densities as a figure.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Components, VERSION};
+use crate::analysis::lab::{
+    Density, Distribution, Divisor, RescaleSetup, Rescaled, Rescaling, Shape,
+};
+use crate::report::chart::{Axis, Chart, Figure, Series};
+use crate::report::csv::number;
+use crate::report::json::write_pretty;
+use crate::report::number::Number;
+use crate::report::text_table::{digits, text_table};
+
+/// The document of a rescale run.
+#[derive(Debug, Serialize)]
+pub struct RescaleReport {
+    version: u32,
+    command: &'static str,
+    seed: u64,
+    components: Components,
+    cases: Vec<CaseRecord>,
+    /// What the numbers say, in sentences.
+    says: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct CaseRecord {
+    d: usize,
+    keys: usize,
+    queries: usize,
+    first_score: ShapeRecord,
+    divisors: Vec<DivisorRecord>,
+}
+
+#[derive(Debug, Serialize)]
+struct DivisorRecord {
+    divisor: String,
+    formula: String,
+    value: Number,
+    score_std: Number,
+    first_weight: ShapeRecord,
+    first_ks: Number,
+    skewness: Number,
+    ks: Number,
+    relative_entropy: Number,
+    max_probability: Number,
+    jacobian_trace: Number,
+    product_gradient: Number,
+    curvature: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct ShapeRecord {
+    mean: Number,
+    std: Number,
+    skewness: Number,
+    /// Of the kernel density estimate; null where all values are alike.
+    bandwidth: Option<Number>,
+    /// Values and densities, where they are drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    density: Option<Vec<[Number; 2]>>,
+}
+
+impl ShapeRecord {
+    fn of(shape: &Shape, density: Option<&Density>, is_drawn: bool) -> Self {
+        let points = |density: &Density| {
+            let points = density.points.iter();
+            points.map(|(x, y)| [Number(*x), Number(*y)]).collect()
+        };
+        Self {
+            mean: Number(shape.mean),
+            std: Number(shape.std),
+            skewness: Number(shape.skewness),
+            bandwidth: density.map(|density| Number(density.bandwidth)),
+            density: density.filter(|_| is_drawn).map(points),
+        }
+    }
+}
+
+impl RescaleReport {
+    /// Puts a document together; densities are those of the drawn divisors.
+    pub fn of(
+        setup: &RescaleSetup,
+        cases: &[Rescaled],
+        drawn: &[Divisor],
+        says: Vec<String>,
+    ) -> Self {
+        let divisor = |of: &Rescaling| DivisorRecord {
+            divisor: of.divisor.id().into_owned(),
+            formula: of.divisor.formula().into_owned(),
+            value: Number(of.value),
+            score_std: Number(of.score_std),
+            first_weight: ShapeRecord::of(
+                &of.first_weight,
+                of.first_weight_density.as_ref(),
+                drawn.contains(&of.divisor),
+            ),
+            first_ks: Number(of.first_ks),
+            skewness: Number(of.skewness),
+            ks: Number(of.ks),
+            relative_entropy: Number(of.relative_entropy),
+            max_probability: Number(of.max_probability),
+            jacobian_trace: Number(of.jacobian_trace),
+            product_gradient: Number(of.product_gradient),
+            curvature: Number(of.curvature),
+        };
+        let case = |case: &Rescaled| CaseRecord {
+            d: case.d,
+            keys: case.n_keys,
+            queries: case.n_queries,
+            first_score: ShapeRecord::of(
+                &case.first_score,
+                case.first_score_density.as_ref(),
+                !drawn.is_empty(),
+            ),
+            divisors: case.of.iter().map(divisor).collect(),
+        };
+        Self {
+            version: VERSION,
+            command: "lab rescale",
+            seed: setup.seed,
+            components: Components::from(&setup.components),
+            cases: cases.iter().map(case).collect(),
+            says,
+        }
+    }
+}
+
+/// Writes the document, indented, with a newline at the end.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_rescale_json(report: &RescaleReport, to: &mut impl Write) -> io::Result<()> {
+    write_pretty(report, to)
+}
+
+/// Writes one row for each case and divisor.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_rescale_csv(cases: &[Rescaled], to: &mut impl Write) -> io::Result<()> {
+    let mut writer = ::csv::Writer::from_writer(to);
+    writer.write_record([
+        "d",
+        "keys",
+        "queries",
+        "divisor",
+        "value",
+        "score_std",
+        "first_skewness",
+        "first_ks",
+        "skewness",
+        "ks",
+        "relative_entropy",
+        "max_probability",
+        "jacobian_trace",
+        "product_gradient",
+        "curvature",
+    ])?;
+    for case in cases {
+        for of in &case.of {
+            let sizes = [case.d, case.n_keys, case.n_queries].map(|n| n.to_string());
+            let figures = [
+                of.value,
+                of.score_std,
+                of.first_weight.skewness,
+                of.first_ks,
+                of.skewness,
+                of.ks,
+                of.relative_entropy,
+                of.max_probability,
+                of.jacobian_trace,
+                of.product_gradient,
+                of.curvature,
+            ];
+            let id = [of.divisor.id().into_owned()];
+            let row = sizes.into_iter().chain(id);
+            writer.write_record(row.chain(figures.map(number)))?;
+        }
+    }
+    writer.flush()
+}
+
+const TITLES: [&str; 9] = [
+    "divided by",
+    "value",
+    "score std",
+    "skewness",
+    "KS",
+    "H/log n",
+    "max p",
+    "tr J",
+    "tr J/c",
+];
+
+/// What the columns of the tables are.
+pub const COLUMNS: &str = "skewness of a key's weight over the queries, and Kolmogorov-Smirnov distance of the \
+    standardised weight to the standardised score (means over the keys); H: entropy of a row, max p: its largest weight, tr J: trace of \
+    its softmax Jacobian (means over the queries); tr J/c: what of a gradient arrives at q·k, c being the divisor";
+
+fn cells(of: &Rescaling) -> [String; 9] {
+    [
+        of.divisor.formula().into_owned(),
+        digits(of.value),
+        digits(of.score_std),
+        digits(of.skewness),
+        digits(of.ks),
+        digits(of.relative_entropy),
+        digits(of.max_probability),
+        digits(of.jacobian_trace),
+        digits(of.product_gradient),
+    ]
+}
+
+/// The numbers of one case, a line for each divisor.
+pub fn rescale_table(case: &Rescaled) -> String {
+    let rows: Vec<Vec<String>> = case.of.iter().map(|of| cells(of).to_vec()).collect();
+    text_table(&TITLES, &rows)
+}
+
+/// The numbers of several cases in one table: a line for each width, number of keys and divisor.
+pub fn sweep_table(cases: &[Rescaled]) -> String {
+    let titles = [
+        "d",
+        "keys",
+        "divided by",
+        "skewness",
+        "KS",
+        "H/log n",
+        "max p",
+        "tr J",
+        "tr J/c",
+    ];
+    let rows = cases.iter().flat_map(|case| {
+        case.of.iter().map(|of| {
+            let [formula, _, _, figures @ ..] = cells(of);
+            let sizes = [case.d.to_string(), case.n_keys.to_string(), formula];
+            sizes.into_iter().chain(figures).collect()
+        })
+    });
+    text_table(&titles, &rows.collect::<Vec<Vec<String>>>())
+}
+
+/// Densities side by side: the score of the first key, then its weight under each divisor. The write-up's own panels say so.
+pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) -> Figure {
+    let Distribution { family, mean, std } = setup.components;
+    let is_standard = setup.components == Distribution::STANDARD_NORMAL;
+    let is_write_up = is_standard && case.n_keys == 32 && case.n_queries == 500;
+    let panel_of = |divisor: Option<Divisor>| match (is_write_up, case.d, divisor) {
+        (true, 16, None) => "1a · ",
+        (true, 16, Some(Divisor::None)) => "1b · ",
+        (true, 16, Some(Divisor::SqrtD)) => "1c · ",
+        (true, 256, None) => "2a · ",
+        (true, 256, Some(Divisor::SqrtD)) => "2b · ",
+        (true, 256, Some(Divisor::SumKeyNorms)) => "2c · ",
+        _ => "",
+    };
+    let chart = |title: String, x: &str, density: Option<&Density>| Chart {
+        title,
+        x: Axis::linear(x),
+        y: Axis::linear("density").from(0.0),
+        series: vec![Series::area(
+            "density",
+            density.map_or(Vec::new(), |density| density.points.clone()),
+        )],
+        marks: Vec::new(),
+    };
+    let score = chart(
+        format!("{}q·k", panel_of(None)),
+        "score",
+        case.first_score_density.as_ref(),
+    );
+    let weights = drawn.iter().filter_map(|divisor| case.by(*divisor));
+    let weights = weights.map(|of| {
+        let what = match of.divisor {
+            Divisor::None => "softmax".to_owned(),
+            divisor => format!("softmax ÷ {}", short(divisor)),
+        };
+        let panel = panel_of(Some(of.divisor));
+        chart(
+            format!("{panel}{what}"),
+            "weight",
+            of.first_weight_density.as_ref(),
+        )
+    });
+    let charts: Vec<Chart> = std::iter::once(score).chain(weights).collect();
+    Figure {
+        title: format!(
+            "d = {}: first of {} keys, {} queries, {}({mean}, {std}), seed {}",
+            case.d,
+            case.n_keys,
+            case.n_queries,
+            family.id(),
+            setup.seed
+        ),
+        n_columns: charts.len().min(4),
+        charts,
+    }
+}
+
+/// A formula that has room in a title.
+fn short(divisor: Divisor) -> String {
+    match divisor {
+        Divisor::PNorm(p) => format!("{p}-norm"),
+        divisor => divisor.formula().into_owned(),
+    }
+}

@@ -1,0 +1,334 @@
+//! The variance of q·k and the gradients of a softmax: the numbers as tables, JSON and CSV, and as a figure.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::{Components, VERSION};
+use crate::analysis::lab::{
+    GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
+};
+use crate::report::chart::{Axis, Chart, Figure, Mark, Series};
+use crate::report::csv::number;
+use crate::report::json::write_pretty;
+use crate::report::number::Number;
+use crate::report::text_table::{digits, text_table};
+
+/// The document of a variance run.
+#[derive(Debug, Serialize)]
+pub struct VarianceReport {
+    version: u32,
+    command: &'static str,
+    seed: u64,
+    components: Components,
+    samples: usize,
+    keys: usize,
+    rows: usize,
+    widths: Vec<WidthRecord>,
+    growth: Vec<GrowthRecord>,
+    /// What the numbers say, in sentences.
+    says: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct WidthRecord {
+    d: usize,
+    product: ProductRecord,
+    /// The same divided by √d.
+    scaled: ProductRecord,
+    qk_norm: ProductRecord,
+    jacobian_unscaled: JacobianRecord,
+    jacobian_scaled: JacobianRecord,
+    jacobian_qk_norm: JacobianRecord,
+    /// Through a hard argmax no gradient comes back.
+    jacobian_argmax: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct ProductRecord {
+    mean: Number,
+    variance: Number,
+    standard_error: Number,
+    /// Null where nothing is predicted.
+    predicted: Option<Number>,
+}
+
+#[derive(Debug, Serialize)]
+struct JacobianRecord {
+    trace: Number,
+    frobenius: Number,
+    spectral: Number,
+    max_probability: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct GrowthRecord {
+    growth: Number,
+    score_std: Number,
+    jacobian: JacobianRecord,
+}
+
+impl From<&ProductVariance> for ProductRecord {
+    fn from(of: &ProductVariance) -> Self {
+        Self {
+            mean: Number(of.mean),
+            variance: Number(of.variance),
+            standard_error: Number(of.standard_error),
+            predicted: of.predicted.map(Number),
+        }
+    }
+}
+
+impl From<&Jacobians> for JacobianRecord {
+    fn from(of: &Jacobians) -> Self {
+        Self {
+            trace: Number(of.trace),
+            frobenius: Number(of.frobenius),
+            spectral: Number(of.spectral),
+            max_probability: Number(of.max_probability),
+        }
+    }
+}
+
+/// q·k/√d: the same pairs, so that every moment follows.
+pub(super) fn scaled(of: &Saturation) -> ProductVariance {
+    let d = of.d as f64;
+    ProductVariance {
+        mean: of.product.mean / d.sqrt(),
+        variance: of.product.variance / d,
+        standard_error: of.product.standard_error / d,
+        predicted: of.product.predicted.map(|variance| variance / d),
+    }
+}
+
+impl VarianceReport {
+    pub fn of(setup: &VarianceSetup, lab: &VarianceLab, says: Vec<String>) -> Self {
+        let width = |of: &Saturation| WidthRecord {
+            d: of.d,
+            product: ProductRecord::from(&of.product),
+            scaled: ProductRecord::from(&scaled(of)),
+            qk_norm: ProductRecord::from(&of.normed),
+            jacobian_unscaled: JacobianRecord::from(&of.unscaled),
+            jacobian_scaled: JacobianRecord::from(&of.scaled),
+            jacobian_qk_norm: JacobianRecord::from(&of.with_qk_norm),
+            jacobian_argmax: Number(0.0),
+        };
+        let growth = |of: &GrowthPoint| GrowthRecord {
+            growth: Number(of.growth),
+            score_std: Number(of.score_std),
+            jacobian: JacobianRecord::from(&of.softmax),
+        };
+        Self {
+            version: VERSION,
+            command: "lab variance",
+            seed: setup.seed,
+            components: Components::from(&setup.components),
+            samples: setup.n_pairs,
+            keys: setup.n_keys,
+            rows: setup.n_rows,
+            widths: lab.widths.iter().map(width).collect(),
+            growth: lab.growth.iter().map(growth).collect(),
+            says,
+        }
+    }
+}
+
+/// Writes the document, indented, with a newline at the end.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_variance_json(report: &VarianceReport, to: &mut impl Write) -> io::Result<()> {
+    write_pretty(report, to)
+}
+
+/// Writes one row for each width and treatment of q·k, then one for each growth of the largest width.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<()> {
+    let mut writer = ::csv::Writer::from_writer(to);
+    writer.write_record([
+        "d",
+        "scores",
+        "growth",
+        "mean",
+        "variance",
+        "standard_error",
+        "predicted",
+        "trace",
+        "frobenius",
+        "spectral",
+        "max_probability",
+    ])?;
+    let nothing = || String::new();
+    let norms =
+        |of: &Jacobians| [of.trace, of.frobenius, of.spectral, of.max_probability].map(number);
+    for of in &lab.widths {
+        let kinds = [
+            ("none", of.product, of.unscaled),
+            ("inv_sqrt_d", scaled(of), of.scaled),
+            ("qk_norm", of.normed, of.with_qk_norm),
+        ];
+        for (kind, product, jacobians) in kinds {
+            let place = [of.d.to_string(), kind.to_owned(), number(1.0)];
+            let moments = [product.mean, product.variance, product.standard_error].map(number);
+            let predicted = [product.predicted.map_or_else(nothing, number)];
+            let row = place.into_iter().chain(moments).chain(predicted);
+            writer.write_record(row.chain(norms(&jacobians)))?;
+        }
+    }
+    let widest = lab.widths.iter().map(|of| of.d).max().unwrap_or(0);
+    for of in &lab.growth {
+        let place = [
+            widest.to_string(),
+            "inv_sqrt_d".to_owned(),
+            number(of.growth),
+        ];
+        let variance = [
+            nothing(),
+            number(of.score_std * of.score_std),
+            nothing(),
+            nothing(),
+        ];
+        let row = place.into_iter().chain(variance);
+        writer.write_record(row.chain(norms(&of.softmax)))?;
+    }
+    writer.flush()
+}
+
+/// Variances, measured and predicted, a line for each width.
+pub fn variance_table(lab: &VarianceLab) -> String {
+    let titles = [
+        "d",
+        "mean q·k",
+        "Var(q·k)",
+        "std err",
+        "predicted",
+        "Var/d",
+        "QK-norm",
+        "tr J",
+        "tr J √d",
+        "QK-norm",
+    ];
+    let row = |of: &Saturation| {
+        let scaled = scaled(of);
+        let figures = [
+            of.product.mean,
+            of.product.variance,
+            of.product.standard_error,
+            of.product.predicted.unwrap_or(f64::NAN),
+            scaled.variance,
+            of.normed.variance,
+            of.unscaled.trace,
+            of.scaled.trace,
+            of.with_qk_norm.trace,
+        ];
+        std::iter::once(of.d.to_string())
+            .chain(figures.map(short))
+            .collect()
+    };
+    text_table(&titles, &lab.widths.iter().map(row).collect::<Vec<_>>())
+}
+
+/// Ten columns stand in 80: three digits after the point at most.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if (5e-5..10.0).contains(&size) => format!("{value:.3}"),
+        _ => digits(value),
+    }
+}
+
+/// Norms of the Jacobian as scores grow, at round growths.
+pub fn growth_table(lab: &VarianceLab) -> String {
+    let titles = [
+        "growth",
+        "score std",
+        "tr J",
+        "|J|_F",
+        "|J|_2",
+        "max p",
+        "argmax",
+    ];
+    let is_round = |of: &&GrowthPoint| of.growth.log2().fract() == 0.0;
+    let rows = lab.growth.iter().filter(is_round).map(|of| {
+        let norms = of.softmax;
+        let figures = [
+            of.score_std,
+            norms.trace,
+            norms.frobenius,
+            norms.spectral,
+            norms.max_probability,
+            0.0,
+        ];
+        std::iter::once(of.growth.to_string())
+            .chain(figures.map(digits))
+            .collect()
+    });
+    text_table(&titles, &rows.collect::<Vec<Vec<String>>>())
+}
+
+/// Variance against width, and norms of the Jacobian against growth.
+pub fn variance_figure(setup: &VarianceSetup, lab: &VarianceLab) -> Figure {
+    let by_width = |figure: fn(&Saturation) -> f64| -> Vec<(f64, f64)> {
+        lab.widths
+            .iter()
+            .map(|of| (of.d as f64, figure(of)))
+            .collect()
+    };
+    let variances = Chart {
+        title: "variance of the scores".to_owned(),
+        x: Axis::logarithmic("d, width of q and k"),
+        y: Axis::logarithmic("variance"),
+        series: vec![
+            Series::dots("q·k", by_width(|of| of.product.variance)),
+            Series::line(
+                "predicted",
+                by_width(|of| of.product.predicted.unwrap_or(f64::NAN)),
+            ),
+            Series::dots("q·k/√d", by_width(|of| scaled(of).variance)),
+            Series::dots("QK-norm", by_width(|of| of.normed.variance)),
+        ],
+        marks: Vec::new(),
+    };
+    let by_growth = |figure: fn(&Jacobians) -> f64| -> Vec<(f64, f64)> {
+        let points = lab.growth.iter();
+        points.map(|of| (of.growth, figure(&of.softmax))).collect()
+    };
+    let widest = lab.widths.iter().max_by_key(|of| of.d);
+    let normed = widest.map_or(f64::NAN, |of| of.with_qk_norm.trace);
+    let level = |value: f64| lab.growth.iter().map(|of| (of.growth, value)).collect();
+    let d = widest.map_or(1, |of| of.d);
+    let gradients = Chart {
+        title: format!("softmax Jacobian, d = {d}, {} keys", setup.n_keys),
+        x: Axis::logarithmic("growth of q·k/√d"),
+        y: Axis::linear("mean over rows").from(0.0).to(1.0),
+        series: vec![
+            Series::line("trace", by_growth(|norms| norms.trace)),
+            Series::line("Frobenius", by_growth(|norms| norms.frobenius)),
+            Series::line("spectral", by_growth(|norms| norms.spectral)),
+            Series::line("trace, QK-norm", level(normed)),
+            Series::line("argmax", level(0.0)),
+        ],
+        marks: vec![
+            Mark {
+                at: 1.0,
+                label: "1/√d".to_owned(),
+            },
+            Mark {
+                at: (d as f64).sqrt(),
+                label: "unscaled".to_owned(),
+            },
+        ],
+    };
+    Figure {
+        title: format!(
+            "why scores are scaled: {}({}, {}) components, seed {}",
+            setup.components.family.id(),
+            setup.components.mean,
+            setup.components.std,
+            setup.seed
+        ),
+        charts: vec![variances, gradients],
+        n_columns: 2,
+    }
+}

@@ -1,0 +1,261 @@
+//! A softmax against the scale of its scores: the numbers as table, JSON and CSV, and as a figure.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
+use super::csv::number;
+use super::json::write_pretty;
+use super::number::Number;
+use super::text_table::{digits, text_table};
+use crate::analysis::{Averaged, Sweep, SweepPoint, round_scales};
+
+/// The version of the shapes in this file.
+const VERSION: u32 = 1;
+
+/// A sweep, and what is to be said beside its numbers.
+#[derive(Debug, Clone)]
+pub struct SweepShown {
+    /// What was swept, in words.
+    pub of: String,
+    /// The same for programs.
+    pub source: SweepSource,
+    pub sweep: Sweep,
+    /// Scales that have a meaning: where one is now, where 1/√d lies.
+    pub marks: Vec<Mark>,
+}
+
+/// Where rows came from.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum SweepSource {
+    Logits {
+        logits: Vec<Number>,
+    },
+    Drawn {
+        distribution: &'static str,
+        keys: usize,
+        norm: Number,
+        mean: Number,
+        std: Number,
+        draws: usize,
+        seed: u64,
+    },
+    /// Rows of a checkpoint's heads on a prompt.
+    Checkpoint {
+        model: String,
+        stack: Option<&'static str>,
+        layer: usize,
+        head: Option<usize>,
+        query: Option<usize>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    source: &'a SweepSource,
+    /// Rows that count; the others see fewer than two keys or hold a NaN.
+    rows: u64,
+    rows_of_one_key: u64,
+    rows_not_finite: u64,
+    points: Vec<PointRecord<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PointRecord<'a> {
+    scale: Number,
+    mark: Option<&'a str>,
+    max_probability: AveragedRecord,
+    entropy: AveragedRecord,
+    relative_entropy: AveragedRecord,
+    perplexity: AveragedRecord,
+    jacobian_trace: AveragedRecord,
+}
+
+#[derive(Debug, Serialize)]
+struct AveragedRecord {
+    mean: Number,
+    std: Number,
+}
+
+impl From<Averaged> for AveragedRecord {
+    fn from(of: Averaged) -> Self {
+        Self {
+            mean: Number(of.mean),
+            std: Number(of.std),
+        }
+    }
+}
+
+impl SweepShown {
+    fn mark_of(&self, scale: f64) -> Option<&str> {
+        let mark = self.marks.iter().find(|mark| is_at(mark, scale));
+        mark.map(|mark| mark.label.as_str())
+    }
+
+    /// Writes the document, indented, with a newline at the end.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
+        let points = self.sweep.points();
+        let point = |point: &SweepPoint| PointRecord {
+            scale: Number(point.scale),
+            mark: self.mark_of(point.scale),
+            max_probability: point.max_probability.into(),
+            entropy: point.entropy.into(),
+            relative_entropy: point.relative_entropy.into(),
+            perplexity: point.perplexity.into(),
+            jacobian_trace: point.jacobian_trace.into(),
+        };
+        let document = Document {
+            version: VERSION,
+            command: "sweep",
+            source: &self.source,
+            rows: self.sweep.n_rows(),
+            rows_of_one_key: self.sweep.n_single(),
+            rows_not_finite: self.sweep.n_not_finite(),
+            points: points.iter().map(point).collect(),
+        };
+        write_pretty(&document, to)
+    }
+
+    /// Writes one row for each scale.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut writer = ::csv::Writer::from_writer(to);
+        let figures = [
+            "max_probability",
+            "entropy",
+            "relative_entropy",
+            "perplexity",
+            "jacobian_trace",
+        ];
+        let titles = figures
+            .iter()
+            .flat_map(|title| [(*title).to_owned(), format!("{title}_std")]);
+        let first = ["scale", "mark"].map(str::to_owned);
+        writer.write_record(first.into_iter().chain(titles))?;
+        for point in self.sweep.points() {
+            let mark = self.mark_of(point.scale).unwrap_or_default().to_owned();
+            let place = [number(point.scale), mark];
+            let values = figures_of(&point);
+            let cells = values
+                .iter()
+                .flat_map(|of| [number(of.mean), number(of.std)]);
+            writer.write_record(place.into_iter().chain(cells))?;
+        }
+        writer.flush()
+    }
+
+    /// The figures at round scales, at the ends and at marks. With several rows the spread over them stands beside.
+    pub fn table(&self) -> String {
+        let points = self.sweep.points();
+        let ends = points.first().zip(points.last());
+        let (from, to) = ends.map_or((1.0, 1.0), |(a, b)| (a.scale, b.scale));
+        let round = round_scales(from, to);
+        let is_shown = |point: &&SweepPoint| {
+            let is_end = point.scale == from || point.scale == to;
+            is_end || round.contains(&point.scale) || self.mark_of(point.scale).is_some()
+        };
+        let with_spread = self.sweep.n_rows() > 1;
+        let rows = points.iter().filter(is_shown).map(|point| {
+            let mut row = vec![tick(point.scale)];
+            for of in figures_of(point) {
+                row.push(match with_spread {
+                    true => format!("{:.3} ±{:.3}", of.mean, of.std),
+                    false => digits(of.mean),
+                });
+            }
+            row.push(self.mark_of(point.scale).unwrap_or_default().to_owned());
+            row
+        });
+        let titles = [
+            "scale",
+            "max p",
+            "entropy",
+            "H/log n",
+            "keys used",
+            "tr J",
+            "",
+        ];
+        text_table(&titles, &rows.collect::<Vec<_>>())
+    }
+
+    /// Largest probability, entropy and Jacobian against the scale.
+    pub fn figure(&self) -> Figure {
+        let points = self.sweep.points();
+        let figures: [(&str, fn(&SweepPoint) -> Averaged); 3] = [
+            ("max probability", |point| point.max_probability),
+            ("entropy / log n", |point| point.relative_entropy),
+            ("Jacobian trace", |point| point.jacobian_trace),
+        ];
+        let mut series = Vec::new();
+        for (name, figure) in figures {
+            let line = series.len();
+            let along = |value: fn(Averaged) -> f64| -> Vec<(f64, f64)> {
+                let points = points.iter();
+                points
+                    .map(|point| (point.scale, value(figure(point))))
+                    .collect()
+            };
+            series.push(Series::line(name, along(|of| of.mean)));
+            if self.sweep.n_rows() > 1 {
+                let edges: [fn(Averaged) -> f64; 2] =
+                    [|of| of.mean - of.std, |of| of.mean + of.std];
+                for edge in edges {
+                    let is_first = series.len() == 1;
+                    let name = if is_first {
+                        "± deviation over rows"
+                    } else {
+                        ""
+                    };
+                    series.push(Series {
+                        name: name.to_owned(),
+                        stroke: Stroke::Edge { of: line },
+                        points: along(edge),
+                    });
+                }
+            }
+        }
+        let chart = Chart {
+            title: self.of.clone(),
+            x: Axis::logarithmic("scale that the scores are multiplied by"),
+            y: Axis::linear("share").from(0.0).to(1.0),
+            series,
+            marks: self.marks.clone(),
+        };
+        Figure {
+            title: "softmax against the scale of its scores".to_owned(),
+            charts: vec![chart],
+            n_columns: 1,
+        }
+    }
+}
+
+fn is_at(mark: &Mark, scale: f64) -> bool {
+    (mark.at / scale - 1.0).abs() < 1e-9
+}
+
+fn figures_of(point: &SweepPoint) -> [Averaged; 5] {
+    [
+        point.max_probability,
+        point.entropy,
+        point.relative_entropy,
+        point.perplexity,
+        point.jacobian_trace,
+    ]
+}
+
+/// A scale as it was asked for.
+fn tick(scale: f64) -> String {
+    match format!("{scale}") {
+        text if text.len() <= 8 => text,
+        _ => digits(scale),
+    }
+}

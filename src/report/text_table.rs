@@ -1,0 +1,107 @@
+//! Tables and paragraphs of plain text, no wider than a terminal.
+
+use unicode_width::UnicodeWidthStr;
+
+/// A table: the first column to the left, the others to the right, two blanks between, nothing at the ends of lines.
+pub fn text_table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let width_of = |nth: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(nth));
+        let widest = cells.map(|cell| cell.width()).max().unwrap_or(0);
+        widest.max(titles[nth].width())
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width_of).collect();
+    let line = |cells: Vec<&str>| {
+        let mut line = String::new();
+        for (nth, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+            let blanks = " ".repeat(width - cell.width());
+            match nth {
+                0 => line.extend([*cell, &blanks]),
+                _ => line.extend(["  ", &blanks, *cell]),
+            }
+        }
+        line.trim_end().to_owned() + "\n"
+    };
+    let mut table = line(titles.to_vec());
+    for row in rows {
+        table += &line(row.iter().map(String::as_str).collect());
+    }
+    table
+}
+
+/// A paragraph in lines of at most `width` columns, the ones after the first indented.
+pub fn wrapped(text: &str, width: usize, indent: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.trim().is_empty() && line.width() + 1 + word.width() > width {
+            lines += &line;
+            lines.push('\n');
+            line = format!("{indent}{word}");
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += word;
+        }
+    }
+    lines + &line + "\n"
+}
+
+/// A number with about four digits, as a column of numbers of any size shows it.
+pub fn digits(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if value.is_nan() => "NaN".to_owned(),
+        _ if value.is_infinite() => if value > 0.0 { "inf" } else { "-inf" }.to_owned(),
+        0.0 => "0".to_owned(),
+        _ if size < 1e-4 => format!("{value:.1e}"),
+        _ if size < 0.01 => format!("{value:.5}"),
+        _ if size < 10.0 => format!("{value:.4}"),
+        _ if size < 100.0 => format!("{value:.3}"),
+        _ if size < 1000.0 => format!("{value:.2}"),
+        _ if size < 1e6 => format!("{value:.1}"),
+        _ => format!("{value:.3e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_by_width_not_by_letters() {
+        let rows = [
+            vec!["√Σ‖k‖²".to_owned(), "1.5".to_owned()],
+            vec!["none".to_owned(), "12.25".to_owned()],
+        ];
+        let table = text_table(&["divisor", "value"], &rows);
+        assert_eq!(table, "divisor  value\n√Σ‖k‖²     1.5\nnone     12.25\n");
+    }
+
+    #[test]
+    fn paragraphs_keep_to_their_width_and_lose_no_word() {
+        let text = "every word of this sentence stands in one of the lines";
+        let lines = wrapped(text, 20, "  ");
+        assert!(lines.lines().all(|line| line.width() <= 20), "{lines}");
+        assert!(lines.lines().skip(1).all(|line| line.starts_with("  ")));
+        let words: Vec<&str> = lines.split_whitespace().collect();
+        assert_eq!(words.join(" "), text);
+    }
+
+    #[test]
+    fn digits_are_about_four_whatever_the_size() {
+        let cases = [
+            (0.0, "0"),
+            (0.999_96, "1.0000"),
+            (-0.031_25, "-0.0312"),
+            (1e-7, "1.0e-7"),
+            (0.001_85, "0.00185"),
+            (511.83, "511.83"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(digits(value), text);
+        }
+    }
+}
