@@ -16,6 +16,7 @@ mod pipeline;
 mod predictions;
 mod probes;
 mod pyramid;
+mod questions;
 mod repeated;
 mod rerun;
 mod residual;
@@ -47,6 +48,7 @@ pub use pipeline::{
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_padding};
 pub use pyramid::Pyramid;
+pub use questions::{Bearing, Question, questions};
 pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
 pub use resume::Resume;

@@ -27,7 +27,7 @@ use serde_json::{Map, Value};
 
 pub use blocks::BlockType;
 pub use config::{Config, Knob, Origin, SetBy};
-pub use demo::DEMO_PROMPT;
+pub use demo::{BUNDLES, Bundle, DEMO_PROMPT};
 pub use dtype::Dtype;
 pub use open::Opening;
 pub use quantisation::Quantisation;
@@ -66,14 +66,7 @@ impl Checkpoint {
     /// # Errors
     /// Never for a program that was built from a complete source tree; the bytes are checked like any other.
     pub fn demo() -> Result<Self> {
-        Ok(Self {
-            name: demo::NAME.to_owned(),
-            config: Config::parse(Path::new("induction/config.json"), demo::CONFIG)?,
-            tensors: safetensors::open_compiled_in("induction/model.safetensors", demo::WEIGHTS)?,
-            tokenizer: TokenizerFile::CompiledIn(demo::TOKENIZER),
-            beside: Map::new(),
-            settings: Settings::default(),
-        })
+        BUNDLES[0].open()
     }
 
     /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Map;
 
 use super::config::Config;
+use super::demo::{BUNDLES, Bundle};
 use super::pytorch::StateDict;
 use super::settings::Settings;
 use super::tensors::Tensors;
@@ -28,8 +29,10 @@ const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytor
 /// What a checkpoint is to be opened from, and what a person says about it.
 #[derive(Debug, Clone, Default)]
 pub struct Opening {
-    /// A directory or a weight file; the demo when there is none.
+    /// A directory or a weight file; a compiled-in checkpoint when there is none.
     pub path: Option<PathBuf>,
+    /// Which compiled-in checkpoint; the first unless named.
+    pub bundle: Option<&'static Bundle>,
     /// Which file of the directory holds the weights.
     pub weights: Option<PathBuf>,
     /// Keys and values that correct how it is read.
@@ -52,7 +55,7 @@ impl Opening {
     /// When the path is missing, there are no weights, or a file lies.
     pub fn open(&self) -> Result<Checkpoint> {
         let Some(path) = &self.path else {
-            let mut demo = Checkpoint::demo()?;
+            let mut demo = self.bundle.unwrap_or(&BUNDLES[0]).open()?;
             demo.settings = Settings::of_command_line(&self.set);
             return match &self.weights {
                 None => Ok(demo),

@@ -3,6 +3,7 @@
 mod capture_script;
 mod check;
 mod completions;
+mod demo;
 mod device;
 mod explain;
 mod figures;
@@ -58,6 +59,8 @@ enum Command {
     Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     Trace(trace::Args),
+    /// Open one of the systems that come with the program, or print its figures
+    Demo(demo::Args),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
     #[command(mut_arg("force", |force| force.help(FORCE_PLOT)))]
     Plot(plot::Args),
@@ -98,6 +101,7 @@ impl Cli {
             Some(Command::Report(args)) => report::run(&args)?,
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Demo(args)) => demo::run(&args)?,
             Some(Command::Plot(args)) => plot::run(&args)?,
             Some(Command::Sweep(args)) => sweep::run(&args)?,
             Some(Command::Lab(args)) => lab::run(&args)?,

@@ -60,5 +60,7 @@ pub fn run(args: &Args) -> Result<()> {
         is_forced: args.run.force,
         device: chosen.device,
         notice: chosen.fell_back,
+        shown: None,
+        what_ifs: Vec::new(),
     })?)
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::open::first_prompt;
 use super::progress::{RunMeter, note};
-use super::{PositionalPrompt, PromptArgs, RunArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::checks;
 use crate::model::Stack;
 use crate::report::{Output, Pair};
@@ -71,6 +71,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE.svg")]
     output: PathBuf,
     #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
@@ -96,7 +98,7 @@ impl Colours {
 const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
-    let name = |panel: &Panel| panel.title().to_lowercase();
+    let name = |panel: &Panel| panel.title().to_lowercase().replace(' ', "-");
     let found = Panel::ALL.into_iter().find(|panel| name(panel) == text);
     found.ok_or_else(|| {
         let names: Vec<String> = Panel::ALL.iter().map(name).collect();
@@ -254,6 +256,7 @@ pub fn run(args: &Args) -> Result<()> {
             theme: args.colors.theme(),
             size: args.size,
             shown: args.shown(),
+            what_ifs: args.what_if.list(),
         },
         &mut |share| meter.show(share),
     )?;

@@ -36,6 +36,10 @@ impl WhatIfArgs {
         self.what_if.iter().map(WhatIf::to_string).collect()
     }
 
+    pub fn list(&self) -> Vec<WhatIf> {
+        self.what_if.clone()
+    }
+
     pub fn is_set(&self) -> bool {
         !self.what_if.is_empty()
     }

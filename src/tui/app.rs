@@ -61,10 +61,11 @@ pub enum Panel {
     Model,
     Checks,
     WhatIf,
+    Rows,
 }
 
 impl Panel {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Overview,
         Self::Head,
         Self::Scores,
@@ -72,6 +73,7 @@ impl Panel {
         Self::Model,
         Self::Checks,
         Self::WhatIf,
+        Self::Rows,
     ];
 
     pub fn title(self) -> &'static str {
@@ -83,6 +85,7 @@ impl Panel {
             Self::Model => "Model",
             Self::Checks => "Checks",
             Self::WhatIf => "What if",
+            Self::Rows => "Rows",
         }
     }
 

@@ -220,12 +220,12 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Head, Model, Overview, Scores, Tokens, WhatIf};
+use Panel::{Checks, Head, Model, Overview, Rows, Scores, Tokens, WhatIf};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
-    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, WhatIf], needs_run),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, WhatIf, Rows], needs_run),
     binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores, WhatIf], always),
     binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, WhatIf], always),
     binding!(&[char('t')], "t", Action::NextType, "type", "show heads of one type: previous token, induction, duplicate token, …", Overview, &[Overview], needs_run),
@@ -268,6 +268,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
     binding!(&[char('7')], "7", Action::Go(WhatIf), "", "before, after and the difference of what is supposed", Everywhere, &[], always),
+    binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], always),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),

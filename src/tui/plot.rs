@@ -5,8 +5,10 @@ use std::sync::{Arc, mpsc};
 use super::app::{App, Axis, Effect, HeadView, Msg, Panel};
 use super::export::Export;
 use super::panels;
+use super::run_view::RunView;
 use super::theme::Theme;
 use super::view::areas;
+use crate::analysis::WhatIf;
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::model::{ModelSpec, Stack};
@@ -25,6 +27,7 @@ pub struct Plot {
     /// Columns and rows.
     pub size: (u16, u16),
     pub shown: Shown,
+    pub what_ifs: Vec<WhatIf>,
 }
 
 /// What a person would press keys for. What is left out is as when the screen opens.
@@ -68,8 +71,14 @@ impl Shown {
         Ok(grid)
     }
 
+    /// Shows the panel.
+    pub(super) fn begin(&self, app: &mut App) {
+        (app.panel, app.statistic_idx) = (self.panel, self.statistic_idx);
+        (app.head_view, app.tokens_view.shows_received) = (self.head_view, self.shows_received);
+    }
+
     /// Selects the place, once the text has its tokens.
-    fn select(&self, app: &mut App) -> Result<()> {
+    pub(super) fn select(&self, app: &mut App) -> Result<()> {
         let Some(model) = app.model.clone() else {
             return Ok(());
         };
@@ -109,8 +118,7 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     };
     let mut app = App::new(plot.theme, plot.size, opening);
     let shown = plot.shown;
-    (app.panel, app.statistic_idx) = (shown.panel, shown.statistic_idx);
-    (app.head_view, app.tokens_view.shows_received) = (shown.head_view, shown.shows_received);
+    shown.begin(&mut app);
     app.shows_times = false;
     let worker = Worker::start(
         plot.opening,
@@ -119,11 +127,17 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         plot.is_forced,
         Arc::new(move |event| drop(sender.send(event))),
     );
-    while !is_whole(&app, &shown) {
+    let mut what_ifs = plot.what_ifs;
+    let is_compared = !what_ifs.is_empty();
+    while !is_whole(&app, &shown, is_compared) {
         let Ok(event) = events.recv() else {
             break;
         };
+        let begins = matches!(event, Event::Started { .. });
         take_in(&mut app, &worker, &shown, event, told)?;
+        if begins {
+            what_ifs.drain(..).for_each(|what_if| app.suppose(what_if));
+        }
     }
     if let Some(check) = shown.check {
         app.checks_view.line_idx = panels::checks::line_of(&app, check).unwrap_or(0);
@@ -175,7 +189,14 @@ fn take_in(
 }
 
 /// Whether all that the panel shows is there.
-fn is_whole(app: &App, shown: &Shown) -> bool {
+fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
+    if is_compared {
+        let are_judged = |both: [&RunView; 2]| both.iter().all(|run| run.judgement.is_some());
+        let has_maps = !app.panel.compares() || app.difference().is_some();
+        if !app.both_runs().is_some_and(are_judged) || !has_maps {
+            return false;
+        }
+    }
     let Some(run) = app.run.as_ref().filter(|run| run.judgement.is_some()) else {
         return false;
     };

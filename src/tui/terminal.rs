@@ -21,12 +21,14 @@ use ratatui::backend::CrosstermBackend;
 
 use super::app::{App, Effect, Msg};
 use super::export::{Export, Writer};
+use super::plot::Shown;
 use super::theme::{Depth, Theme};
 use super::view;
+use crate::analysis::WhatIf;
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::ops::Device;
-use crate::worker::{FirstPrompt, Worker};
+use crate::worker::{Event, FirstPrompt, Worker};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -41,12 +43,18 @@ pub struct Start {
     pub device: Device,
     /// What a person is to know first.
     pub notice: Option<String>,
+    /// What a person would press keys for, and what is supposed, once the first text has its tokens.
+    pub shown: Option<Shown>,
+    pub what_ifs: Vec<WhatIf>,
 }
 
 /// Who does what updates ask for.
 struct Hands {
     worker: Worker,
     writer: Writer,
+    /// What is to be selected and supposed when the first text has its tokens.
+    place: Option<Shown>,
+    what_ifs: Vec<WhatIf>,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -57,7 +65,10 @@ pub fn run(start: Start) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let opening = match &start.opening.path {
         Some(path) => path.display().to_string(),
-        None => "the built-in demo".to_owned(),
+        None => match start.opening.bundle {
+            Some(bundle) => bundle.name.to_owned(),
+            None => "the built-in demo".to_owned(),
+        },
     };
     let worker = {
         let sender = sender.clone();
@@ -76,7 +87,12 @@ pub fn run(start: Start) -> Result<()> {
             drop(sender.send(Msg::Exported(written)));
         })
     };
-    let hands = Hands { worker, writer };
+    let mut hands = Hands {
+        worker,
+        writer,
+        place: start.shown.clone(),
+        what_ifs: start.what_ifs,
+    };
     let size = crossterm::terminal::size().unwrap_or((80, 24));
     let mut app = App::new(
         Theme::new(Depth::detect(|name| std::env::var(name).ok())),
@@ -84,12 +100,15 @@ pub fn run(start: Start) -> Result<()> {
         opening,
     );
     app.opening_notice = start.notice;
+    if let Some(shown) = &start.shown {
+        shown.begin(&mut app);
+    }
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
-        take_in(&mut app, &hands, msg);
+        take_in(&mut app, &mut hands, msg);
     }
     if !app.is_over {
         listen(sender);
-        show(&mut app, &hands, &receiver)
+        show(&mut app, &mut hands, &receiver)
             .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
     }
     app.fatal
@@ -97,7 +116,7 @@ pub fn run(start: Start) -> Result<()> {
 }
 
 /// Draws and waits in turn: everything that has queued is taken in before the next frame.
-fn show(app: &mut App, hands: &Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
+fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
     let guard = Guard::take()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
     while !app.is_over {
@@ -112,8 +131,20 @@ fn show(app: &mut App, hands: &Hands, receiver: &Receiver<Msg>) -> io::Result<()
     Ok(())
 }
 
-fn take_in(app: &mut App, hands: &Hands, msg: Msg) {
-    for effect in app.update(msg) {
+fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
+    let begins = matches!(msg, Msg::Worker(Event::Started { .. }));
+    let mut effects = app.update(msg);
+    if begins {
+        let selected = hands.place.take().map_or(Ok(()), |place| place.select(app));
+        if let Err(e) = selected {
+            app.notice = Some(e.to_string());
+        }
+        for what_if in std::mem::take(&mut hands.what_ifs) {
+            app.suppose(what_if);
+        }
+        effects.extend(app.update(Msg::Resize(app.size.0, app.size.1)));
+    }
+    for effect in effects {
         if effect != Effect::Export {
             effect.ask(&hands.worker);
             continue;

@@ -245,6 +245,10 @@ impl App {
                     self.selection.query_idx = step(self.selection.query_idx, by, n_queries);
                 }
             }
+            Panel::Rows => {
+                self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
+                self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
+            }
             Panel::Checks => {
                 let n_lines = panels::checks::n_lines(self);
                 self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);

@@ -28,7 +28,7 @@ pub fn name_of(app: &App) -> String {
             .supposed
             .as_ref()
             .map_or(String::new(), |supposed| plain(&supposed.words())),
-        Panel::Scores | Panel::Model | Panel::Checks => String::new(),
+        Panel::Scores | Panel::Model | Panel::Checks | Panel::Rows => String::new(),
     };
     parts.push(what);
     parts.push(match &app.overlay {

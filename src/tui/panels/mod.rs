@@ -7,6 +7,7 @@ mod head_row;
 pub mod model;
 pub mod overview;
 mod ranking;
+pub mod rows;
 pub mod scores;
 pub mod tokens;
 pub mod what_if;
@@ -28,6 +29,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Panel::Model => model::draw(frame, area, app),
         Panel::Checks => checks::draw(frame, area, app),
         Panel::WhatIf => what_if::draw(frame, area, app),
+        Panel::Rows => rows::draw(frame, area, app),
     }
 }
 
@@ -41,6 +43,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),
         Panel::WhatIf => what_if::click(app, area, at),
+        Panel::Rows => rows::click(app, area, at),
     }
 }
 

@@ -29,18 +29,31 @@ struct Parts {
 }
 
 fn parts(app: &App, area: Rect) -> Parts {
-    let [left, right] =
-        Layout::horizontal([Constraint::Percentage(44), Constraint::Min(0)]).areas(area);
     let n_grids = app.grids().len();
-    let mut rows = vec![Constraint::Fill(1); n_grids];
-    rows.push(Constraint::Length(4 + N_PREDICTED as u16));
-    let rows = Layout::vertical(rows).split(left);
-    let n_figures = if area.height >= 34 { 14 } else { 9 };
-    let [maps, figures] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(n_figures)]).areas(right);
+    let n_below = if area.height >= 34 { 16 } else { 11 };
+    let [maps, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_below)]).areas(area);
+    // A narrow terminal has room for heads and figures; predictions go where the maps leave some.
+    let columns = match area.width {
+        110.. => [36, 40, 24],
+        _ => [44, 56, 0],
+    };
+    let [grids, figures, predictions] =
+        Layout::horizontal(columns.map(Constraint::Percentage)).areas(below);
+    let (maps, predictions) = match columns[2] {
+        0 => {
+            let n_predictions = 3 + N_PREDICTED as u16;
+            let rows = [Constraint::Min(0), Constraint::Length(n_predictions)];
+            let [maps, predictions] = Layout::vertical(rows).areas(maps);
+            (maps, predictions)
+        }
+        _ => (maps, predictions),
+    };
     Parts {
-        grids: rows[..n_grids].to_vec(),
-        predictions: rows[n_grids],
+        grids: Layout::vertical(vec![Constraint::Fill(1); n_grids])
+            .split(grids)
+            .to_vec(),
+        predictions,
         maps: Layout::horizontal([Constraint::Fill(1); 3]).areas(maps),
         figures,
     }
@@ -199,7 +212,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
     };
     let n_columns = if inside.width >= 90 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;
-    let name_width = width.saturating_sub(30).clamp(8, 30);
+    let name_width = width.saturating_sub(30).clamp(8, 24);
     let title = Line::from(Span::styled(
         format!(
             " {:<name_width$}{:>9}{:>9}{:>10} ",
@@ -214,6 +227,9 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
         };
         let values = [before, after].map(|head| head.stats.at(idx));
         let change = values[1] - values[0];
+        // What is rounding is no change.
+        let is_rounding = change.abs() <= 1e-6 * values[0].abs().max(values[1].abs());
+        let change = if is_rounding { 0.0 } else { change };
         let signed = match change {
             0.0 => "0".to_owned(),
             change if change > 0.0 => format!("+{}", figure(change, 0)),

@@ -4,6 +4,7 @@ mod checks;
 mod head;
 mod model;
 mod overview;
+mod rows;
 mod scores;
 mod tokens;
 mod what_if;
@@ -43,6 +44,7 @@ pub static PANELS: &[&PanelData] = &[
     &model::DATA,
     &checks::DATA,
     &what_if::DATA,
+    &rows::DATA,
 ];
 
 /// What a panel gives.

@@ -1,0 +1,48 @@
+//! The figures of the induction demo: what kind of place each head looks at, and the loss on the first and the second copy.
+
+use anyhow::Result;
+
+use super::ran::Ran;
+use super::stories::Story;
+use crate::ops::Compute;
+use crate::report::{digits, text_table};
+use crate::stats::HeadType;
+
+const MASSES: [(&str, &str); 4] = [
+    ("previous", "previous_mass"),
+    ("induction", "induction_mass"),
+    ("duplicate", "duplicate_mass"),
+    ("entropy", "entropy_relative"),
+];
+
+pub fn figures(compute: &Compute, story: &Story) -> Result<String> {
+    let ran = Ran::of(compute, story, story.bundle, &[])?;
+    let mut rows = Vec::new();
+    for layer in &ran.layers {
+        for (head_idx, head) in layer.heads.iter().enumerate() {
+            let mut row = vec![
+                format!("L{}H{head_idx}", layer.layer_idx),
+                head.kind.map_or("-", HeadType::title).to_owned(),
+            ];
+            row.extend(MASSES.map(|(_, id)| digits(head.stats.of(id))));
+            rows.push(row);
+        }
+    }
+    let mut titles = vec!["head", "type"];
+    titles.extend(MASSES.map(|(title, _)| title));
+    let mut text = text_table(&titles, &rows);
+    let losses = ran.outcome.predictions.and_then(|found| found.next_loss);
+    if let Some(losses) = losses {
+        let mean = |losses: &[f32]| {
+            let sum: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
+            digits(sum / losses.len().max(1) as f64)
+        };
+        let (first, second) = losses.split_at(losses.len() / 2);
+        text += &format!(
+            "\nmean loss on the first copy of the text {} nats, on the second {}\n",
+            mean(first),
+            mean(second)
+        );
+    }
+    Ok(text)
+}

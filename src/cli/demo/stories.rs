@@ -1,0 +1,178 @@
+//! The demos: which checkpoint, which text, what is in front, and what is to be tried.
+
+use anyhow::Result;
+
+use crate::analysis::WhatIf;
+use crate::checkpoint::DEMO_PROMPT;
+use crate::prompt::{Request, Target};
+use crate::tui::Panel;
+
+/// One demo.
+#[derive(Debug, Clone)]
+pub struct Story {
+    pub name: &'static str,
+    pub title: &'static str,
+    /// A compiled-in checkpoint.
+    pub bundle: &'static str,
+    /// How it is read where its configuration does not say.
+    pub set: &'static [(&'static str, &'static str)],
+    pub text: &'static str,
+    pub target: Option<&'static str>,
+    pub panel: Panel,
+    /// Layer and head.
+    pub at: (usize, usize),
+    /// By which the grid is coloured.
+    pub statistic: &'static str,
+    pub what_if: &'static [&'static str],
+    /// The first line that a person reads.
+    pub hint: &'static str,
+    pub figures: Figures,
+}
+
+/// Where a report's figures come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Figures {
+    Collapse,
+    Degenerate,
+    Induction,
+    /// Another command of this program.
+    Command(&'static str),
+}
+
+/// A German phrase and its translation: units and tens change places.
+const GERMAN: &str = "das jahr siebzehn hundert ein und sechzig";
+const ENGLISH: &str = "the year seventeen sixty one";
+
+const STORY: &str = "the king took a quiet story in the night . a big cat sang in the green city . \
+     it sat under the lake and saw a red mat with a big boy in the morning and saw the mat .";
+
+/// Every demo: one entry each.
+pub static STORIES: &[Story] = &[
+    Story {
+        name: "induction",
+        title: "a small transformer that repeats what it has read: previous-token and induction heads",
+        bundle: "induction-demo",
+        set: &[],
+        text: DEMO_PROMPT,
+        target: None,
+        panel: Panel::Overview,
+        at: (1, 3),
+        statistic: "induction_mass",
+        what_if: &[],
+        hint: "L1H3 looks at what followed the word before: Enter opens it · w drop=zero@L0H2 breaks it · ? help",
+        figures: Figures::Induction,
+    },
+    Story {
+        name: "collapse",
+        title: "an LSTM translator whose unscaled dot products saturate the softmax (Luong attention)",
+        bundle: "unscaled-translator",
+        set: &[],
+        text: GERMAN,
+        target: Some(ENGLISH),
+        panel: Panel::Rows,
+        at: (0, 0),
+        statistic: "entropy_relative",
+        what_if: &[],
+        hint: "scores are h·k, unscaled: 2 shows the map, 6 the findings; w scale=inv_sqrt_d divides by √d",
+        figures: Figures::Collapse,
+    },
+    Story {
+        name: "healed",
+        title: "its twin with scores divided by √d: same data, seed and steps",
+        bundle: "scaled-translator",
+        set: &[],
+        text: GERMAN,
+        target: Some(ENGLISH),
+        panel: Panel::Head,
+        at: (0, 0),
+        statistic: "entropy_relative",
+        what_if: &[],
+        hint: "scores are h·k/√d; w scale=none takes the division away",
+        figures: Figures::Collapse,
+    },
+    Story {
+        name: "rescale",
+        title: "other divisors than √d: the shape of the weights against the information in them",
+        bundle: "induction-demo",
+        set: &[],
+        text: DEMO_PROMPT,
+        target: None,
+        panel: Panel::WhatIf,
+        at: (1, 3),
+        statistic: "entropy_relative",
+        what_if: &["scale=sum_key_norms"],
+        hint: "scores divided by the sum of key norms: every row is almost uniform; w tries the other divisors",
+        figures: Figures::Command("lab rescale"),
+    },
+    Story {
+        name: "degenerate",
+        title: "a softmax over the wrong axis: a loss too good to be true, and text that is gibberish",
+        bundle: "degenerate",
+        set: &[("softmax_axis", "queries")],
+        text: STORY,
+        target: None,
+        panel: Panel::Checks,
+        at: (0, 0),
+        statistic: "entropy_relative",
+        what_if: &["softmax_axis=keys"],
+        hint: "run as it was trained; v shows it with the axis put right, 7 both; p probes for leaks",
+        figures: Figures::Degenerate,
+    },
+    Story {
+        name: "variance",
+        title: "why scores are scaled, and what saturation costs the gradient",
+        bundle: "induction-demo",
+        set: &[],
+        text: DEMO_PROMPT,
+        target: None,
+        panel: Panel::Scores,
+        at: (0, 0),
+        statistic: "score_var_ratio",
+        what_if: &[],
+        hint: "variance ratio: observed over predicted by independence; w qk_norm=on shows what QK-norm would do",
+        figures: Figures::Command("lab variance"),
+    },
+];
+
+impl Story {
+    pub fn request(&self) -> Request {
+        let request = Request::text(self.text);
+        match self.target {
+            Some(target) => Request {
+                target: Target::Text(target.to_owned()),
+                ..request
+            },
+            None => request,
+        }
+    }
+
+    /// # Errors
+    /// None for stories that are tested.
+    pub fn what_ifs(&self) -> Result<Vec<WhatIf>> {
+        let read = |words: &&str| words.parse().map_err(anyhow::Error::msg);
+        self.what_if.iter().map(read).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Bundle;
+
+    #[test]
+    fn every_story_has_its_checkpoint_and_names_things_that_are() {
+        for story in STORIES {
+            assert!(Bundle::named(story.bundle).is_some(), "{}", story.name);
+            assert!(
+                crate::stats::index_of(story.statistic).is_some(),
+                "{}: {}",
+                story.name,
+                story.statistic
+            );
+            story
+                .what_ifs()
+                .unwrap_or_else(|e| panic!("{}: {e}", story.name));
+            assert!(story.hint.chars().count() <= 118, "{}", story.name);
+        }
+    }
+}

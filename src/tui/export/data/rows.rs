@@ -1,0 +1,112 @@
+//! The data of the Rows panel: the figures of every query of the selected head, and the answers about it.
+
+use serde::Serialize;
+
+use super::{Column, Figure, PanelData, column, csv, stack_label};
+use crate::analysis::questions;
+use crate::tui::app::{App, Axis, Panel};
+use crate::tui::panels::rows::{head, mean_key_norm};
+
+pub static DATA: PanelData = PanelData {
+    panel: Panel::Rows,
+    parts: &[
+        ("row", "a query of the selected head"),
+        (
+            "question",
+            "a question on the way to the cause of a collapse, and its answer",
+        ),
+    ],
+    columns: COLUMNS,
+    csv: |app| csv(rows(app)),
+};
+
+const COLUMNS: &[Column] = &[
+    column("part", "", "what kind of row it is"),
+    column("stack", "", "which stack the layer belongs to"),
+    column("layer", "", "the layer"),
+    column("head", "", "the head"),
+    column("query", "position", "the query"),
+    column("token", "", "what it reads as"),
+    column("q_norm", "", "‖q‖"),
+    column("mean_key_norm", "", "mean ‖k‖ of the head's keys"),
+    column(
+        "cosine",
+        "",
+        "mean cosine of the query with the keys it sees",
+    ),
+    column("score_norm", "", "√Σs² of the row's scores"),
+    column("score_mean", "", "mean of the row's scores"),
+    column("score_std", "", "their standard deviation"),
+    column("entropy", "nats", "entropy of the row's weights"),
+    column("max_probability", "", "the largest of them"),
+    column("key", "position", "the key that has it"),
+    column("key_token", "", "what that key reads as"),
+    column("asks", "", "the question"),
+    column("bearing", "", "what its answer means"),
+    column("answer", "", "the answer"),
+];
+
+#[derive(Debug, Default, Serialize)]
+struct Row {
+    part: &'static str,
+    stack: &'static str,
+    layer: Option<usize>,
+    head: Option<usize>,
+    query: Option<usize>,
+    token: String,
+    q_norm: Option<Figure>,
+    mean_key_norm: Option<Figure>,
+    cosine: Option<Figure>,
+    score_norm: Option<Figure>,
+    score_mean: Option<Figure>,
+    score_std: Option<Figure>,
+    entropy: Option<Figure>,
+    max_probability: Option<Figure>,
+    key: Option<usize>,
+    key_token: String,
+    asks: &'static str,
+    bearing: &'static str,
+    answer: String,
+}
+
+fn rows(app: &App) -> Vec<Row> {
+    let Some(head) = head(app) else {
+        return Vec::new();
+    };
+    let place = || Row {
+        stack: stack_label(app),
+        layer: Some(app.selection.layer_idx),
+        head: Some(app.selection.head_idx),
+        ..Row::default()
+    };
+    let k_norm = mean_key_norm(head);
+    let of_queries = head.rows.iter().enumerate().filter(|(_, row)| row.is_real);
+    let of_queries = of_queries.map(|(query_idx, row)| {
+        let key_idx = row.argmax as usize;
+        let figure = |value: f32| Some(Figure::from(value));
+        Row {
+            part: "row",
+            query: Some(query_idx),
+            token: app.token(Axis::Query, query_idx),
+            q_norm: figure(row.q_norm),
+            mean_key_norm: figure(k_norm),
+            cosine: figure(row.cosine),
+            score_norm: figure(row.score_norm),
+            score_mean: figure(row.score_mean),
+            score_std: figure(row.score_var.sqrt()),
+            entropy: figure(row.entropy),
+            max_probability: figure(row.top1),
+            key: Some(key_idx),
+            key_token: app.token(Axis::Key, key_idx),
+            ..place()
+        }
+    });
+    let asked = questions(head).into_iter().map(|question| Row {
+        part: "question",
+        asks: question.asks,
+        bearing: question.bearing.label(),
+        answer: question.answer,
+        ..place()
+    });
+    asked.chain(of_queries).collect()
+}

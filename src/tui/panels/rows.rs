@@ -1,0 +1,175 @@
+//! Every row of the selected head in numbers, and the questions that lead from a collapse to its cause.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::{selection_title, waiting};
+use crate::analysis::{Bearing, questions};
+use crate::attention::{HeadSummary, RowSummary};
+use crate::tui::app::{App, Axis};
+use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::view::framed;
+
+/// Columns of a token, and of a figure.
+const TOKEN: usize = 12;
+const FIGURE: usize = 9;
+
+/// What stands in a row's columns, and where it comes from.
+type Column = (&'static str, fn(&RowSummary, f32) -> f32);
+
+/// The second argument is the mean norm of the head's keys.
+const COLUMNS: [Column; 8] = [
+    ("‖q‖", |row, _| row.q_norm),
+    ("mean ‖k‖", |_, k_norm| k_norm),
+    ("cosine", |row, _| row.cosine),
+    ("‖scores‖", |row, _| row.score_norm),
+    ("mean", |row, _| row.score_mean),
+    ("std", |row, _| row.score_var.sqrt()),
+    ("entropy", |row, _| row.entropy),
+    ("largest", |row, _| row.top1),
+];
+
+/// The figures of a row, as the panel's columns have them.
+pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static str, f32)> + '_ {
+    COLUMNS
+        .iter()
+        .map(move |(name, of)| (*name, of(row, k_norm)))
+}
+
+/// Mean norm of the keys that are no padding.
+pub fn mean_key_norm(head: &HeadSummary) -> f32 {
+    let is_real = |idx: usize| head.real_keys.as_ref().is_none_or(|real| real[idx]);
+    let norms = head.k_norms.iter().enumerate();
+    let norms = norms
+        .filter(|(idx, _)| is_real(*idx))
+        .map(|(_, norm)| *norm);
+    let (sum, n) = norms.fold((0.0, 0.0), |(sum, n), norm| (sum + norm, n + 1.0));
+    sum / n
+}
+
+/// Where things lie inside the panel.
+fn parts(area: Rect) -> [Rect; 2] {
+    let n_questions = if area.height >= 30 { 10 } else { 7 };
+    Layout::vertical([Constraint::Length(n_questions), Constraint::Min(0)]).areas(area)
+}
+
+/// The selected head's summary.
+pub fn head(app: &App) -> Option<&HeadSummary> {
+    let head = app.layer()?.heads.get(app.selection.head_idx)?;
+    Some(&head.summary)
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let [above, below] = parts(area);
+    let Some(head) = head(app) else {
+        let inside = framed(frame, area, app, selection_title(app, " · rows"));
+        return waiting(frame, inside, app);
+    };
+    draw_questions(frame, above, app, head);
+    draw_rows(frame, below, app, head);
+}
+
+fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
+    let theme = &app.theme;
+    let title = selection_title(app, " · from a collapse to its cause");
+    let inside = framed(frame, area, app, title);
+    let width = inside.width as usize;
+    let mut lines = Vec::new();
+    for (nth, question) in questions(head).iter().enumerate() {
+        let style = match question.bearing {
+            Bearing::Cause => theme.bad(),
+            Bearing::Innocent => theme.good(),
+            Bearing::NotConclusive => theme.notable(),
+            Bearing::Unknown => theme.dim(),
+        };
+        let asks = format!(" {} {:<20}", nth + 1, question.asks);
+        let bearing = format!("{:<15}", question.bearing.label());
+        let room = width.saturating_sub(asks.chars().count() + bearing.chars().count());
+        lines.push(Line::from(vec![
+            Span::styled(asks, theme.strong()),
+            Span::styled(bearing, style),
+            Span::styled(cut(&question.answer, room), theme.dim()),
+        ]));
+        if inside.height >= 8 {
+            lines.push(Line::default());
+        }
+    }
+    let hint = " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does";
+    lines.truncate(inside.height.saturating_sub(1) as usize);
+    lines.push(Line::styled(cut(hint, width), theme.dim()));
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The first row that is shown, such that the selected one is in sight.
+fn first_row(app: &App, n: usize, n_shown: usize) -> usize {
+    let at = app.selection.query_idx;
+    at.saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown))
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
+    let theme = &app.theme;
+    let inside = framed(
+        frame,
+        area,
+        app,
+        " one query a line · lengths, angle and scores in their own units, entropy in nats ",
+    );
+    let width = inside.width as usize;
+    let used = 6 + TOKEN + COLUMNS.len() * FIGURE + 2;
+    let n_bar = width.saturating_sub(used + TOKEN + 2).min(20);
+    let mut title = format!(" {:>4} {:<TOKEN$}", "", "query");
+    for (name, _) in COLUMNS {
+        title.push_str(&format!("{name:>FIGURE$}"));
+    }
+    title.push_str(&format!("  {:<TOKEN$}", "looks at"));
+    let mut lines = vec![Line::styled(cut(&title, width), theme.dim())];
+    let n_shown = (inside.height as usize).saturating_sub(1);
+    let first = first_row(app, head.rows.len(), n_shown);
+    let k_norm = mean_key_norm(head);
+    for (query_idx, row) in head.rows.iter().enumerate().skip(first).take(n_shown) {
+        let is_selected = query_idx == app.selection.query_idx;
+        let style = if is_selected {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let token = fit(&app.token(Axis::Query, query_idx), TOKEN);
+        let mut text = format!(" {query_idx:>4} {token}");
+        if !row.is_real {
+            text.push_str("  padding");
+            lines.push(Line::styled(cut(&text, width), theme.dim()));
+            continue;
+        }
+        for (_, value) in figures(row, k_norm) {
+            text.push_str(&format!("{:>FIGURE$}", figure(f64::from(value), 0)));
+        }
+        let key = fit(&app.token(Axis::Key, row.argmax as usize), TOKEN);
+        text.push_str(&format!("  {key} "));
+        let strip = bar(row.top1, n_bar);
+        lines.push(Line::from(vec![
+            Span::styled(cut(&text, width), style),
+            Span::styled(strip, theme.accent()),
+        ]));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// Selects the query under the pointer.
+pub fn click(app: &mut App, area: Rect, (_, row): (u16, u16)) {
+    let [_, below] = parts(area);
+    let Some(n) = head(app).map(|head| head.rows.len()) else {
+        return;
+    };
+    let n_shown = (below.height as usize).saturating_sub(3);
+    let first = first_row(app, n, n_shown);
+    let Some(nth) = (row as usize).checked_sub(below.y as usize + 2) else {
+        return;
+    };
+    if nth < n_shown && first + nth < n {
+        app.selection.query_idx = first + nth;
+    }
+}
