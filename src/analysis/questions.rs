@@ -18,6 +18,8 @@ const ALIGNED: f64 = 0.7;
 /// What an answer means for the next question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearing {
+    Yes,
+    No,
     Innocent,
     /// It fits, and explains nothing.
     NotConclusive,
@@ -29,6 +31,8 @@ pub enum Bearing {
 impl Bearing {
     pub fn label(self) -> &'static str {
         match self {
+            Self::Yes => "yes",
+            Self::No => "no",
             Self::Innocent => "innocent",
             Self::NotConclusive => "not conclusive",
             Self::Cause => "the cause",
@@ -115,8 +119,8 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
             ),
             bearing: match has_collapsed {
                 _ if entropies.mean.is_nan() => Bearing::Unknown,
-                true => Bearing::NotConclusive,
-                false => Bearing::Innocent,
+                true => Bearing::Yes,
+                false => Bearing::No,
             },
         },
         Question {
@@ -198,12 +202,12 @@ mod tests {
     fn wide_scores_are_the_cause_of_a_collapse_and_narrow_ones_are_not() {
         let rows = [[1.0, 0.8, 0.3, -0.2], [0.2, 1.1, -0.4, 0.1]];
         let calm = bearings(&head(&rows, 5.0));
-        assert_eq!(calm[0], Bearing::Innocent);
+        assert_eq!(calm[0], Bearing::No);
         assert_eq!(calm[3], Bearing::Innocent);
         let wide = head(&rows.map(|row| row.map(|s| 20.0 * s)), 14.0);
         let wide = bearings(&wide);
-        use Bearing::{Cause, Innocent, NotConclusive};
-        assert_eq!(wide, [NotConclusive, Innocent, NotConclusive, Cause]);
+        use Bearing::{Cause, Innocent, NotConclusive, Yes};
+        assert_eq!(wide, [Yes, Innocent, NotConclusive, Cause]);
     }
 
     #[test]

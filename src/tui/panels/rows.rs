@@ -81,8 +81,8 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSumma
     for (nth, question) in questions(head).iter().enumerate() {
         let style = match question.bearing {
             Bearing::Cause => theme.bad(),
-            Bearing::Innocent => theme.good(),
-            Bearing::NotConclusive => theme.notable(),
+            Bearing::Innocent | Bearing::No => theme.good(),
+            Bearing::NotConclusive | Bearing::Yes => theme.notable(),
             Bearing::Unknown => theme.dim(),
         };
         let asks = format!(" {} {:<20}", nth + 1, question.asks);

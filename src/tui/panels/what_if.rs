@@ -295,39 +295,44 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunVie
         })
     };
     let (before, after) = (of(before), of(after));
-    let width = (inside.width as usize).saturating_sub(2) / 2;
+    // Side by side where there is room, one below the other where there is none.
+    let is_wide = inside.width >= 44;
+    let width = match is_wide {
+        true => (inside.width as usize).saturating_sub(1) / 2,
+        false => inside.width as usize,
+    };
     let one = |token: Option<&TopToken>| -> String {
         let text = token.map(|token| {
             let label = crate::tui::figure::token_label(&app.predicted_label(token.id));
-            format!(
-                " {} {}",
-                fit(&label, width.saturating_sub(9)),
-                figure(f64::from(token.probability), 6)
-            )
+            let probability = figure(f64::from(token.probability), 6);
+            format!(" {} {probability}", fit(&label, width.saturating_sub(9)))
         });
         fit(&text.unwrap_or_default(), width)
     };
-    let mut lines = vec![Line::styled(
-        cut(
-            &format!(
-                " after query {at}: {:<w$}│ with the change",
-                "before",
-                w = width.saturating_sub(18)
-            ),
-            inside.width as usize,
-        ),
-        theme.dim(),
-    )];
-    for nth in 0..N_PREDICTED {
-        let pair = [before.get(nth), after.get(nth)];
+    let titles = [
+        format!(" after query {at}, before"),
+        " with the change".to_owned(),
+    ]
+    .map(|title| Span::styled(fit(&title, width), theme.dim()));
+    let pairs = (0..N_PREDICTED).map(|nth| [before.get(nth), after.get(nth)]);
+    let style = |pair: [Option<&TopToken>; 2]| {
         let is_same = pair[0].map(|token| token.id) == pair[1].map(|token| token.id);
-        let style = if is_same { theme.dim() } else { theme.accent() };
-        lines.push(Line::from(vec![
-            Span::raw(one(pair[0])),
-            Span::styled("│", theme.dim()),
-            Span::styled(one(pair[1]), style),
-        ]));
-    }
+        if is_same { theme.dim() } else { theme.accent() }
+    };
+    let lines: Vec<Line<'static>> = if is_wide {
+        let title = Line::from(titles.to_vec());
+        let rows = pairs.map(|pair| {
+            let after = Span::styled(one(pair[1]), style(pair));
+            Line::from(vec![Span::raw(one(pair[0])), after])
+        });
+        std::iter::once(title).chain(rows).collect()
+    } else {
+        let [first, second] = titles.map(Line::from);
+        let befores = pairs.clone().map(|pair| Line::raw(one(pair[0])));
+        let afters = pairs.map(|pair| Line::styled(one(pair[1]), style(pair)));
+        let below = std::iter::once(second).chain(afters);
+        std::iter::once(first).chain(befores).chain(below).collect()
+    };
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
