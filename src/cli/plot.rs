@@ -48,7 +48,7 @@ pub struct Args {
     scores: bool,
     /// Head: logarithmic colours
     #[arg(long)]
-    log: bool,
+    log_scale: bool,
     /// Head and tokens: leave the first key out and renormalise
     #[arg(long, conflicts_with = "scores")]
     without_first_key: bool,
@@ -180,7 +180,7 @@ impl Args {
         let flags: [(&str, bool, &[Panel]); 7] = [
             ("--statistic", self.statistic.is_some(), &[Overview, Scores]),
             ("--scores", self.scores, &[Head]),
-            ("--log", self.log, &[Head]),
+            ("--log-scale", self.log_scale, &[Head]),
             (
                 "--without-first-key",
                 self.without_first_key,
@@ -214,7 +214,7 @@ impl Args {
             statistic_idx: self.statistic.unwrap_or(0),
             head_view: HeadView {
                 shows_scores: self.scores,
-                is_log: self.log,
+                is_log: self.log_scale,
                 hides_first_key: self.without_first_key,
                 ..HeadView::default()
             },

@@ -27,9 +27,9 @@ const WIDTH: u32 = 8;
 const HEIGHT: u32 = 16;
 /// Units of page around the cells.
 const MARGIN: u32 = 8;
-/// Where letters stand, underlines and strokes lie, counted from the top of a cell.
-const BASELINE: u32 = 12;
-const UNDERLINE: u32 = 14;
+/// Where letters stand, underlines and strokes lie, counted from the top of a cell. An underscore is still inside.
+const BASELINE: f64 = 11.5;
+const UNDERLINE: u32 = 13;
 const STROKE: u32 = 8;
 /// At which the letters of usual fonts, 0.6 of it wide, fill a cell.
 const FONT_SIZE: &str = "13.3";
@@ -223,7 +223,7 @@ fn dots(writer: &mut Writer<Vec<u8>>, cells: &[Seen<'_>]) -> io::Result<()> {
 fn text(writer: &mut Writer<Vec<u8>>, word: &Word, usual: Rgb) -> io::Result<()> {
     let mut attributes: Attributes<'_> = vec![
         ("x", (word.column * WIDTH).to_string()),
-        ("y", (word.row * HEIGHT + BASELINE).to_string()),
+        ("y", (f64::from(word.row * HEIGHT) + BASELINE).to_string()),
         // Whatever the font, the letters end where their cells end.
         ("textLength", (word.n_columns * WIDTH).to_string()),
         ("lengthAdjust", "spacingAndGlyphs".to_owned()),

@@ -48,7 +48,7 @@ fn texts(document: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String, Opti
         .map(|node| {
             (
                 number(node, "x") / 8.0,
-                (number(node, "y") - 12.0) / 16.0,
+                (number(node, "y") - 11.5) / 16.0,
                 number(node, "textLength") / 8.0,
                 node.text().unwrap_or_default().to_owned(),
                 node.attribute("fill").map(str::to_owned),
@@ -180,7 +180,7 @@ fn text_keeps_its_columns_and_wide_letters_take_two() {
     }
     assert_eq!(fill_at(&document, 6.0 * 8.0 + 4.0, 20.0), PAGE);
     let underline: Vec<String> = (0..7)
-        .map(|column| fill_at(&document, f64::from(column) * 8.0 + 4.0, 46.5))
+        .map(|column| fill_at(&document, f64::from(column) * 8.0 + 4.0, 45.5))
         .collect();
     assert_eq!(underline, [PAGE, PAGE, INK, INK, INK, INK, PAGE]);
     let bold: Vec<&str> = document
