@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::open::first_prompt;
 use super::progress::{RunMeter, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
+use crate::analysis::is_captured;
 use crate::checks;
 use crate::model::Stack;
 use crate::report::{Output, Pair};
@@ -240,7 +241,8 @@ pub fn run(args: &Args) -> Result<()> {
         .chain(prompt.file())
         .collect();
     let target = Target::open(&args.output, &read, args.run.force)?;
-    if asked.is_none() {
+    let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
+    if asked.is_none() && !is_trace {
         note("no prompt given: running a built-in one");
     }
     let first = first_prompt(prompt.clone(), asked, args.checkpoint.is_none());

@@ -246,7 +246,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], needs_running),
     binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], always),
     binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], always),
-    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG and its data as CSV; Ctrl-S also while a text is edited", Everywhere, &[], needs_room),
+    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
 ];
 
 /// The row that a key means in a panel.

@@ -65,5 +65,10 @@ seams, whatever the font and the scale. Letters are text in the reader's monospa
 The first column, `part`, says what kind of row it is; cells that a kind does not have are empty. Numbers have all the digits they need to
 be read back as they were; those that are not finite are `NaN`, `Infinity` and `-Infinity`. Layers, heads, queries, keys and
 positions count from 0. `stack` is empty for the only stack, else `encoder`, `decoder` or `cross`. Tokens are as the tokenizer
-reads them, blanks and line breaks included. What has not been computed yet is not in the table; with something over the panel, the table is still the panel's.
+reads them, blanks and line breaks included. In Python, a map is
+
+    table = pandas.read_csv(\"head.csv\")
+    map = table[table.part == \"cell\"].pivot(index=\"query\", columns=\"key\", values=\"probability\")
+
+What has not been computed yet is not in the table. With something over the panel, the table is still the panel's.
 ";
