@@ -2,10 +2,12 @@
 
 mod picture;
 mod screen;
+mod tables;
 
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
+use attnscope::checkpoint::Opening;
 use attnscope::ops::Device;
 use attnscope::prompt::Request;
 use attnscope::tui::{App, Depth, Effect, Export, Ground, Msg, Panel, Theme};
@@ -302,4 +304,57 @@ fn what_is_there_is_written_before_the_checkpoint_is_open_and_while_it_runs() {
     let of_heads = table.lines().filter(|line| line.starts_with("head,"));
     assert_eq!(of_heads.count(), 4, "the heads of one layer");
     drop(worker);
+}
+
+#[test]
+fn of_a_map_too_long_to_hold_single_cells_in_view_are_written() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/oracle/llama/model");
+    let opening = Opening {
+        set: vec![("n_ctx".to_owned(), "8192".to_owned())],
+        ..Opening::from(Some(path))
+    };
+    let tokens = (0..4200).map(|i| (i * 7 + i / 50) % 90 + 3).collect();
+    let mut screen = Screen::open(opening, Request::ids(tokens), (120, 40), Depth::Truecolor);
+    screen.key(KeyCode::Enter);
+    let pooled = Export::of(&screen.app).expect("an export").csv;
+    for cell in tables::part(&pooled, "cell").iter().take(100) {
+        let n = cell.index("query_last") - cell.index("query") + 1;
+        assert!(n >= 2 || cell.index("query_last") == 4199, "{cell:?}");
+    }
+    while screen.app.pooling() > 1 {
+        screen.typed("+");
+    }
+    // In the middle of the text: all four cells of a pooled one are in view.
+    (0..10).for_each(|_| screen.key(KeyCode::PageUp));
+    screen.typed("jjj");
+    let single = Export::of(&screen.app).expect("an export").csv;
+    let cells = tables::part(&single, "cell");
+    assert!(cells.len() > 1000);
+    for cell in &cells {
+        assert_eq!(cell.index("query"), cell.index("query_last"));
+        assert_eq!(cell.index("key"), cell.index("key_last"));
+    }
+    // The row beside the map is still pooled: each of its cells is the largest of those it covers.
+    let mut n_compared = 0;
+    for pooled in tables::part(&single, "row") {
+        let within = |cell: &&tables::Row| {
+            (pooled.index("query")..=pooled.index("query_last")).contains(&cell.index("query"))
+                && (pooled.index("key")..=pooled.index("key_last")).contains(&cell.index("key"))
+        };
+        let covered: Vec<f64> = cells
+            .iter()
+            .filter(within)
+            .map(|cell| cell.number("score"))
+            .collect();
+        if covered.len() == 4 {
+            let largest = covered.into_iter().fold(f64::NEG_INFINITY, f64::max);
+            let found = pooled.number("score");
+            assert!(
+                found == largest || (found - largest).abs() < 1e-4,
+                "{found} {largest}"
+            );
+            n_compared += 1;
+        }
+    }
+    assert!(n_compared > 10, "{n_compared}");
 }

@@ -120,9 +120,9 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         Arc::new(move |event| drop(sender.send(event))),
     );
     while !is_whole(&app, &shown) {
-        let Ok(event) = events.recv() else {
-            break;
-        };
+        let event = events.recv().map_err(|_| {
+            Error::Prompt("the run ended without a word: --log FILE says more".to_owned())
+        })?;
         take_in(&mut app, &worker, &shown, event, told)?;
     }
     if let Some(check) = shown.check {
