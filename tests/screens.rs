@@ -156,7 +156,7 @@ fn encoder_decoder(size: (u16, u16)) -> Screen {
 fn a_model_with_an_encoder_shows_three_grids_and_maps_between_two_texts() {
     for size in SIZES {
         let mut screen = encoder_decoder(size);
-        screen.typed("xxj");
+        screen.typed("ooj");
         assert_eq!(screen.app.selection.stack, Stack::Cross);
         shows("cross_overview", size, &mut screen);
         screen.key(KeyCode::Enter);

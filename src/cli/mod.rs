@@ -239,3 +239,13 @@ impl RunArgs {
         Ok(chosen)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn no_command_has_two_flags_of_one_name() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use super::open::first_prompt;
 use super::progress::{RunMeter, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use crate::analysis::is_captured;
 use crate::checks;
 use crate::model::Stack;
 use crate::report::{Output, Pair};
@@ -48,7 +49,7 @@ pub struct Args {
     scores: bool,
     /// Head: logarithmic colours
     #[arg(long)]
-    log: bool,
+    log_scale: bool,
     /// Head and tokens: leave the first key out and renormalise
     #[arg(long, conflicts_with = "scores")]
     without_first_key: bool,
@@ -182,7 +183,7 @@ impl Args {
         let flags: [(&str, bool, &[Panel]); 7] = [
             ("--statistic", self.statistic.is_some(), &[Overview, Scores]),
             ("--scores", self.scores, &[Head]),
-            ("--log", self.log, &[Head]),
+            ("--log-scale", self.log_scale, &[Head]),
             (
                 "--without-first-key",
                 self.without_first_key,
@@ -216,7 +217,7 @@ impl Args {
             statistic_idx: self.statistic.unwrap_or(0),
             head_view: HeadView {
                 shows_scores: self.scores,
-                is_log: self.log,
+                is_log: self.log_scale,
                 hides_first_key: self.without_first_key,
                 ..HeadView::default()
             },
@@ -242,7 +243,8 @@ pub fn run(args: &Args) -> Result<()> {
         .chain(prompt.file())
         .collect();
     let target = Target::open(&args.output, &read, args.run.force)?;
-    if asked.is_none() {
+    let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
+    if asked.is_none() && !is_trace {
         note("no prompt given: running a built-in one");
     }
     let first = first_prompt(prompt.clone(), asked, args.checkpoint.is_none());

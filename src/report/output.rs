@@ -132,14 +132,12 @@ impl Output {
                 stdout.write_all(content).and_then(|()| stdout.flush())
             }
             Self::Special { file, .. } => file.write_all(content),
-            Self::File { temporary, .. } => temporary.write_all(content),
+            // Not through the temporary file itself, whose errors name its path.
+            Self::File { temporary, .. } => temporary.as_file_mut().write_all(content),
         };
         match written {
             Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-            Err(e) => Err(Error::file(
-                self.name(),
-                format!("cannot be written ({})", without_path(&e)),
-            )),
+            Err(e) => Err(Error::file(self.name(), format!("cannot be written ({e})"))),
             Ok(()) => Ok(()),
         }
     }

@@ -130,9 +130,9 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     let mut what_ifs = plot.what_ifs;
     let is_compared = !what_ifs.is_empty();
     while !is_whole(&app, &shown, is_compared) {
-        let Ok(event) = events.recv() else {
-            break;
-        };
+        let event = events.recv().map_err(|_| {
+            Error::Prompt("the run ended without a word: --log FILE says more".to_owned())
+        })?;
         let begins = matches!(event, Event::Started { .. });
         take_in(&mut app, &worker, &shown, event, told)?;
         if begins {

@@ -151,7 +151,7 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         }
         match Export::of(app) {
             Ok(export) => hands.writer.write(export),
-            Err(e) => app.notice = Some(e.to_string()),
+            Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
         }
     }
 }

@@ -38,8 +38,9 @@ impl App {
             }
             Msg::Mouse(mouse) => self.mouse(mouse),
             Msg::Worker(event) => self.event(event),
-            Msg::Exported(Ok(Written { svg, csv })) => {
-                self.written = Some(format!("wrote {} and {}", svg.display(), csv.display()));
+            Msg::Exported(Ok(Written { svg, .. })) => {
+                // Both have one name.
+                self.written = Some(format!("wrote {} and .csv", svg.display()));
             }
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }

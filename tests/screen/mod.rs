@@ -1,6 +1,9 @@
 //! Plays a person at the screen: keys and clicks in, frames out, with the real worker behind it.
 
+#![allow(dead_code, reason = "each test uses a part of this")]
+
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -8,7 +11,7 @@ use std::time::Duration;
 use attnscope::checkpoint::Opening;
 use attnscope::ops::Device;
 use attnscope::prompt::Request;
-use attnscope::tui::{App, Depth, Effect, Msg, Panel, Theme, draw};
+use attnscope::tui::{App, Depth, Effect, Export, Msg, Panel, Theme, draw};
 use attnscope::worker::{Event, PromptOrigin, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
@@ -24,6 +27,8 @@ pub struct Screen {
     terminal: Terminal<TestBackend>,
     /// Questions to the worker that have no answer yet.
     n_open: usize,
+    /// Where exports go.
+    pub exports: Option<PathBuf>,
 }
 
 impl Screen {
@@ -44,6 +49,7 @@ impl Screen {
             events,
             terminal: Terminal::new(TestBackend::new(size.0, size.1)).expect("a test backend"),
             n_open: 1,
+            exports: None,
         };
         screen.settle();
         screen
@@ -52,10 +58,21 @@ impl Screen {
     /// Sends what a person or the system does, and waits for what it asks of the worker.
     pub fn send(&mut self, msg: Msg) {
         for effect in self.app.update(msg) {
+            if effect == Effect::Export {
+                self.export();
+                continue;
+            }
             self.n_open += usize::from(!matches!(effect, Effect::Cancel));
             effect.ask(&self.worker);
         }
         self.settle();
+    }
+
+    fn export(&mut self) {
+        let directory = self.exports.clone().expect("a directory for exports");
+        let export = Export::of(&self.app).expect("an export");
+        let asked = self.app.update(Msg::Exported(export.write(&directory)));
+        assert!(asked.is_empty());
     }
 
     fn settle(&mut self) {

@@ -2,6 +2,7 @@
 
 use super::svg::Caption;
 use crate::model::Stack;
+use crate::prompt::Source;
 use crate::tui::app::App;
 
 /// Letters of the text that are quoted.
@@ -39,19 +40,24 @@ pub fn caption(app: &App) -> Caption {
     }
     if let Some(run) = &app.run {
         let n_tokens = run.prompt.tokens.len();
-        sentences.push(format!("Text, {n_tokens} tokens: {}", quoted(app)));
+        let text = quoted(&run.source);
+        sentences.push(format!("Text, {n_tokens} tokens: {text}"));
     }
     Caption {
         title: title.join(" · "),
-        description: format!("{}.", sentences.join(". ")),
+        description: sentences.join(". "),
     }
 }
 
-/// The text that ran, as its tokens read, cut where it is long.
-fn quoted(app: &App) -> String {
-    let labels = app.run.as_ref().map(|run| &run.prompt.labels);
-    let separator = if app.has_tokenizer { "" } else { " " };
-    let text = labels.map_or(String::new(), |labels| labels.join(separator));
+/// The text or the ids that were asked for, cut where they are long.
+fn quoted(source: &Source) -> String {
+    let text = match source {
+        Source::Text(text) => text.clone(),
+        Source::Ids(ids) => {
+            let ids: Vec<String> = ids.iter().take(QUOTED).map(u32::to_string).collect();
+            ids.join(" ")
+        }
+    };
     let mut quoted: String = text.chars().take(QUOTED).collect();
     if text.chars().nth(QUOTED).is_some() {
         quoted.push('…');

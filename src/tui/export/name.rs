@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::tui::app::{App, Overlay, Panel};
 
-/// Letters of a model's name at most: file systems end at 255 bytes.
-const LONGEST: usize = 60;
+/// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
+const LONGEST: usize = 32;
 
 /// The name of an export without its ending: the model, the panel, the head where one is shown, and what is shown of it.
 pub fn name_of(app: &App) -> String {

@@ -209,6 +209,17 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadRepor
     draw_densities(frame, inside, app, histogram, variance);
 }
 
+/// The densities as points so close that bins wider than a column leave no gaps, which would look like empty bins.
+fn filled(histogram: &Histogram) -> Vec<(f64, f64)> {
+    const POINTS: i32 = 8;
+    let width = histogram.bin_width() / f64::from(POINTS);
+    let of_bin = |(middle, density): (f64, f64)| {
+        let points = (0..POINTS).map(move |i| f64::from(i) - f64::from(POINTS - 1) / 2.0);
+        points.map(move |at| (middle + at * width, density))
+    };
+    histogram.densities().into_iter().flat_map(of_bin).collect()
+}
+
 fn draw_densities(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -216,7 +227,7 @@ fn draw_densities(
     histogram: &Histogram,
     variance: f64,
 ) {
-    let observed = histogram.densities();
+    let observed = filled(histogram);
     let spread = 3.0 * variance.sqrt();
     let (low, high) = (f64::from(histogram.min), f64::from(histogram.max));
     let (low, high) = if spread.is_finite() {

@@ -27,9 +27,9 @@ const WIDTH: u32 = 8;
 const HEIGHT: u32 = 16;
 /// Units of page around the cells.
 const MARGIN: u32 = 8;
-/// Where letters stand, underlines and strokes lie, counted from the top of a cell.
-const BASELINE: u32 = 12;
-const UNDERLINE: u32 = 14;
+/// Where letters stand, underlines and strokes lie, counted from the top of a cell. An underscore is still inside.
+const BASELINE: f64 = 11.5;
+const UNDERLINE: u32 = 13;
 const STROKE: u32 = 8;
 /// At which the letters of usual fonts, 0.6 of it wide, fill a cell.
 const FONT_SIZE: &str = "13.3";
@@ -45,7 +45,7 @@ pub struct Caption {
     pub description: String,
 }
 
-type Attributes<'a> = Vec<(&'static str, String)>;
+type Attributes = Vec<(&'static str, String)>;
 
 /// Draws a frame as SVG.
 ///
@@ -59,7 +59,7 @@ pub fn svg(buffer: &Buffer, ground: Ground, caption: &Caption) -> io::Result<Vec
         u32::from(buffer.area.height) * HEIGHT + 2 * MARGIN,
     );
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 1);
-    let root: Attributes<'_> = vec![
+    let root: Attributes = vec![
         ("xmlns", "http://www.w3.org/2000/svg".to_owned()),
         ("width", width.to_string()),
         ("height", height.to_string()),
@@ -72,7 +72,7 @@ pub fn svg(buffer: &Buffer, ground: Ground, caption: &Caption) -> io::Result<Vec
             let element = writer.create_element(name);
             element.write_text_content(BytesText::new(&text))?;
         }
-        let paper: Attributes<'_> = vec![
+        let paper: Attributes = vec![
             ("x", format!("-{MARGIN}")),
             ("y", format!("-{MARGIN}")),
             ("width", width.to_string()),
@@ -83,27 +83,27 @@ pub fn svg(buffer: &Buffer, ground: Ground, caption: &Caption) -> io::Result<Vec
         with(writer.create_element("rect"), &paper).write_empty()?;
         // Without smoothing, rectangles that meet leave no seam between them.
         for layer in [grounds(&cells, &page), inks(&cells)] {
-            let layer = merged(layer);
-            group(writer, &[("shape-rendering", "crispEdges")], |writer| {
-                layer.iter().try_for_each(|solid| rect(writer, solid))
-            })?;
+            group(
+                writer,
+                &[("shape-rendering", "crispEdges")],
+                &merged(layer),
+                rect,
+            )?;
         }
         let round = [
             ("fill", "none"),
             ("stroke-linecap", "round"),
             ("stroke-width", DOT),
         ];
-        group(writer, &round, |writer| dots(writer, &cells))?;
+        group(writer, &round, &dots(&cells), path)?;
         let ink = hex(page.ink);
         let font = [
             ("font-family", FONTS),
             ("font-size", FONT_SIZE),
             ("fill", &ink),
         ];
-        group(writer, &font, |writer| {
-            words(&cells)
-                .iter()
-                .try_for_each(|word| text(writer, word, page.ink))
+        group(writer, &font, &words(&cells), |writer, word| {
+            text(writer, word, page.ink)
         })
     })?;
     let mut bytes = writer.into_inner();
@@ -119,15 +119,20 @@ fn with<'a, W: io::Write>(
     element.with_attributes(attributes.map(|(name, value)| (*name, value.as_str())))
 }
 
-/// A group of elements that share attributes; nothing where it would be empty is no concern of readers.
-fn group(
+/// Elements that share attributes; nothing where there are none.
+fn group<T>(
     writer: &mut Writer<Vec<u8>>,
     attributes: &[(&'static str, &str)],
-    inside: impl FnOnce(&mut Writer<Vec<u8>>) -> io::Result<()>,
+    items: &[T],
+    each: impl Fn(&mut Writer<Vec<u8>>, &T) -> io::Result<()>,
 ) -> io::Result<()> {
+    if items.is_empty() {
+        return Ok(());
+    }
     let element = writer.create_element("g");
     let element = element.with_attributes(attributes.iter().copied());
-    element.write_inner_content(inside).map(|_| ())
+    element.write_inner_content(|writer| items.iter().try_for_each(|item| each(writer, item)))?;
+    Ok(())
 }
 
 /// What lies under the letters: the ground of every cell that is not the page's, half-blocks and shades.
@@ -189,7 +194,7 @@ fn inks(cells: &[Seen<'_>]) -> Vec<Solid> {
 }
 
 fn rect(writer: &mut Writer<Vec<u8>>, solid: &Solid) -> io::Result<()> {
-    let attributes: Attributes<'_> = vec![
+    let attributes: Attributes = vec![
         ("x", solid.x.to_string()),
         ("y", solid.y.to_string()),
         ("width", solid.width.to_string()),
@@ -200,8 +205,8 @@ fn rect(writer: &mut Writer<Vec<u8>>, solid: &Solid) -> io::Result<()> {
     Ok(())
 }
 
-/// Braille, one path for each colour.
-fn dots(writer: &mut Writer<Vec<u8>>, cells: &[Seen<'_>]) -> io::Result<()> {
+/// Braille: what is drawn of each colour.
+fn dots(cells: &[Seen<'_>]) -> Vec<(Rgb, String)> {
     let mut paths: BTreeMap<Rgb, String> = BTreeMap::new();
     for cell in cells {
         let Shape::Dots(dots) = shape_of(cell.symbol) else {
@@ -213,17 +218,19 @@ fn dots(writer: &mut Writer<Vec<u8>>, cells: &[Seen<'_>]) -> io::Result<()> {
             let _ = write!(path, "M{} {}h.01", cell.x() + x, cell.y() + y);
         }
     }
-    for (ink, path) in paths {
-        let attributes = vec![("stroke", hex(ink)), ("d", path)];
-        with(writer.create_element("path"), &attributes).write_empty()?;
-    }
+    paths.into_iter().collect()
+}
+
+fn path(writer: &mut Writer<Vec<u8>>, (ink, path): &(Rgb, String)) -> io::Result<()> {
+    let attributes = vec![("stroke", hex(*ink)), ("d", path.clone())];
+    with(writer.create_element("path"), &attributes).write_empty()?;
     Ok(())
 }
 
 fn text(writer: &mut Writer<Vec<u8>>, word: &Word, usual: Rgb) -> io::Result<()> {
-    let mut attributes: Attributes<'_> = vec![
+    let mut attributes: Attributes = vec![
         ("x", (word.column * WIDTH).to_string()),
-        ("y", (word.row * HEIGHT + BASELINE).to_string()),
+        ("y", (f64::from(word.row * HEIGHT) + BASELINE).to_string()),
         // Whatever the font, the letters end where their cells end.
         ("textLength", (word.n_columns * WIDTH).to_string()),
         ("lengthAdjust", "spacingAndGlyphs".to_owned()),
