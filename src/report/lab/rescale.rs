@@ -12,7 +12,7 @@ use crate::report::chart::{Axis, Chart, Figure, Series};
 use crate::report::csv::number;
 use crate::report::json::write_pretty;
 use crate::report::number::Number;
-use crate::report::text_table::{digits, text_table};
+use crate::report::text_table::{digits, share_digits, text_table};
 
 /// The document of a rescale run.
 #[derive(Debug, Serialize)]
@@ -208,7 +208,7 @@ fn cells(of: &Rescaling) -> [String; 9] {
         digits(of.score_std),
         digits(of.skewness),
         digits(of.ks),
-        digits(of.relative_entropy),
+        share_digits(of.relative_entropy),
         digits(of.max_probability),
         digits(of.jacobian_trace),
         digits(of.product_gradient),
