@@ -22,7 +22,12 @@ fn json(arguments: &[&str]) -> Value {
 fn both_figures_of_the_write_up_are_drawn_by_default() {
     let written = ran(&["rescale", "--width", "80"]);
     for panel in [
-        "fig. 1a", "fig. 1b", "fig. 1c", "fig. 2a", "fig. 2b", "fig. 2c",
+        "1a · q·k",
+        "1b · softmax ",
+        "1c · softmax ÷ √d",
+        "2a · q·k",
+        "2b · softmax ÷ √d",
+        "2c · softmax ÷ Σ‖k‖",
     ] {
         assert!(written.contains(panel), "{panel} in\n{written}");
     }
@@ -32,7 +37,7 @@ fn both_figures_of_the_write_up_are_drawn_by_default() {
         "Σ‖k‖",
         "Σ‖k‖/n",
         "√Σ‖k‖²",
-        "3-norm of ‖k‖",
+        "3-norm ‖k‖",
         "n√d",
     ] {
         let lines = written.lines().filter(|line| {

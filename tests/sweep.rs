@@ -144,7 +144,9 @@ fn the_jacobian_is_diag_p_less_ppt_and_its_largest_eigenvalue_at_most_a_half() {
             }
             let spectral = spectral_norm(&p);
             is_near(spectral, eigenvalue, 1e-9, "spectral");
-            assert!(spectral <= 0.5 && spectral <= frobenius && frobenius <= trace);
+            // For two keys all three are the same number.
+            let slack = 1.0 + 1e-12;
+            assert!(spectral <= 0.5 && spectral <= slack * frobenius && frobenius <= slack * trace);
         }
     }
     is_near(

@@ -10,9 +10,9 @@ use crate::analysis::lab::{
 };
 use crate::report::chart::Figure;
 use crate::report::lab::{
-    COLUMNS, RescaleReport, VarianceReport, describe, growth_table, rescale_figure, rescale_table,
-    rescale_words, sweep_table, variance_figure, variance_table, variance_words, write_rescale_csv,
-    write_rescale_json, write_variance_csv, write_variance_json,
+    COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
+    rescale_figure, rescale_table, rescale_words, sweep_table, variance_figure, variance_table,
+    variance_words, write_rescale_csv, write_rescale_json, write_variance_csv, write_variance_json,
 };
 use crate::report::wrapped;
 use crate::tui::figure_text;
@@ -246,14 +246,23 @@ docs/lab.md has the formulas.";
 
 /// Growths of q·k/√d: powers of two and what lies halfway.
 fn growths() -> Vec<f64> {
-    (-6..=12)
-        .map(|halves| 2f64.powf(0.5 * f64::from(halves)))
+    let power = |exponent: i32| match exponent {
+        0.. => f64::from(1 << exponent),
+        _ => 1.0 / f64::from(1 << -exponent),
+    };
+    let halfway = std::f64::consts::SQRT_2;
+    (-3..6)
+        .flat_map(|exponent| [power(exponent), halfway * power(exponent)])
+        .chain([power(6)])
         .collect()
 }
 
 fn run_variance(args: &VarianceArgs) -> Result<()> {
+    let mut widths = args.d.clone();
+    widths.sort_unstable();
+    widths.dedup();
     let setup = VarianceSetup {
-        widths: args.d.clone(),
+        widths,
         n_pairs: args.samples,
         n_keys: args.keys,
         n_rows: args.rows,
@@ -285,7 +294,9 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
             );
             let mut text = wrapped(&about, width.into(), "") + "\n" + &figure_text(&figure, width);
             text += &variance_table(&lab);
-            text += "\nthe widest row by row, its scores q·k/√d multiplied:\n\n";
+            text.push('\n');
+            text += &wrapped(VARIANCE_COLUMNS, width.into(), "");
+            text += "\nat the largest width, as its scores q·k/√d grow:\n\n";
             text += &growth_table(&lab);
             text.push('\n');
             text += &paragraphs(&says, width);

@@ -153,7 +153,8 @@ impl SweepShown {
         writer.flush()
     }
 
-    /// The figures at round scales, at the ends and at marks. With several rows the spread over them stands beside.
+    /// The figures at round scales, at the ends and at marks. With several rows some have their spread over them
+    /// beside: all would not stand in 80 columns.
     pub fn table(&self) -> String {
         let points = self.sweep.points();
         let ends = points.first().zip(points.last());
@@ -166,12 +167,24 @@ impl SweepShown {
         let with_spread = self.sweep.n_rows() > 1;
         let rows = points.iter().filter(is_shown).map(|point| {
             let mut row = vec![tick(point.scale)];
-            for of in figures_of(point) {
-                row.push(match with_spread {
-                    true => format!("{:.3} ±{:.3}", of.mean, of.std),
-                    false => digits(of.mean),
-                });
-            }
+            let [
+                max_probability,
+                entropy,
+                relative_entropy,
+                perplexity,
+                trace,
+            ] = figures_of(point);
+            let spread = |of: Averaged, decimals: usize| match with_spread {
+                true => format!("{:.decimals$} ±{:.decimals$}", of.mean, of.std),
+                false => digits(of.mean),
+            };
+            row.extend([
+                spread(max_probability, 3),
+                digits(entropy.mean),
+                digits(relative_entropy.mean),
+                spread(perplexity, 2),
+                spread(trace, 3),
+            ]);
             row.push(self.mark_of(point.scale).unwrap_or_default().to_owned());
             row
         });

@@ -64,6 +64,14 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// A share of at most 1, with more digits where it is almost 1 and they tell it apart.
+pub fn share_digits(share: f64) -> String {
+    match share {
+        share if (0.9995..1.0).contains(&share) => format!("{share:.6}"),
+        share => digits(share),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +111,7 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(digits(value), text);
         }
+        assert_eq!(share_digits(0.999_863), "0.999863");
+        assert_eq!(share_digits(0.871_234), "0.8712");
     }
 }

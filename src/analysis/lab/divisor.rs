@@ -64,7 +64,7 @@ impl Divisor {
             Self::MeanKeyNorm => "Σ‖k‖/n",
             Self::RootSumSquares => "√Σ‖k‖²",
             Self::PNorm(p) if p == f64::INFINITY => "max ‖k‖",
-            Self::PNorm(p) => return Cow::Owned(format!("{p}-norm of ‖k‖")),
+            Self::PNorm(p) => return Cow::Owned(format!("{p}-norm ‖k‖")),
             Self::NSqrtD => "n√d",
         })
     }

@@ -11,8 +11,8 @@ pub use rescale::{
 };
 pub use rescale_words::rescale_words;
 pub use variance::{
-    VarianceReport, growth_table, variance_figure, variance_table, write_variance_csv,
-    write_variance_json,
+    VARIANCE_COLUMNS, VarianceReport, growth_table, variance_figure, variance_table,
+    write_variance_csv, write_variance_json,
 };
 pub use variance_words::variance_words;
 

@@ -12,7 +12,7 @@ use crate::report::chart::{Axis, Chart, Figure, Series};
 use crate::report::csv::number;
 use crate::report::json::write_pretty;
 use crate::report::number::Number;
-use crate::report::text_table::{digits, text_table};
+use crate::report::text_table::{digits, share_digits, text_table};
 
 /// The document of a rescale run.
 #[derive(Debug, Serialize)]
@@ -187,7 +187,7 @@ pub fn write_rescale_csv(cases: &[Rescaled], to: &mut impl Write) -> io::Result<
 const TITLES: [&str; 9] = [
     "divided by",
     "value",
-    "score std",
+    "std",
     "skewness",
     "KS",
     "H/log n",
@@ -197,7 +197,7 @@ const TITLES: [&str; 9] = [
 ];
 
 /// What the columns of the tables are.
-pub const COLUMNS: &str = "skewness of a key's weight over the queries, and Kolmogorov-Smirnov distance of the \
+pub const COLUMNS: &str = "std: of the divided scores; skewness of a key's weight over the queries, and Kolmogorov-Smirnov distance of the \
     standardised weight to the standardised score (means over the keys); H: entropy of a row, max p: its largest weight, tr J: trace of \
     its softmax Jacobian (means over the queries); tr J/c: what of a gradient arrives at q·k, c being the divisor";
 
@@ -208,7 +208,7 @@ fn cells(of: &Rescaling) -> [String; 9] {
         digits(of.score_std),
         digits(of.skewness),
         digits(of.ks),
-        digits(of.relative_entropy),
+        share_digits(of.relative_entropy),
         digits(of.max_probability),
         digits(of.jacobian_trace),
         digits(of.product_gradient),

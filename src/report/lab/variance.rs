@@ -196,24 +196,26 @@ pub fn write_variance_csv(lab: &VarianceLab, to: &mut impl Write) -> io::Result<
     writer.flush()
 }
 
+/// What the columns of the first table are.
+pub const VARIANCE_COLUMNS: &str = "variances: of q·k with its standard error, predicted, of q·k/√d (÷ d), of q·k/√d with QK-norm; \
+    tr J: mean trace of the softmax Jacobian over rows of q·k, of q·k/√d (÷ √d), of q·k/√d with QK-norm";
+
 /// Variances, measured and predicted, a line for each width.
 pub fn variance_table(lab: &VarianceLab) -> String {
     let titles = [
         "d",
-        "mean q·k",
         "Var(q·k)",
         "std err",
         "predicted",
-        "Var/d",
+        "÷ d",
         "QK-norm",
         "tr J",
-        "tr J √d",
+        "÷ √d",
         "QK-norm",
     ];
     let row = |of: &Saturation| {
         let scaled = scaled(of);
         let figures = [
-            of.product.mean,
             of.product.variance,
             of.product.standard_error,
             of.product.predicted.unwrap_or(f64::NAN),
@@ -230,7 +232,7 @@ pub fn variance_table(lab: &VarianceLab) -> String {
     text_table(&titles, &lab.widths.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Ten columns stand in 80: three digits after the point at most.
+/// Nine columns stand in 80: three digits after the point at most.
 fn short(value: f64) -> String {
     match value.abs() {
         size if (5e-5..10.0).contains(&size) => format!("{value:.3}"),
@@ -249,7 +251,8 @@ pub fn growth_table(lab: &VarianceLab) -> String {
         "max p",
         "argmax",
     ];
-    let is_round = |of: &&GrowthPoint| of.growth.log2().fract() == 0.0;
+    // A power of two has no digits after its first.
+    let is_round = |of: &&GrowthPoint| of.growth.to_bits() << 12 == 0;
     let rows = lab.growth.iter().filter(is_round).map(|of| {
         let norms = of.softmax;
         let figures = [

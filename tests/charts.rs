@@ -1,0 +1,278 @@
+//! Charts as text and as SVG: the same points in the same places, whatever the data and the room.
+
+use attnscope::report::chart::{Axis, Chart, Figure, Mark, Series, Stroke, svg};
+use attnscope::tui::{Depth, Theme, draw_chart, figure_text};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use roxmltree::{Document, Node};
+
+fn chart(series: Vec<Series>) -> Chart {
+    Chart {
+        title: "a title".to_owned(),
+        x: Axis::logarithmic("scale").from(0.01).to(100.0),
+        y: Axis::linear("share").from(0.0).to(1.0),
+        series,
+        marks: Vec::new(),
+    }
+}
+
+fn alone(chart: Chart) -> Figure {
+    Figure {
+        title: "a figure".to_owned(),
+        charts: vec![chart],
+        n_columns: 1,
+    }
+}
+
+fn number(node: &Node<'_, '_>, name: &str) -> f64 {
+    let value = node.attribute(name).unwrap_or_else(|| panic!("no {name}"));
+    value.parse().expect("a number")
+}
+
+/// The ends of the plot: those of its clip path.
+fn plot(document: &Document<'_>) -> (f64, f64, f64, f64) {
+    let clip = document
+        .descendants()
+        .find(|node| node.has_tag_name("clipPath"));
+    let rect = clip
+        .expect("a plot")
+        .first_element_child()
+        .expect("a rectangle");
+    let [x, y, width, height] = ["x", "y", "width", "height"].map(|name| number(&rect, name));
+    (x, x + width, y, y + height)
+}
+
+#[test]
+fn a_point_stands_at_its_share_of_both_axes_in_text_and_in_svg() {
+    // 1 is the middle of 0.01 … 100.
+    let figure = alone(chart(vec![
+        Series::dots("measured", vec![(1.0, 0.25)]),
+        Series::dots("others", vec![(0.01, 1.0), (100.0, 0.0)]),
+    ]));
+    let picture = svg(std::slice::from_ref(&figure));
+    let document = Document::parse(&picture).expect("XML");
+    let (left, right, top, bottom) = plot(&document);
+    let inside = document.descendants().filter(|node| {
+        let is_clipped = |node: &Node<'_, '_>| node.attribute("clip-path").is_some();
+        node.has_tag_name("circle") && node.ancestors().any(|node| is_clipped(&node))
+    });
+    let places: Vec<(f64, f64)> = inside
+        .map(|node| (number(&node, "cx"), number(&node, "cy")))
+        .collect();
+    let expected = [
+        (0.5 * (left + right), bottom - 0.25 * (bottom - top)),
+        (left, top),
+        (right, bottom),
+    ];
+    for (found, expected) in places.iter().zip(expected) {
+        assert!(
+            (found.0 - expected.0).abs() < 0.01 && (found.1 - expected.1).abs() < 0.01,
+            "{found:?} {expected:?}"
+        );
+    }
+    assert_eq!(places.len(), 3);
+    let text = figure_text(&figure, 64);
+    let rows: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
+    let cell = |glyph: char| {
+        let rows = rows.iter().enumerate().skip(4);
+        let cells = rows.flat_map(|(y, row)| row.iter().enumerate().map(move |(x, c)| (x, y, *c)));
+        cells
+            .filter(|(_, _, c)| *c == glyph)
+            .map(|(x, y, _)| (x, y))
+            .collect::<Vec<_>>()
+    };
+    let axis = rows
+        .iter()
+        .position(|row| row.contains(&'└'))
+        .expect("an axis");
+    let (first, last) = (
+        rows[axis].iter().position(|c| *c == '└').expect("a corner") + 1,
+        rows[axis].len() - 1,
+    );
+    let top = rows
+        .iter()
+        .position(|row| row.contains(&'│'))
+        .expect("an axis");
+    assert_eq!(cell('■'), [(first, top), (last, axis - 1)]);
+    let (x, y) = cell('●')[0];
+    assert!(
+        x.abs_diff((first + last) / 2) <= 1,
+        "{x} between {first} and {last}"
+    );
+    let from_below = (axis - 1 - y) as f64 / (axis - 1 - top) as f64;
+    assert!((from_below - 0.25).abs() < 0.07, "{from_below}");
+}
+
+#[test]
+fn a_line_breaks_where_a_value_has_no_place() {
+    let points = vec![
+        (0.1, 0.2),
+        (0.2, 0.3),
+        (0.0, 0.4),
+        (0.5, f64::NAN),
+        (1.0, 0.5),
+        (2.0, f64::INFINITY),
+        (5.0, 0.1),
+        (9.0, 0.2),
+    ];
+    let picture = svg(&[alone(chart(vec![Series::line("one", points)]))]);
+    let document = Document::parse(&picture).expect("XML");
+    let lines = document
+        .descendants()
+        .filter(|node| node.has_tag_name("polyline"));
+    let lengths: Vec<usize> = lines
+        .map(|node| node.attribute("points").expect("points").split(' ').count())
+        .collect();
+    assert_eq!(lengths, [2, 1, 2]);
+    assert!(!picture.contains("NaN") && !picture.contains("inf"));
+}
+
+#[test]
+fn nothing_to_draw_is_said() {
+    for points in [vec![], vec![(1.0, f64::NAN)], vec![(-1.0, 0.5), (0.0, 0.5)]] {
+        let mut empty = chart(vec![Series::line("one", points)]);
+        (empty.x.ends, empty.y.ends) = ((None, None), (None, None));
+        let figure = alone(empty);
+        assert!(figure_text(&figure, 80).contains("no finite value to draw"));
+        assert!(svg(&[figure]).contains("no finite value to draw"));
+    }
+    let nothing = Figure {
+        title: "none".to_owned(),
+        charts: Vec::new(),
+        n_columns: 3,
+    };
+    assert!(figure_text(&nothing, 80).contains("none"));
+    assert!(Document::parse(&svg(&[nothing])).is_ok());
+}
+
+fn full() -> Chart {
+    let curve = |factor: f64| {
+        (0..60)
+            .map(|i| (0.02 * 1.15f64.powi(i), (factor * f64::from(i)).sin().abs()))
+            .collect()
+    };
+    Chart {
+        marks: vec![
+            Mark {
+                at: 1.0,
+                label: "now".to_owned(),
+            },
+            Mark {
+                at: 99.0,
+                label: "a long label at the very end".to_owned(),
+            },
+            Mark {
+                at: 1e9,
+                label: "outside".to_owned(),
+            },
+        ],
+        ..chart(vec![
+            Series::line("first", curve(0.05)),
+            Series {
+                name: "edge".to_owned(),
+                stroke: Stroke::Edge { of: 0 },
+                points: curve(0.06),
+            },
+            Series::area("second", curve(0.07)),
+            Series::dots("third", curve(0.09)),
+        ])
+    }
+}
+
+#[test]
+fn every_room_is_drawn_in_and_nothing_is_drawn_outside_of_it() {
+    for (width, height) in (0..50).flat_map(|w| (0..26).map(move |h| (w, h))) {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 60, 30));
+        let area = Rect::new(3, 2, width, height);
+        draw_chart(&full(), area, &mut buffer, &Theme::new(Depth::None));
+        for y in 0..30 {
+            for x in 0..60 {
+                let is_inside = area.contains((x, y).into());
+                assert!(
+                    is_inside || buffer[(x, y)].symbol() == " ",
+                    "{width}×{height}: {x}, {y}"
+                );
+            }
+        }
+    }
+    let mut small = Buffer::empty(Rect::new(0, 0, 10, 5));
+    draw_chart(
+        &full(),
+        Rect::new(5, 2, 100, 100),
+        &mut small,
+        &Theme::new(Depth::Truecolor),
+    );
+}
+
+#[test]
+fn series_are_told_apart_without_colour_and_marks_outside_are_not_drawn() {
+    let figure = alone(full());
+    let text = figure_text(&figure, 80);
+    for named in ["● first", "■ second", "▲ third", "now", "share"] {
+        assert!(text.contains(named), "{named} in\n{text}");
+    }
+    assert!(!text.contains("outside") && !text.contains("edge"));
+    assert!(text.lines().all(|line| line.chars().count() <= 80));
+    let picture = svg(&[figure]);
+    let document = Document::parse(&picture).expect("XML");
+    let words: Vec<&str> = document
+        .descendants()
+        .filter_map(|node| node.text())
+        .collect();
+    for named in ["first", "edge", "second", "third", "now"] {
+        assert!(words.contains(&named), "{named} in {words:?}");
+    }
+    assert!(!words.contains(&"outside"));
+    // An edge looks like the line it belongs to.
+    let strokes: Vec<_> = document
+        .descendants()
+        .filter_map(|node| {
+            node.attribute("stroke")
+                .filter(|_| node.has_tag_name("polyline"))
+        })
+        .collect();
+    assert_eq!(strokes[0], strokes[1]);
+    assert_ne!(strokes[0], strokes[2]);
+}
+
+#[test]
+fn charts_stand_side_by_side_while_there_is_room() {
+    let figure = Figure {
+        title: "four".to_owned(),
+        charts: vec![full(); 4],
+        n_columns: 4,
+    };
+    let titles_of = |width: u16| -> Vec<usize> {
+        let text = figure_text(&figure, width);
+        assert!(
+            text.lines()
+                .all(|line| line.chars().count() <= width.into()),
+            "{text}"
+        );
+        let counts = text.lines().map(|line| line.matches("a title").count());
+        counts.filter(|n| *n > 0).collect()
+    };
+    assert_eq!(titles_of(120), [4]);
+    assert_eq!(titles_of(60), [2, 2]);
+    assert_eq!(titles_of(30), [1, 1, 1, 1]);
+}
+
+#[test]
+fn names_are_text_in_a_picture_whatever_they_hold() {
+    let mut odd = chart(vec![
+        Series::line("<script>&\"'", vec![(1.0, 0.5), (2.0, 0.6)]),
+        Series::line("q·k/√d", vec![(1.0, 0.4), (2.0, 0.3)]),
+    ]);
+    odd.title = "a < b & c".to_owned();
+    let picture = svg(&[alone(odd)]);
+    let document = Document::parse(&picture).expect("XML");
+    let words: Vec<&str> = document
+        .descendants()
+        .filter_map(|node| node.text())
+        .collect();
+    assert!(
+        words.contains(&"<script>&\"'")
+            && words.contains(&"a < b & c")
+            && words.contains(&"q·k/√d")
+    );
+}
