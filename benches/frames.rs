@@ -58,6 +58,9 @@ fn keys_of(panel: Panel) -> &'static str {
         Panel::Tokens => "←↑r←↑→r",
         Panel::Model => "↓J↓↑K↓",
         Panel::Checks => "↓↓↑",
+        Panel::WhatIf => "mMs",
+        Panel::Rows => "↑↑⇞↓",
+        Panel::Sweep => "→←",
     }
 }
 

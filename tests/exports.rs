@@ -174,8 +174,10 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
         "head-L0H0-pattern",
         "model",
         "overview-entropy-relative",
+        "rows-L0H0",
         "scores-L0H0",
         "tokens-L0H0-given-by-21",
+        "what-if-L0H0",
     ];
     let expected: Vec<String> = names
         .iter()

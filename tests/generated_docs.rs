@@ -102,6 +102,29 @@ fn families_page() -> String {
         ));
         proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
     }
+    let directory = root.join("fixtures/seq2seq/cases");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .expect("cases")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    for name in names {
+        let checkpoint = Checkpoint::open(&directory.join(&name)).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        proof.cases.push(format!("`{name}`"));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    if let Some(proof) = proofs.get_mut("lstm_seq2seq") {
+        let how = "all compared with PyTorch within 1e-5: `cargo test --test lstm_seq2seq`";
+        proof.cases.push(how.to_owned());
+    }
     let mut page = format!(
         "# Families\n\n\
          Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\

@@ -176,7 +176,7 @@ fn divisors_of_key_norms_divide_each_row_by_those_of_the_keys_it_sees() {
             norms.iter().sum::<f64>() / norms.len() as f64
         }),
         ("rms_key_norm", |norms, _| {
-            (norms.iter().map(|n| n * n).sum::<f64>() / norms.len() as f64).sqrt()
+            norms.iter().map(|n| n * n).sum::<f64>().sqrt()
         }),
         ("p_norm:3", |norms, _| {
             norms.iter().map(|n| n.powi(3)).sum::<f64>().cbrt()
@@ -454,7 +454,8 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
     ] {
         let model = opened(&case(name), &[]);
         let what_if: WhatIf = what_if.parse().expect("well-formed");
-        let changed = model.with_spec(supposed(&model.spec, &[what_if.clone()]).expect("possible"));
+        let changed = model
+            .with_spec(supposed(&model.spec, std::slice::from_ref(&what_if)).expect("possible"));
         let request = Request {
             target: match model.spec.is_encoder_decoder() {
                 true => Target::Ids((0..9).collect()),

@@ -31,8 +31,8 @@ pub enum KeyDivisor {
     SumOfNorms,
     /// Σ‖k‖/n.
     MeanNorm,
-    /// √(Σ‖k‖²/n).
-    RmsNorm,
+    /// √Σ‖k‖².
+    RootOfSquares,
     /// (Σ‖k‖^p)^(1/p).
     PNorm(f32),
     /// n·√d_head.
@@ -69,10 +69,7 @@ impl Scale {
         let divisor = match of_keys.divisor {
             KeyDivisor::SumOfNorms => norms.sum(),
             KeyDivisor::MeanNorm => norms.sum::<f64>() / n.max(1) as f64,
-            KeyDivisor::RmsNorm => {
-                let squares: f64 = norms.map(|norm| norm * norm).sum();
-                (squares / n.max(1) as f64).sqrt()
-            }
+            KeyDivisor::RootOfSquares => norms.map(|norm| norm * norm).sum::<f64>().sqrt(),
             KeyDivisor::PNorm(p) => {
                 let p = f64::from(p);
                 norms.map(|norm| norm.powf(p)).sum::<f64>().powf(1.0 / p)
@@ -111,7 +108,9 @@ impl fmt::Display for Scale {
                 match of_keys.divisor {
                     KeyDivisor::SumOfNorms => f.write_str("/sum of key norms"),
                     KeyDivisor::MeanNorm => f.write_str("/mean key norm"),
-                    KeyDivisor::RmsNorm => f.write_str("/root mean square of key norms"),
+                    KeyDivisor::RootOfSquares => {
+                        f.write_str("/root of the sum of squared key norms")
+                    }
                     KeyDivisor::PNorm(p) => write!(f, "/{p}-norm of key norms"),
                     KeyDivisor::NSqrtD => f.write_str("/(keys * sqrt(d_head))"),
                 }
@@ -143,7 +142,7 @@ mod tests {
         };
         is(KeyDivisor::SumOfNorms, 19.0);
         is(KeyDivisor::MeanNorm, 19.0 / 3.0);
-        is(KeyDivisor::RmsNorm, (169.0f64 / 3.0).sqrt());
+        is(KeyDivisor::RootOfSquares, 13.0);
         is(KeyDivisor::PNorm(2.0), 13.0);
         is(KeyDivisor::PNorm(1.0), 19.0);
         is(KeyDivisor::NSqrtD, 12.0);

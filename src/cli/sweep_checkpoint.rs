@@ -133,7 +133,7 @@ impl PlaceArgs {
             return Err(Error::Setting("--layer: expected one".to_owned()));
         };
         // Without a name it is the only stack, or the decoder.
-        let stack = asked.unwrap_or(spec.main_stack().stack);
+        let stack = asked.unwrap_or(spec.main_grid());
         if !grids.contains(&stack) {
             let known: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
             let known = match known.is_empty() {

@@ -5,6 +5,7 @@ mod embed;
 mod exception;
 mod experts;
 mod forward;
+mod heads;
 mod hook;
 mod layer;
 mod needed;

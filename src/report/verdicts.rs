@@ -80,12 +80,16 @@ fn target(target: &TargetVerdict) -> Value {
     let checks = target.verdicts.iter().map(|(check, verdict)| {
         json!({ "id": check.id, "status": verdict.status.label(), "why": verdict.why })
     });
-    json!({
+    let mut said = json!({
         "target": target.target,
-        "what_if": target.what_if,
         "checks": checks.collect::<Vec<_>>(),
         "findings": target.findings().into_iter().map(finding).collect::<Vec<_>>(),
-    })
+    });
+    // Only where it is not the checkpoint as it is.
+    if !target.what_if.is_empty() {
+        said["what_if"] = json!(target.what_if);
+    }
+    said
 }
 
 fn finding(finding: &Finding) -> Value {

@@ -13,6 +13,7 @@ use super::full_part::Wanted;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
 use super::supposed::Supposed;
+use super::sweep_view::SweepView;
 use super::theme::Theme;
 use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats, WhatIf};
 use crate::attention::AttentionSpec;
@@ -21,7 +22,7 @@ use crate::error::Result;
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
 use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
-use crate::worker::{Event, PartQuery, RunId};
+use crate::worker::{Event, PartQuery, RunId, SweepQuery};
 
 /// Everything that can happen.
 #[derive(Debug)]
@@ -47,6 +48,7 @@ pub enum Effect {
     Tensor(String),
     Probe(RunId),
     Suppose(Vec<WhatIf>),
+    Sweep(SweepQuery),
     /// Write what is on screen, and its data.
     Export,
 }
@@ -62,10 +64,11 @@ pub enum Panel {
     Checks,
     WhatIf,
     Rows,
+    Sweep,
 }
 
 impl Panel {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Overview,
         Self::Head,
         Self::Scores,
@@ -74,6 +77,7 @@ impl Panel {
         Self::Checks,
         Self::WhatIf,
         Self::Rows,
+        Self::Sweep,
     ];
 
     pub fn title(self) -> &'static str {
@@ -86,6 +90,7 @@ impl Panel {
             Self::Checks => "Checks",
             Self::WhatIf => "What if",
             Self::Rows => "Rows",
+            Self::Sweep => "Sweep",
         }
     }
 
@@ -93,8 +98,13 @@ impl Panel {
     pub fn shows_head(self) -> bool {
         matches!(
             self,
-            Self::Head | Self::Scores | Self::Tokens | Self::WhatIf
+            Self::Head | Self::Scores | Self::Tokens | Self::WhatIf | Self::Sweep
         )
+    }
+
+    /// Panels that are about the selected head.
+    pub fn is_of_head(self) -> bool {
+        self.shows_head() || self == Self::Rows
     }
 
     /// Panels that look at both sides of what is supposed.
@@ -188,6 +198,7 @@ pub struct App {
     pub run: Option<RunView>,
     /// Another attention beside the checkpoint's own.
     pub supposed: Option<Supposed>,
+    pub sweep: SweepView,
     /// What happens to a prompt that was handed over and does not run yet.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
@@ -232,6 +243,7 @@ impl App {
             tokenizer: String::new(),
             run: None,
             supposed: None,
+            sweep: SweepView::default(),
             preparing: Some(Preparing::Text),
             statistic_idx: 0,
             detail: None,
@@ -350,6 +362,13 @@ impl App {
             .as_ref()
             .filter(|(query, _)| *query == wanted)
             .map(|(_, detail)| detail.as_ref())
+    }
+
+    /// The same, to be handed on.
+    pub fn detail_of_selection(&self) -> Option<Arc<HeadDetail>> {
+        let wanted = self.wanted_head();
+        let detail = self.detail.as_ref().filter(|(query, _)| *query == wanted);
+        detail.map(|(_, detail)| detail.clone())
     }
 
     /// The head that the selection asks for.

@@ -16,9 +16,9 @@ const CHOICES: &[(&str, &str)] = &[
     ("scale=mean_key_norm", "divided by the mean key norm"),
     (
         "scale=rms_key_norm",
-        "divided by the root mean square of key norms",
+        "divided by the root of the sum of squared key norms",
     ),
-    ("scale=p_norm:2", "divided by the 2-norm of key norms"),
+    ("scale=p_norm:3", "divided by the 3-norm of key norms"),
     ("scale=n_sqrt_d", "divided by keys times √d"),
     ("softmax_axis=keys", "each query's weights sum to 1"),
     (

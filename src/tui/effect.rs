@@ -14,6 +14,7 @@ impl Effect {
             Self::Tensor(name) => worker.tensor(name),
             Self::Probe(run) => worker.probe(run),
             Self::Suppose(what_ifs) => worker.suppose(what_ifs),
+            Self::Sweep(query) => worker.sweep(query),
             Self::Export => {}
         }
     }

@@ -220,7 +220,7 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Head, Model, Overview, Rows, Scores, Tokens, WhatIf};
+use Panel::{Checks, Head, Model, Overview, Rows, Scores, Sweep, Tokens, WhatIf};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
@@ -268,6 +268,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
     binding!(&[char('7')], "7", Action::Go(WhatIf), "", "before, after and the difference of what is supposed", Everywhere, &[], always),
     binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], always),
+    binding!(&[char('9')], "9", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], always),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),

@@ -17,6 +17,7 @@ mod plot;
 mod run_view;
 mod selection;
 mod supposed;
+mod sweep_view;
 mod terminal;
 mod theme;
 mod update;

@@ -208,6 +208,7 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
     // What was asked of a tensor has its answer.
     let has_figures = || app.model_view.stats.values().all(Option::is_some);
     (!shown.is_probed || run.is_probed)
+        && (app.panel != Panel::Sweep || app.swept().is_some() || app.no_sweep().is_some())
         && (!app.panel.shows_head() || has_head())
         && (app.panel != Panel::Model || has_figures())
 }

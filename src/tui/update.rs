@@ -48,6 +48,7 @@ impl App {
         self.ask_for_head(&mut effects);
         self.ask_both_heads(&mut effects);
         self.ask_for_part(&mut effects);
+        self.ask_for_sweep(&mut effects);
         effects
     }
 
@@ -246,7 +247,7 @@ impl App {
                     self.selection.query_idx = step(self.selection.query_idx, by, n_queries);
                 }
             }
-            Panel::Rows => {
+            Panel::Rows | Panel::Sweep => {
                 self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
                 self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
             }
@@ -432,6 +433,7 @@ impl App {
                 self.notice = Some(reason);
                 self.preparing = None;
             }
+            Event::Swept { of, swept } => self.take_sweep(of, swept),
             Event::Tensor { name, stats } => {
                 self.model_view.stats.insert(name, Some(stats));
             }
@@ -506,6 +508,7 @@ impl App {
             | Event::Supposed { .. }
             | Event::Writing { .. }
             | Event::Refused(_)
+            | Event::Swept { .. }
             | Event::Tensor { .. } => {}
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sweep::{SweepOf, Swept};
 use crate::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, TensorStats,
 };
@@ -106,6 +107,11 @@ pub enum Event {
         run: RunId,
         query: Option<HeadQuery>,
         reason: String,
+    },
+    /// The scores of a head, multiplied.
+    Swept {
+        of: SweepOf,
+        swept: Arc<Swept>,
     },
     Tensor {
         name: String,

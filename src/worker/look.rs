@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::runner::{judged, reason};
+use super::sweep::sweep;
 use super::{Context, Event, Look, RunId, Sink};
 use crate::analysis::{self, Judging, Step};
 use crate::checks::Thresholds;
@@ -40,6 +41,13 @@ pub(super) fn answer(
                 run,
                 head: part.head,
                 detail: Arc::new(detail),
+            });
+        }
+        Look::Sweep(query) => {
+            let swept = Arc::new(sweep(&query));
+            sink(Event::Swept {
+                of: query.of,
+                swept,
             });
         }
         Look::Probes(run) => {

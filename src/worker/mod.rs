@@ -6,8 +6,10 @@ mod look;
 mod own_device;
 mod progress;
 mod runner;
+mod sweep;
 
 pub use event::{Event, PromptOrigin, RunId};
+pub use sweep::{SweepOf, SweepQuery, Swept};
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -66,6 +68,7 @@ enum Look {
     Tensor(String),
     Probes(RunId),
     Part(RunId, PartQuery),
+    Sweep(SweepQuery),
 }
 
 /// An open model and the runs that looks refer to.
@@ -112,6 +115,7 @@ pub struct Worker {
     runs: Arc<Lane<RunJob>>,
     heads: Arc<Lane<Look>>,
     parts: Arc<Lane<Look>>,
+    sweeps: Arc<Lane<Look>>,
     tensors: Arc<Lane<Look>>,
     probes: Arc<Lane<Look>>,
 }
@@ -150,6 +154,7 @@ impl Worker {
             runs,
             heads: looker("heads"),
             parts: looker("parts"),
+            sweeps: looker("sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
         };
@@ -187,6 +192,11 @@ impl Worker {
     /// Asks for a part of a head at full resolution; an older question still open is dropped.
     pub fn look_at_part(&self, run: RunId, query: PartQuery) {
         self.parts.submit(Look::Part(run, query));
+    }
+
+    /// Asks for a sweep of a head's scores; an older question still open is dropped.
+    pub fn sweep(&self, query: SweepQuery) {
+        self.sweeps.submit(Look::Sweep(query));
     }
 
     /// Asks for the figures of a tensor.

@@ -90,7 +90,7 @@ impl Case {
                 let divisor = match divisor {
                     KeyDivisor::SumOfNorms => seen(1.0),
                     KeyDivisor::MeanNorm => seen(1.0) / seen(0.0),
-                    KeyDivisor::RmsNorm => (seen(2.0) / seen(0.0)).sqrt(),
+                    KeyDivisor::RootOfSquares => seen(2.0).sqrt(),
                     KeyDivisor::PNorm(p) => seen(f64::from(p)).powf(1.0 / f64::from(p)),
                     KeyDivisor::NSqrtD => seen(0.0) * d_head.sqrt(),
                 };

@@ -41,7 +41,7 @@ fn divisors() -> impl Strategy<Value = Scale> {
     let divisor = prop_oneof![
         Just(KeyDivisor::SumOfNorms),
         Just(KeyDivisor::MeanNorm),
-        Just(KeyDivisor::RmsNorm),
+        Just(KeyDivisor::RootOfSquares),
         (0.5f32..5.0).prop_map(KeyDivisor::PNorm),
         Just(KeyDivisor::NSqrtD),
     ];

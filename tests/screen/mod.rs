@@ -109,6 +109,7 @@ impl Screen {
                             | Event::Detail { .. }
                             | Event::Part { .. }
                             | Event::DetailFailed { .. }
+                            | Event::Swept { .. }
                             | Event::Tensor { .. }
                     );
                     (event, is_answer)
@@ -118,8 +119,12 @@ impl Screen {
             for effect in self.app.update(Msg::Worker(event)) {
                 self.n_open += 1;
                 match effect {
-                    Effect::LookAt(run, query) => self.worker.look_at(run, query),
-                    Effect::LookAtPart(run, query) => self.worker.look_at_part(run, query),
+                    Effect::LookAt(..)
+                    | Effect::LookAtPart(..)
+                    | Effect::Suppose(_)
+                    | Effect::Sweep(_) => {
+                        effect.ask(&self.worker);
+                    }
                     effect => panic!("an event asks for {effect:?}"),
                 }
             }

@@ -22,7 +22,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     (
         "scale",
         "inv_sqrt_d|none|inv_d|xFACTOR|sum_key_norms|mean_key_norm|rms_key_norm|p_norm:P|n_sqrt_d",
-        "what scores are divided by: √d, nothing, d, the present divisor over FACTOR; or, of the keys that a query sees, the sum, mean, root mean square or p-norm of their norms, or their number times √d",
+        "what scores are divided by: √d, nothing, d, the present divisor over FACTOR; or, of the keys that a query sees, Σ‖k‖, Σ‖k‖/n, √Σ‖k‖², (Σ‖k‖^P)^(1/P), or n·√d",
     ),
     ("softmax_axis", "keys|queries", "which axis is normalised"),
     (
@@ -110,7 +110,7 @@ fn scale(value: &str) -> Option<Change> {
         "none" => Some(Change::Scale(Scale::One)),
         "sum_key_norms" => of_keys(KeyDivisor::SumOfNorms),
         "mean_key_norm" => of_keys(KeyDivisor::MeanNorm),
-        "rms_key_norm" => of_keys(KeyDivisor::RmsNorm),
+        "rms_key_norm" => of_keys(KeyDivisor::RootOfSquares),
         "n_sqrt_d" => of_keys(KeyDivisor::NSqrtD),
         _ => match value.strip_prefix("p_norm:") {
             Some(p) => of_keys(KeyDivisor::PNorm(positive(p)?)),

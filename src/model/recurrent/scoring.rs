@@ -101,14 +101,18 @@ impl<'a, O: Ops> Scoring<'a, O> {
     /// What scale and softmax are applied to. // out: [key]
     pub fn products(&self, query: &[f32], out: &mut [f32]) {
         for (key, out) in self.keys.chunks(self.width).zip(out) {
+            // Sums in f64: what a saturated softmax makes of a last digit comes back through input feeding.
             let pairs = query.iter().zip(key);
-            *out = match &self.rule {
-                Rule::Product => pairs.map(|(q, k)| q * k).sum(),
+            let sum: f64 = match &self.rule {
+                Rule::Product => pairs.map(|(q, k)| f64::from(*q) * f64::from(*k)).sum(),
                 Rule::Additive { vector, .. } => {
                     let terms = pairs.zip(vector);
-                    terms.map(|((q, k), v)| v * (q + k).tanh()).sum()
+                    terms
+                        .map(|((q, k), v)| f64::from(*v) * f64::from(q + k).tanh())
+                        .sum()
                 }
             };
+            *out = sum as f32;
         }
     }
 }

@@ -224,10 +224,13 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         if self.spec.ablation == Some(Ablation::Zero) {
             return;
         }
+        let mut sums = vec![0.0f64; d_value];
         for (p, value) in pattern.iter().zip(self.values.chunks(d_value)) {
-            let to = self.contexts[at..].iter_mut();
-            to.zip(value).for_each(|(sum, v)| *sum += p * v);
+            let pairs = sums.iter_mut().zip(value);
+            pairs.for_each(|(sum, v)| *sum += f64::from(*p) * f64::from(*v));
         }
+        let pairs = self.contexts[at..].iter_mut().zip(&sums);
+        pairs.for_each(|(to, sum)| *to = *sum as f32);
     }
 
     /// Every context becomes the mean of those of real steps, where that is supposed.

@@ -26,7 +26,7 @@ pub fn caption(app: &App) -> Caption {
             ));
         }
     }
-    if app.panel.shows_head() {
+    if app.panel.is_of_head() {
         let at = app.selection;
         let grid = match at.stack {
             Stack::Only => String::new(),

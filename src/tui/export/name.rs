@@ -9,9 +9,12 @@ const LONGEST: usize = 32;
 
 /// The name of an export without its ending: the model, the panel, the head where one is shown, and what is shown of it.
 pub fn name_of(app: &App) -> String {
-    let mut parts = vec![model(app), app.panel.title().to_lowercase()];
+    let mut parts = vec![
+        model(app),
+        app.panel.title().to_lowercase().replace(' ', "-"),
+    ];
     let at = app.selection;
-    if app.panel.shows_head() {
+    if app.panel.is_of_head() {
         parts.extend(at.stack.label().map(str::to_owned));
         parts.push(format!("L{}H{}", at.layer_idx, at.head_idx));
     }
@@ -28,6 +31,7 @@ pub fn name_of(app: &App) -> String {
             .supposed
             .as_ref()
             .map_or(String::new(), |supposed| plain(&supposed.words())),
+        Panel::Sweep => format!("query-{}", at.query_idx),
         Panel::Scores | Panel::Model | Panel::Checks | Panel::Rows => String::new(),
     };
     parts.push(what);

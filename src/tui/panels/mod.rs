@@ -9,6 +9,7 @@ pub mod overview;
 mod ranking;
 pub mod rows;
 pub mod scores;
+pub mod sweep;
 pub mod tokens;
 pub mod what_if;
 
@@ -30,6 +31,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Panel::Checks => checks::draw(frame, area, app),
         Panel::WhatIf => what_if::draw(frame, area, app),
         Panel::Rows => rows::draw(frame, area, app),
+        Panel::Sweep => sweep::draw(frame, area, app),
     }
 }
 
@@ -38,7 +40,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     match app.panel {
         Panel::Overview => overview::click(app, area, at),
         Panel::Head => head::click(app, area, at),
-        Panel::Scores => {}
+        Panel::Scores | Panel::Sweep => {}
         Panel::Tokens => tokens::click(app, area, at),
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),

@@ -6,6 +6,7 @@ mod model;
 mod overview;
 mod rows;
 mod scores;
+mod sweep;
 mod tokens;
 mod what_if;
 
@@ -45,6 +46,7 @@ pub static PANELS: &[&PanelData] = &[
     &checks::DATA,
     &what_if::DATA,
     &rows::DATA,
+    &sweep::DATA,
 ];
 
 /// What a panel gives.

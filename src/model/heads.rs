@@ -1,0 +1,161 @@
+//! All heads of an attention, those among them that are supposed to run otherwise by specs of their own.
+
+use super::context::{AttentionScratch, BlockContext};
+use super::exception::{Ablation, Exceptions, Variant};
+use super::forward::{attend, project};
+use super::hook::{Hooks, NoHooks};
+use super::source::NormSource;
+use super::spec::ProjectionSpec;
+use super::weights::AttentionWeights;
+use crate::attention::{AttentionSpec, HeadSummary};
+use crate::error::Result;
+use crate::ops::Ops;
+
+/// One attention and its weights.
+pub(super) struct Attending<'s, 'w, O: Ops> {
+    pub attention: &'s AttentionSpec,
+    pub projections: &'s ProjectionSpec,
+    pub exceptions: &'s Exceptions,
+    pub pre: &'s Option<NormSource>,
+    pub weights: &'s AttentionWeights<'w, O>,
+}
+
+/// Projects, and runs all heads: those that are an exception by their own specs.
+pub(super) fn run_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: Attending<'_, '_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Vec<HeadSummary>> {
+    let (ops, spec) = (context.ops, of.attention);
+    project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    let mut summaries = Vec::with_capacity(spec.n_heads);
+    let mut together = None; // [position, n_heads · d_value]
+    let mut at = 0;
+    for variant in &of.exceptions.variants {
+        let before = at..variant.heads.start;
+        if !before.is_empty() {
+            summaries.extend(attend(
+                context,
+                spec,
+                of.weights,
+                &context.visibility(spec),
+                before,
+                hooks.blocks(),
+                s,
+            )?);
+            gather(ops, &mut together, &mut s.z)?;
+        }
+        summaries.extend(attend_variant(
+            context,
+            &of,
+            variant,
+            resid,
+            hooks,
+            &mut together,
+        )?);
+        at = variant.heads.end;
+    }
+    if at < spec.n_heads {
+        let rest = at..spec.n_heads;
+        let visibility = context.visibility(spec);
+        let heads = attend(
+            context,
+            spec,
+            of.weights,
+            &visibility,
+            rest,
+            hooks.blocks(),
+            s,
+        )?;
+        summaries.extend(heads);
+        gather(ops, &mut together, &mut s.z)?;
+    }
+    if let Some(together) = together {
+        s.z = together;
+    }
+    ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
+    Ok(summaries)
+}
+
+/// Runs heads that have specs of their own, from queries and keys of their own.
+fn attend_variant<O: Ops>(
+    context: &BlockContext<'_, O>,
+    of: &Attending<'_, '_, O>,
+    variant: &Variant,
+    resid: &O::Buffer,
+    hooks: &dyn Hooks,
+    together: &mut Option<O::Buffer>,
+) -> Result<Vec<HeadSummary>> {
+    let spec = &variant.attention;
+    let mut s = AttentionScratch::<O>::default();
+    let projections = &variant.projections;
+    let weights = AttentionWeights::read(context.shelf(), of.pre, projections, spec.n_heads)?;
+    project(
+        context,
+        spec,
+        projections,
+        &weights,
+        resid,
+        &mut s,
+        &mut NoHooks,
+    )?;
+    let heads = attend(
+        context,
+        spec,
+        &weights,
+        &context.visibility(spec),
+        variant.heads.clone(),
+        hooks.blocks(),
+        &mut s,
+    )?;
+    gather(context.ops, together, &mut s.z)?;
+    Ok(heads)
+}
+
+/// Adds the outputs of some heads to those of others: each leaves zeros where the others are.
+fn gather<O: Ops>(ops: &O, together: &mut Option<O::Buffer>, z: &mut O::Buffer) -> Result<()> {
+    match together {
+        Some(together) => ops.add(together, z),
+        None => {
+            *together = Some(std::mem::take(z));
+            Ok(())
+        }
+    }
+}
+
+/// Puts something else in the place of some heads' outputs. // z: [position, n_heads · d_value]
+fn ablate<O: Ops>(
+    context: &BlockContext<'_, O>,
+    exceptions: &Exceptions,
+    d_value: usize,
+    z: &mut O::Buffer,
+) -> Result<()> {
+    if exceptions.ablated.is_empty() {
+        return Ok(());
+    }
+    let host = context.ops.get(z)?;
+    let width = host.width;
+    let mut values = host.values.into_owned();
+    for (head_idx, ablation) in &exceptions.ablated {
+        let columns = head_idx * d_value..(head_idx + 1) * d_value;
+        let mut stand_in = vec![0.0f64; d_value];
+        if *ablation == Ablation::Mean {
+            let rows = values.chunks(width).enumerate();
+            let real = rows.filter(|(position_idx, _)| context.sequence.is_real(*position_idx));
+            let mut n = 0.0;
+            for (_, row) in real {
+                n += 1.0;
+                let pairs = stand_in.iter_mut().zip(&row[columns.clone()]);
+                pairs.for_each(|(sum, v)| *sum += f64::from(*v));
+            }
+            stand_in.iter_mut().for_each(|sum| *sum /= n);
+        }
+        for row in values.chunks_mut(width) {
+            let pairs = row[columns.clone()].iter_mut().zip(&stand_in);
+            pairs.for_each(|(to, v)| *to = *v as f32);
+        }
+    }
+    context.ops.put(&values, width, z)
+}

@@ -1,0 +1,149 @@
+//! Largest probability and entropy of the selected head against the scale of its scores, and where one is now.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::{selection_title, waiting};
+use crate::analysis::SweepPoint;
+use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
+use crate::tui::app::{App, Axis};
+use crate::tui::figure::{cut, figure};
+use crate::tui::view::framed;
+use crate::tui::widgets::chart::draw_chart;
+use crate::worker::Swept;
+
+/// What is drawn: title, axis, and the figure of a point.
+type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);
+
+const DRAWN: [Drawn; 2] = [
+    ("largest probability", "probability", |point| {
+        point.max_probability.mean
+    }),
+    ("entropy / log n", "share of log n", |point| {
+        point.relative_entropy.mean
+    }),
+];
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let query = app.selection.query_idx;
+    let title = format!(
+        " · scores × scale · query {query} “{}”",
+        app.token(Axis::Query, query)
+    );
+    let title = selection_title(app, &title);
+    let inside = framed(frame, area, app, cut(&title, area.width as usize - 4));
+    if let Some(why) = app.no_sweep() {
+        let text = cut(&format!(" {why}"), inside.width as usize);
+        frame.render_widget(Line::styled(text, app.theme.dim()), inside);
+        return;
+    }
+    let Some(swept) = app.swept() else {
+        return waiting(frame, inside, app);
+    };
+    let [charts, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(4)]).areas(inside);
+    // Side by side where there is room.
+    let areas: [Rect; 2] = match inside.width {
+        100.. => Layout::horizontal([Constraint::Fill(1); 2])
+            .spacing(2)
+            .areas(charts),
+        _ => Layout::vertical([Constraint::Fill(1); 2]).areas(charts),
+    };
+    for (drawn, area) in DRAWN.iter().zip(areas) {
+        draw_chart(
+            &chart(app, swept, drawn),
+            area,
+            frame.buffer_mut(),
+            &app.theme,
+        );
+    }
+    frame.render_widget(Paragraph::new(words(app, swept)), below);
+}
+
+/// Scales with a meaning, as multiples of the one that is in force.
+pub fn marks(app: &App) -> Vec<Mark> {
+    let mut marks = vec![Mark {
+        at: 1.0,
+        label: "now".to_owned(),
+    }];
+    let Some(spec) = app.attention() else {
+        return marks;
+    };
+    let factor = f64::from(spec.scale.factor(spec.d_head));
+    let root = 1.0 / (spec.d_head as f64).sqrt();
+    let mut add = |at: f64, label: &str| {
+        let is_new = at.is_finite() && at > 0.0 && (at - 1.0).abs() > 1e-6;
+        if is_new {
+            marks.push(Mark {
+                at,
+                label: label.to_owned(),
+            });
+        }
+    };
+    add(root / factor, "1/√d");
+    add(1.0 / factor, "unscaled");
+    let row = app.layer().and_then(|layer| {
+        let head = layer.heads.get(app.selection.head_idx)?;
+        head.summary.rows.get(app.selection.query_idx)
+    });
+    if let Some(row) = row {
+        // Norms of √d give scores of √d·cos; those at hand have scale·‖q‖·‖k‖·cos.
+        let k_norm = (f64::from(row.k_norm_sq_sum) / f64::from(row.n_visible)).sqrt();
+        let size = factor * f64::from(row.q_norm) * k_norm;
+        add((spec.d_head as f64).sqrt() / size, "QK-norm");
+    }
+    marks
+}
+
+fn chart(app: &App, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
+    let line = |name: &str, points: &[SweepPoint]| {
+        let points = points.iter().map(|point| (point.scale, of(point)));
+        Series::line(name, points.collect())
+    };
+    Chart {
+        title: (*title).to_owned(),
+        x: ChartAxis::logarithmic("scale of the scores"),
+        y: ChartAxis::linear(*unit).from(0.0).to(1.0),
+        series: vec![
+            line("this query", &swept.row),
+            line("all queries", &swept.all),
+        ],
+        marks: marks(app),
+    }
+}
+
+/// The figures at the scales that have a meaning.
+fn words(app: &App, swept: &Swept) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let mut lines = vec![Line::styled(
+        " largest probability and entropy / log n of this query: what a softmax makes of the same scores, larger or smaller",
+        theme.dim(),
+    )];
+    let at = |scale: f64| {
+        let nearest = swept.row.iter().min_by(|a, b| {
+            let off = |point: &SweepPoint| (point.scale / scale).ln().abs();
+            off(a).total_cmp(&off(b))
+        });
+        nearest.map_or_else(String::new, |point| {
+            format!(
+                "{} · {}",
+                figure(point.max_probability.mean, 0),
+                figure(point.relative_entropy.mean, 0)
+            )
+        })
+    };
+    let mut spans = Vec::new();
+    for mark in marks(app) {
+        spans.push(Span::styled(
+            format!("  {} (×{}): ", mark.label, figure(mark.at, 0)),
+            theme.accent(),
+        ));
+        spans.push(Span::raw(at(mark.at)));
+    }
+    lines.push(Line::from(spans));
+    let hint = "  ↑↓ another query · ←→ another head · w temperature=T makes it so";
+    lines.push(Line::styled(hint, theme.dim()));
+    lines
+}

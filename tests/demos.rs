@@ -1,0 +1,89 @@
+//! The demos by name: what they list, and the figures they print without a terminal.
+
+mod checkpoint_copy;
+
+use checkpoint_copy::{attnscope, text};
+
+fn printed(arguments: &[&str]) -> String {
+    let output = attnscope(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The last number of the first line that begins so.
+fn numbers(text: &str, begins: &str) -> Vec<f64> {
+    let line = text.lines().find(|line| line.starts_with(begins));
+    let line = line.unwrap_or_else(|| panic!("no line begins with {begins:?}:\n{text}"));
+    let words = line.split_whitespace();
+    words.filter_map(|word| word.parse().ok()).collect()
+}
+
+#[test]
+fn all_are_listed_and_those_without_a_terminal_say_what_to_do() {
+    let list = printed(&["demo"]);
+    for name in [
+        "induction",
+        "collapse",
+        "healed",
+        "rescale",
+        "degenerate",
+        "variance",
+    ] {
+        assert!(list.contains(&format!("  {name} ")), "{list}");
+        let output = attnscope(&["demo", name]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("--report"));
+    }
+    assert_eq!(attnscope(&["demo", "nothing"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_unscaled_translator_saturates_by_its_scores_and_the_scaled_one_does_not() {
+    let figures = printed(&["demo", "collapse", "--report"]);
+    let (unscaled, scaled) = figures
+        .split_once("scaled-translator: scores h·k/√d")
+        .expect("both twins");
+    assert!(unscaled.contains("is it the norms? innocent"));
+    assert!(unscaled.contains("is it the scores? the cause"));
+    assert!(scaled.contains("has it collapsed? no"));
+    assert!(scaled.contains("is it the scores? innocent"));
+    // ‖h‖, ‖k‖, cosine, ‖scores‖, mean, standard deviation, entropy, largest weight.
+    let [wide, narrow] = [unscaled, scaled].map(|text| numbers(text, "seventeen"));
+    assert_eq!((wide.len(), narrow.len()), (8, 8));
+    assert!((wide[0] / narrow[0] - 1.0).abs() < 0.3, "norms are alike");
+    assert!(wide[5] > 3.0 && narrow[5] < 1.5, "{wide:?} {narrow:?}");
+    assert!(wide[6] < narrow[6]);
+}
+
+#[test]
+fn the_wrong_axis_has_a_loss_too_good_to_be_true() {
+    let figures = printed(&["demo", "degenerate", "--report"]);
+    let loss = |begins: &str| numbers(&figures, begins)[0];
+    assert!(loss("degenerate, as it was trained") < 0.3);
+    assert!(loss("degenerate, with the axis put right") > 4.0);
+    let healthy = loss("healthy, its twin, as it was trained");
+    assert!((1.0..3.0).contains(&healthy), "{healthy}");
+    // Sums of columns where the softmax ran over queries, of rows where it ran over keys.
+    let line = |begins: &str| {
+        figures
+            .lines()
+            .find(|line| line.starts_with(begins))
+            .expect("a line")
+    };
+    assert!(line("degenerate, as it was trained").ends_with("1.00…1.00"));
+    assert!(line("healthy, its twin, as").contains("1.00…1.00"));
+}
+
+#[test]
+fn the_induction_demo_copies() {
+    let figures = printed(&["demo", "induction", "--report"]);
+    let losses = numbers(&figures, "mean loss on the first copy");
+    assert!(losses[0] > 10.0 * losses[1], "{losses:?}");
+    assert!(numbers(&figures, "L1H3")[1] > 0.8, "induction");
+}
+
+#[test]
+fn the_labs_are_demos_too() {
+    assert!(printed(&["demo", "rescale", "--report"]).contains("√d"));
+    assert!(printed(&["demo", "variance", "--report"]).contains("256"));
+}
