@@ -36,6 +36,11 @@ impl WhatIfArgs {
         self.what_if.iter().map(WhatIf::to_string).collect()
     }
 
+    /// As they were read.
+    pub fn all(&self) -> &[WhatIf] {
+        &self.what_if
+    }
+
     pub fn is_set(&self) -> bool {
         !self.what_if.is_empty()
     }

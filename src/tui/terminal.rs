@@ -23,10 +23,11 @@ use super::app::{App, Effect, Msg};
 use super::export::{Export, Writer};
 use super::theme::{Depth, Theme};
 use super::view;
+use crate::analysis::align::Alignment;
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::ops::Device;
-use crate::worker::{FirstPrompt, Worker};
+use crate::worker::{FirstPrompt, Sink, Worker};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -54,21 +55,36 @@ struct Hands {
 /// # Errors
 /// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
 pub fn run(start: Start) -> Result<()> {
-    let (sender, receiver) = mpsc::channel();
     let opening = match &start.opening.path {
         Some(path) => path.display().to_string(),
         None => "the built-in demo".to_owned(),
     };
+    let (notice, device, is_forced) = (start.notice, start.device, start.is_forced);
+    let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
+    stay(begin, opening, notice)
+}
+
+/// Opens the screen with an alignment of two sentences.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()> {
+    let opening = alignment.model.checkpoint.name.clone();
+    stay(
+        |sink| Worker::start_alignment(alignment, sink),
+        opening,
+        notice,
+    )
+}
+
+fn stay(begin: impl FnOnce(Sink) -> Worker, opening: String, notice: Option<String>) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
         // The screen may be gone when a late event arrives: nobody misses it.
-        Worker::start(
-            start.opening,
-            start.first,
-            start.device,
-            start.is_forced,
-            Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
-        )
+        begin(Arc::new(move |event| {
+            drop(sender.send(Msg::Worker(event)));
+        }))
     };
     let writer = {
         let sender = sender.clone();
@@ -83,7 +99,7 @@ pub fn run(start: Start) -> Result<()> {
         size,
         opening,
     );
-    app.opening_notice = start.notice;
+    app.opening_notice = notice;
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
         take_in(&mut app, &hands, msg);
     }
