@@ -1,15 +1,11 @@
 //! Writes tables and dictionaries byte by byte, as other programs do.
 
 use std::io::{Cursor, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use half::f16;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
-
-pub fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(path)
-}
 
 pub fn write(path: &Path, bytes: &[u8]) {
     std::fs::write(path, bytes).expect("a file");
@@ -83,7 +79,9 @@ fn zipped(members: &[(&str, Vec<u8>)], is_deflated: bool) -> Vec<u8> {
     let options = SimpleFileOptions::default().compression_method(method);
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in members {
-        archive.start_file(format!("{name}.npy"), options).expect("a member");
+        archive
+            .start_file(format!("{name}.npy"), options)
+            .expect("a member");
         archive.write_all(bytes).expect("its bytes");
     }
     archive.finish().expect("an archive").into_inner()
