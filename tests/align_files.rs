@@ -12,7 +12,7 @@ use embedding_files::{Stored, npz, pickle, write};
 
 #[test]
 fn every_form_of_file_gives_the_same_numbers() {
-    let [width, words] = [3, ["alpha", "beta gamma", "straße", "zero"]];
+    let (width, words) = (3, ["alpha", "beta gamma", "straße", "zero"]);
     let values: Vec<f32> = vec![
         0.5, -1.25, 2.0, 0.0, 3.5, -0.125, 1.0, 1.0, 1.5, 0.0, 0.0, 0.0,
     ];

@@ -50,9 +50,12 @@ impl<R: Read> Npy<R> {
         self.kind.type_char() == TypeChar::Float
     }
 
-    /// What it is stored as, in NumPy's letters.
+    /// What it is stored as: `f16`, `f32` or `f64`, and NumPy's letters for what is no float.
     pub fn stored_as(&self) -> String {
-        self.kind.to_string()
+        match self.is_float() {
+            true => format!("f{}", 8 * self.kind.size_field()),
+            false => self.kind.to_string(),
+        }
     }
 
     /// Hands over every element with its place in the file.

@@ -18,7 +18,7 @@ use super::verdicts::{TargetVerdict, record};
 use crate::analysis::align::{Aligned, Alignment, Sentence, Word};
 use crate::attention::RowSummary;
 use crate::checkpoint::embeddings::Table;
-use crate::checks::Thresholds;
+use crate::checks::{Status, Thresholds, Verdict};
 use crate::error::{Error, Result};
 
 /// The version of the shapes in this file.
@@ -110,6 +110,13 @@ impl<'a> AlignShown<'a> {
         head.map_or(&[], |head| &head.summary.column_sums)
     }
 
+    /// The key that a query looks at most; none where all are alike to it, or its row is NaN.
+    fn best(&self, query_idx: usize) -> Option<usize> {
+        let word = self.alignment.queries.words.get(query_idx)?;
+        let (_, row) = self.rows().nth(query_idx)?;
+        (!word.is_zero && !row.top1.is_nan()).then_some(row.argmax as usize)
+    }
+
     /// The cosine of a query with the key it looks at most.
     fn cosine(&self, query_idx: usize, key_idx: usize) -> f32 {
         self.aligned.cosines[query_idx * self.aligned.n_keys() + key_idx]
@@ -145,12 +152,7 @@ impl<'a> AlignShown<'a> {
         let (queries, keys) = (labels(&alignment.queries), labels(&alignment.keys));
         let rows = self.rows().map(|(query_idx, row)| {
             let key_idx = row.argmax as usize;
-            // Of a row of NaN, no key is the best.
-            let best = if row.top1.is_nan() {
-                "–"
-            } else {
-                &keys[key_idx]
-            };
+            let best = self.best(query_idx).map_or("–", |best| &keys[best]);
             vec![
                 queries[query_idx].clone(),
                 best.to_owned(),
@@ -170,7 +172,17 @@ impl<'a> AlignShown<'a> {
             .map(|(key, sum)| vec![key.clone(), shown(*sum)])
             .collect();
         writeln!(to, "{}", text_table(&["key", "column sum"], &columns))?;
-        write_text(&self.verdict, to)
+        // Most of what cannot be asked of two tables is the same sentence over and over.
+        let mut verdict = self.verdict.clone();
+        let n_checks = verdict.verdicts.len();
+        let is_asked = |verdict: &Verdict| verdict.status != Status::NotApplicable;
+        verdict.verdicts.retain(|(_, verdict)| is_asked(verdict));
+        write_text(&verdict, to)?;
+        let n_left = n_checks - verdict.verdicts.len();
+        writeln!(
+            to,
+            "  {n_left} other checks need a model, a mask or several heads; --format json has their reasons"
+        )
     }
 
     /// Writes the document, indented, with a newline at the end.
@@ -199,7 +211,7 @@ impl<'a> AlignShown<'a> {
             rows: rows
                 .map(|((query_idx, row), word)| RowRecord {
                     query: &word.text,
-                    best_key: (!row.top1.is_nan()).then_some(row.argmax as usize),
+                    best_key: self.best(query_idx),
                     weight: wide(row.top1),
                     entropy: wide(row.entropy),
                     sum: wide(row.mass),

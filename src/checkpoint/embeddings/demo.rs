@@ -4,9 +4,9 @@ use super::{Dictionary, Embeddings, Table};
 use crate::checkpoint::map::Bytes;
 use crate::error::Result;
 
-/// What the demo aligns: tens and ones change places between the two languages.
-pub const DEMO_QUERIES: &str = "the island has sixty four horses";
-pub const DEMO_KEYS: &str = "die insel hat vier und sechzig pferde";
+/// What the demo aligns: verb, date, tens and ones have other places in either language.
+pub const DEMO_QUERIES: &str = "she bought eighty eight letters on july ninth";
+pub const DEMO_KEYS: &str = "sie hat am neunten juli acht und achtzig briefe gekauft";
 
 /// The English table, whose words ask, and the German one, whose words are looked at.
 ///

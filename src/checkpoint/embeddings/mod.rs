@@ -28,7 +28,7 @@ pub struct Embeddings {
     pub path: PathBuf,
     pub n_rows: usize,
     pub width: usize,
-    /// Element type, in the words of its format.
+    /// Element type; `text` for numbers as text.
     pub stored_as: String,
     source: Source,
 }
