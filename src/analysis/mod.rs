@@ -1,5 +1,6 @@
 //! The pipeline: a prompt through the model layer by layer, each layer judged by its statistics as it passes.
 
+pub mod align;
 mod captured;
 mod first_nonfinite;
 mod generate;

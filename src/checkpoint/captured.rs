@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use npyz::{DType, NpyFile, Order, TypeChar};
 use zip::ZipArchive;
 
+use super::npy::Npy;
 use super::safetensors::{metadata, open_file};
 use super::tensors::Tensors;
 use super::{Checkpoint, Config, Dtype, Settings, TokenizerFile};
@@ -148,57 +148,19 @@ impl Captured {
 
     /// Shape and values of a member of the archive, row-major.
     fn zipped(&self, name: &str, member: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let broken = |e: &dyn std::fmt::Display| self.at(name, &format!("cannot be read ({e})"));
         let mut archive = archive(&self.path)?;
-        let stored = archive.by_name(member).map_err(|e| broken(&e))?;
-        let array = NpyFile::new(stored).map_err(|e| broken(&e))?;
-        let shape = array.shape().to_vec();
-        let n = shape.iter().try_fold(1u64, |n, axis| n.checked_mul(*axis));
-        if n.is_none_or(|n| n > MOST_ELEMENTS) {
-            return Err(self.at(
-                name,
-                &format!("expected at most {MOST_ELEMENTS} elements, found shape {shape:?}"),
-            ));
-        }
-        let DType::Plain(stored_as) = array.dtype() else {
-            return Err(self.at(name, "expected an array of numbers, found records"));
-        };
-        let order = array.order();
-        let size = stored_as.size_field();
-        macro_rules! read {
-            ($kind:ty) => {
-                array
-                    .data::<$kind>()
-                    .map_err(|e| broken(&e))?
-                    .map(|value| value.map(|value| value as f64))
-                    .collect::<std::io::Result<Vec<f64>>>()
-                    .map_err(|e| broken(&e))?
-            };
-        }
-        let values = match (stored_as.type_char(), size) {
-            (TypeChar::Float, 4) => read!(f32),
-            (TypeChar::Float, 8) => read!(f64),
-            (TypeChar::Float, 2) => {
-                let halves = array.data::<half::f16>().map_err(|e| broken(&e))?;
-                let halves = halves.map(|value| value.map(f64::from));
-                halves
-                    .collect::<std::io::Result<Vec<f64>>>()
-                    .map_err(|e| broken(&e))?
-            }
-            (TypeChar::Int, 8) => read!(i64),
-            (TypeChar::Int, 4) => read!(i32),
-            (TypeChar::Uint, 1) => read!(u8),
-            (TypeChar::Uint, 4) => read!(u32),
-            (TypeChar::Uint, 8) => read!(u64),
-            _ => {
-                let problem = format!("expected floats or whole numbers, found {stored_as}");
-                return Err(self.at(name, &problem));
-            }
-        };
-        let shape: Vec<usize> = shape.iter().map(|axis| *axis as usize).collect();
-        let values = match order {
-            Order::C => values,
-            Order::Fortran => row_major(&shape, &values),
+        let stored = archive.by_name(member);
+        let stored = stored.map_err(|e| self.at(name, &format!("cannot be read ({e})")))?;
+        let refused = |problem: String| self.at(name, &problem);
+        let array = Npy::open(stored, MOST_ELEMENTS).map_err(refused)?;
+        let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
+        let mut values = Vec::new();
+        array
+            .each(&mut |_, value| values.push(value))
+            .map_err(refused)?;
+        let values = match is_fortran {
+            false => values,
+            true => row_major(&shape, &values),
         };
         Ok((shape, values))
     }

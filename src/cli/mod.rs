@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and one file per subcommand.
 
+pub mod align;
 mod capture_script;
 mod check;
 mod completions;
@@ -68,6 +69,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
     Lab(lab::Args),
+    /// Align the words of two sentences by attention between two tables of embeddings
+    Align(align::Args),
     /// Print a Python file that records attention inside any PyTorch model, for check to judge
     CaptureScript,
     /// List the tensors of a checkpoint
@@ -105,6 +108,7 @@ impl Cli {
             Some(Command::Plot(args)) => plot::run(&args)?,
             Some(Command::Sweep(args)) => sweep::run(&args)?,
             Some(Command::Lab(args)) => lab::run(&args)?,
+            Some(Command::Align(args)) => align::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
 use crate::model::Model;
 use crate::prompt::Request;
-use crate::tui::{self, Start};
+use crate::tui::{self, InFront, Start};
 use crate::worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
@@ -59,8 +59,9 @@ pub fn run(args: &Args) -> Result<()> {
         first,
         is_forced: args.run.force,
         device: chosen.device,
-        notice: chosen.fell_back,
-        shown: None,
-        what_ifs: Vec::new(),
+        in_front: InFront {
+            notice: chosen.fell_back,
+            ..InFront::default()
+        },
     })?)
 }

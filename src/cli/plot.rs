@@ -258,7 +258,7 @@ pub fn run(args: &Args) -> Result<()> {
             theme: args.colors.theme(),
             size: args.size,
             shown: args.shown(),
-            what_ifs: args.what_if.list(),
+            what_ifs: args.what_if.all().to_vec(),
         },
         &mut |share| meter.show(share),
     )?;

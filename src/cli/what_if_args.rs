@@ -36,8 +36,9 @@ impl WhatIfArgs {
         self.what_if.iter().map(WhatIf::to_string).collect()
     }
 
-    pub fn list(&self) -> Vec<WhatIf> {
-        self.what_if.clone()
+    /// As they were read.
+    pub fn all(&self) -> &[WhatIf] {
+        &self.what_if
     }
 
     pub fn is_set(&self) -> bool {

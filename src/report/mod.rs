@@ -1,5 +1,6 @@
 //! What leaves the program: reports, traces and tables, one file per format.
 
+mod align;
 mod baseline;
 pub mod chart;
 mod csv;
@@ -25,6 +26,7 @@ mod trace_plan;
 mod verdict_text;
 mod verdicts;
 
+pub use align::{AlignShown, write_arrays};
 pub use baseline::read_baseline;
 pub use csv::write_csv;
 pub use document::{LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION};

@@ -71,12 +71,13 @@ impl TargetVerdict {
 pub fn write_verdicts(targets: &[TargetVerdict], to: &mut impl Write) -> std::io::Result<()> {
     let document = json!({
         "version": VERSION,
-        "targets": targets.iter().map(target).collect::<Vec<_>>(),
+        "targets": targets.iter().map(record).collect::<Vec<_>>(),
     });
     super::json::write_pretty(&document, to)
 }
 
-fn target(target: &TargetVerdict) -> Value {
+/// One target as data.
+pub(super) fn record(target: &TargetVerdict) -> Value {
     let checks = target.verdicts.iter().map(|(check, verdict)| {
         json!({ "id": check.id, "status": verdict.status.label(), "why": verdict.why })
     });

@@ -29,7 +29,7 @@ pub use chart_text::{figure_text, terminal_width};
 pub use export::{Export, Written, export_page};
 pub use keys::{key_problems, keys_page};
 pub use plot::{Plot, Shown, plot};
-pub use terminal::{Start, run};
+pub use terminal::{InFront, Start, run, run_alignment};
 pub use theme::{Depth, Ground, Theme};
 pub use view::{SMALLEST, draw};
 pub use widgets::chart::draw_chart;

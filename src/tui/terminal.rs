@@ -25,10 +25,11 @@ use super::plot::Shown;
 use super::theme::{Depth, Theme};
 use super::view;
 use crate::analysis::WhatIf;
+use crate::analysis::align::Alignment;
 use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::ops::Device;
-use crate::worker::{Event, FirstPrompt, Worker};
+use crate::worker::{Event, FirstPrompt, Sink, Worker};
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -41,10 +42,17 @@ pub struct Start {
     /// Run whatever memory it takes.
     pub is_forced: bool,
     pub device: Device,
+    pub in_front: InFront,
+}
+
+/// What is in front when the screen opens.
+#[derive(Debug, Default)]
+pub struct InFront {
     /// What a person is to know first.
     pub notice: Option<String>,
-    /// What a person would press keys for, and what is supposed, once the first text has its tokens.
+    /// What a person would press keys for, once the first text has its tokens.
     pub shown: Option<Shown>,
+    /// What is supposed of it.
     pub what_ifs: Vec<WhatIf>,
 }
 
@@ -62,7 +70,6 @@ struct Hands {
 /// # Errors
 /// When the checkpoint or the first prompt cannot be used, or the terminal fails; the terminal is restored first.
 pub fn run(start: Start) -> Result<()> {
-    let (sender, receiver) = mpsc::channel();
     let opening = match &start.opening.path {
         Some(path) => path.display().to_string(),
         None => match start.opening.bundle {
@@ -70,16 +77,36 @@ pub fn run(start: Start) -> Result<()> {
             None => "the built-in demo".to_owned(),
         },
     };
+    let (device, is_forced) = (start.device, start.is_forced);
+    let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
+    stay(begin, opening, start.in_front)
+}
+
+/// Opens the screen with an alignment of two sentences.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()> {
+    let opening = alignment.model.checkpoint.name.clone();
+    let in_front = InFront {
+        notice,
+        ..InFront::default()
+    };
+    stay(
+        |sink| Worker::start_alignment(alignment, sink),
+        opening,
+        in_front,
+    )
+}
+
+fn stay(begin: impl FnOnce(Sink) -> Worker, opening: String, in_front: InFront) -> Result<()> {
+    let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
         // The screen may be gone when a late event arrives: nobody misses it.
-        Worker::start(
-            start.opening,
-            start.first,
-            start.device,
-            start.is_forced,
-            Arc::new(move |event| drop(sender.send(Msg::Worker(event)))),
-        )
+        begin(Arc::new(move |event| {
+            drop(sender.send(Msg::Worker(event)));
+        }))
     };
     let writer = {
         let sender = sender.clone();
@@ -90,8 +117,8 @@ pub fn run(start: Start) -> Result<()> {
     let mut hands = Hands {
         worker,
         writer,
-        place: start.shown.clone(),
-        what_ifs: start.what_ifs,
+        place: in_front.shown.clone(),
+        what_ifs: in_front.what_ifs,
     };
     let size = crossterm::terminal::size().unwrap_or((80, 24));
     let mut app = App::new(
@@ -99,8 +126,8 @@ pub fn run(start: Start) -> Result<()> {
         size,
         opening,
     );
-    app.opening_notice = start.notice;
-    if let Some(shown) = &start.shown {
+    app.opening_notice = in_front.notice;
+    if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
     }
     if let Ok(msg) = receiver.recv_timeout(GRACE) {

@@ -107,13 +107,17 @@ fn header(app: &App, width: u16) -> Line<'static> {
                 n if n == n_heads => String::new(),
                 n => format!(" ({n} kv)"),
             };
+            // Without weights there is no type of theirs.
+            let dtype = match model.checkpoint.dtype_label() {
+                label if label.is_empty() => label,
+                label => format!(" · {label}"),
+            };
             let facts = format!(
-                " · {} · {} × {} heads{kv} · d_head {} · {} · cpu",
+                " · {} · {} × {} heads{kv} · d_head {}{dtype} · cpu",
                 model.spec.family,
                 n_layers.join("+"),
                 n_heads,
                 d_head,
-                model.checkpoint.dtype_label()
             );
             match &app.supposed {
                 // What is shown is not the checkpoint: that matters more than its sizes.

@@ -7,7 +7,7 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::runner::{judged, reason};
 use super::sweep::sweep;
-use super::{Context, Event, Look, RunId, Sink};
+use super::{Context, Event, Given, Look, RunId, Sink};
 use crate::analysis::{self, Judging, Step};
 use crate::checks::Thresholds;
 use crate::error::Error;
@@ -22,9 +22,10 @@ pub(super) fn answer(
     look: Look,
     pace: &dyn Pace,
 ) {
-    let (model, trace) = {
+    let (model, given) = {
         let context = lock(context);
-        (context.model.clone(), context.trace.clone())
+        let given = [&context.given, &context.supposed_given];
+        (context.model.clone(), given.map(Clone::clone))
     };
     // A question about a run that is no longer on screen finds none.
     let ran = |run: RunId| lock(context).of_run(run).cloned();
@@ -77,14 +78,21 @@ pub(super) fn answer(
                 }),
             }
         }
-        Look::Head(run, query) if trace.is_some() => {
-            let Some((_, trace)) = trace.filter(|(current, _)| run == *current) else {
+        Look::Head(run, query) if given[0].is_some() => {
+            let mut given = given.into_iter().flatten();
+            let Some((_, given)) = given.find(|(current, _)| run == *current) else {
                 return;
             };
-            let at = (query.stack, query.layer_idx);
-            let names = trace.arrays.iter().find(|(place, _)| *place == at);
-            let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
-            match analysis::captured_head(&trace.captured, &names, query) {
+            let detail = match &*given {
+                Given::Alignment(_, aligned) => Ok(aligned.detail(query)),
+                Given::Trace { captured, arrays } => {
+                    let at = (query.stack, query.layer_idx);
+                    let names = arrays.iter().find(|(place, _)| *place == at);
+                    let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
+                    analysis::captured_head(captured, &names, query)
+                }
+            };
+            match detail {
                 Ok(detail) => sink(Event::Detail {
                     run,
                     query,

@@ -1,6 +1,7 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
 mod event;
+mod given;
 mod lane;
 mod look;
 mod own_device;
@@ -18,6 +19,7 @@ use self::lane::Lane;
 use self::look::answer;
 use self::own_device::OwnDevice;
 use self::runner::Runner;
+use crate::analysis::align::{Aligned, Alignment};
 use crate::analysis::{ArrayNames, HeadQuery, Kept, Outcome, WhatIf};
 use crate::attention::HeadRows;
 use crate::checkpoint::Opening;
@@ -38,6 +40,7 @@ pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOr
 /// What runs are asked for.
 enum RunJob {
     Open(Opening, FirstPrompt),
+    Align(Box<Alignment>),
     Run(Request),
     /// The prompt of the last run again, with another attention.
     Suppose(Vec<WhatIf>),
@@ -79,8 +82,10 @@ struct Context {
     plain: Option<Ran>,
     /// The same prompt with another attention.
     supposed: Option<Ran>,
-    /// A trace in the place of a model that runs.
-    trace: Option<(RunId, Arc<OpenTrace>)>,
+    /// A trace or an alignment in the place of a model that runs.
+    given: Option<(RunId, Arc<Given>)>,
+    /// The same alignment with another attention.
+    supposed_given: Option<(RunId, Arc<Given>)>,
 }
 
 /// A run, as far as it has come, and what it ran.
@@ -104,10 +109,14 @@ impl Context {
 /// What a run told.
 type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);
 
-/// A trace: its file, and the arrays of each layer on screen.
-struct OpenTrace {
-    captured: Captured,
-    arrays: Vec<((Stack, usize), ArrayNames)>,
+/// What is shown without a model that runs.
+enum Given {
+    /// A trace: its file, and the arrays of each layer on screen.
+    Trace {
+        captured: Captured,
+        arrays: Vec<((Stack, usize), ArrayNames)>,
+    },
+    Alignment(Box<Alignment>, Box<Aligned>),
 }
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
@@ -131,6 +140,19 @@ impl Worker {
         is_forced: bool,
         sink: Sink,
     ) -> Self {
+        let worker = Self::spawn(device, is_forced, sink);
+        worker.runs.submit(RunJob::Open(opening.into(), first));
+        worker
+    }
+
+    /// Shows an alignment of two sentences.
+    pub fn start_alignment(alignment: Alignment, sink: Sink) -> Self {
+        let worker = Self::spawn(Device::Cpu, false, sink);
+        worker.runs.submit(RunJob::Align(Box::new(alignment)));
+        worker
+    }
+
+    fn spawn(device: Device, is_forced: bool, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
@@ -150,16 +172,14 @@ impl Worker {
                 move |_, look, pace: &dyn Pace| answer(&context, &sink, &mut device, look, pace)
             })
         };
-        let worker = Self {
+        Self {
             runs,
             heads: looker("heads"),
             parts: looker("parts"),
             sweeps: looker("sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
-        };
-        worker.runs.submit(RunJob::Open(opening.into(), first));
-        worker
+        }
     }
 
     /// Runs another prompt; a run still going is stopped.

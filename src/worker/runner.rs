@@ -1,21 +1,19 @@
 //! The thread that opens a checkpoint and runs prompts, one after another, and sends what the pipeline says.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::event::{Event, PromptOrigin, RunId};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
-use super::{Context, FirstPrompt, OpenTrace, Ran, RunJob, Sink};
+use super::{Context, FirstPrompt, Ran, RunJob, Sink};
 use crate::analysis::{
-    self, Declared, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
-    Outcome, Progress, Resume, WhatIf,
+    self, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
+    Progress, Resume, WhatIf,
 };
 use crate::checkpoint::Opening;
-use crate::checkpoint::captured::Captured;
 use crate::checks::{Probes, Thresholds};
 use crate::error::{Error, Result};
 use crate::family;
@@ -23,7 +21,7 @@ use crate::machine;
 use crate::model::{Input, Model};
 use crate::ops::on_device;
 use crate::pace::Pace;
-use crate::prompt::{self, Prompt, Reading, Request, Source, Tokenizer};
+use crate::prompt::{self, Prompt, Reading, Request, Tokenizer};
 use crate::stats::LayerReport;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.
@@ -56,6 +54,7 @@ impl Runner {
                     Err(error) => (self.sink)(Event::OpenFailed(reason(&error))),
                 }
             }
+            RunJob::Align(alignment) => self.show_alignment(id, *alignment),
             RunJob::Run(request) => {
                 if let Err(error) = self.run(id, request, PromptOrigin::Asked, pace) {
                     (self.sink)(Event::Refused(reason(&error)));
@@ -102,61 +101,6 @@ impl Runner {
         self.run(id, request, origin, pace)
     }
 
-    /// Shows a trace as a run that is over.
-    fn show_trace(&mut self, run: RunId, path: &Path) -> Result<()> {
-        if analysis::is_probe(path) {
-            let problem =
-                "a probe holds what moved, and no attention to show: attnscope check judges it";
-            return Err(Error::file(path, problem));
-        }
-        let captured = Captured::open(path)?;
-        let trace = analysis::read_trace(&captured, &Declared::default())?;
-        let view = analysis::view_of(&captured, &trace);
-        let at = view
-            .layers
-            .iter()
-            .map(|layer| (layer.stack, layer.layer_idx));
-        let arrays = at.zip(trace.arrays.iter().cloned()).collect();
-        {
-            let mut context = lock(&self.context);
-            context.model = Some(view.model.clone());
-            context.trace = Some((run, Arc::new(OpenTrace { captured, arrays })));
-        }
-        let sink = &self.sink;
-        sink(Event::Opened {
-            model: view.model,
-            has_tokenizer: false,
-            tokenizer: format!("a trace; {}", trace.mask_origin),
-        });
-        let ids = view.prompt.given().tokens.clone();
-        sink(Event::Started {
-            run,
-            prompt: Arc::new(view.prompt),
-            source: Source::Ids(ids),
-            origin: PromptOrigin::Asked,
-        });
-        for report in &view.layers {
-            sink(Event::Layer {
-                run,
-                report: report.clone(),
-            });
-        }
-        sink(Event::Finished {
-            run,
-            outcome: Arc::default(),
-            labels: Arc::default(),
-            took: Duration::ZERO,
-        });
-        let verdicts = analysis::judge_trace(&trace, &view.layers, &Thresholds::default());
-        let probes = Probes::none("a trace holds one run");
-        sink(Event::Judged {
-            run,
-            judgement: Arc::new(Judgement { verdicts, probes }),
-            is_probed: true,
-        });
-        Ok(())
-    }
-
     /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
     fn run(
         &mut self,
@@ -165,12 +109,15 @@ impl Runner {
         origin: PromptOrigin,
         pace: &dyn Pace,
     ) -> Result<()> {
-        let Some(model) = lock(&self.context).model.clone() else {
+        let (model, given) = {
+            let context = lock(&self.context);
+            (context.model.clone(), context.given.clone())
+        };
+        let Some(model) = model else {
             return Ok(());
         };
-        if lock(&self.context).trace.is_some() {
-            let problem = "a trace holds one run: there is no model to run another text with";
-            return Err(Error::Prompt(problem.to_owned()));
+        if let Some((_, given)) = given {
+            return self.run_given(run, &given, &request);
         }
         let reading = &self.reading;
         let limits = model.spec.limits();
@@ -215,7 +162,13 @@ impl Runner {
 
     /// Runs the last prompt with another attention, from the first layer that differs on.
     fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
-        let plain = lock(&self.context).plain.clone();
+        let (plain, given) = {
+            let context = lock(&self.context);
+            (context.plain.clone(), context.given.clone())
+        };
+        if let Some((_, given)) = given {
+            return self.suppose_given(run, &given, what_ifs);
+        }
         let Some(plain) = plain else {
             let problem = "nothing ran yet that could be supposed otherwise";
             return Err(Error::Prompt(problem.to_owned()));

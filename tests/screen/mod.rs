@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use attnscope::analysis::align::Alignment;
 use attnscope::checkpoint::Opening;
 use attnscope::ops::Device;
 use attnscope::prompt::Request;
 use attnscope::tui::{App, Depth, Effect, Export, Msg, Panel, Theme, draw};
-use attnscope::worker::{Event, PromptOrigin, Worker};
+use attnscope::worker::{Event, PromptOrigin, Sink, Worker};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -39,13 +40,27 @@ impl Screen {
         size: (u16, u16),
         depth: Depth,
     ) -> Self {
-        let (sender, events) = mpsc::channel();
         let first = Box::new(move |_: &_, _| Ok((request, PromptOrigin::Asked)));
-        let sink = Arc::new(move |event| drop(sender.send(event)));
+        Self::begin(
+            |sink| Worker::start(path, first, Device::Cpu, true, sink),
+            size,
+            depth,
+        )
+    }
+
+    /// Shows an alignment of two sentences.
+    #[allow(dead_code, reason = "few tests align")]
+    pub fn of_alignment(alignment: Alignment, size: (u16, u16)) -> Self {
+        let begin = |sink| Worker::start_alignment(alignment, sink);
+        Self::begin(begin, size, Depth::TrueColor)
+    }
+
+    fn begin(begin: impl FnOnce(Sink) -> Worker, size: (u16, u16), depth: Depth) -> Self {
+        let (sender, events) = mpsc::channel();
         let opening = "a checkpoint".to_owned();
         let mut screen = Self {
             app: App::new(Theme::new(depth), size, opening),
-            worker: Worker::start(path, first, Device::Cpu, true, sink),
+            worker: begin(Arc::new(move |event| drop(sender.send(event)))),
             events,
             terminal: Terminal::new(TestBackend::new(size.0, size.1)).expect("a test backend"),
             n_open: 1,

@@ -14,7 +14,7 @@ use crate::model::Stack;
 pub(super) type Parts = BTreeMap<Part, String>;
 
 /// An array by heads.
-pub(super) struct Heads {
+pub(in crate::analysis) struct Heads {
     pub dims: [usize; 3],
     pub values: Vec<f32>,
 }
@@ -89,7 +89,7 @@ pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
 }
 
 /// Sums of a row's probabilities, by what they were stored or computed in.
-pub(super) const F32_TOLERANCE: f64 = 1e-5;
+pub(in crate::analysis) const F32_TOLERANCE: f64 = 1e-5;
 pub(super) const F16_TOLERANCE: f64 = 5e-3;
 pub(super) const BF16_TOLERANCE: f64 = 2e-2;
 
@@ -160,7 +160,7 @@ pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> O
 }
 
 /// The first NaN or infinity, scores before pattern; −inf at a masked score is none.
-pub(super) fn first_nonfinite(
+pub(in crate::analysis) fn first_nonfinite(
     place: Place,
     what: &str,
     visibility: &Visibility,

@@ -33,31 +33,46 @@ pub fn captured_head(
     let [_, n_queries, n_keys] = dims
         .filter(|[n_heads, ..]| query.head_idx < *n_heads)
         .ok_or_else(missing)?;
+    let span = query.head_idx * n_queries * n_keys..(query.head_idx + 1) * n_queries * n_keys;
+    let of_head = |array: &Option<([usize; 3], Vec<f32>)>| {
+        let (_, values) = array.as_ref()?;
+        Some(values[span.clone()].to_vec())
+    };
+    let (scores, pattern) = (of_head(&scores), of_head(&pattern));
+    let maps = [scores.as_deref(), pattern.as_deref()];
+    Ok(whole_head(maps, [n_queries, n_keys], query.hides_first_key))
+}
+
+/// A head whose whole matrices are at hand: its scores and its pattern, where there are such. // [query, key]
+pub(in crate::analysis) fn whole_head(
+    [scores, pattern]: [Option<&[f32]>; 2],
+    [n_queries, n_keys]: [usize; 2],
+    hides_first_key: bool,
+) -> HeadDetail {
     let empty = Pooled::with_cells(n_queries, n_keys, FULL_CELLS);
     let mut pooled = [empty.clone(), empty];
     pooled[0].cells.fill(f32::NEG_INFINITY);
-    let span = query.head_idx * n_queries * n_keys..(query.head_idx + 1) * n_queries * n_keys;
-    if let Some((_, values)) = &scores {
-        for (query_idx, row) in values[span.clone()].chunks(n_keys).enumerate() {
-            pooled[0].add_row(query_idx, row);
-        }
+    for (query_idx, row) in scores.iter().flat_map(|all| all.chunks(n_keys)).enumerate() {
+        pooled[0].add_row(query_idx, row);
     }
-    if let Some((_, values)) = &pattern {
-        for (query_idx, row) in values[span].chunks(n_keys).enumerate() {
-            match query.hides_first_key {
-                true => pooled[1].add_row(query_idx, &without_first(row)),
-                false => pooled[1].add_row(query_idx, row),
-            }
+    for (query_idx, row) in pattern
+        .iter()
+        .flat_map(|all| all.chunks(n_keys))
+        .enumerate()
+    {
+        match hides_first_key {
+            true => pooled[1].add_row(query_idx, &without_first(row)),
+            false => pooled[1].add_row(query_idx, row),
         }
     }
     let [scores, pattern] = pooled;
     let histogram = Histogram::of(&scores.cells);
-    Ok(HeadDetail {
+    HeadDetail {
         n_queries,
         n_keys,
         scores: Pyramid::new(scores),
         pattern: Pyramid::new(pattern),
         histogram,
         rows: None,
-    })
+    }
 }

@@ -16,6 +16,9 @@ pub use as_model::{TraceView, view_of};
 pub use declared::{Declared, Mask as DeclaredMask};
 pub use head::captured_head;
 
+pub(super) use arrays::{F32_TOLERANCE, Heads, first_nonfinite};
+pub(super) use head::whole_head;
+
 use self::layers::layer_reports;
 use crate::checkpoint::captured::{Captured, holds};
 use crate::checks::{self, Check, Evidence, Place, Probes, Subject, Thresholds, Verdict};

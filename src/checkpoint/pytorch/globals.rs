@@ -42,6 +42,8 @@ pub enum Global {
 /// How much a pickle may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
+    /// What stands for itself: no name at all.
+    Data,
     /// Containers, numbers and texts.
     Plain,
     /// Tensors too.
@@ -51,6 +53,9 @@ pub enum Scope {
 impl Global {
     /// What `module.name` is; the error says why it is refused.
     pub fn find(module: &str, name: &str, scope: Scope) -> Result<Self, String> {
+        if scope == Scope::Data {
+            return Err(refusal(module, name, scope));
+        }
         let plain = match (module, name) {
             ("collections", "OrderedDict") => Some(Self::OrderedDict),
             ("builtins" | "__builtin__", name) => match name {
@@ -208,6 +213,9 @@ fn element_type(name: &str) -> Option<Dtype> {
 
 fn refusal(module: &str, name: &str, scope: Scope) -> String {
     let full = quote(&format!("{module}.{name}"));
+    if scope == Scope::Data {
+        return format!("names {full}, which is refused: no code of a pickle is run");
+    }
     if scope == Scope::Plain {
         return format!(
             "names {full}, which is not read; expected plain containers, numbers and texts"

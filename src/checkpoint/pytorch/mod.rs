@@ -18,6 +18,7 @@ use serde_json::{Map, Value as Json};
 
 use self::globals::Scope;
 use self::state_dict::{Found, Problem};
+use self::value::Value;
 use self::zip::Archive;
 use super::map::Bytes;
 use super::shards;
@@ -67,6 +68,32 @@ pub fn plain_pickle(bytes: &[u8], path: &Path) -> Result<Json> {
     let no_tensors = |_: &_| Err("expected plain values, found a tensor".to_owned());
     let mut writer = json::Writer::new(&pickled, &no_tensors);
     writer.value(&pickled.root).map_err(refused)
+}
+
+/// Reads a pickled dictionary of texts and whole numbers, entry by entry; a pickle that names anything at all is refused.
+///
+/// # Errors
+/// One clause that names the opcode, or what was found in the place of a text or a number.
+pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, i64)>, String> {
+    let pickled = pickle::read(bytes, Scope::Data)?;
+    if pickled.n_bytes < bytes.len() {
+        let n = bytes.len() - pickled.n_bytes;
+        return Err(format!("{n} bytes follow the end of the pickle"));
+    }
+    let Value::Dict(idx) = pickled.root else {
+        let found = pickled.root.kind();
+        return Err(format!("expected a dictionary, found {found}"));
+    };
+    let number = |(key, value): &(Value<'_>, Value<'_>)| match (key, value) {
+        (Value::Text(word), Value::Int(row)) => Ok((word.to_string(), *row)),
+        (Value::Text(word), other) => Err(format!(
+            "{}: expected a whole number, found {}",
+            value::quote(word),
+            other.kind()
+        )),
+        (other, _) => Err(format!("expected texts as keys, found {}", other.kind())),
+    };
+    pickled.heap.dicts[idx].entries.iter().map(number).collect()
 }
 
 /// Reads one file and adds its tensors.

@@ -388,7 +388,7 @@ impl<'a> Machine<'a> {
     /// `("storage", class, key, device, elements[, part])`, as `torch.save` writes it.
     fn storage(&mut self) -> Result<(), String> {
         let id = self.pop("BINPERSID")?;
-        if self.scope == Scope::Plain {
+        if self.scope != Scope::Tensors {
             return Err("opcode BINPERSID is refused: expected plain values".to_owned());
         }
         self.check_containers()?;

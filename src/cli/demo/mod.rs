@@ -18,7 +18,7 @@ use super::{Cli, RunArgs};
 use crate::checkpoint::{Bundle, Opening};
 use crate::model::Model;
 use crate::report::Output;
-use crate::tui::{self, HeadView, Shown, Start};
+use crate::tui::{self, HeadView, InFront, Shown, Start};
 use crate::worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
@@ -98,20 +98,22 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
         first,
         is_forced: run.force,
         device: chosen.device,
-        notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
-        shown: Some(Shown {
-            panel: story.panel,
-            stack: None,
-            layer_idx: Some(story.at.0),
-            head_idx: Some(story.at.1),
-            query_idx: None,
-            key_idx: None,
-            statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
-            head_view: HeadView::default(),
-            shows_received: false,
-            is_probed: false,
-            check: None,
-        }),
-        what_ifs: story.what_ifs()?,
+        in_front: InFront {
+            notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
+            shown: Some(Shown {
+                panel: story.panel,
+                stack: None,
+                layer_idx: Some(story.at.0),
+                head_idx: Some(story.at.1),
+                query_idx: None,
+                key_idx: None,
+                statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
+                head_view: HeadView::default(),
+                shows_received: false,
+                is_probed: false,
+                check: None,
+            }),
+            what_ifs: story.what_ifs()?,
+        },
     })?)
 }

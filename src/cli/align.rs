@@ -1,0 +1,119 @@
+//! `attnscope align`: the words of two sentences, aligned by attention between two tables of embeddings.
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use super::WhatIfArgs;
+use super::figures::Format;
+use crate::analysis::align::Alignment;
+use crate::attention::SoftmaxAxis;
+use crate::checkpoint::embeddings::Table;
+use crate::report::{AlignShown, Output, write_arrays};
+use crate::tui;
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub struct Args {
+    /// Embeddings of the words that ask: .npz, .npy, .safetensors, or the text of word2vec
+    #[arg(long, value_name = "FILE")]
+    queries: PathBuf,
+    /// Embeddings of the words that are looked at; they are the values too
+    #[arg(long, value_name = "FILE")]
+    keys: PathBuf,
+    /// Dictionary word → row of the queries: JSON or pickle; text has its words with it
+    #[arg(long, value_name = "FILE")]
+    queries_vocab: Option<PathBuf>,
+    /// Dictionary word → row of the keys
+    #[arg(long, value_name = "FILE")]
+    keys_vocab: Option<PathBuf>,
+    /// The sentence whose words ask: lower-cased, split at blanks
+    #[arg(long, value_name = "TEXT")]
+    query_text: String,
+    /// The sentence whose words are looked at
+    #[arg(long, value_name = "TEXT")]
+    key_text: String,
+    /// What the softmax normalises: keys, so that rows sum to 1; or queries, the classic mistake
+    #[arg(long, value_enum, default_value_t = Axis::Keys)]
+    softmax_axis: Axis,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    /// Print the figures, also where there is a terminal to open the screen in
+    #[arg(long)]
+    report: bool,
+    /// How to print them; implies --report [default: text]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write pattern, scores and output to this file: .safetensors or .npz; implies --report
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Axis {
+    Keys,
+    Queries,
+}
+
+const HELP: &str = "\
+weights = softmax(Q Kᵀ/√d) over the keys; output = weights × V, and V is K. A word that a dictionary does not have is a row of zeros,
+marked ⟨word⟩?. Pickles are read as data: one that names a class or a function is refused, and nothing of it runs.
+On the screen, e edits both sentences (QUERY WORDS | KEY WORDS) and w supposes another attention, the other axis among them.";
+
+pub fn run(args: &Args) -> Result<()> {
+    let tables = [
+        Table::open(&args.queries, args.queries_vocab.as_deref(), "queries")?,
+        Table::open(&args.keys, args.keys_vocab.as_deref(), "keys")?,
+    ];
+    let axis = match args.softmax_axis {
+        Axis::Keys => SoftmaxAxis::Keys,
+        Axis::Queries => SoftmaxAxis::Queries,
+    };
+    let texts = [args.query_text.as_str(), args.key_text.as_str()];
+    let alignment = Alignment::new(tables, texts, axis, args.what_if.all())?;
+    let words = args.what_if.words();
+    let is_report = args.report || args.format.is_some() || args.output.is_some();
+    let Some(target) = &args.output else {
+        return show(alignment, words, is_report, args.format);
+    };
+    let mut read = vec![args.queries.as_path(), args.keys.as_path()];
+    read.extend(
+        [&args.queries_vocab, &args.keys_vocab]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path),
+    );
+    Output::check_not_read(target, &read)?;
+    let output = Output::open(target)?;
+    output.write(&write_arrays(&alignment, &alignment.align(), target)?)?;
+    show(alignment, words, is_report, args.format)
+}
+
+/// Opens the screen, or prints the figures where there is no terminal or they were asked for.
+///
+/// # Errors
+/// When the terminal fails, or standard output cannot be written.
+pub fn show(
+    alignment: Alignment,
+    what_if: Vec<String>,
+    is_report: bool,
+    format: Option<Format>,
+) -> Result<()> {
+    let notice = match what_if.is_empty() {
+        true => None,
+        false => Some(format!("what if {}", what_if.join(", "))),
+    };
+    if !is_report && stdout().is_terminal() && stdin().is_terminal() {
+        return Ok(tui::run_alignment(alignment, notice)?);
+    }
+    let shown = AlignShown::new(&alignment, what_if);
+    let mut numbers = Vec::new();
+    match format.unwrap_or(Format::Text) {
+        Format::Json => shown.write_json(&mut numbers)?,
+        Format::Csv => shown.write_csv(&mut numbers)?,
+        Format::Text => shown.write_text(&mut numbers)?,
+    }
+    Ok(Output::Stdout.write(&numbers)?)
+}

@@ -1,0 +1,400 @@
+//! An alignment as text, JSON and CSV, and its arrays as files that other programs read.
+
+use std::io::{self, Cursor, Write};
+use std::path::Path;
+
+use npyz::WriterBuilder;
+use serde::Serialize;
+use serde_json::Value;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use super::csv::number;
+use super::json::write_pretty;
+use super::number::Number;
+use super::text_table::{text_table, wrapped};
+use super::verdict_text::write_text;
+use super::verdicts::{TargetVerdict, record};
+use crate::analysis::align::{Aligned, Alignment, Sentence, Word};
+use crate::attention::RowSummary;
+use crate::checkpoint::embeddings::Table;
+use crate::checks::{Status, Thresholds, Verdict};
+use crate::error::{Error, Result};
+
+/// The version of the shapes in this file.
+const VERSION: u32 = 1;
+const WIDTH: usize = 80;
+
+/// An alignment, computed and judged.
+#[derive(Debug)]
+pub struct AlignShown<'a> {
+    alignment: &'a Alignment,
+    aligned: Aligned,
+    verdict: TargetVerdict,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    version: u32,
+    command: &'static str,
+    queries: SideRecord<'a>,
+    keys: SideRecord<'a>,
+    scale: String,
+    softmax_axis: String,
+    /// [query, key]
+    scores: Vec<Vec<Number>>,
+    pattern: Vec<Vec<Number>>,
+    output_shape: [usize; 2],
+    rows: Vec<RowRecord<'a>>,
+    columns: Vec<ColumnRecord<'a>>,
+    verdict: Value,
+}
+
+#[derive(Debug, Serialize)]
+struct SideRecord<'a> {
+    file: String,
+    rows: usize,
+    width: usize,
+    stored_as: &'a str,
+    words: Vec<WordRecord<'a>>,
+    unknown: Vec<&'a str>,
+    zero_rows: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct WordRecord<'a> {
+    word: &'a str,
+    row: Option<usize>,
+    norm: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct RowRecord<'a> {
+    query: &'a str,
+    best_key: Option<usize>,
+    weight: Number,
+    entropy: Number,
+    sum: Number,
+    cosine: Number,
+}
+
+#[derive(Debug, Serialize)]
+struct ColumnRecord<'a> {
+    key: &'a str,
+    sum: Number,
+}
+
+impl<'a> AlignShown<'a> {
+    /// Computes and judges; `what_if` is what was supposed, as it was written.
+    pub fn new(alignment: &'a Alignment, what_if: Vec<String>) -> Self {
+        let aligned = alignment.align();
+        let verdict = TargetVerdict {
+            target: alignment.model.checkpoint.name.clone(),
+            what_if,
+            verdicts: aligned.judge(&Thresholds::default()),
+        };
+        Self {
+            alignment,
+            aligned,
+            verdict,
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (usize, &RowSummary)> {
+        let heads = self.aligned.layer.heads.iter();
+        heads.flat_map(|head| &head.summary.rows).enumerate()
+    }
+
+    fn column_sums(&self) -> &[f32] {
+        let head = self.aligned.layer.heads.first();
+        head.map_or(&[], |head| &head.summary.column_sums)
+    }
+
+    /// The key that a query looks at most; none where all are alike to it, or its row is NaN.
+    fn best(&self, query_idx: usize) -> Option<usize> {
+        let word = self.alignment.queries.words.get(query_idx)?;
+        let (_, row) = self.rows().nth(query_idx)?;
+        (!word.is_zero && !row.top1.is_nan()).then_some(row.argmax as usize)
+    }
+
+    /// The cosine of a query with the key it looks at most.
+    fn cosine(&self, query_idx: usize, key_idx: usize) -> f32 {
+        self.aligned.cosines[query_idx * self.aligned.n_keys() + key_idx]
+    }
+
+    /// Every query word with the key word it looks at most; sums of rows and columns; what the checks say.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_text(&self, to: &mut impl Write) -> io::Result<()> {
+        let Self {
+            alignment, aligned, ..
+        } = self;
+        let [query_table, key_table] = alignment.tables();
+        for (what, table, sentence) in [
+            ("queries", query_table, &alignment.queries),
+            ("keys", key_table, &alignment.keys),
+        ] {
+            to.write_all(wrapped(&about(what, table, sentence), WIDTH, "  ").as_bytes())?;
+        }
+        let spec = alignment.spec();
+        writeln!(
+            to,
+            "softmax over {}, scale {}; output: {} × {}",
+            spec.softmax_axis,
+            spec.scale,
+            aligned.n_queries(),
+            aligned.width
+        )?;
+        let labels = |sentence: &Sentence| -> Vec<String> {
+            sentence.words.iter().map(Word::label).collect()
+        };
+        let (queries, keys) = (labels(&alignment.queries), labels(&alignment.keys));
+        let rows = self.rows().map(|(query_idx, row)| {
+            let key_idx = row.argmax as usize;
+            let best = self.best(query_idx).map_or("–", |best| &keys[best]);
+            vec![
+                queries[query_idx].clone(),
+                best.to_owned(),
+                shown(row.top1),
+                shown(row.entropy),
+                shown(row.mass),
+                shown(self.cosine(query_idx, key_idx)),
+            ]
+        });
+        let titles = [
+            "query", "best key", "weight", "entropy", "row sum", "cosine",
+        ];
+        let rows: Vec<Vec<String>> = rows.collect();
+        writeln!(to, "\n{}", text_table(&titles, &rows))?;
+        let columns = keys.iter().zip(self.column_sums());
+        let columns: Vec<Vec<String>> = columns
+            .map(|(key, sum)| vec![key.clone(), shown(*sum)])
+            .collect();
+        writeln!(to, "{}", text_table(&["key", "column sum"], &columns))?;
+        // Most of what cannot be asked of two tables is the same sentence over and over.
+        let mut verdict = self.verdict.clone();
+        let n_checks = verdict.verdicts.len();
+        let is_asked = |verdict: &Verdict| verdict.status != Status::NotApplicable;
+        verdict.verdicts.retain(|(_, verdict)| is_asked(verdict));
+        write_text(&verdict, to)?;
+        let n_left = n_checks - verdict.verdicts.len();
+        writeln!(
+            to,
+            "  {n_left} other checks need a model, a mask or several heads; --format json has their reasons"
+        )
+    }
+
+    /// Writes the document, indented, with a newline at the end.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
+        let Self {
+            alignment, aligned, ..
+        } = self;
+        let [query_table, key_table] = alignment.tables();
+        let numbers = |values: &[f32]| values.iter().map(|v| wide(*v)).collect::<Vec<_>>();
+        let matrix = |values: &[f32]| values.chunks(aligned.n_keys()).map(numbers).collect();
+        let rows = self.rows().zip(&alignment.queries.words);
+        let columns = alignment.keys.words.iter().zip(self.column_sums());
+        let document = Document {
+            version: VERSION,
+            command: "align",
+            queries: side(query_table, &alignment.queries),
+            keys: side(key_table, &alignment.keys),
+            scale: alignment.spec().scale.to_string(),
+            softmax_axis: alignment.spec().softmax_axis.to_string(),
+            scores: matrix(&aligned.scores),
+            pattern: matrix(&aligned.pattern),
+            output_shape: [aligned.n_queries(), aligned.width],
+            rows: rows
+                .map(|((query_idx, row), word)| RowRecord {
+                    query: &word.text,
+                    best_key: self.best(query_idx),
+                    weight: wide(row.top1),
+                    entropy: wide(row.entropy),
+                    sum: wide(row.mass),
+                    cosine: wide(self.cosine(query_idx, row.argmax as usize)),
+                })
+                .collect(),
+            columns: columns
+                .map(|(word, sum)| ColumnRecord {
+                    key: &word.text,
+                    sum: wide(*sum),
+                })
+                .collect(),
+            verdict: record(&self.verdict),
+        };
+        write_pretty(&document, to)
+    }
+
+    /// Writes one row for each pair of words.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut writer = ::csv::Writer::from_writer(to);
+        writer.write_record([
+            "query_idx",
+            "query",
+            "key_idx",
+            "key",
+            "score",
+            "weight",
+            "cosine",
+        ])?;
+        let n_keys = self.aligned.n_keys();
+        for (query_idx, query) in self.alignment.queries.words.iter().enumerate() {
+            for (key_idx, key) in self.alignment.keys.words.iter().enumerate() {
+                let at = query_idx * n_keys + key_idx;
+                let of = |values: &[f32]| number(f64::from(values[at]));
+                writer.write_record([
+                    query_idx.to_string(),
+                    query.text.clone(),
+                    key_idx.to_string(),
+                    key.text.clone(),
+                    of(&self.aligned.scores),
+                    of(&self.aligned.pattern),
+                    of(&self.aligned.cosines),
+                ])?;
+            }
+        }
+        writer.flush()
+    }
+}
+
+/// A figure of the table; a dash where there is none.
+fn shown(value: f32) -> String {
+    match value.is_nan() {
+        true => "–".to_owned(),
+        false => format!("{value:.3}"),
+    }
+}
+
+fn wide(value: f32) -> Number {
+    Number(f64::from(value))
+}
+
+/// One side in a line: its table, its words, and those of them that have no direction.
+fn about(what: &str, table: &Table, sentence: &Sentence) -> String {
+    let of = &table.embeddings;
+    let (unknown, zero) = (sentence.unknown(), sentence.zero());
+    let mut said = format!(
+        "{what}: {}, {} × {} {}; {} words, {} unknown",
+        of.name(),
+        of.n_rows,
+        of.width,
+        of.stored_as,
+        sentence.words.len(),
+        unknown.len()
+    );
+    if !unknown.is_empty() {
+        said += &format!(" (rows of zeros): {}", unknown.join(", "));
+    }
+    if !zero.is_empty() {
+        said += &format!("; known, with a row of zeros: {}", zero.join(", "));
+    }
+    said
+}
+
+fn side<'a>(table: &'a Table, sentence: &'a Sentence) -> SideRecord<'a> {
+    let norm = |row: &[f32]| {
+        row.iter()
+            .map(|v| f64::from(*v).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    };
+    let rows = sentence.vectors.chunks(sentence.width);
+    let words = sentence.words.iter().zip(rows);
+    SideRecord {
+        file: table.embeddings.name(),
+        rows: table.embeddings.n_rows,
+        width: table.embeddings.width,
+        stored_as: &table.embeddings.stored_as,
+        words: words
+            .map(|(word, row)| WordRecord {
+                word: &word.text,
+                row: word.row,
+                norm: Number(norm(row)),
+            })
+            .collect(),
+        unknown: sentence.unknown(),
+        zero_rows: sentence.zero(),
+    }
+}
+
+/// Pattern, scores, queries, keys and output as safetensors or `.npz`, by the ending; pattern and scores have the names by
+/// which `attnscope check` judges them.
+///
+/// # Errors
+/// When the ending is neither, or an array cannot be written.
+pub fn write_arrays(alignment: &Alignment, aligned: &Aligned, target: &Path) -> Result<Vec<u8>> {
+    let (n_queries, n_keys, width) = (aligned.n_queries(), aligned.n_keys(), aligned.width);
+    let arrays = [
+        (
+            "decoder.blocks.0.cross_attn.pattern",
+            [n_queries, n_keys],
+            &aligned.pattern,
+        ),
+        (
+            "decoder.blocks.0.cross_attn.scores",
+            [n_queries, n_keys],
+            &aligned.scores,
+        ),
+        ("output", [n_queries, width], &aligned.output),
+        ("queries", [n_queries, width], &alignment.queries.vectors),
+        ("keys", [n_keys, width], &alignment.keys.vectors),
+    ];
+    let failed =
+        |e: &dyn std::fmt::Display| Error::file(target, format!("cannot be written ({e})"));
+    let ending = target.extension().unwrap_or_default().to_string_lossy();
+    match ending.to_lowercase().as_str() {
+        "npz" => npz(&arrays).map_err(|e| failed(&e)),
+        "safetensors" => {
+            let views = arrays.iter().map(|(name, shape, values)| {
+                let bytes = bytemuck::cast_slice(values);
+                let view = safetensors::tensor::TensorView::new(
+                    safetensors::Dtype::F32,
+                    shape.to_vec(),
+                    bytes,
+                );
+                view.map(|view| (*name, view))
+            });
+            let views: Vec<_> = views
+                .collect::<std::result::Result<_, _>>()
+                .map_err(|e| failed(&e))?;
+            let axis = alignment.spec().softmax_axis;
+            let said = [
+                ("attnscope.source", alignment.model.checkpoint.name.clone()),
+                ("attnscope.queries", alignment.queries.text()),
+                ("attnscope.keys", alignment.keys.text()),
+                ("attnscope.softmax_axis", axis.to_string()),
+            ];
+            let metadata = said.map(|(key, value)| (key.to_owned(), value));
+            safetensors::serialize(views, Some(metadata.into())).map_err(|e| failed(&e))
+        }
+        _ => Err(Error::file(
+            target,
+            "expected a name that ends in .safetensors or .npz",
+        )),
+    }
+}
+
+fn npz(arrays: &[(&str, [usize; 2], &Vec<f32>)]) -> io::Result<Vec<u8>> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    // Without a date of its own the same arrays give the same bytes.
+    let options = SimpleFileOptions::default().last_modified_time(zip::DateTime::default());
+    for (name, shape, values) in arrays {
+        archive.start_file(format!("{name}.npy"), options)?;
+        let shape = shape.map(|n| n as u64);
+        let mut member = npyz::WriteOptions::new()
+            .default_dtype()
+            .shape(&shape)
+            .writer(&mut archive)
+            .begin_nd()?;
+        member.extend(values.iter().copied())?;
+        member.finish()?;
+    }
+    Ok(archive.finish()?.into_inner())
+}
