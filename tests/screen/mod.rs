@@ -52,7 +52,7 @@ impl Screen {
     #[allow(dead_code, reason = "few tests align")]
     pub fn of_alignment(alignment: Alignment, size: (u16, u16)) -> Self {
         let begin = |sink| Worker::start_alignment(alignment, sink);
-        Self::begin(begin, size, Depth::TrueColor)
+        Self::begin(begin, size, Depth::Truecolor)
     }
 
     fn begin(begin: impl FnOnce(Sink) -> Worker, size: (u16, u16), depth: Depth) -> Self {

@@ -14,7 +14,9 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
 use self::stories::{Figures, STORIES, Story};
-use super::{Cli, RunArgs};
+use super::{Cli, RunArgs, align};
+use crate::analysis::align::Alignment;
+use crate::attention::SoftmaxAxis;
 use crate::checkpoint::{Bundle, Opening};
 use crate::model::Model;
 use crate::report::Output;
@@ -24,7 +26,7 @@ use crate::worker::{FirstPrompt, PromptOrigin};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Which one; lists them unless given
-    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(STORIES.iter().map(|story| story.name)))]
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(names().map(|(name, _)| name)))]
     name: Option<String>,
     /// Print its figures, without a terminal
     #[arg(long, requires = "name")]
@@ -33,8 +35,28 @@ pub struct Args {
     run: RunArgs,
 }
 
+/// The one whose data are tables and no checkpoint.
+const ALIGNMENT: (&str, &str) = (
+    "alignment",
+    "words of two sentences aligned by two embedding tables and scaled dot-product attention",
+);
+
+/// Every name, in order.
+fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_stories = STORIES.iter().map(|story| (story.name, story.title));
+    of_stories.chain([ALIGNMENT])
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let name = args.name.as_deref();
+    if name == Some(ALIGNMENT.0) {
+        let alignment = Alignment::demo(SoftmaxAxis::Keys)?;
+        let can_show = stdout().is_terminal() && stdin().is_terminal();
+        if !args.report && !can_show {
+            return no_terminal(ALIGNMENT.0);
+        }
+        return align::show(alignment, Vec::new(), args.report, None);
+    }
     match STORIES.iter().find(|story| Some(story.name) == name) {
         None => list(),
         Some(story) if args.report => figures(story, &args.run),
@@ -48,11 +70,9 @@ fn print(text: &str) -> Result<()> {
 
 /// Names, and what each shows.
 fn list() -> Result<()> {
-    let width = STORIES.iter().map(|story| story.name.len()).max();
-    let width = width.unwrap_or(0);
-    let lines: Vec<String> = STORIES
-        .iter()
-        .map(|story| format!("  {:<width$}  {}\n", story.name, story.title))
+    let width = names().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> = names()
+        .map(|(name, title)| format!("  {name:<width$}  {title}\n"))
         .collect();
     print(&format!(
         "attnscope demo NAME opens one; with --report it prints the figures\n\n{}",
@@ -72,6 +92,12 @@ fn figures(story: &Story, run: &RunArgs) -> Result<()> {
     }
 }
 
+fn no_terminal(name: &str) -> Result<()> {
+    bail!(
+        "the screen needs a terminal; without one, attnscope demo {name} --report prints the figures"
+    )
+}
+
 /// What to open for a story.
 fn opening(story: &Story, asked: &[(String, String)]) -> Opening {
     let own = story.set.iter();
@@ -86,10 +112,7 @@ fn opening(story: &Story, asked: &[(String, String)]) -> Opening {
 fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
     let chosen = run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
-        bail!(
-            "the screen needs a terminal; without one, attnscope demo {} --report prints the figures",
-            story.name
-        );
+        return no_terminal(story.name);
     }
     let first: FirstPrompt =
         Box::new(move |_: &Model, _: bool| Ok((story.request(), PromptOrigin::BuiltIn)));
