@@ -79,7 +79,8 @@ fn the_induction_demo_copies() {
     let figures = printed(&["demo", "induction", "--report"]);
     let losses = numbers(&figures, "mean loss on the first copy");
     assert!(losses[0] > 10.0 * losses[1], "{losses:?}");
-    assert!(numbers(&figures, "L1H3")[1] > 0.8, "induction");
+    assert!(numbers(&figures, "L1H3")[1] > 0.4, "induction");
+    assert!(figures.contains("L0H2  previous token"));
 }
 
 #[test]

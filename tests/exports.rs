@@ -176,6 +176,7 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
         "overview-entropy-relative",
         "rows-L0H0",
         "scores-L0H0",
+        "sweep-L0H0-query-21",
         "tokens-L0H0-given-by-21",
         "what-if-L0H0",
     ];
@@ -186,7 +187,9 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
     assert_eq!(files(directory.path()), expected);
     // The line is gone with the next key, and not part of the next picture.
     screen.typed("x");
-    let last = directory.path().join("induction-demo-checks-2.svg");
+    let last = directory
+        .path()
+        .join("induction-demo-sweep-L0H0-query-21-2.svg");
     let picture = Picture::read(&std::fs::read(last).expect("written"));
     let footer = picture.line(39);
     assert!(

@@ -95,8 +95,11 @@ impl<R: Read> Npy<R> {
     }
 }
 
-fn unreadable(error: &dyn std::fmt::Display) -> String {
-    format!("cannot be read ({error})")
+pub(super) fn unreadable(error: &dyn std::fmt::Display) -> String {
+    let text = error.to_string();
+    // What a parser adds to a syntax error takes several lines.
+    let first = text.lines().next().unwrap_or_default().trim();
+    format!("cannot be read ({})", first.trim_end_matches(':'))
 }
 
 /// The bytes before the elements; fewer where there are no more.

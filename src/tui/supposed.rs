@@ -258,6 +258,12 @@ impl App {
         ((*query, *is_scores) == wanted).then_some(map)
     }
 
+    /// The same where the Head panel shows it; single cells of a long head are those of the side that is shown.
+    pub fn shown_difference(&self) -> Option<&Pyramid> {
+        let differs = self.shows_difference() && !self.shows_part();
+        self.difference().filter(|_| differs)
+    }
+
     /// Asks for the selected head of the side that is not shown, where both are looked at; and subtracts once both are there.
     pub(super) fn ask_both_heads(&mut self, effects: &mut Vec<Effect>) {
         let compares = self.shows_difference() || self.panel.compares();

@@ -122,8 +122,10 @@ impl App {
 
     /// Whether a key writes the screen: over the panels as in them, except where its letter is text.
     fn exports(&self, key: KeyEvent) -> bool {
-        let is_text = matches!(self.overlay, Some(Overlay::Edit(_) | Overlay::Find(_)))
-            && !key.modifiers.contains(KeyModifiers::CONTROL);
+        let is_text = matches!(
+            self.overlay,
+            Some(Overlay::Edit(_) | Overlay::Find(_) | Overlay::WhatIf(_))
+        ) && !key.modifiers.contains(KeyModifiers::CONTROL);
         let binding = keys::binding_of(key, self.panel);
         !is_text && binding.is_some_and(|binding| binding.action == Action::Export)
     }

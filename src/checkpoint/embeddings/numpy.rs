@@ -7,7 +7,7 @@ use zip::ZipArchive;
 
 use super::{Embeddings, Source, chosen, table_of};
 use crate::checkpoint::map::Bytes;
-use crate::checkpoint::npy::Npy;
+use crate::checkpoint::npy::{Npy, unreadable};
 use crate::error::{Error, Result};
 
 /// Numbers of a table at most: four million words of a thousand numbers each. More would take minutes to stream.
@@ -32,8 +32,7 @@ pub(super) fn open_archive(bytes: Bytes) -> Result<Embeddings> {
     let member = format!("{name}.npy");
     let header = {
         let stored = opened.by_name(&member);
-        let stored =
-            stored.map_err(|e| damaged(&bytes, &name, &format!("cannot be read ({e})")))?;
+        let stored = stored.map_err(|e| damaged(&bytes, &name, &unreadable(&e)))?;
         header(stored).map_err(|e| damaged(&bytes, &name, &e))?
     };
     drop(opened);
@@ -89,7 +88,7 @@ pub(super) fn rows_of_archive(
     let name = member.trim_end_matches(".npy");
     let mut opened = archive(bytes)?;
     let stored = opened.by_name(member);
-    let stored = stored.map_err(|e| damaged(bytes, name, &format!("cannot be read ({e})")))?;
+    let stored = stored.map_err(|e| damaged(bytes, name, &unreadable(&e)))?;
     rows(table, stored, wanted).map_err(|e| damaged(bytes, name, &e))
 }
 
@@ -136,8 +135,7 @@ fn rows(
         }
     })?;
     // The checksum stands at the end of a member, behind its last number.
-    std::io::copy(&mut stored, &mut std::io::sink())
-        .map_err(|e| format!("cannot be read ({e})"))?;
+    std::io::copy(&mut stored, &mut std::io::sink()).map_err(|e| unreadable(&e))?;
     let rows = wanted.iter().filter_map(|row| slot_of.get(row));
     Ok(rows
         .flat_map(|slot| found[slot * width..(slot + 1) * width].to_vec())

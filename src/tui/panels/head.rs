@@ -7,7 +7,7 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::{Line, Span};
 
 use super::{head_row, selection_title, waiting};
-use crate::analysis::{HeadDetail, Pyramid};
+use crate::analysis::HeadDetail;
 use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, cut, figure, fit};
@@ -220,15 +220,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
 }
 
-/// What the map changed by, where that is shown; single cells of a long head are those of the side that is shown.
-fn shown_difference(app: &App) -> Option<&Pyramid> {
-    let differs = app.shows_difference() && !app.shows_part();
-    app.difference().filter(|_| differs)
-}
-
 /// Colours of values, or of what they changed by.
 fn map_theme(app: &App) -> Theme {
-    match shown_difference(app) {
+    match app.shown_difference() {
         Some(_) => app.theme.diverging(),
         None => app.theme.clone(),
     }
@@ -236,7 +230,7 @@ fn map_theme(app: &App) -> Theme {
 
 /// The colour scale of what is shown.
 fn scale(app: &App, detail: &HeadDetail) -> Scale {
-    if let Some(difference) = shown_difference(app) {
+    if let Some(difference) = app.shown_difference() {
         let most = difference.level(usize::MAX).cells[0].abs();
         let most = if most > 0.0 && most.is_finite() {
             most
@@ -278,7 +272,7 @@ fn scale(app: &App, detail: &HeadDetail) -> Scale {
 fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail: &HeadDetail) {
     let window = window(app, area);
     let scale = scale(app, detail);
-    let difference = shown_difference(app);
+    let difference = app.shown_difference();
     let values = match difference {
         Some(difference) => difference,
         None if app.head_view.shows_scores => &detail.scores,
