@@ -258,7 +258,7 @@ fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Li
 fn tab_texts() -> impl Iterator<Item = (Panel, String)> {
     Panel::ALL
         .into_iter()
-        .map(|panel| (panel, format!(" {} {} ", panel.index() + 1, panel.title())))
+        .map(|panel| (panel, format!(" {} {}", panel.index() + 1, panel.title())))
 }
 
 /// Line 2: the panels, and what text is on screen.

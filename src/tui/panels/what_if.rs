@@ -30,7 +30,11 @@ struct Parts {
 
 fn parts(app: &App, area: Rect) -> Parts {
     let n_grids = app.grids().len();
-    let n_below = if area.height >= 34 { 16 } else { 11 };
+    let n_below = match (area.height, area.width) {
+        (34.., _) => 16,
+        (_, 110..) => 11,
+        _ => 9,
+    };
     let [maps, below] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(n_below)]).areas(area);
     // A narrow terminal has room for heads and figures; predictions go where the maps leave some.
@@ -42,7 +46,13 @@ fn parts(app: &App, area: Rect) -> Parts {
         Layout::horizontal(columns.map(Constraint::Percentage)).areas(below);
     let (maps, predictions) = match columns[2] {
         0 => {
-            let n_predictions = 3 + N_PREDICTED as u16;
+            // In a low terminal the loss is told, and the likeliest token.
+            let n_predicted = if area.height >= 30 {
+                N_PREDICTED as u16
+            } else {
+                1
+            };
+            let n_predictions = 3 + n_predicted;
             let rows = [Constraint::Min(0), Constraint::Length(n_predictions)];
             let [maps, predictions] = Layout::vertical(rows).areas(maps);
             (maps, predictions)
