@@ -138,7 +138,7 @@ fn both_sides_and_cross_attention_are_swept() {
             "sweep",
             path,
             "--tokens",
-            TOKENS,
+            "5,9,2,5,9,2,31,7,7,31,5,9",
             "--target-tokens",
             "0,5,9",
             "--layer",

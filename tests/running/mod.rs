@@ -1,5 +1,7 @@
 //! Commands that must succeed: runs them on one prompt, and reads what they write.
 
+#![allow(dead_code, reason = "each test uses a part of this")]
+
 use serde_json::Value;
 
 use crate::checkpoint_copy::{Copy, Weights, attnscope, take_apart, text, weights};

@@ -256,7 +256,7 @@ fn legend_of(chart: &Chart, width: f64) -> Markup {
 fn dot(look: usize, x: f64, y: f64, inside: &Markup) -> Markup {
     let colour = COLOURS[look % COLOURS.len()];
     html! {
-        @if look % 2 == 0 {
+        @if look.is_multiple_of(2) {
             circle cx=(at(x)) cy=(at(y)) r="3.2" fill=(colour) { (inside) }
         } @else {
             circle cx=(at(x)) cy=(at(y)) r="5.2" fill="none" stroke=(colour) stroke-width="1.6" { (inside) }
