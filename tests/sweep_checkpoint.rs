@@ -138,8 +138,7 @@ fn both_sides_and_cross_attention_are_swept() {
             "sweep",
             path,
             "--tokens",
-            // A vocabulary of 64.
-            &TOKENS.replace("200", "20"),
+            "5,9,2,5,9,2,31,7,7,31,5,9",
             "--target-tokens",
             "0,5,9",
             "--layer",

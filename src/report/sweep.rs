@@ -203,8 +203,8 @@ impl SweepShown {
     /// Largest probability, entropy and Jacobian against the scale.
     pub fn figure(&self) -> Figure {
         let points = self.sweep.points();
-        type Figured = fn(&SweepPoint) -> Averaged;
-        let figures: [(&str, Figured); 3] = [
+        type Named = (&'static str, fn(&SweepPoint) -> Averaged);
+        let figures: [Named; 3] = [
             ("max probability", |point| point.max_probability),
             ("entropy / log n", |point| point.relative_entropy),
             ("Jacobian trace", |point| point.jacobian_trace),

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 
 use super::Part;
 use crate::model::Stack;
+use crate::report::chart::Ticks;
 use crate::report::document::LayerRecord;
 use crate::report::verdict_text::figure;
 use crate::stats::{STATISTICS, index_of};
@@ -98,16 +99,7 @@ impl Axes {
                 .filter(|tick| (self.low..=self.high).contains(tick))
                 .collect();
         }
-        let raw = (self.high - self.low) / 4.0;
-        let power = 10f64.powf(raw.log10().floor());
-        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
-            .into_iter()
-            .map(|factor| factor * power)
-            .find(|step| *step >= raw)
-            .unwrap_or(raw);
-        let first = (self.low / step).ceil() as i64;
-        let last = (self.high / step).floor() as i64;
-        (first..=last).map(|nth| nth as f64 * step).collect()
+        Ticks::linear(self.low, self.high, 4).values
     }
 
     fn draw(&self, layers: &[&LayerRecord]) -> Markup {
