@@ -48,12 +48,21 @@ const SMALL_VOCABULARY: usize = 256;
 /// Keys pressed at one panel before the next.
 const N_AT_PANEL: usize = 10;
 
+/// The panels that every model has.
+fn panels() -> impl Iterator<Item = Panel> {
+    let all = Panel::ALL.into_iter();
+    all.filter(|panel| *panel != Panel::Story)
+}
+
 /// The key that is pressed at each time: a panel's number, then moves on it.
 fn pressed(i: usize) -> KeyCode {
     const MOVES: [KeyCode; 4] = [KeyCode::Up, KeyCode::Left, KeyCode::Down, KeyCode::Right];
-    let panel_idx = i / N_AT_PANEL % Panel::ALL.len();
+    let n_panels = panels().count();
     match i % N_AT_PANEL {
-        0 => KeyCode::Char(char::from_digit(panel_idx as u32 + 1, 10).expect("a digit")),
+        0 => {
+            let panel = panels().nth(i / N_AT_PANEL % n_panels);
+            KeyCode::Char(panel.expect("a panel").key())
+        }
         n => MOVES[n % MOVES.len()],
     }
 }
@@ -117,7 +126,7 @@ fn print(state: &str, shown: &[(Panel, Duration)]) {
         let [half, most, slowest] = [0.5, 0.99, 1.0].map(|share| times.quantile(share));
         println!("| {state} | {name} | {half:.2} | {most:.2} | {slowest:.2} |");
     };
-    for panel in Panel::ALL {
+    for panel in panels() {
         row(panel.title(), &|shown| shown == panel);
     }
     row("all", &|_| true);

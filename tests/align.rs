@@ -1,5 +1,7 @@
 //! Alignment between two tables of embeddings: the numbers, every form of file, and what is refused.
 
+mod gold;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -7,6 +9,7 @@ use attnscope::analysis::align::Alignment;
 use attnscope::attention::SoftmaxAxis;
 use attnscope::checkpoint::embeddings::Table;
 use attnscope::checks::{Status, Thresholds};
+use gold::{Alignments, fixture_json, gold_pairs};
 use serde_json::Value;
 
 const QUERY: &str = "the number eighty four thousand ninety";
@@ -115,34 +118,19 @@ fn the_rows_are_those_that_numpy_reads() {
 
 #[test]
 fn the_error_rate_over_the_gold_pairs_is_that_of_the_training() {
-    let read = |path: &str| -> Value {
-        let text = std::fs::read_to_string(fixture(path)).expect("a fixture");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let (gold, readings) = (read("seq2seq/gold.json"), read("alignment/readings.json"));
-    let (mut n_right, mut n_found, mut n_gold) = (0usize, 0usize, 0usize);
-    for pair in gold.as_array().expect("pairs") {
-        let text = |side: &str| pair[side].as_str().expect("a text").to_owned();
-        let alignment = aligned(&text("target"), &text("source"), SoftmaxAxis::Keys);
+    let mut alignments = Alignments::default();
+    for pair in gold_pairs() {
+        let alignment = aligned(&pair.target, &pair.source, SoftmaxAxis::Keys);
         let n_keys = alignment.keys.words.len();
         let pattern = alignment.align().pattern;
-        let places = pair["alignment"].as_array().expect("places");
-        for (row, gold) in pattern.chunks(n_keys).zip(places) {
-            let gold: Vec<u64> = gold
-                .as_array()
-                .expect("places")
-                .iter()
-                .filter_map(Value::as_u64)
-                .collect();
+        for (row, gold) in pattern.chunks(n_keys).zip(&pair.links) {
             // Of two keys that are alike, the first counts as looked at.
             let best = (1..n_keys).fold(0, |best, at| if row[at] > row[best] { at } else { best });
-            n_found += 1;
-            n_gold += gold.len();
-            n_right += usize::from(gold.contains(&(best as u64)));
+            alignments.add(best, gold);
         }
     }
-    // Och and Ney 2003, every link of the gold sure: 1 − 2|A ∩ S|/(|A| + |S|).
-    let rate = 1.0 - 2.0 * n_right as f64 / (n_found + n_gold) as f64;
+    let rate = alignments.error_rate();
+    let readings = fixture_json("alignment/readings.json");
     let stated = readings["held_out"]["alignment_error_rate"]
         .as_f64()
         .expect("a rate");
@@ -357,14 +345,10 @@ fn written_arrays_are_read_back_and_judged_as_a_trace() {
         assert_eq!(judged.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&judged.stdout).contains("wrong-axis"));
     }
-    let ran = on_fixture(&[
-        "--query-text",
-        QUERY,
-        "--key-text",
-        KEY,
-        "--output",
-        "/tmp/a.txt",
-    ]);
+    let path = directory.path().join("a.txt");
+    let path = path.to_string_lossy();
+    let texts = ["--query-text", QUERY, "--key-text", KEY];
+    let ran = on_fixture(&[&texts[..], &["--output", &path]].concat());
     assert_eq!(ran.status.code(), Some(2));
 }
 

@@ -87,8 +87,7 @@ fn every_panel_draws_sentences_of_nothing_but_unknown_words() {
     for size in [(120, 40), (80, 24)] {
         let mut screen = Screen::of_alignment(unknown.clone(), size);
         for panel in Panel::ALL {
-            let key = char::from(b'1' + panel.index() as u8);
-            screen.key(KeyCode::Char(key));
+            screen.go(panel);
             assert!(!screen.text().is_empty());
         }
     }

@@ -107,7 +107,7 @@ fn the_picture_is_what_is_on_screen_in_every_panel_and_with_everything_over_it()
             has_the_letters_of(&picture, &buffer, what);
             has_the_colours_of(&picture, &buffer, what)
         };
-        for panel in Panel::ALL {
+        for panel in screen.app.panels() {
             screen.go(panel);
             let n_coloured = check(&mut screen, panel.title());
             let has_map = matches!(panel, Panel::Overview | Panel::Head | Panel::Tokens);
@@ -164,7 +164,7 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut screen = demo((120, 40));
     screen.exports = Some(directory.path().to_owned());
-    for panel in Panel::ALL {
+    for panel in screen.app.panels() {
         screen.go(panel);
         screen.typed("x");
         assert!(screen.text().contains(".svg and "), "{}", screen.text());

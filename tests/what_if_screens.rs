@@ -162,10 +162,14 @@ fn a_translator_heals_when_its_scores_are_scaled() {
     let [before, after] = screen.app.both_layers(Stack::Cross, 0).expect("both");
     let relative =
         |layer: &attnscope::stats::LayerReport| layer.heads[0].stats.of("entropy_relative");
-    assert!(relative(before) < 0.4 && relative(after) > 0.9);
+    assert!(relative(before) < 0.2 && relative(after) > 0.9);
     let std = |layer: &attnscope::stats::LayerReport| layer.heads[0].stats.of("score_std");
     assert!(std(before) > 5.0 && std(after) < 1.5);
     screen.go(Panel::Rows);
     let text = screen.text();
-    assert!(text.contains("is it the scores?") && text.contains("das"));
+    let answer = text.lines().find(|line| line.contains("is it the scores?"));
+    assert!(
+        answer.is_some_and(|line| line.contains("innocent")),
+        "{text}"
+    );
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::verdict::Place;
-use crate::attention::{Scale, SoftmaxAxis};
+use crate::attention::{Pooled, Scale, SoftmaxAxis};
 use crate::model::Stack;
 use crate::stats::{HeadReport, LayerReport};
 
@@ -159,6 +159,17 @@ pub struct Influence {
     pub changed: Vec<usize>,
     pub n_positions: usize,
     pub moved: Vec<f32>,
+}
+
+impl Influence {
+    /// As a map of at most so many cells on a side. // [changed, position]
+    pub fn map(&self, most_cells: usize) -> Pooled {
+        let mut map = Pooled::with_cells(self.changed.len(), self.n_positions, most_cells);
+        for (row_idx, row) in self.moved.chunks(self.n_positions.max(1)).enumerate() {
+            map.add_row(row_idx, row);
+        }
+        map
+    }
 }
 
 /// Tokens were changed, and nothing before them may move.

@@ -4,7 +4,7 @@ pub mod align;
 mod capture_script;
 mod check;
 mod completions;
-mod demo;
+pub mod demo;
 mod device;
 mod explain;
 mod figures;

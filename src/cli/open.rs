@@ -63,5 +63,6 @@ pub fn run(args: &Args) -> Result<()> {
             notice: chosen.fell_back,
             ..InFront::default()
         },
+        story: None,
     })?)
 }

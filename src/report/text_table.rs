@@ -2,21 +2,19 @@
 
 use unicode_width::UnicodeWidthStr;
 
+/// Blanks between columns.
+const BETWEEN: usize = 2;
+
 /// A table: the first column to the left, the others to the right, two blanks between, nothing at the ends of lines.
 pub fn text_table(titles: &[&str], rows: &[Vec<String>]) -> String {
-    let width_of = |nth: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(nth));
-        let widest = cells.map(|cell| cell.width()).max().unwrap_or(0);
-        widest.max(titles[nth].width())
-    };
-    let widths: Vec<usize> = (0..titles.len()).map(width_of).collect();
+    let widths = widths(titles, rows);
     let line = |cells: Vec<&str>| {
         let mut line = String::new();
         for (nth, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             let blanks = " ".repeat(width - cell.width());
             match nth {
                 0 => line.extend([*cell, &blanks]),
-                _ => line.extend(["  ", &blanks, *cell]),
+                _ => line.extend([" ".repeat(BETWEEN).as_str(), &blanks, *cell]),
             }
         }
         line.trim_end().to_owned() + "\n"
@@ -26,6 +24,27 @@ pub fn text_table(titles: &[&str], rows: &[Vec<String>]) -> String {
         table += &line(row.iter().map(String::as_str).collect());
     }
     table
+}
+
+/// How many of the columns of such a table fit a width, the first ones.
+pub fn n_columns_within(titles: &[&str], rows: &[Vec<String>], width: usize) -> usize {
+    let mut used = 0;
+    let fits = |(nth, column): &(usize, usize)| {
+        used += column + if *nth > 0 { BETWEEN } else { 0 };
+        used <= width
+    };
+    let widths = widths(titles, rows).into_iter().enumerate();
+    widths.take_while(fits).count()
+}
+
+/// Columns of each column.
+fn widths(titles: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
+    let width_of = |(nth, title): (usize, &&str)| {
+        let cells = rows.iter().filter_map(|row| row.get(nth));
+        let widest = cells.map(|cell| cell.width()).max().unwrap_or(0);
+        widest.max(title.width())
+    };
+    titles.iter().enumerate().map(width_of).collect()
 }
 
 /// A paragraph in lines of at most `width` columns, the ones after the first indented.
@@ -84,6 +103,8 @@ mod tests {
         ];
         let table = text_table(&["divisor", "value"], &rows);
         assert_eq!(table, "divisor  value\n√Σ‖k‖²     1.5\nnone     12.25\n");
+        let fitting = [13, 14].map(|width| n_columns_within(&["divisor", "value"], &rows, width));
+        assert_eq!(fitting, [1, 2]);
     }
 
     #[test]

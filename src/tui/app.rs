@@ -12,6 +12,7 @@ use super::find::Find;
 use super::full_part::Wanted;
 use super::run_view::{Preparing, RunState, RunView};
 use super::selection::Selection;
+use super::story_view::StoryView;
 use super::supposed::Supposed;
 use super::sweep_view::SweepView;
 use super::theme::Theme;
@@ -21,6 +22,7 @@ use crate::checks::{Check, Finding, Severity};
 use crate::error::Result;
 use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
+use crate::report::Page;
 use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
 use crate::worker::{Event, PartQuery, RunId, SweepQuery};
 
@@ -34,6 +36,8 @@ pub enum Msg {
     Worker(Event),
     /// What came of an export.
     Exported(Result<Written>),
+    /// The story of a demo.
+    Story(Result<Vec<Page>>),
     /// The program is asked to end from outside.
     Terminate,
 }
@@ -65,10 +69,12 @@ pub enum Panel {
     WhatIf,
     Rows,
     Sweep,
+    /// Only in demos that tell one.
+    Story,
 }
 
 impl Panel {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Overview,
         Self::Head,
         Self::Scores,
@@ -78,6 +84,7 @@ impl Panel {
         Self::WhatIf,
         Self::Rows,
         Self::Sweep,
+        Self::Story,
     ];
 
     pub fn title(self) -> &'static str {
@@ -91,6 +98,15 @@ impl Panel {
             Self::WhatIf => "What if",
             Self::Rows => "Rows",
             Self::Sweep => "Sweep",
+            Self::Story => "Story",
+        }
+    }
+
+    /// The key that opens it.
+    pub fn key(self) -> char {
+        match self {
+            Self::Story => 'S',
+            panel => char::from_digit(panel.index() as u32 + 1, 10).unwrap_or(' '),
         }
     }
 
@@ -199,6 +215,8 @@ pub struct App {
     /// Another attention beside the checkpoint's own.
     pub supposed: Option<Supposed>,
     pub sweep: SweepView,
+    /// What a demo tells.
+    pub story: Option<StoryView>,
     /// What happens to a prompt that was handed over and does not run yet.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
@@ -244,6 +262,7 @@ impl App {
             run: None,
             supposed: None,
             sweep: SweepView::default(),
+            story: None,
             preparing: Some(Preparing::Text),
             statistic_idx: 0,
             detail: None,

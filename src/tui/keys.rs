@@ -197,6 +197,13 @@ fn needs_supposed(app: &App) -> Option<&'static str> {
     }
 }
 
+fn needs_story(app: &App) -> Option<&'static str> {
+    match &app.story {
+        Some(_) => None,
+        None => Some("only demos tell one"),
+    }
+}
+
 fn needs_grids(app: &App) -> Option<&'static str> {
     if app.grids().len() > 1 {
         None
@@ -220,7 +227,7 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Head, Model, Overview, Rows, Scores, Sweep, Tokens, WhatIf};
+use Panel::{Checks, Head, Model, Overview, Rows, Scores, Story, Sweep, Tokens, WhatIf};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
@@ -269,6 +276,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('7')], "7", Action::Go(WhatIf), "", "before, after and the difference of what is supposed", Everywhere, &[], always),
     binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], always),
     binding!(&[char('9')], "9", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], always),
+    binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], needs_story),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),

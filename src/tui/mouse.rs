@@ -15,7 +15,7 @@ impl App {
                 self.overlay = None
             }
             MouseEventKind::Down(MouseButton::Left) => {
-                if let Some(panel) = view::tab_at(areas.tabs, at) {
+                if let Some(panel) = view::tab_at(self, areas.tabs, at) {
                     self.go(panel);
                 } else {
                     panels::click(self, areas.body, at);

@@ -116,6 +116,7 @@ impl App {
 
     /// The run with what is supposed has begun.
     pub(super) fn supposed_started(&mut self, id: RunId, model: Arc<Model>) {
+        let wanted = self.supposed.as_ref().map(|supposed| supposed.side);
         self.show_side(Side::Before);
         let Some(supposed) = self.supposed.as_mut().filter(|s| s.is_asked) else {
             return;
@@ -128,7 +129,7 @@ impl App {
             ..Half::default()
         });
         supposed.side = Side::Before;
-        self.show_side(Side::After);
+        self.show_side(wanted.unwrap_or(Side::After));
     }
 
     /// It could not be: the checkpoint is shown as it is.

@@ -19,9 +19,11 @@ use crossterm::{cursor, execute};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
-use super::app::{App, Effect, Msg};
+use super::app::{App, Effect, Msg, Panel};
 use super::export::{Export, Writer};
 use super::plot::Shown;
+use super::story_view::{StoryView, Storyteller};
+use super::supposed::Side;
 use super::theme::{Depth, Theme};
 use super::view;
 use crate::analysis::WhatIf;
@@ -43,6 +45,8 @@ pub struct Start {
     pub is_forced: bool,
     pub device: Device,
     pub in_front: InFront,
+    /// Tells the story of a demo.
+    pub story: Option<Storyteller>,
 }
 
 /// What is in front when the screen opens.
@@ -79,7 +83,7 @@ pub fn run(start: Start) -> Result<()> {
     };
     let (device, is_forced) = (start.device, start.is_forced);
     let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
-    stay(begin, opening, start.in_front)
+    stay(begin, opening, start.in_front, start.story)
 }
 
 /// Opens the screen with an alignment of two sentences.
@@ -96,10 +100,16 @@ pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()>
         |sink| Worker::start_alignment(alignment, sink),
         opening,
         in_front,
+        None,
     )
 }
 
-fn stay(begin: impl FnOnce(Sink) -> Worker, opening: String, in_front: InFront) -> Result<()> {
+fn stay(
+    begin: impl FnOnce(Sink) -> Worker,
+    opening: String,
+    in_front: InFront,
+    story: Option<Storyteller>,
+) -> Result<()> {
     let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
@@ -129,6 +139,11 @@ fn stay(begin: impl FnOnce(Sink) -> Worker, opening: String, in_front: InFront) 
     app.opening_notice = in_front.notice;
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
+    }
+    if let Some(story) = story {
+        app.story = Some(StoryView::default());
+        let sender = sender.clone();
+        thread::spawn(move || drop(sender.send(Msg::Story(story()))));
     }
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
         take_in(&mut app, &mut hands, msg);
@@ -168,6 +183,10 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         }
         for what_if in std::mem::take(&mut hands.what_ifs) {
             app.suppose(what_if);
+        }
+        // A story is of the checkpoint as it is.
+        if app.panel == Panel::Story {
+            app.show_side(Side::Before);
         }
         effects.extend(app.update(Msg::Resize(app.size.0, app.size.1)));
     }

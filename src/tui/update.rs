@@ -1,7 +1,5 @@
 //! Messages → state. Nothing here draws, waits or computes.
 
-use std::sync::Arc;
-
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
@@ -11,13 +9,12 @@ use super::export::Written;
 use super::find::{Find, Found};
 use super::keys::{self, Action};
 use super::panels;
-use super::run_view::{Preparing, RunState, RunView};
+use super::run_view::Preparing;
 use super::selection::step;
 use super::view;
 use crate::analysis::Step;
 use crate::model::Stack;
 use crate::stats::{HeadType, STATISTICS};
-use crate::worker::Event;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;
@@ -42,6 +39,7 @@ impl App {
                 // Both have one name.
                 self.written = Some(format!("wrote {} and .csv", svg.display()));
             }
+            Msg::Story(told) => self.take_story(told),
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
         self.ask_supposed(&mut effects);
@@ -157,10 +155,8 @@ impl App {
             Action::NextSide => self.next_side(),
             Action::Export => effects.push(Effect::Export),
             Action::Go(panel) => self.go(panel),
-            Action::NextPanel => self.go(Panel::ALL[(self.panel.index() + 1) % Panel::ALL.len()]),
-            Action::PreviousPanel => {
-                self.go(Panel::ALL[(self.panel.index() + Panel::ALL.len() - 1) % Panel::ALL.len()]);
-            }
+            Action::NextPanel => self.next_panel(1),
+            Action::PreviousPanel => self.next_panel(-1),
             Action::NextGrid => self.next_grid(),
             Action::OpenHead => self.go(Panel::Head),
             Action::Up => self.step(0, -1),
@@ -218,6 +214,14 @@ impl App {
         }
     }
 
+    /// The next panel of those that there are, the first after the last.
+    fn next_panel(&mut self, by: isize) {
+        let panels: Vec<Panel> = self.panels().collect();
+        let here = panels.iter().position(|panel| *panel == self.panel);
+        let next = (here.unwrap_or(0) as isize + by).rem_euclid(panels.len() as isize);
+        self.go(panels[next as usize]);
+    }
+
     fn back(&mut self) {
         if let Some(panel) = self.history.pop() {
             self.panel = panel;
@@ -253,6 +257,7 @@ impl App {
                 self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
                 self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
             }
+            Panel::Story => self.step_story(across, down),
             Panel::Checks => {
                 let n_lines = panels::checks::n_lines(self);
                 self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);
@@ -386,132 +391,6 @@ impl App {
         if let Some(run) = &self.run {
             self.awaited = Some(wanted);
             effects.push(Effect::LookAt(run.id, wanted));
-        }
-    }
-
-    fn event(&mut self, event: Event) {
-        match event {
-            Event::Opened {
-                model,
-                has_tokenizer,
-                tokenizer,
-            } => {
-                self.model = Some(model);
-                self.has_tokenizer = has_tokenizer;
-                self.tokenizer = tokenizer;
-            }
-            Event::OpenFailed(reason) => {
-                self.fatal = Some(reason);
-                self.is_over = true;
-            }
-            Event::Started {
-                run,
-                prompt,
-                source,
-                origin,
-            } => {
-                self.suppose_of_next();
-                self.run = Some(RunView::new(run, prompt, source, origin));
-                self.preparing = None;
-                (self.detail, self.awaited) = (None, None);
-                self.notice = self.opening_notice.take();
-                (self.part, self.awaited_part) = (None, None);
-                // The last token of a text is where a causal model has seen it all.
-                self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
-                let grids = self.grids();
-                let is_known = grids.contains(&self.selection.stack);
-                self.select_grid(if is_known {
-                    self.selection.stack
-                } else {
-                    grids[0]
-                });
-            }
-            Event::Supposed { run, model } => self.supposed_started(run, model),
-            Event::Writing { n_written, n_most } => {
-                self.preparing = Some(Preparing::Target { n_written, n_most });
-            }
-            Event::Refused(reason) => {
-                self.supposed_refused();
-                self.notice = Some(reason);
-                self.preparing = None;
-            }
-            Event::Swept { of, swept } => self.take_sweep(of, swept),
-            Event::Tensor { name, stats } => {
-                self.model_view.stats.insert(name, Some(stats));
-            }
-            Event::Progress { run, .. }
-            | Event::Work { run, .. }
-            | Event::Layer { run, .. }
-            | Event::NonFinite { run, .. }
-            | Event::Finished { run, .. }
-            | Event::Failed { run, .. }
-            | Event::Judged { run, .. }
-            | Event::Probing { run, .. }
-            | Event::Detail { run, .. }
-            | Event::Part { run, .. }
-            | Event::DetailFailed { run, .. } => {
-                // What an older run still sends is of no interest.
-                self.with_half_of(run, |app| app.event_of_run(event));
-            }
-        }
-    }
-
-    fn event_of_run(&mut self, event: Event) {
-        let Some(run) = &mut self.run else { return };
-        match event {
-            Event::Progress { progress, .. } => run.state = RunState::Running(progress),
-            Event::Work { share, .. } => run.share = Some(share),
-            Event::Layer { report, .. } => {
-                run.layers.entry(report.stack).or_default().push(report);
-            }
-            Event::NonFinite { found, .. } => {
-                self.notice = Some(found.to_string());
-                run.nonfinite = Some(found);
-            }
-            Event::Finished {
-                outcome,
-                labels,
-                took,
-                ..
-            } => {
-                run.state = RunState::Done {
-                    outcome,
-                    labels,
-                    took,
-                };
-            }
-            Event::Failed { reason, .. } => run.state = RunState::Ended(reason),
-            Event::Detail { query, detail, .. } => {
-                self.detail = Some((query, Arc::clone(&detail)));
-                if self.awaited == Some(query) {
-                    self.awaited = None;
-                }
-            }
-            Event::Part { head, detail, .. } => self.part = Some((head, detail)),
-            Event::Judged {
-                judgement,
-                is_probed,
-                ..
-            } => {
-                run.judge(judgement);
-                run.is_probed = is_probed;
-                run.probing = None;
-            }
-            Event::Probing { step, .. } => run.probing = Some(step),
-            Event::DetailFailed { reason, query, .. } => {
-                if query.is_none() {
-                    run.probing = None;
-                }
-                self.notice = Some(reason);
-            }
-            Event::Opened { .. }
-            | Event::OpenFailed(_)
-            | Event::Started { .. }
-            | Event::Supposed { .. }
-            | Event::Writing { .. }
-            | Event::Refused(_)
-            | Event::Swept { .. }
-            | Event::Tensor { .. } => {}
         }
     }
 }

@@ -179,6 +179,10 @@ fn badge(app: &App, run: &RunView) -> Span<'static> {
     let n_of = |severity: Severity| findings.iter().filter(|f| f.severity == severity).count();
     let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
     match (n_of(Severity::Error), n_of(Severity::Warning)) {
+        (0, 0) if !findings.is_empty() => {
+            let notes = plural(findings.len(), "note");
+            Span::styled(format!("○ {notes}"), theme.accent())
+        }
         (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
         (0, 0) => Span::styled("● finite", theme.good()),
         (0, n) => Span::styled(format!("! {}", plural(n, "warning")), theme.notable()),
@@ -254,11 +258,20 @@ fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Li
     Line::from(line)
 }
 
-/// The tabs as text, in order.
-fn tab_texts() -> impl Iterator<Item = (Panel, String)> {
-    Panel::ALL
-        .into_iter()
-        .map(|panel| (panel, format!(" {} {}", panel.index() + 1, panel.title())))
+/// The tabs as text, in order; titles are cut alike where they do not all fit.
+fn tab_texts(app: &App, width: u16) -> Vec<(Panel, String)> {
+    let texts = |most: usize| -> Vec<(Panel, String)> {
+        let text = |panel: Panel| format!(" {} {}", panel.key(), cut(panel.title(), most));
+        app.panels().map(|panel| (panel, text(panel))).collect()
+    };
+    let longest = Panel::ALL.map(|panel| panel.title().len());
+    let longest = longest.into_iter().max().unwrap_or(0);
+    let fits = |texts: &[(Panel, String)]| {
+        let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
+        used <= width as usize
+    };
+    let fitting = (1..=longest).rev().map(texts).find(|texts| fits(texts));
+    fitting.unwrap_or_else(|| texts(1))
 }
 
 /// Line 2: the panels, and what text is on screen.
@@ -271,7 +284,8 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
             theme.dim()
         }
     };
-    let left: Vec<Span<'static>> = tab_texts()
+    let left: Vec<Span<'static>> = tab_texts(app, width)
+        .into_iter()
         .map(|(panel, text)| Span::styled(text, style(panel)))
         .collect();
     // The tabs are buttons: what stands beside them is cut, not they.
@@ -310,17 +324,19 @@ fn n_tokens(run: &RunView) -> String {
 }
 
 /// The panel whose tab is at a place.
-pub fn tab_at(tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
+pub fn tab_at(app: &App, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
     if !tabs.contains(Position::new(column, row)) {
         return None;
     }
     let mut start = tabs.x as usize;
-    tab_texts().find_map(|(panel, text)| {
-        let end = start + text.chars().count();
-        let is_hit = (start..end).contains(&(column as usize));
-        start = end;
-        is_hit.then_some(panel)
-    })
+    tab_texts(app, tabs.width)
+        .into_iter()
+        .find_map(|(panel, text)| {
+            let end = start + text.chars().count();
+            let is_hit = (start..end).contains(&(column as usize));
+            start = end;
+            is_hit.then_some(panel)
+        })
 }
 
 /// Last line: a notice, what was written, or the keys that matter here.

@@ -49,7 +49,6 @@ impl Screen {
     }
 
     /// Shows an alignment of two sentences.
-    #[allow(dead_code, reason = "few tests align")]
     pub fn of_alignment(alignment: Alignment, size: (u16, u16)) -> Self {
         let begin = |sink| Worker::start_alignment(alignment, sink);
         Self::begin(begin, size, Depth::Truecolor)
@@ -201,8 +200,7 @@ impl Screen {
     }
 
     pub fn go(&mut self, panel: Panel) {
-        let digit = char::from_digit(panel.index() as u32 + 1, 10).expect("a digit");
-        self.key(KeyCode::Char(digit));
+        self.key(KeyCode::Char(panel.key()));
     }
 }
 

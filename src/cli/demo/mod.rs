@@ -5,6 +5,8 @@ mod degenerate;
 mod induction;
 mod ran;
 mod stories;
+mod told;
+mod twins;
 
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::Path;
@@ -14,13 +16,16 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
 use self::stories::{Figures, STORIES, Story};
+use self::told::told;
 use super::{Cli, RunArgs, align};
 use crate::analysis::align::Alignment;
 use crate::attention::SoftmaxAxis;
 use crate::checkpoint::{Bundle, Opening};
+use crate::error::Error;
 use crate::model::Model;
-use crate::report::Output;
-use crate::tui::{self, HeadView, InFront, Shown, Start};
+use crate::ops::{Compute, Device};
+use crate::report::{Output, Page};
+use crate::tui::{self, HeadView, InFront, Shown, Start, Storyteller};
 use crate::worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
@@ -82,9 +87,8 @@ fn list() -> Result<()> {
 
 fn figures(story: &Story, run: &RunArgs) -> Result<()> {
     match story.figures {
-        Figures::Collapse => print(&collapse::figures(&run.prepare()?, story)?),
-        Figures::Degenerate => print(&degenerate::figures(&run.prepare()?, story)?),
-        Figures::Induction => print(&induction::figures(&run.prepare()?, story)?),
+        Figures::Pages(pages) => print(&told(&pages(&run.prepare()?, story)?)),
+        Figures::Text(figures) => print(&figures(&run.prepare()?, story)?),
         Figures::Command(words) => {
             let command = std::iter::once("attnscope").chain(words.split(' '));
             Cli::parse_from(command).run().map(|_| ())
@@ -138,5 +142,29 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
             }),
             what_ifs: story.what_ifs()?,
         },
+        story: storyteller(story, chosen.device),
     })?)
+}
+
+/// The story of a demo, where it tells one.
+pub fn pages_of(name: &str, compute: &Compute) -> Option<Result<Vec<Page>>> {
+    let story = STORIES.iter().find(|story| story.name == name)?;
+    match story.figures {
+        Figures::Pages(pages) => Some(pages(compute, story)),
+        Figures::Text(_) | Figures::Command(_) => None,
+    }
+}
+
+/// Tells the story on the screen, where there is one.
+fn storyteller(story: &'static Story, device: Device) -> Option<Storyteller> {
+    let Figures::Pages(pages) = story.figures else {
+        return None;
+    };
+    Some(Box::new(move || {
+        let told = device
+            .open()
+            .map_err(anyhow::Error::from)
+            .and_then(|compute| pages(&compute, story));
+        told.map_err(|e| Error::Prompt(format!("{e:#}")))
+    }))
 }

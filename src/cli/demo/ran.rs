@@ -6,6 +6,8 @@ use anyhow::Result;
 
 use super::stories::Story;
 use crate::analysis::{self, Observer, Options, Outcome, Progress};
+use crate::attention::HeadSummary;
+use crate::checks::{FutureProbe, Probed};
 use crate::family;
 use crate::model::Model;
 use crate::ops::{Compute, on_device};
@@ -72,8 +74,49 @@ impl Ran {
         })
     }
 
+    /// What each token of the text reads as; of two texts, the one that is predicted.
+    pub fn labels(&self) -> Vec<String> {
+        let labels = self.prompt.labels.iter();
+        labels.map(|label| label.trim().to_owned()).collect()
+    }
+
+    /// The same of what keys come from.
+    pub fn given_labels(&self) -> Vec<String> {
+        let labels = self.prompt.given().labels.iter();
+        labels.map(|label| label.trim().to_owned()).collect()
+    }
+
+    pub fn summaries(&self) -> impl Iterator<Item = &HeadSummary> {
+        let heads = self.layers.iter().flat_map(|layer| &layer.heads);
+        heads.map(|head| &head.summary)
+    }
+
+    /// The three likeliest tokens after a position.
+    pub fn likeliest(&self, position_idx: usize) -> Vec<String> {
+        let found = self.outcome.predictions.as_ref();
+        let top = found.and_then(|found| found.top.get(position_idx));
+        let top = top.into_iter().flatten().take(3);
+        top.map(|token| format!("{} {:.3}", self.label(token.id), token.probability))
+            .collect()
+    }
+
+    /// What moves when later tokens are changed; `None` where the model may see them.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    pub fn future(&self, compute: &Compute) -> Result<Option<FutureProbe>> {
+        let input = analysis::input_of(&self.prompt);
+        let probed = on_device!(compute, ops => {
+            analysis::probe_future(ops, &self.model, &input, |_| {}, &|| false)
+        })?;
+        Ok(match probed {
+            Probed::Ran(probe) => Some(probe),
+            Probed::Not(_) => None,
+        })
+    }
+
     /// What a predicted token reads as.
-    pub fn label(&self, id: u32) -> String {
+    fn label(&self, id: u32) -> String {
         let reading = self.reading.of_target(self.model.spec.limits());
         reading.label(id).trim().to_owned()
     }

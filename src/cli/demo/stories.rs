@@ -2,13 +2,16 @@
 
 use anyhow::Result;
 
+use super::{collapse, degenerate, induction};
 use crate::analysis::WhatIf;
 use crate::checkpoint::DEMO_PROMPT;
+use crate::ops::Compute;
 use crate::prompt::{Request, Target};
+use crate::report::Page;
 use crate::tui::Panel;
 
 /// One demo.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Story {
     pub name: &'static str,
     pub title: &'static str,
@@ -30,18 +33,19 @@ pub struct Story {
 }
 
 /// Where a report's figures come from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub enum Figures {
-    Collapse,
-    Degenerate,
-    Induction,
+    /// Pages, which the screen shows too.
+    Pages(fn(&Compute, &Story) -> Result<Vec<Page>>),
+    Text(fn(&Compute, &Story) -> Result<String>),
     /// Another command of this program.
     Command(&'static str),
 }
 
 /// A German phrase and its translation: units and tens change places.
-const GERMAN: &str = "das jahr siebzehn hundert ein und sechzig";
-const ENGLISH: &str = "the year seventeen sixty one";
+const GERMAN: &str = "der lehrer hat am neun und zwanzigsten juli drei tausend neun hundert fünf und siebzig sterne gekauft";
+const ENGLISH: &str =
+    "the teacher bought three thousand nine hundred seventy five stars on july twenty ninth";
 
 const STORY: &str = "the king took a quiet story in the night . a big cat sang in the green city . \
      it sat under the lake and saw a red mat with a big boy in the morning and saw the mat .";
@@ -60,7 +64,7 @@ pub static STORIES: &[Story] = &[
         statistic: "induction_mass",
         what_if: &[],
         hint: "L1H3 looks at what followed the word before: Enter opens it · w drop=zero@L0H2 breaks it · ? help",
-        figures: Figures::Induction,
+        figures: Figures::Text(induction::figures),
     },
     Story {
         name: "collapse",
@@ -69,12 +73,12 @@ pub static STORIES: &[Story] = &[
         set: &[],
         text: GERMAN,
         target: Some(ENGLISH),
-        panel: Panel::Rows,
+        panel: Panel::Story,
         at: (0, 0),
         statistic: "entropy_relative",
         what_if: &[],
-        hint: "scores are h·k, unscaled: 2 shows the map, 6 the findings; w scale=inv_sqrt_d divides by √d",
-        figures: Figures::Collapse,
+        hint: "→ turns the page; 8 asks for the cause, 6 shows the findings, w scale=inv_sqrt_d divides by √d",
+        figures: Figures::Pages(collapse::pages),
     },
     Story {
         name: "healed",
@@ -88,7 +92,7 @@ pub static STORIES: &[Story] = &[
         statistic: "entropy_relative",
         what_if: &[],
         hint: "scores are h·k/√d; w scale=none takes the division away",
-        figures: Figures::Collapse,
+        figures: Figures::Pages(collapse::pages),
     },
     Story {
         name: "rescale",
@@ -111,12 +115,12 @@ pub static STORIES: &[Story] = &[
         set: &[("softmax_axis", "queries")],
         text: STORY,
         target: None,
-        panel: Panel::Checks,
+        panel: Panel::Story,
         at: (0, 0),
         statistic: "entropy_relative",
         what_if: &["softmax_axis=keys"],
-        hint: "run as it was trained; v shows it with the axis put right, 7 both; p probes for leaks",
-        figures: Figures::Degenerate,
+        hint: "→ turns the page; v shows the model with the axis put right, 7 both; 6 then p probes for leaks",
+        figures: Figures::Pages(degenerate::pages),
     },
     Story {
         name: "variance",

@@ -32,6 +32,10 @@ pub fn name_of(app: &App) -> String {
             .as_ref()
             .map_or(String::new(), |supposed| plain(&supposed.words())),
         Panel::Sweep => format!("query-{}", at.query_idx),
+        Panel::Story => app
+            .story
+            .as_ref()
+            .map_or(String::new(), |story| (story.page_idx + 1).to_string()),
         Panel::Scores | Panel::Model | Panel::Checks | Panel::Rows => String::new(),
     };
     parts.push(what);

@@ -9,14 +9,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
 use crate::analysis::{Judgement, Pyramid};
-use crate::attention::Pooled;
 use crate::checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit};
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
-use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
-use crate::tui::widgets::legend::legend;
+use crate::tui::widgets::heatmap::Scale;
+use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;
@@ -396,44 +395,22 @@ fn why_it_matters(check: &Check) -> String {
 /// Changed positions against those that moved.
 fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: &App, influence: &Influence) {
     let inside = framed(frame, area, app, " influence: changed ↓ moved → ");
-    let [map, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
-    let (n_rows, n_cols) = (influence.changed.len(), influence.n_positions);
-    let mut pooled = Pooled::with_cells(n_rows, n_cols, n_rows.max(map.width as usize));
-    for (row_idx, row) in influence.moved.chunks(n_cols.max(1)).enumerate() {
-        pooled.add_row(row_idx, row);
-    }
-    let largest = pooled
-        .cells
-        .iter()
-        .copied()
-        .filter(|v| v.is_finite())
-        .fold(0.0f32, f32::max);
-    let zoom = Window::zoom_to_fit(
-        pooled.n_rows,
-        pooled.n_cols,
-        2 * map.height as usize,
-        map.width as usize,
-    );
-    let widget = HeatMap {
+    // Positions are pooled to the columns there are; the few that were changed keep their rows.
+    let most = influence.changed.len().max(inside.width as usize);
+    let map = Pyramid::new(influence.map(most));
+    let largest = map.level(usize::MAX).cells[0];
+    let whole = WholeMap {
         theme: &app.theme,
-        values: &Pyramid::new(pooled),
-        window: Window {
-            first_query: 0,
-            first_key: 0,
-            zoom,
-        },
+        values: &map,
         scale: Scale {
             low: 0.0,
             high: if largest > 0.0 { largest } else { 1.0 },
             is_log: false,
         },
         crosshair: None,
+        margins: None,
     };
-    frame.render_widget(widget, map);
-    frame.render_widget(
-        legend(&app.theme, " 0", &figure(f64::from(largest), 0), 8),
-        below,
-    );
+    draw_whole(frame, inside, &whole);
 }
 
 /// Selects the line under the pointer.

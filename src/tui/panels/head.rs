@@ -4,17 +4,18 @@ use std::ops::Range;
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::text::{Line, Span};
+use ratatui::text::Span;
 
 use super::{head_row, selection_title, waiting};
 use crate::analysis::HeadDetail;
 use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis};
-use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::figure::{cut, figure};
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
+use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;
@@ -328,62 +329,21 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail:
 
 /// Labels of queries on the left, and the entropy of each row on the right.
 fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, pooling: usize) {
-    let theme = &app.theme;
-    let rows = app
-        .layer()
-        .and_then(|layer| layer.heads.get(app.selection.head_idx))
-        .map(|head| &head.summary.rows);
-    let mut last_labelled = None;
-    for row in 0..map.height {
-        let queries = [0, 1]
-            .map(|half| window.cell_at(window.first_query, 2 * row as usize + half) * pooling);
-        if queries[0] >= app.n_along(Axis::Query) {
-            break;
-        }
-        let is_selected = (queries[0]..=queries[1]).contains(&app.selection.query_idx)
-            || queries[0] / pooling == app.selection.query_idx / pooling;
-        let query = if is_selected {
-            app.selection.query_idx
-        } else {
-            queries[0]
-        };
-        if last_labelled != Some(query) {
-            let style = if is_selected {
-                theme.selected()
-            } else {
-                theme.dim()
-            };
-            let width = QUERY_LABELS as usize - 1;
-            let text = format!("{:>width$}", cut(&app.token(Axis::Query, query), width));
-            let at = Rect {
-                x: map.x - QUERY_LABELS,
-                y: map.y + row,
-                width: QUERY_LABELS - 1,
-                height: 1,
-            };
-            frame.render_widget(Line::styled(fit(&text, width), style), at);
-        }
-        last_labelled = Some(query);
-        if let Some(summary) = rows
-            .and_then(|rows| rows.get(query))
-            .filter(|row| row.n_visible >= 2)
-        {
-            let relative = summary.entropy / (summary.n_visible as f32).ln();
-            let text = bar(relative, ENTROPIES as usize - 1);
-            let at = Rect {
-                x: map.right() + 1,
-                y: map.y + row,
-                width: ENTROPIES - 1,
-                height: 1,
-            };
-            let style = if is_selected {
-                theme.accent()
-            } else {
-                theme.dim()
-            };
-            frame.render_widget(Line::styled(text, style), at);
-        }
-    }
+    let layer = app.layer();
+    let head = layer.and_then(|layer| layer.heads.get(app.selection.head_idx));
+    let relative_entropy = |query_idx: usize| {
+        let row = head?.summary.rows.get(query_idx)?;
+        (row.n_visible >= 2).then(|| row.entropy / (row.n_visible as f32).ln())
+    };
+    let margin = Margin {
+        n: app.n_along(Axis::Query),
+        pooling,
+        selected: Some(app.selection.query_idx),
+        label: &|query_idx| app.token(Axis::Query, query_idx),
+        share: &relative_entropy,
+    };
+    let widths = (QUERY_LABELS, ENTROPIES);
+    draw_rows(frame, map, &app.theme, window, &margin, widths);
 }
 
 /// What a key receives on average from the queries that see it: later keys are seen by fewer.
@@ -394,69 +354,25 @@ pub fn received(app: &App, summary: &HeadSummary, key_idx: usize) -> Option<f32>
     Some(summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
 }
 
-/// What keys receive, below the map, and their labels, written downwards.
+/// What keys receive, below the map, and their labels.
 fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window, pooling: usize) {
-    let (map, n_labels) = (parts.map, parts.n_key_labels as usize);
-    const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-    let theme = &app.theme;
-    let head = app
-        .layer()
-        .and_then(|layer| layer.heads.get(app.selection.head_idx));
+    let layer = app.layer();
+    let head = layer.and_then(|layer| layer.heads.get(app.selection.head_idx));
     let received = |key_idx: usize| received(app, &head?.summary, key_idx);
-    let n_keys = app.n_along(Axis::Key);
-    let largest = (0..n_keys)
+    let n = app.n_along(Axis::Key);
+    let largest = (0..n)
         .filter_map(received)
         .filter(|v| v.is_finite())
-        .fold(0.0f32, f32::max);
-    let mut last_labelled = None;
-    for col in 0..map.width {
-        let first = window.cell_at(window.first_key, col as usize) * pooling;
-        let end = window.cell_at(window.first_key, col as usize + 1) * pooling;
-        if first >= n_keys {
-            break;
-        }
-        let is_selected = (first..end.max(first + 1)).contains(&app.selection.key_idx);
-        let style = if is_selected {
-            theme.accent()
-        } else {
-            theme.dim()
-        };
-        let most = (first..end.max(first + 1))
-            .filter_map(received)
-            .fold(0.0f32, f32::max);
-        let eighth = (most / largest.max(f32::MIN_POSITIVE) * 8.0).round() as usize;
-        let at = Rect {
-            x: map.x + col,
-            y: map.bottom(),
-            width: 1,
-            height: 1,
-        };
-        frame.render_widget(Line::styled(EIGHTHS[eighth.min(8)], style), at);
-        let key = if is_selected {
-            app.selection.key_idx
-        } else {
-            first
-        };
-        if last_labelled == Some(key) {
-            continue;
-        }
-        last_labelled = Some(key);
-        let style = if is_selected {
-            theme.selected()
-        } else {
-            theme.dim()
-        };
-        let label = cut(&app.token(Axis::Key, key), n_labels);
-        for (row, letter) in label.chars().take(n_labels).enumerate() {
-            let at = Rect {
-                x: map.x + col,
-                y: map.bottom() + 1 + row as u16,
-                width: 1,
-                height: 1,
-            };
-            frame.render_widget(Line::styled(letter.to_string(), style), at);
-        }
-    }
+        .fold(f32::MIN_POSITIVE, f32::max);
+    let margin = Margin {
+        n,
+        pooling,
+        selected: Some(app.selection.key_idx),
+        label: &|key_idx| app.token(Axis::Key, key_idx),
+        share: &|key_idx| Some(received(key_idx)? / largest),
+    };
+    let (map, n_labels) = (parts.map, parts.n_key_labels);
+    draw_columns(frame, map, &app.theme, window, &margin, n_labels);
 }
 
 fn draw_legend(

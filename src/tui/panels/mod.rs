@@ -9,6 +9,7 @@ pub mod overview;
 mod ranking;
 pub mod rows;
 pub mod scores;
+pub mod story;
 pub mod sweep;
 pub mod tokens;
 pub mod what_if;
@@ -32,6 +33,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Panel::WhatIf => what_if::draw(frame, area, app),
         Panel::Rows => rows::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
+        Panel::Story => story::draw(frame, area, app),
     }
 }
 
@@ -46,6 +48,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Checks => checks::click(app, area, at),
         Panel::WhatIf => what_if::click(app, area, at),
         Panel::Rows => rows::click(app, area, at),
+        Panel::Story => story::click(app, area, at),
     }
 }
 

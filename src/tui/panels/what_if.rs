@@ -14,8 +14,8 @@ use crate::tui::figure::{cut, figure, fit};
 use crate::tui::run_view::RunView;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
-use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
-use crate::tui::widgets::legend::legend;
+use crate::tui::widgets::heatmap::Scale;
+use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 
 /// Predictions that are shown of either side.
 const N_PREDICTED: usize = 3;
@@ -183,34 +183,19 @@ fn draw_map(
     map: &Pyramid,
     scale: Scale,
 ) {
-    let [inside, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let finest = map.finest();
-    let zoom = Window::zoom_to_fit(
-        finest.n_rows,
-        finest.n_cols,
-        2 * inside.height as usize,
-        inside.width as usize,
-    );
     let at = (
         app.selection.query_idx / finest.queries_per_cell,
         app.selection.key_idx / finest.keys_per_cell,
     );
-    let heat_map = HeatMap {
+    let whole = WholeMap {
         theme,
         values: map,
-        window: Window {
-            first_query: 0,
-            first_key: 0,
-            zoom,
-        },
         scale,
         crosshair: Some(at),
+        margins: None,
     };
-    frame.render_widget(heat_map, inside);
-    let ends = [scale.low, scale.high].map(|end| figure(f64::from(end), 0));
-    let room = (below.width as usize).saturating_sub(ends[0].len() + ends[1].len() + 3);
-    let line = legend(theme, &format!(" {}", ends[0]), &ends[1], room.min(12));
-    frame.render_widget(line, below);
+    draw_whole(frame, area, &whole);
 }
 
 /// Figures of the selected head in both runs.

@@ -4,4 +4,6 @@ pub mod chart;
 pub mod chooser;
 pub mod heatmap;
 pub mod legend;
+pub mod margins;
 pub mod overlay;
+pub mod whole_map;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv};
+use super::{Column, Figure, HEAD, PART, PanelData, STACK, column, csv};
 use crate::checks::Finding;
 use crate::tui::app::{App, Panel};
 use crate::tui::panels::checks::influence;
@@ -22,7 +22,7 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
+    PART,
     column(
         "check",
         "",
@@ -35,13 +35,13 @@ const COLUMNS: &[Column] = &[
     ),
     column("why", "", "one sentence of the check"),
     column("severity", "", "`error`, `warning` or `info`"),
-    column("stack", "", "which stack the layer belongs to"),
+    STACK,
     column(
         "layer",
         "",
         "where the finding is; here and to the right empty where it does not apply",
     ),
-    column("head", "", "the head"),
+    HEAD,
     column("query", "position", "the query"),
     column("key", "position", "the key"),
     column("value", "as `unit` says", "what was measured"),

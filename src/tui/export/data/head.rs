@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv, stack_label};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
 use crate::analysis::{HeadDetail, Pyramid};
 use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis, Panel};
@@ -32,10 +32,10 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
-    column("head", "", "the head"),
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
     column("query", "position", "the query, or the first one of a cell"),
     column(
         "query_last",

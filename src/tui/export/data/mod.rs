@@ -6,6 +6,7 @@ mod model;
 mod overview;
 mod rows;
 mod scores;
+mod story;
 mod sweep;
 mod tokens;
 mod what_if;
@@ -47,6 +48,7 @@ pub static PANELS: &[&PanelData] = &[
     &what_if::DATA,
     &rows::DATA,
     &sweep::DATA,
+    &story::DATA,
 ];
 
 /// What a panel gives.
@@ -59,6 +61,12 @@ pub fn of(panel: Panel) -> &'static PanelData {
 const fn column(name: &'static str, unit: &'static str, about: &'static str) -> Column {
     Column { name, unit, about }
 }
+
+/// Columns that several panels have.
+const PART: Column = column("part", "", "what kind of row it is");
+const STACK: Column = column("stack", "", "which stack the layer belongs to");
+const LAYER: Column = column("layer", "", "the layer");
+const HEAD: Column = column("head", "", "the head");
 
 /// A table: the fields of a row are its columns, and stand there also when there are no rows.
 fn csv<R: Serialize + Default>(rows: impl IntoIterator<Item = R>) -> io::Result<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv};
+use super::{Column, Figure, PART, PanelData, column, csv};
 use crate::analysis::TensorStats;
 use crate::checkpoint::TensorInfo;
 use crate::model::Model;
@@ -30,7 +30,7 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
+    PART,
     column("name", "", "of the knob, key or tensor"),
     column(
         "value",

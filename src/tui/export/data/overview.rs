@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv, stack_label};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
 use crate::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, STATISTICS, index_of};
 use crate::tui::app::{App, Panel};
 use crate::tui::panels::overview::figures;
@@ -26,10 +26,10 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
-    column("head", "", "the head"),
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
     column(
         "statistic",
         "",

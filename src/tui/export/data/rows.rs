@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv, stack_label};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
 use crate::analysis::questions;
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::rows::{head, mean_key_norm};
@@ -21,10 +21,10 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
-    column("head", "", "the head"),
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
     column("query", "position", "the query"),
     column("token", "", "what it reads as"),
     column("q_norm", "", "‖q‖"),

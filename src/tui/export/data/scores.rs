@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv, stack_label};
+use super::{Column, Figure, LAYER, PART, PanelData, STACK, column, csv, stack_label};
 use crate::analysis::Histogram;
 use crate::stats::{HeadReport, LayerReport, STATISTICS};
 use crate::tui::app::{App, Axis, Panel};
@@ -23,9 +23,9 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
+    PART,
+    STACK,
+    LAYER,
     column("head", "", "the head; empty for statistics of the layer"),
     column(
         "statistic",

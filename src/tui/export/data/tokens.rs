@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv, stack_label};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
 use crate::analysis::Predictions;
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::tokens::{axes, selected, shares};
@@ -28,10 +28,10 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
-    column("head", "", "the head"),
+    PART,
+    STACK,
+    LAYER,
+    HEAD,
     column("position", "position", "the token's"),
     column("token", "", "the token"),
     column("id", "", "its id"),

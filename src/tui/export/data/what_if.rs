@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PanelData, column, csv};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv};
 use crate::stats::STATISTICS;
 use crate::tui::app::{App, Panel};
 
@@ -21,11 +21,11 @@ pub static DATA: PanelData = PanelData {
 };
 
 const COLUMNS: &[Column] = &[
-    column("part", "", "what kind of row it is"),
+    PART,
     column("what_if", "", "what is supposed"),
-    column("stack", "", "which stack the layer belongs to"),
-    column("layer", "", "the layer"),
-    column("head", "", "the head"),
+    STACK,
+    LAYER,
+    HEAD,
     column(
         "statistic",
         "",
