@@ -6,7 +6,7 @@ use attnscope::attention::SoftmaxAxis;
 use attnscope::checkpoint::{Bundle, Opening};
 use attnscope::model::Stack;
 use attnscope::prompt::{Request, Target};
-use attnscope::tui::{Depth, Panel};
+use attnscope::tui::{Depth, Export, Panel};
 use crossterm::event::KeyCode;
 use screen::Screen;
 
@@ -61,7 +61,67 @@ fn pictures() {
         shows("what_if_overview_difference", size, &mut screen);
         screen.go(Panel::Head);
         shows("what_if_head_difference", size, &mut screen);
+        screen.go(Panel::Scores);
+        shows("what_if_scores_difference", size, &mut screen);
+        screen.go(Panel::Tokens);
+        shows("what_if_tokens_difference", size, &mut screen);
+        screen.go(Panel::Rows);
+        shows("what_if_rows_difference", size, &mut screen);
     }
+}
+
+#[test]
+fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
+    let mut screen = demo((120, 40));
+    screen.go(Panel::Rows);
+    let sides = |screen: &mut Screen| -> Vec<(String, String)> {
+        let export = Export::of(&mut screen.app).expect("an export");
+        let mut table = csv::Reader::from_reader(export.csv.as_slice());
+        let names = table.headers().expect("names").clone();
+        let entropy = names.iter().position(|name| name == "entropy");
+        let entropy = entropy.expect("a column");
+        let rows = table.records().map(|row| row.expect("a row"));
+        let last = names.len() - 1;
+        assert_eq!(&names[last], "side");
+        rows.map(|row| (row[last].to_owned(), row[entropy].to_owned()))
+            .collect()
+    };
+    let plain = sides(&mut screen);
+    assert!(plain.iter().all(|(side, _)| side.is_empty()));
+    suppose(&mut screen, "scale=none");
+    let after = sides(&mut screen);
+    assert!(after.iter().all(|(side, _)| side == "after"));
+    screen.typed("v");
+    let both = sides(&mut screen);
+    assert!(screen.text().contains("DIFFERENCE"));
+    assert_eq!(both.len(), 2 * plain.len());
+    let (first, second) = both.split_at(plain.len());
+    assert!(first.iter().all(|(side, _)| side == "before"));
+    assert_eq!(second, after);
+    let entropies = |rows: &[(String, String)]| -> Vec<String> {
+        rows.iter().map(|(_, entropy)| entropy.clone()).collect()
+    };
+    assert_eq!(entropies(first), entropies(&plain));
+    assert_ne!(entropies(first), entropies(&after));
+}
+
+#[test]
+fn a_change_is_after_less_before() {
+    let mut screen = demo((120, 40));
+    suppose(&mut screen, "scale=none@L0");
+    let [before, after] = screen.app.both_layers(Stack::Only, 0).expect("both");
+    let of = |layer: &attnscope::stats::LayerReport| layer.heads[0].stats.of("entropy");
+    let moved = of(after) - of(before);
+    assert!(moved < -0.1, "{moved}");
+    screen.typed("v");
+    screen.go(Panel::Scores);
+    assert!(screen.text().contains(&format!("{moved:.3}")));
+    screen.go(Panel::Tokens);
+    let text = screen.text();
+    assert!(
+        text.contains("change of probability") && text.contains("nats (+"),
+        "{text}"
+    );
 }
 
 #[test]

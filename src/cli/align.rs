@@ -58,8 +58,8 @@ enum Axis {
 }
 
 const HELP: &str = "\
-weights = softmax(Q Kᵀ/√d) over the keys; output = weights × V, and V is K. A word that a dictionary does not have is a row of zeros,
-marked ⟨word⟩?. Pickles are read as data: one that names a class or a function is refused, and nothing of it runs.
+weights = softmax(Q Kᵀ/√d) over the keys; output = weights × V, and V is K. A word that a dictionary does not have is a row of zeros, \
+marked ⟨word⟩?. Pickles are read as data: one that names a class or a function is refused, and nothing of it runs. \
 On the screen, e edits both sentences (QUERY WORDS | KEY WORDS) and w supposes another attention, the other axis among them.";
 
 pub fn run(args: &Args) -> Result<()> {

@@ -23,7 +23,7 @@ pub struct Args {
     positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
-    /// What to show: overview, head, scores, tokens, model, checks
+    /// What to show: overview, head, scores, tokens, model, checks, what-if, rows, sweep
     #[arg(long, value_name = "PANEL", default_value = "overview", value_parser = panel)]
     panel: Panel,
     /// Layer to select, counted from 0

@@ -95,9 +95,9 @@ struct RowArgs {
 }
 
 const HELP: &str = "\
-Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth; what is not
-said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are
-exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is.
+Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth; what is not \
+said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are \
+exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is. \
 The table has round scales, marks and the ends; JSON and CSV have every scale.";
 
 /// Where one is without multiplying anything.

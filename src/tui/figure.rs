@@ -22,6 +22,18 @@ pub fn figure(value: f64, width: usize) -> String {
     format!("{text:>width$}")
 }
 
+/// How far a value moved, with its sign; 0 where rounding alone moved it.
+pub fn change(before: f64, after: f64, width: usize) -> String {
+    let moved = after - before;
+    let is_rounding = moved.abs() <= 1e-6 * before.abs().max(after.abs());
+    let text = match moved {
+        _ if is_rounding => "0".to_owned(),
+        moved if moved > 0.0 => format!("+{}", figure(moved, 0)),
+        moved => figure(moved, 0),
+    };
+    format!("{text:>width$}")
+}
+
 /// A number in `width` columns with as many decimals as fit, right-aligned.
 pub fn figure_within(value: f64, width: usize) -> String {
     let usual = figure(value, width);

@@ -266,6 +266,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('v')], "v", Action::NextSide, "before/after", "show after, the difference, and before in turn", Everywhere, &[], needs_supposed),
     binding!(&[char('W')], "W", Action::ClearWhatIf, "clear what-if", "back to the checkpoint as it is", Everywhere, &[], needs_supposed),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_model),
+    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),
     binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], always),
@@ -283,7 +284,6 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], needs_running),
     binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], always),
     binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], always),
-    binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
 ];
 
 /// The row that a key means in a panel.

@@ -142,7 +142,7 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     if let Some(check) = shown.check {
         app.checks_view.line_idx = panels::checks::line_of(&app, check).unwrap_or(0);
     }
-    Export::of(&app)
+    Export::of(&mut app)
 }
 
 fn take_in(

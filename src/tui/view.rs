@@ -8,7 +8,7 @@ use ratatui::widgets::{Clear, Paragraph};
 
 use super::app::{App, Overlay, Panel};
 use super::figure::{bar, cut};
-use super::keys;
+use super::keys::{self, Action, Binding};
 use super::panels;
 use super::run_view::{Preparing, RunState, RunView};
 use super::supposed::{Side, Supposed};
@@ -352,20 +352,34 @@ fn footer(app: &App, width: u16) -> Line<'static> {
         let text = cut(written, width as usize - 1);
         return Line::styled(format!(" {text}"), theme.good());
     }
-    let mut room = width as usize;
-    let mut spans = vec![Span::styled(" ←↓↑→ move", theme.dim())];
-    room -= 11;
-    for binding in keys::footer_of(app.panel).filter(|b| (b.disabled)(app).is_none()) {
-        let text = [
+    let texts = |binding: &Binding| {
+        [
             format!("   {}", binding.shown),
             format!(" {}", binding.label),
-        ];
-        let used: usize = text.iter().map(|t| t.chars().count()).sum();
-        if used > room {
-            break;
+        ]
+    };
+    let used = |binding: &Binding| -> usize {
+        let texts = texts(binding);
+        texts.iter().map(|text| text.chars().count()).sum()
+    };
+    let enabled: Vec<&Binding> = keys::footer_of(app.panel)
+        .filter(|binding| (binding.disabled)(app).is_none())
+        .collect();
+    // Whoever is lost needs these: the others have what room they leave.
+    let is_kept = |binding: &&&Binding| matches!(binding.action, Action::Help | Action::Quit);
+    let kept: usize = enabled.iter().filter(is_kept).map(|b| used(b)).sum();
+    let mut room = (width as usize).saturating_sub(11 + kept);
+    let mut spans = vec![Span::styled(" ←↓↑→ move", theme.dim())];
+    let mut is_full = false;
+    for binding in &enabled {
+        if !is_kept(&binding) {
+            is_full |= used(binding) > room;
+            if is_full {
+                continue;
+            }
+            room -= used(binding);
         }
-        room -= used;
-        let [shown, label] = text;
+        let [shown, label] = texts(binding);
         spans.push(Span::styled(shown, theme.accent()));
         spans.push(Span::styled(label, theme.dim()));
     }

@@ -84,7 +84,7 @@ impl Screen {
 
     fn export(&mut self) {
         let directory = self.exports.clone().expect("a directory for exports");
-        let export = Export::of(&self.app).expect("an export");
+        let export = Export::of(&mut self.app).expect("an export");
         let asked = self.app.update(Msg::Exported(export.write(&directory)));
         assert!(asked.is_empty());
     }

@@ -5,6 +5,7 @@ mod data;
 mod files;
 mod name;
 mod page;
+mod sides;
 mod svg;
 
 pub use files::Written;
@@ -30,16 +31,16 @@ pub struct Export {
 }
 
 impl Export {
-    /// Takes what is on screen now.
+    /// Takes what is on screen now; of a change both sides, which is why the state is lent for a moment.
     ///
     /// # Errors
     /// None that writing to memory has.
-    pub fn of(app: &App) -> Result<Self> {
+    pub fn of(app: &mut App) -> Result<Self> {
         let name = name::name_of(app);
         let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
         let buffer = frame(app);
         let svg = svg::svg(&buffer, app.theme.ground, &caption::caption(app)).map_err(failed)?;
-        let csv = (data::of(app.panel).csv)(app).map_err(failed)?;
+        let csv = sides::csv(app).map_err(failed)?;
         Ok(Self { name, svg, csv })
     }
 }

@@ -9,9 +9,11 @@ pub mod overview;
 mod ranking;
 pub mod rows;
 pub mod scores;
+mod scores_change;
 pub mod story;
 pub mod sweep;
 pub mod tokens;
+mod tokens_change;
 pub mod what_if;
 
 use ratatui::Frame;

@@ -10,33 +10,39 @@ use super::{selection_title, waiting};
 use crate::analysis::{Bearing, questions};
 use crate::attention::{HeadSummary, RowSummary};
 use crate::tui::app::{App, Axis};
-use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::view::framed;
 
 /// Columns of a token, and of a figure.
 const TOKEN: usize = 12;
 const FIGURE: usize = 9;
 
-/// What stands in a row's columns, and where it comes from.
-type Column = (&'static str, fn(&RowSummary, f32) -> f32);
+/// What stands in a row's columns, whether a narrow screen shows it, and where it comes from.
+type Column = (&'static str, bool, fn(&RowSummary, f32) -> f32);
 
-/// The second argument is the mean norm of the head's keys.
+/// The argument of the last is the mean norm of the head's keys.
 const COLUMNS: [Column; 8] = [
-    ("‖q‖", |row, _| row.q_norm),
-    ("mean ‖k‖", |_, k_norm| k_norm),
-    ("cosine", |row, _| row.cosine),
-    ("‖scores‖", |row, _| row.score_norm),
-    ("mean", |row, _| row.score_mean),
-    ("std", |row, _| row.score_var.sqrt()),
-    ("entropy", |row, _| row.entropy),
-    ("largest", |row, _| row.top1),
+    ("‖q‖", true, |row, _| row.q_norm),
+    ("mean ‖k‖", false, |_, k_norm| k_norm),
+    ("cosine", false, |row, _| row.cosine),
+    ("‖scores‖", true, |row, _| row.score_norm),
+    ("mean", false, |row, _| row.score_mean),
+    ("std", true, |row, _| row.score_var.sqrt()),
+    ("entropy", true, |row, _| row.entropy),
+    ("largest", true, |row, _| row.top1),
 ];
 
 /// The figures of a row, as the panel's columns have them.
 pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static str, f32)> + '_ {
     COLUMNS
         .iter()
-        .map(move |(name, of)| (*name, of(row, k_norm)))
+        .map(move |(name, _, of)| (*name, of(row, k_norm)))
+}
+
+/// Whether each column is on a screen of some width.
+fn shown_columns(width: usize) -> [bool; COLUMNS.len()] {
+    let is_wide = width >= 6 + 2 * TOKEN + 3 + COLUMNS.len() * FIGURE;
+    COLUMNS.map(|(_, is_essential, _)| is_wide || is_essential)
 }
 
 /// Mean norm of the keys that are no padding.
@@ -59,6 +65,14 @@ fn parts(area: Rect) -> [Rect; 2] {
 /// The selected head's summary.
 pub fn head(app: &App) -> Option<&HeadSummary> {
     let head = app.layer()?.heads.get(app.selection.head_idx)?;
+    Some(&head.summary)
+}
+
+/// The same without what is supposed, where the screen shows changes.
+fn head_before(app: &App) -> Option<&HeadSummary> {
+    let both = app.both_layers(app.selection.stack, app.selection.layer_idx);
+    let [before, _] = both.filter(|_| app.shows_difference())?;
+    let head = before.heads.get(app.selection.head_idx)?;
     Some(&head.summary)
 }
 
@@ -112,17 +126,30 @@ fn first_row(app: &App, n: usize, n_shown: usize) -> usize {
 
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
     let theme = &app.theme;
+    let before = head_before(app);
     let inside = framed(
         frame,
         area,
         app,
-        " one query a line · lengths, angle and scores in their own units, entropy in nats ",
+        match before.is_some() {
+            true => {
+                " change of each query · lengths, angle and scores in their own units, entropy in nats "
+            }
+            false => {
+                " one query a line · lengths, angle and scores in their own units, entropy in nats "
+            }
+        },
     );
     let width = inside.width as usize;
-    let used = 6 + TOKEN + COLUMNS.len() * FIGURE + 2;
+    let n_columns = shown_columns(width)
+        .into_iter()
+        .filter(|shown| *shown)
+        .count();
+    let used = 6 + TOKEN + n_columns * FIGURE + 2;
     let n_bar = width.saturating_sub(used + TOKEN + 2).min(20);
     let mut title = format!(" {:>4} {:<TOKEN$}", "", "query");
-    for (name, _) in COLUMNS {
+    let shown = shown_columns(width);
+    for ((name, ..), _) in COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown) {
         title.push_str(&format!("{name:>FIGURE$}"));
     }
     title.push_str(&format!("  {:<TOKEN$}", "looks at"));
@@ -144,8 +171,15 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
             lines.push(Line::styled(cut(&text, width), theme.dim()));
             continue;
         }
-        for (_, value) in figures(row, k_norm) {
-            text.push_str(&format!("{:>FIGURE$}", figure(f64::from(value), 0)));
+        let then = before.and_then(|head| Some((head.rows.get(query_idx)?, mean_key_norm(head))));
+        let mut then = then.map(|(row, k_norm)| figures(row, k_norm));
+        for ((_, now), is_shown) in figures(row, k_norm).zip(shown) {
+            let then = then.as_mut().and_then(Iterator::next);
+            let text_of = match then {
+                None => figure(f64::from(now), FIGURE),
+                Some((_, then)) => change(f64::from(then), f64::from(now), FIGURE),
+            };
+            text.push_str(if is_shown { &text_of } else { "" });
         }
         let key = fit(&app.token(Axis::Key, row.argmax as usize), TOKEN);
         text.push_str(&format!("  {key} "));

@@ -7,8 +7,9 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
-use super::{selection_title, waiting};
+use super::{scores_change, selection_title, waiting};
 use crate::analysis::Histogram;
+use crate::attention::RowSummary;
 use crate::stats::STATISTICS;
 use crate::stats::{HeadReport, LayerReport};
 use crate::tui::app::App;
@@ -21,6 +22,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
     let [top, bottom] =
         Layout::vertical([Constraint::Percentage(50), Constraint::Min(0)]).areas(right);
+    let grid = app.selection.stack;
+    let both = app.both_layers(grid, app.selection.layer_idx);
+    if let Some(both) = both.filter(|_| app.shows_difference()) {
+        return scores_change::draw(frame, [left, top, bottom], app, both);
+    }
     match app
         .layer()
         .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)))
@@ -267,24 +273,24 @@ fn draw_densities(
     frame.render_widget(chart, area);
 }
 
+/// Rows with an entropy to speak of, by query.
+fn judged_rows(head: &HeadReport) -> impl Iterator<Item = (usize, &RowSummary)> {
+    let rows = head.summary.rows.iter().enumerate();
+    rows.filter(|(_, row)| row.is_real && row.n_visible >= 2 && row.entropy.is_finite())
+}
+
+/// Entropy of each row of log n, by query.
+pub fn relative_entropies(head: &HeadReport) -> Vec<(f64, f64)> {
+    let relative = |row: &RowSummary| f64::from(row.entropy) / f64::from(row.n_visible).ln();
+    judged_rows(head)
+        .map(|(i, row)| (i as f64, relative(row)))
+        .collect()
+}
+
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
     let inside = framed(frame, area, app, " by query ");
-    let rows = || {
-        head.summary
-            .rows
-            .iter()
-            .enumerate()
-            .filter(|(_, row)| row.is_real && row.n_visible >= 2 && row.entropy.is_finite())
-    };
-    let entropy: Vec<(f64, f64)> = rows()
-        .map(|(i, row)| {
-            (
-                i as f64,
-                f64::from(row.entropy) / f64::from(row.n_visible).ln(),
-            )
-        })
-        .collect();
-    let largest: Vec<(f64, f64)> = rows()
+    let entropy = relative_entropies(head);
+    let largest: Vec<(f64, f64)> = judged_rows(head)
         .map(|(i, row)| (i as f64, f64::from(row.top1)))
         .collect();
     if entropy.is_empty() {

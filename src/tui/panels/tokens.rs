@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::{selection_title, waiting};
-use crate::analysis::Predictions;
+use super::{selection_title, tokens_change, waiting};
+use crate::analysis::{HeadDetail, Predictions};
 use crate::model::Stack;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
@@ -134,12 +134,26 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     );
     framed(frame, parts.text, app, cut(&title, area.width as usize - 4));
     draw_text(frame, parts.text, app);
-    draw_predictions(frame, parts.predictions, app);
+    match app.both_runs().filter(|_| app.shows_difference()) {
+        Some(both) => tokens_change::draw(frame, parts.predictions, app, both),
+        None => draw_predictions(frame, parts.predictions, app),
+    }
 }
 
 /// What the selected token gives to, or receives from, every other.
 pub fn shares(app: &App) -> Option<Vec<f32>> {
-    let detail = app.shown_detail()?;
+    Some(shares_of(app, app.shown_detail()?))
+}
+
+/// By how much that changes with what is supposed, where the screen shows changes.
+fn changes(app: &App) -> Option<Vec<f32>> {
+    let both = app.both_details().filter(|_| app.shows_difference())?;
+    let [before, after] = both.map(|detail| shares_of(app, detail));
+    let pairs = before.iter().zip(&after);
+    Some(pairs.map(|(before, after)| after - before).collect())
+}
+
+fn shares_of(app: &App, detail: &HeadDetail) -> Vec<f32> {
     let finest = detail.pattern.finest();
     let pooling = detail.pooling();
     let at = |idx: usize| {
@@ -150,13 +164,18 @@ pub fn shares(app: &App) -> Option<Vec<f32>> {
             finest.at(here, there)
         }
     };
-    Some((0..app.n_along(axes(app).1)).map(at).collect())
+    (0..app.n_along(axes(app).1)).map(at).collect()
 }
 
 fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let theme = &app.theme;
     let place = words(area);
-    let values = shares(app);
+    let changes = changes(app);
+    let is_change = changes.is_some();
+    let theme = &match is_change {
+        true => app.theme.diverging(),
+        false => app.theme.clone(),
+    };
+    let values = changes.or_else(|| shares(app));
     if values.is_none() && app.run.is_none() {
         return waiting(frame, place, app);
     }
@@ -164,16 +183,14 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
         .iter()
         .flatten()
         .copied()
+        .map(f32::abs)
         .filter(|v| v.is_finite())
         .fold(0.0f32, f32::max);
-    let range = (
-        0.0,
-        if largest > 0.0 {
-            f64::from(largest)
-        } else {
-            1.0
-        },
-    );
+    let high = match largest > 0.0 {
+        true => f64::from(largest),
+        false => 1.0,
+    };
+    let range = (if is_change { -high } else { 0.0 }, high);
     let lines = wrapped(app, place.width as usize);
     let n_shown = place.height as usize;
     let first = first_line(app, &lines, n_shown);
@@ -207,14 +224,19 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
         shown.push(Line::from(spans));
     }
     frame.render_widget(Paragraph::new(shown), place);
-    let mut line = legend(theme, " 0", &figure(range.1, 0), 12);
+    let low = match is_change {
+        true => format!(" {}", figure(range.0, 0)),
+        false => " 0".to_owned(),
+    };
+    let mut line = legend(theme, &low, &figure(range.1, 0), 12);
     let state = if values.is_none() {
         "computing the head …"
     } else {
         "r gives/receives · underlined: selected"
     };
+    let what = if is_change { "change of " } else { "" };
     line.push_span(Span::styled(
-        format!("  probability · {state}"),
+        format!("  {what}probability · {state}"),
         theme.dim(),
     ));
     frame.render_widget(
@@ -331,7 +353,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
 }
 
 /// The token of the only text, or of the decoder's, at a position.
-fn predicted_after(app: &App, position_idx: usize) -> String {
+pub fn predicted_after(app: &App, position_idx: usize) -> String {
     let labels = app.run.as_ref().map(|run| &run.prompt.labels);
     let label = labels.and_then(|labels| labels.get(position_idx));
     label.map_or_else(String::new, |label| token_label(label))

@@ -10,7 +10,7 @@ use super::{head_grid, overview, selection_title};
 use crate::analysis::{Pyramid, TopToken};
 use crate::stats::{HeadReport, STATISTICS};
 use crate::tui::app::App;
-use crate::tui::figure::{cut, figure, fit};
+use crate::tui::figure::{change, cut, figure, fit};
 use crate::tui::run_view::RunView;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
@@ -221,16 +221,8 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
             return Vec::new();
         };
         let values = [before, after].map(|head| head.stats.at(idx));
-        let change = values[1] - values[0];
-        // What is rounding is no change.
-        let is_rounding = change.abs() <= 1e-6 * values[0].abs().max(values[1].abs());
-        let change = if is_rounding { 0.0 } else { change };
-        let signed = match change {
-            0.0 => "0".to_owned(),
-            change if change > 0.0 => format!("+{}", figure(change, 0)),
-            change => figure(change, 0),
-        };
-        let style = match change == 0.0 {
+        let change = change(values[0], values[1], 10);
+        let style = match change.trim() == "0" {
             true => theme.dim(),
             false => theme.accent(),
         };
@@ -244,7 +236,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
                 figure(values[0], 0),
                 figure(values[1], 0)
             )),
-            Span::styled(format!("{signed:>10} "), style),
+            Span::styled(format!("{change} "), style),
         ]
     };
     let figures: Vec<&str> = overview::figures(app).collect();

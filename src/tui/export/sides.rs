@@ -1,0 +1,56 @@
+//! The table of a panel with what is supposed told apart: each row says which side it is of, and a change has both.
+
+use std::io;
+
+use super::data;
+use crate::tui::app::App;
+use crate::tui::supposed::Side;
+
+/// Name of the last column of every table.
+pub const COLUMN: &str = "side";
+
+/// The table of the panel that is open.
+pub fn csv(app: &mut App) -> io::Result<Vec<u8>> {
+    let write = data::of(app.panel).csv;
+    let shown = app.supposed.as_ref().map(|supposed| supposed.side);
+    let sides = match shown {
+        // What compares has columns for both.
+        Some(_) if app.panel.compares() || app.both_runs().is_none() => vec![],
+        Some(Side::Difference) => vec![Side::Before, Side::After],
+        Some(side) => vec![side],
+        None => vec![],
+    };
+    let mut table = csv::Writer::from_writer(Vec::new());
+    if sides.is_empty() {
+        add(&mut table, &write(app)?, "", true)?;
+    }
+    for (nth, side) in sides.into_iter().enumerate() {
+        app.show_side(side);
+        let told = write(app);
+        if let Some(side) = shown {
+            app.show_side(side);
+        }
+        add(&mut table, &told?, side.label(), nth == 0)?;
+    }
+    table.into_inner().map_err(|e| e.into_error())
+}
+
+/// Adds a table to another, with one more column.
+fn add(
+    to: &mut csv::Writer<Vec<u8>>,
+    table: &[u8],
+    side: &str,
+    with_header: bool,
+) -> io::Result<()> {
+    let mut builder = csv::ReaderBuilder::new();
+    let mut reader = builder.has_headers(false).from_reader(table);
+    for (nth, row) in reader.records().enumerate() {
+        let row = row?;
+        match nth {
+            0 if with_header => to.write_record(row.iter().chain([COLUMN]))?,
+            0 => {}
+            _ => to.write_record(row.iter().chain([side]))?,
+        }
+    }
+    Ok(())
+}

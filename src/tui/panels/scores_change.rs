@@ -1,0 +1,108 @@
+//! The statistics of a head with what is supposed and without: numbers, scores and entropies of both.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::{scores, selection_title, waiting};
+use crate::report::chart::{Axis, Chart, Series};
+use crate::stats::{HeadReport, LayerReport, STATISTICS};
+use crate::tui::app::App;
+use crate::tui::figure::{change, figure, fit};
+use crate::tui::view::framed;
+use crate::tui::widgets::chart::draw_chart;
+
+/// Columns of a number.
+const FIGURE: usize = 10;
+
+/// Draws both of a layer, before and after.
+pub fn draw(
+    frame: &mut Frame<'_>,
+    [left, top, bottom]: [Rect; 3],
+    app: &App,
+    both: [&LayerReport; 2],
+) {
+    draw_table(frame, left, app, both);
+    let scores = framed(frame, top, app, " scores before and after ");
+    match app.both_details() {
+        None => waiting(frame, scores, app),
+        Some(details) => {
+            let line =
+                |nth: usize, name: &str| Series::line(name, details[nth].histogram.densities());
+            let chart = Chart {
+                title: String::new(),
+                x: Axis::linear("score"),
+                y: Axis::linear("density").from(0.0),
+                series: vec![line(0, "before"), line(1, "after")],
+                marks: Vec::new(),
+            };
+            draw_chart(&chart, scores, frame.buffer_mut(), &app.theme);
+        }
+    }
+    let entropies = framed(frame, bottom, app, " relative entropy before and after ");
+    let heads = both.map(|layer| layer.heads.get(app.selection.head_idx));
+    let [Some(before), Some(after)] = heads else {
+        return;
+    };
+    let line = |head: &HeadReport, name: &str| Series::line(name, scores::relative_entropies(head));
+    let chart = Chart {
+        title: String::new(),
+        x: Axis::linear("query"),
+        y: Axis::linear("of log n").from(0.0).to(1.0),
+        series: vec![line(before, "before"), line(after, "after")],
+        marks: Vec::new(),
+    };
+    draw_chart(&chart, entropies, frame.buffer_mut(), &app.theme);
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&LayerReport; 2]) {
+    let theme = &app.theme;
+    let inside = framed(
+        frame,
+        area,
+        app,
+        selection_title(app, " · change of statistics"),
+    );
+    let name_width = (inside.width as usize).saturating_sub(2 + 3 * FIGURE);
+    let header = format!(
+        " {}{:>FIGURE$}{:>FIGURE$}{:>FIGURE$}",
+        fit("", name_width),
+        "before",
+        "after",
+        "change"
+    );
+    let [title, rows] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inside);
+    frame.render_widget(Line::styled(header, theme.dim()), title);
+    let n_shown = rows.height as usize;
+    let first = (app.statistic_idx + 1)
+        .saturating_sub(n_shown)
+        .min(STATISTICS.len().saturating_sub(n_shown));
+    let shown = STATISTICS.iter().enumerate().skip(first).take(n_shown);
+    let lines: Vec<Line<'_>> = shown
+        .map(|(idx, statistic)| {
+            let value = |layer: &LayerReport| match layer.heads.get(app.selection.head_idx) {
+                Some(head) if statistic.is_per_head() => head.stats.at(idx),
+                _ => layer.stats.at(idx),
+            };
+            let [before, after] = both.map(value);
+            let style = match idx == app.statistic_idx {
+                true => theme.selected(),
+                false => Style::new(),
+            };
+            let moved = change(before, after, FIGURE);
+            let moved_style = match moved.trim() == "0" {
+                true => theme.dim(),
+                false => theme.accent(),
+            };
+            Line::from(vec![
+                Span::styled(format!(" {}", fit(statistic.title, name_width)), style),
+                Span::raw(figure(before, FIGURE)),
+                Span::raw(figure(after, FIGURE)),
+                Span::styled(moved, moved_style),
+            ])
+        })
+        .collect();
+    frame.render_widget(Paragraph::new(lines), rows);
+}

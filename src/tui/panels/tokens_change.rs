@@ -1,0 +1,108 @@
+//! What is predicted after each token with what is supposed and without, and what that does to the loss.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::tokens::{predicted_after, selected};
+use crate::analysis::Predictions;
+use crate::tui::app::App;
+use crate::tui::figure::{change, figure, fit, token_label};
+use crate::tui::run_view::RunView;
+use crate::tui::view::framed;
+
+/// Columns of a number.
+const FIGURE: usize = 8;
+
+/// Draws the likeliest token of both sides, one position a line.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
+    let theme = &app.theme;
+    let predictions = both.map(|run| {
+        let outcome = run.outcome();
+        outcome.and_then(|outcome| outcome.predictions.as_ref())
+    });
+    let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
+    let title = match losses {
+        [Some(before), Some(after)] => format!(
+            " predictions · loss {before:.4} → {after:.4} nats ({}) ",
+            change(before, after, 0)
+        ),
+        _ => " predictions ".to_owned(),
+    };
+    let inside = framed(frame, area, app, title);
+    let [Some(before), Some(after)] = predictions else {
+        let why = match both[1].is_running() {
+            true => " the run is not over yet …",
+            false => " this model predicts no tokens",
+        };
+        frame.render_widget(Line::styled(why, theme.dim()), inside);
+        return;
+    };
+    let n_shown = (inside.height as usize).saturating_sub(1);
+    let at = selected(app);
+    let n = before.top.len();
+    let first = at
+        .saturating_sub(n_shown / 2)
+        .min(n.saturating_sub(n_shown));
+    let name_width = ((inside.width as usize).saturating_sub(11 + 5 * FIGURE) / 3).clamp(6, 18);
+    let column = name_width + FIGURE;
+    let header = format!(
+        " {:>4}  {} {} {}{:>FIGURE$}{:>FIGURE$}{:>FIGURE$}",
+        "at",
+        fit("token", name_width),
+        fit("before", column),
+        fit("after", column),
+        "loss",
+        "after",
+        "change"
+    );
+    let mut lines = vec![Line::styled(header, theme.dim())];
+    for position_idx in (first..n).take(n_shown) {
+        lines.push(line(app, [before, after], position_idx, name_width));
+    }
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+fn line(
+    app: &App,
+    both: [&Predictions; 2],
+    position_idx: usize,
+    name_width: usize,
+) -> Line<'static> {
+    let theme = &app.theme;
+    let style = match position_idx == selected(app) {
+        true => theme.selected(),
+        false => Style::new(),
+    };
+    let token = fit(&predicted_after(app, position_idx), name_width);
+    let mut spans = vec![Span::styled(format!(" {position_idx:>4}  {token}"), style)];
+    let likeliest = both.map(|predictions| predictions.top.get(position_idx)?.first().copied());
+    let is_same = likeliest.map(|token| token.map(|token| token.id));
+    let is_same = is_same[0] == is_same[1];
+    for (nth, token) in likeliest.into_iter().enumerate() {
+        let text = token.map_or_else(String::new, |token| {
+            let label = fit(&token_label(&app.predicted_label(token.id)), name_width);
+            label + &figure(f64::from(token.probability), FIGURE)
+        });
+        let style = match nth == 1 && !is_same {
+            true => theme.accent(),
+            false => Style::new(),
+        };
+        spans.push(Span::styled(
+            format!(" {}", fit(&text, name_width + FIGURE)),
+            style,
+        ));
+    }
+    let loss = |predictions: &Predictions| {
+        let losses = predictions.next_loss.as_ref()?;
+        losses.get(position_idx).copied().map(f64::from)
+    };
+    if let [Some(before), Some(after)] = both.map(loss) {
+        let numbers = [figure(before, FIGURE), figure(after, FIGURE)].concat();
+        spans.push(Span::styled(numbers, theme.dim()));
+        spans.push(Span::styled(change(before, after, FIGURE), theme.accent()));
+    }
+    Line::from(spans)
+}
