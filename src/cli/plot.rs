@@ -4,28 +4,40 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use clap::builder::PossibleValuesParser;
 
+use super::demo::Begin;
 use super::open::first_prompt;
 use super::progress::{RunMeter, note};
-use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
 use crate::analysis::is_captured;
 use crate::checks;
 use crate::model::Stack;
+use crate::ops::Device;
+use crate::prompt::Request;
 use crate::report::{Output, Pair};
 use crate::stats::{STATISTICS, index_of};
-use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, Theme};
+use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
+use crate::worker::{Sink, Worker};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Checkpoint directory, weight file or trace; the built-in demo unless given
     checkpoint: Option<PathBuf>,
+    /// Show a demo, with its text, instead of a checkpoint
+    #[arg(long, value_name = "NAME", conflicts_with = "checkpoint", value_parser = PossibleValuesParser::new(demo::names().map(|(name, _)| name)))]
+    demo: Option<String>,
     #[command(flatten)]
     positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
-    /// What to show: overview, head, scores, tokens, model, checks, what-if, rows, sweep
-    #[arg(long, value_name = "PANEL", default_value = "overview", value_parser = panel)]
-    panel: Panel,
+    /// What to show: overview, head, scores, tokens, model, checks, what-if, rows, sweep, story [default: overview, or what the demo
+    /// begins with]
+    #[arg(long, value_name = "PANEL", value_parser = panel)]
+    panel: Option<Panel>,
+    /// Page of a demo's story, counted from 1
+    #[arg(long, value_name = "N", requires = "demo")]
+    page: Option<usize>,
     /// Layer to select, counted from 0
     #[arg(long, value_name = "N")]
     layer: Option<usize>,
@@ -183,9 +195,9 @@ impl Target {
 
 impl Args {
     /// Refuses what the panel does not show: a picture without it would only look as if it did.
-    fn check_shown(&self) -> Result<()> {
-        use Panel::{Checks, Head, Overview, Scores, Tokens};
-        let flags: [(&str, bool, &[Panel]); 7] = [
+    fn check_shown(&self, panel: Panel) -> Result<()> {
+        use Panel::{Checks, Head, Overview, Scores, Story, Tokens};
+        let flags: [(&str, bool, &[Panel]); 8] = [
             ("--statistic", self.statistic.is_some(), &[Overview, Scores]),
             ("--scores", self.scores, &[Head]),
             ("--log-scale", self.log_scale, &[Head]),
@@ -197,11 +209,12 @@ impl Args {
             ("--receives", self.receives, &[Tokens]),
             ("--probe", self.probe, &[Checks]),
             ("--check", self.check.is_some(), &[Checks]),
+            ("--page", self.page.is_some(), &[Story]),
         ];
         for (flag, is_given, panels) in flags {
-            if is_given && !panels.contains(&self.panel) {
+            if is_given && !panels.contains(&panel) {
                 let names: Vec<String> = panels.iter().map(|p| p.title().to_lowercase()).collect();
-                let found = self.panel.title().to_lowercase();
+                let found = panel.title().to_lowercase();
                 bail!(
                     "{flag}: expected --panel {}, found {found}",
                     names.join(" or ")
@@ -211,15 +224,82 @@ impl Args {
         Ok(())
     }
 
-    fn shown(&self) -> Shown {
+    /// What is opened, until it has a name of its own.
+    fn name(&self) -> String {
+        let path = self.checkpoint.as_ref();
+        let path = path.map(|path| path.display().to_string());
+        path.or_else(|| self.demo.clone())
+            .unwrap_or_else(|| "the built-in demo".to_owned())
+    }
+
+    /// Starts what is shown: a demo with its own text or another, or a checkpoint.
+    fn begin(
+        &self,
+        demo: Option<demo::Prepared>,
+        prompt: PromptArgs,
+        asked: Option<Request>,
+        device: Device,
+    ) -> Result<Box<dyn FnOnce(Sink) -> Worker>> {
+        let is_forced = self.run.force;
+        let (opening, first) = match demo.map(|demo| demo.begin) {
+            Some(Begin::Alignment(_)) if asked.is_some() => {
+                bail!("--demo alignment: its sentences are fixed; attnscope align takes others")
+            }
+            Some(Begin::Alignment(alignment)) => {
+                return Ok(Box::new(move |sink| {
+                    Worker::start_alignment(*alignment, sink)
+                }));
+            }
+            Some(Begin::Checkpoint(opening, first)) if asked.is_none() => (opening, first),
+            Some(Begin::Checkpoint(opening, _)) => (opening, first_prompt(prompt, asked, false)),
+            None => {
+                let is_demo = self.checkpoint.is_none();
+                let opening = self.run.opening(self.checkpoint.clone());
+                (opening, first_prompt(prompt, asked, is_demo))
+            }
+        };
+        Ok(Box::new(move |sink| {
+            Worker::start(opening, first, device, is_forced, sink)
+        }))
+    }
+
+    /// The page of the demo's story, where that is what is shown.
+    fn story(&self, panel: Panel, device: Device) -> Result<Option<StoryView>> {
+        if panel != Panel::Story {
+            return Ok(None);
+        }
+        let told = match &self.demo {
+            Some(name) => demo::pages_of(name, &device.open()?),
+            None => None,
+        };
+        let Some(pages) = told.transpose()? else {
+            bail!("--panel story: expected --demo with one that tells a story (attnscope demo)");
+        };
+        let page = self.page.unwrap_or(1);
+        if !(1..=pages.len()).contains(&page) {
+            bail!("--page {page}: expected 1 to {}", pages.len());
+        }
+        Ok(Some(StoryView {
+            pages,
+            page_idx: page - 1,
+            ..StoryView::default()
+        }))
+    }
+
+    /// What was asked for, of what a demo begins with or of the first things seen.
+    fn shown(&self, usual: Option<&Shown>) -> Shown {
+        let place =
+            |idx: Option<usize>, of: fn(&Shown) -> Option<usize>| idx.or_else(|| of(usual?));
+        let usual_panel = usual.map_or(Panel::Overview, |usual| usual.panel);
+        let usual_statistic = usual.map_or(0, |usual| usual.statistic_idx);
         Shown {
-            panel: self.panel,
+            panel: self.panel.unwrap_or(usual_panel),
             stack: self.stack,
-            layer_idx: self.layer,
-            head_idx: self.head,
+            layer_idx: place(self.layer, |usual| usual.layer_idx),
+            head_idx: place(self.head, |usual| usual.head_idx),
             query_idx: self.query,
             key_idx: self.key,
-            statistic_idx: self.statistic.unwrap_or(0),
+            statistic_idx: self.statistic.unwrap_or(usual_statistic),
             head_view: HeadView {
                 shows_scores: self.scores,
                 is_log: self.log_scale,
@@ -234,8 +314,13 @@ impl Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    args.check_shown()?;
+    let demo = args.demo.as_deref();
+    let demo = demo.map(|name| demo::prepared(name, &args.run.set));
+    let demo = demo.transpose()?;
+    let shown = args.shown(demo.as_ref().and_then(|demo| demo.shown.as_ref()));
+    args.check_shown(shown.panel)?;
     let chosen = args.run.set_up()?;
+    let story = args.story(shown.panel, chosen.device)?;
     if let Some(line) = &chosen.fell_back {
         note(line);
     }
@@ -249,21 +334,27 @@ pub fn run(args: &Args) -> Result<()> {
         .collect();
     let target = Target::open(&args.output, &read, args.run.force)?;
     let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
-    if asked.is_none() && !is_trace {
+    if asked.is_none() && !is_trace && demo.is_none() {
         note("no prompt given: running a built-in one");
     }
-    let first = first_prompt(prompt.clone(), asked, args.checkpoint.is_none());
+    let what_ifs = match &demo {
+        // What compares has nothing to show otherwise.
+        Some(demo) if args.what_if.all().is_empty() && shown.panel.compares() => {
+            demo.what_ifs.clone()
+        }
+        _ => args.what_if.all().to_vec(),
+    };
+    let begin = args.begin(demo, prompt.clone(), asked, chosen.device)?;
     let meter = RunMeter::new();
     let export = tui::plot(
         Plot {
-            opening: args.run.opening(args.checkpoint.clone()),
-            first,
-            is_forced: args.run.force,
-            device: chosen.device,
+            name: args.name(),
+            begin,
             theme: args.colors.theme(),
             size: args.size,
-            shown: args.shown(),
-            what_ifs: args.what_if.all().to_vec(),
+            shown,
+            what_ifs,
+            story,
         },
         &mut |share| meter.show(share),
     )?;

@@ -6,28 +6,27 @@ use super::app::{App, Axis, Effect, HeadView, Msg, Panel};
 use super::export::Export;
 use super::panels;
 use super::run_view::RunView;
+use super::story_view::StoryView;
 use super::theme::Theme;
 use super::view::areas;
 use crate::analysis::WhatIf;
-use crate::checkpoint::Opening;
 use crate::error::{Error, Result};
 use crate::model::{ModelSpec, Stack};
-use crate::ops::Device;
-use crate::worker::{Event, FirstPrompt, Worker};
+use crate::worker::{Event, Sink, Worker};
 
 /// What to run, and what to show of it.
 pub struct Plot {
-    /// What to open; the demo when it names no path.
-    pub opening: Opening,
-    pub first: FirstPrompt,
-    /// Run whatever memory it takes.
-    pub is_forced: bool,
-    pub device: Device,
+    /// What is opened, until it has a name of its own.
+    pub name: String,
+    /// Starts the run that is shown.
+    pub begin: Box<dyn FnOnce(Sink) -> Worker>,
     pub theme: Theme,
     /// Columns and rows.
     pub size: (u16, u16),
     pub shown: Shown,
     pub what_ifs: Vec<WhatIf>,
+    /// The story of a demo, and which of its pages is open.
+    pub story: Option<StoryView>,
 }
 
 /// What a person would press keys for. What is left out is as when the screen opens.
@@ -112,21 +111,12 @@ fn within(flag: &str, idx: Option<usize>, n: usize) -> Result<Option<usize>> {
 /// When something cannot be opened, run or shown: what, in one line.
 pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     let (sender, events) = mpsc::channel();
-    let opening = match &plot.opening.path {
-        Some(path) => path.display().to_string(),
-        None => "the built-in demo".to_owned(),
-    };
-    let mut app = App::new(plot.theme, plot.size, opening);
+    let mut app = App::new(plot.theme, plot.size, plot.name);
     let shown = plot.shown;
     shown.begin(&mut app);
     app.shows_times = false;
-    let worker = Worker::start(
-        plot.opening,
-        plot.first,
-        plot.device,
-        plot.is_forced,
-        Arc::new(move |event| drop(sender.send(event))),
-    );
+    app.story = plot.story;
+    let worker = (plot.begin)(Arc::new(move |event| drop(sender.send(event))));
     let mut what_ifs = plot.what_ifs;
     let is_compared = !what_ifs.is_empty();
     while !is_whole(&app, &shown, is_compared) {

@@ -18,6 +18,7 @@ use clap::builder::PossibleValuesParser;
 use self::stories::{Figures, STORIES, Story};
 use self::told::told;
 use super::{Cli, RunArgs, align};
+use crate::analysis::WhatIf;
 use crate::analysis::align::Alignment;
 use crate::attention::SoftmaxAxis;
 use crate::checkpoint::{Bundle, Opening};
@@ -47,7 +48,7 @@ const ALIGNMENT: (&str, &str) = (
 );
 
 /// Every name, in order.
-fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     let of_stories = STORIES.iter().map(|story| (story.name, story.title));
     of_stories.chain([ALIGNMENT])
 }
@@ -118,32 +119,72 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
     if !stdout().is_terminal() || !stdin().is_terminal() {
         return no_terminal(story.name);
     }
-    let first: FirstPrompt =
-        Box::new(move |_: &Model, _: bool| Ok((story.request(), PromptOrigin::BuiltIn)));
     Ok(tui::run(Start {
         opening: opening(story, &run.set),
-        first,
+        first: first_prompt(story),
         is_forced: run.force,
         device: chosen.device,
         in_front: InFront {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
-            shown: Some(Shown {
-                panel: story.panel,
-                stack: None,
-                layer_idx: Some(story.at.0),
-                head_idx: Some(story.at.1),
-                query_idx: None,
-                key_idx: None,
-                statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
-                head_view: HeadView::default(),
-                shows_received: false,
-                is_probed: false,
-                check: None,
-            }),
+            shown: Some(shown(story)),
             what_ifs: story.what_ifs()?,
         },
         story: storyteller(story, chosen.device),
     })?)
+}
+
+fn first_prompt(story: &'static Story) -> FirstPrompt {
+    Box::new(move |_: &Model, _: bool| Ok((story.request(), PromptOrigin::BuiltIn)))
+}
+
+/// What is in front.
+fn shown(story: &Story) -> Shown {
+    Shown {
+        panel: story.panel,
+        stack: None,
+        layer_idx: Some(story.at.0),
+        head_idx: Some(story.at.1),
+        query_idx: None,
+        key_idx: None,
+        statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
+        head_view: HeadView::default(),
+        shows_received: false,
+        is_probed: false,
+        check: None,
+    }
+}
+
+/// A demo as a picture needs it.
+pub struct Prepared {
+    pub begin: Begin,
+    pub shown: Option<Shown>,
+    pub what_ifs: Vec<WhatIf>,
+}
+
+/// Starts what a demo shows.
+pub enum Begin {
+    Checkpoint(Opening, FirstPrompt),
+    Alignment(Box<Alignment>),
+}
+
+/// The demo of a name.
+///
+/// # Errors
+/// None for demos that are tested.
+pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
+    let story = STORIES.iter().find(|story| story.name == name);
+    Ok(match story {
+        Some(story) => Prepared {
+            begin: Begin::Checkpoint(opening(story, set), first_prompt(story)),
+            shown: Some(shown(story)),
+            what_ifs: story.what_ifs()?,
+        },
+        None => Prepared {
+            begin: Begin::Alignment(Box::new(Alignment::demo(SoftmaxAxis::Keys)?)),
+            shown: None,
+            what_ifs: Vec::new(),
+        },
+    })
 }
 
 /// The story of a demo, where it tells one.

@@ -117,7 +117,7 @@ pub static STORIES: &[Story] = &[
         target: None,
         panel: Panel::Story,
         at: (0, 0),
-        statistic: "entropy_relative",
+        statistic: "max_probability",
         what_if: &["softmax_axis=keys"],
         hint: "→ turns the page; v shows the model with the axis put right, 7 both; 6 then p probes for leaks",
         figures: Figures::Pages(degenerate::pages),
