@@ -10,7 +10,9 @@ use checkpoint_copy::{Copy, attnscope, original, text};
 use picture::Picture;
 use tempfile::TempDir;
 
-const PANELS: [&str; 6] = ["overview", "head", "scores", "tokens", "model", "checks"];
+const PANELS: [&str; 8] = [
+    "overview", "head", "scores", "tokens", "model", "checks", "rows", "sweep",
+];
 
 /// Plots that must succeed: picture and data.
 fn plotted(directory: &TempDir, name: &str, arguments: &[&str]) -> (Vec<u8>, Vec<u8>) {
@@ -72,7 +74,64 @@ fn every_panel_of_the_demo_is_the_same_bytes_every_time() {
             );
         }
     }
-    assert_eq!(n_files(directory.path()), 24);
+    assert_eq!(n_files(directory.path()), 4 * PANELS.len());
+}
+
+#[test]
+fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases: [(&[&str], &str); 6] = [
+        (&["--demo", "collapse"], "1 of 7 · two translators"),
+        (
+            &["--demo", "degenerate", "--page", "3"],
+            "3 of 6 · the mask",
+        ),
+        (&["--demo", "rescale"], "before · pattern"),
+        (&["--demo", "variance"], "L0 H0 · statistics"),
+        (&["--demo", "alignment", "--panel", "head"], "“ninth”"),
+        (
+            &["--demo", "healed", "--panel", "rows"],
+            "collapse to its cause",
+        ),
+    ];
+    for (nth, (arguments, words)) in cases.into_iter().enumerate() {
+        let (svg, csv) = plotted(&directory, &nth.to_string(), arguments);
+        let title = Picture::read(&svg).line(2);
+        assert!(title.contains(words), "{arguments:?}: {title}");
+        assert!(!tables::rows(&csv).is_empty(), "{arguments:?}");
+    }
+    // Another text than the demo's own.
+    let arguments = [
+        "--demo",
+        "degenerate",
+        "--panel",
+        "tokens",
+        "--text",
+        "a red mat",
+    ];
+    let (svg, _) = plotted(&directory, "text", &arguments);
+    assert!(Picture::read(&svg).line(1).contains("3 tokens"));
+    let target = directory.path().join("no.svg");
+    let output = ["--output", target.to_str().expect("a path")];
+    for (arguments, expected) in [
+        (
+            &["--demo", "degenerate", "--page", "7"][..],
+            "expected 1 to 6",
+        ),
+        (&["--panel", "story"], "expected --demo"),
+        (&["--demo", "variance", "--panel", "story"], "tells a story"),
+        (
+            &["--demo", "variance", "--page", "1"],
+            "expected --panel story",
+        ),
+        (&["--demo", "alignment", "--text", "a"], "attnscope align"),
+        (&["--demo", "nothing"], "nothing"),
+        (&["--page", "1"], "--demo"),
+    ] {
+        let said = refused(&[&["plot"], arguments, &output].concat());
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+    assert!(!target.exists());
 }
 
 #[test]

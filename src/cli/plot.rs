@@ -112,14 +112,9 @@ const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
     let name = |panel: &Panel| panel.title().to_lowercase().replace(' ', "-");
-    // A story is told in demos only.
-    let panels = || {
-        Panel::ALL
-            .into_iter()
-            .filter(|panel| *panel != Panel::Story)
-    };
-    panels().find(|panel| name(panel) == text).ok_or_else(|| {
-        let names: Vec<String> = panels().map(|panel| name(&panel)).collect();
+    let found = Panel::ALL.into_iter().find(|panel| name(panel) == text);
+    found.ok_or_else(|| {
+        let names: Vec<String> = Panel::ALL.iter().map(name).collect();
         format!("expected one of {}", names.join(", "))
     })
 }
