@@ -8,15 +8,13 @@ mod counting;
 mod repeated;
 mod times;
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use attnscope::analysis::{self, Observer, Options, Outcome, Progress};
+use attnscope::analysis::{self, Layers, Options, Outcome};
 use attnscope::checkpoint::Opening;
 use attnscope::family;
 use attnscope::model::{Input, Model, Sequence};
 use attnscope::ops::Cpu;
-use attnscope::stats::LayerReport;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};
@@ -44,27 +42,13 @@ struct Args {
     bench: bool,
 }
 
-/// Keeps what every layer told, as reports do.
-#[derive(Default)]
-struct Keeps(Vec<LayerReport>);
-
-impl Observer for Keeps {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
-}
-
+/// One run; what every layer told is kept, as reports do.
 fn run(model: &Model, input: &Input) -> Outcome {
     let options = Options {
         keep_bytes: None,
         predicts: true,
     };
-    let mut keeps = Keeps::default();
+    let mut keeps = Layers::default();
     let ran = analysis::run(&Cpu, model, input, options, &mut keeps, None, &|| false);
     let outcome = ran.expect("the model runs");
     assert!(!keeps.0.is_empty(), "a model has layers");

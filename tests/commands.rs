@@ -3,10 +3,10 @@
 mod checkpoint_copy;
 mod running;
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use attnscope::stats::STATISTICS;
-use checkpoint_copy::{Copy, Stored, attnscope, original, text, weights};
+use checkpoint_copy::{Copy, Stored, attnscope, original, text, unread, weights};
 use running::{ALL_HOOKS, TOKENS, ids, ran, report, report_bytes, trace};
 use serde_json::{Value, json};
 
@@ -131,14 +131,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         &["completions", "bash"],
     ];
     for arguments in commands {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_attnscope"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("ends");
+        let output = unread(arguments);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
         assert!(

@@ -2,9 +2,7 @@
 
 mod checkpoint_copy;
 
-use std::process::{Command, Stdio};
-
-use checkpoint_copy::{attnscope, text};
+use checkpoint_copy::{attnscope, text, unread};
 use serde_json::Value;
 
 fn ran(arguments: &[&str]) -> String {
@@ -296,14 +294,7 @@ fn a_reader_that_goes_away_is_no_failure() {
         &["lab", "variance", "--samples", "500", "--output", "-"],
         &["sweep", "--format", "csv"],
     ] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_attnscope"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("ends");
+        let output = unread(arguments);
         assert_eq!(
             output.status.code(),
             Some(0),

@@ -3,10 +3,9 @@
 mod checkpoint_copy;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use attnscope::stats::STATISTICS;
-use checkpoint_copy::{Copy, attnscope, original, text};
+use checkpoint_copy::{Copy, attnscope, original, text, unread};
 use scraper::{Html, Selector};
 
 const TOKENS: &str = "5,9,2,5,9,2,200,7,7,31,5,9";
@@ -300,20 +299,8 @@ fn the_same_run_is_the_same_bytes() {
 fn a_reader_that_goes_away_is_no_error() {
     let copy = Copy::of("gpt2");
     for format in FORMATS {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_attnscope"))
-            .args([
-                "report",
-                copy.path().to_str().expect("a path"),
-                "--tokens",
-                TOKENS,
-            ])
-            .args(["--format", format])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("ends");
+        let path = copy.path().to_str().expect("a path");
+        let output = unread(&["report", path, "--tokens", TOKENS, "--format", format]);
         assert_eq!(
             output.status.code(),
             Some(0),

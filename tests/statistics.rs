@@ -3,10 +3,9 @@
 mod oracle_tap;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use attnscope::analysis::{self, Observer, Options, Progress, Tap};
+use attnscope::analysis::{self, Layers, Options, Tap};
 use attnscope::checkpoint::Checkpoint;
 use attnscope::family;
 use attnscope::model::{Input, Model, Sequence, Stack};
@@ -38,20 +37,6 @@ struct Whole {
     layers: Vec<LayerReport>,
 }
 
-#[derive(Default)]
-struct Keep(Vec<LayerReport>);
-
-impl Observer for Keep {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
-}
-
 impl Whole {
     fn run(family: &str, n: usize, real: Option<Vec<bool>>) -> Self {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -71,7 +56,7 @@ impl Whole {
             keep_bytes: None,
             predicts: false,
         };
-        let mut keep = Keep::default();
+        let mut keep = Layers::default();
         let input = Input {
             source: None,
             sequence,

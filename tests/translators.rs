@@ -3,13 +3,11 @@
 mod gold;
 mod opening;
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use attnscope::analysis::{self, Observer, Options, Progress, input_of};
+use attnscope::analysis::{self, Layers, Options, input_of};
 use attnscope::ops::Cpu;
 use attnscope::prompt::{self, Request, Target, Tokenizer};
-use attnscope::stats::LayerReport;
 use gold::{Alignments, fixture_json, gold_pairs};
 use opening::opened;
 
@@ -26,20 +24,6 @@ struct Measured {
     loss: f64,
     relative_entropy: f64,
     score_std: f64,
-}
-
-#[derive(Default)]
-struct Keep(Vec<LayerReport>);
-
-impl Observer for Keep {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
 }
 
 fn measured(name: &str) -> Measured {
@@ -61,7 +45,7 @@ fn measured(name: &str) -> Measured {
             keep_bytes: None,
             predicts: true,
         };
-        let (input, mut keep) = (input_of(&prompt), Keep::default());
+        let (input, mut keep) = (input_of(&prompt), Layers::default());
         let outcome = analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false);
         let predictions = outcome.expect("runs").predictions.expect("a decoder");
         let rows = &keep.0[0].heads[0].summary.rows;

@@ -2,12 +2,10 @@
 
 mod checkpoint_copy;
 
-use std::process::{Command, Stdio};
-
 use attnscope::checks::{CHECKS, Check, Finding, Place, Severity, Status, Verdict};
 use attnscope::model::Stack;
 use attnscope::report::{TargetVerdict, write_github, write_junit, write_sarif};
-use checkpoint_copy::{Copy, attnscope, text};
+use checkpoint_copy::{Copy, attnscope, text, unread};
 use serde_json::{Value, json};
 
 const TOKENS: &str = "5,9,2,5,9,2,200,7,7,31,5,9";
@@ -323,20 +321,17 @@ fn the_same_verdict_is_the_same_bytes_and_a_healthy_model_passes() {
 fn a_reader_that_goes_away_is_no_error() {
     let copy = Copy::of("gpt2");
     for format in FORMATS {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_attnscope"))
-            .args([
-                "check",
-                copy.path().to_str().expect("a path"),
-                "--tokens",
-                TOKENS,
-            ])
-            .args(["--select", "wrong-axis", "--format", format])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("starts");
-        drop(child.stdout.take());
-        let output = child.wait_with_output().expect("ends");
+        let path = copy.path().to_str().expect("a path");
+        let output = unread(&[
+            "check",
+            path,
+            "--tokens",
+            TOKENS,
+            "--select",
+            "wrong-axis",
+            "--format",
+            format,
+        ]);
         assert_eq!(
             output.status.code(),
             Some(0),

@@ -44,7 +44,8 @@ pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
 pub use pipeline::{
-    Job, KEEP_BYTES, Observer, Options, Outcome, Progress, Silent, run, run_all, run_changed,
+    Job, KEEP_BYTES, Layers, Observer, Options, Outcome, Progress, Silent, run, run_all,
+    run_changed,
 };
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_padding};

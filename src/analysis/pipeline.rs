@@ -70,6 +70,21 @@ impl Observer for Silent {
     }
 }
 
+/// Keeps every layer's report and stops nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Layers(pub Vec<LayerReport>);
+
+impl Observer for Layers {
+    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        self.0.push(report);
+        ControlFlow::Continue(())
+    }
+}
+
 /// What is left of a run beside its layers.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {

@@ -1,7 +1,6 @@
 //! `attnscope heads`: what kind of place each head looks at, on a prompt and on random tokens said twice.
 
 use std::fmt::Write as _;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -9,13 +8,13 @@ use anyhow::Result;
 use super::progress::note;
 use super::prompts::{InputsArgs, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::analysis::{self, MemoryNeed, Observer, Options, Progress, input_of, stripes};
+use crate::analysis::{self, Layers, MemoryNeed, Options, input_of, stripes};
 use crate::family;
 use crate::model::Stack;
 use crate::ops::on_device;
 use crate::prompt::Tokenizer;
 use crate::report::Output;
-use crate::stats::{HeadType, LayerReport};
+use crate::stats::HeadType;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -27,21 +26,6 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     run: RunArgs,
-}
-
-/// Keeps the layers of one run.
-#[derive(Default)]
-struct Keep(Vec<LayerReport>);
-
-impl Observer for Keep {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -62,7 +46,7 @@ pub fn run(args: &Args) -> Result<()> {
         rayon::current_num_threads(),
     ))?;
     write_targets(&mut named, &model, &reading, &compute)?;
-    let mut keep = Keep::default();
+    let mut keep = Layers::default();
     for named in &named {
         let input = input_of(&named.prompt);
         on_device!(&compute, ops => {

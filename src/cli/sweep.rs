@@ -11,7 +11,7 @@ use crate::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
 use crate::analysis::{Sweep, sweep_scales};
 use crate::error::Error;
 use crate::report::chart::Mark;
-use crate::report::{Number, SweepShown, SweepSource, wrapped};
+use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use crate::tui::figure_text;
 
 /// The scores of the write-up about attention that collapsed, and its interval of scales.
@@ -99,9 +99,6 @@ Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · 
 said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are \
 exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is. \
 The table has round scales, marks and the ends; JSON and CSV have every scale.";
-
-/// Where one is without multiplying anything.
-pub const NOW: &str = "now";
 
 pub fn run(args: &Args) -> Result<()> {
     if let Some(checkpoint) = &args.checkpoint {

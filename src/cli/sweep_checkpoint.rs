@@ -7,16 +7,16 @@ use anyhow::Result;
 
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
-use super::sweep::{Args, NOW, write};
+use super::sweep::{Args, write};
 use crate::analysis::{LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer};
-use crate::attention::{AttentionSpec, Bias, SoftmaxAxis};
+use crate::attention::{Bias, SoftmaxAxis};
 use crate::error::Error;
 use crate::family;
 use crate::model::{ModelSpec, Stack};
 use crate::ops::on_device;
 use crate::prompt::Tokenizer;
 use crate::report::chart::Mark;
-use crate::report::{SweepShown, SweepSource};
+use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use crate::stats::LayerReport;
 
 /// Which rows.
@@ -59,7 +59,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
         );
         return Err(Error::Setting(problem).into());
     }
-    let marks = marks_of(spec);
+    let marks = rule_marks(spec);
     let scales = args.scales.with(&marks)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
     let inputs = InputsArgs::none();
@@ -157,33 +157,7 @@ impl PlaceArgs {
     }
 }
 
-/// Where other scale rules lie, as factors of the scores as they are.
-fn marks_of(spec: &AttentionSpec) -> Vec<Mark> {
-    let factor = f64::from(spec.scale.factor(spec.d_head));
-    let root = 1.0 / (spec.d_head as f64).sqrt();
-    let is_now = |at: f64| (at - 1.0).abs() < 1e-6;
-    let mut now = NOW.to_owned();
-    let mut others = Vec::new();
-    for (at, label) in [(root / factor, "1/√d"), (1.0 / factor, "unscaled")] {
-        match is_now(at) {
-            true => now = format!("{now}, {label}"),
-            false => others.push(Mark {
-                at,
-                label: label.to_owned(),
-            }),
-        }
-    }
-    others.insert(
-        0,
-        Mark {
-            at: 1.0,
-            label: now,
-        },
-    );
-    others
-}
-
-/// Adds what QK-norm would come to: norms of √d give scores of √d·cos, those at hand have scale·‖q‖‖k‖·cos.
+/// Adds what QK-norm would come to, and what is to be said of the rows.
 fn with_norms(
     mut marks: Vec<Mark>,
     place: &SweepPlace,
@@ -196,23 +170,12 @@ fn with_norms(
         .filter(|(head_idx, _)| place.heads.contains(head_idx))
         .flat_map(|(_, head)| head.summary.rows.iter().enumerate())
         .filter(|(idx, row)| row.is_real && place.query_idx.is_none_or(|only| only == *idx));
-    let (sum, n_pairs) = rows.fold((0.0, 0.0), |(sum, n), (_, row)| {
-        let q = f64::from(row.q_norm);
-        (
-            sum + q * q * f64::from(row.k_norm_sq_sum),
-            n + f64::from(row.n_visible),
-        )
-    });
-    let scale = f64::from(spec.scale.factor(spec.d_head));
-    let at = (spec.d_head as f64).sqrt() / (scale * (sum / n_pairs).sqrt());
-    if at.is_finite() && at > 0.0 {
-        marks.push(Mark {
-            at,
-            label: "QK-norm".to_owned(),
-        });
+    if let Some(mark) = qk_norm_mark(spec, rows.map(|(_, row)| row)) {
         notes.push(format!(
-            "QK-norm without a gain would multiply scores by about {at:.3}: √d / (scale · root mean square of ‖q‖‖k‖)"
+            "QK-norm without a gain would multiply scores by about {:.3}: √d / (scale · root mean square of ‖q‖‖k‖)",
+            mark.at
         ));
+        marks.push(mark);
     }
     if spec.softcap.is_some() || spec.bias != Bias::None {
         notes.push(

@@ -10,6 +10,7 @@ use super::json::write_pretty;
 use super::number::Number;
 use super::text_table::{digits, text_table};
 use crate::analysis::{Averaged, Sweep, SweepPoint, round_scales};
+use crate::attention::{AttentionSpec, RowSummary};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;
@@ -272,4 +273,47 @@ fn tick(scale: f64) -> String {
         text if text.len() <= 8 => text,
         _ => digits(scale),
     }
+}
+
+/// Where one is without multiplying anything.
+pub const NOW: &str = "now";
+
+/// Where other scale rules lie, as factors of the scores as they are: first where one is.
+pub fn rule_marks(spec: &AttentionSpec) -> Vec<Mark> {
+    let factor = f64::from(spec.scale.factor(spec.d_head));
+    let root = 1.0 / (spec.d_head as f64).sqrt();
+    let mark = |at: f64, label: &str| Mark {
+        at,
+        label: label.to_owned(),
+    };
+    let is_now = |at: f64| (at - 1.0).abs() < 1e-6;
+    let mut marks = vec![mark(1.0, NOW)];
+    for (at, label) in [(root / factor, "1/√d"), (1.0 / factor, "unscaled")] {
+        match is_now(at) {
+            true => marks[0].label = format!("{}, {label}", marks[0].label),
+            false => marks.push(mark(at, label)),
+        }
+    }
+    marks.retain(|mark| mark.at.is_finite() && mark.at > 0.0);
+    marks
+}
+
+/// What QK-norm would come to: norms of √d give scores of √d·cos, those of these rows have scale·‖q‖‖k‖·cos.
+pub fn qk_norm_mark<'a>(
+    spec: &AttentionSpec,
+    rows: impl Iterator<Item = &'a RowSummary>,
+) -> Option<Mark> {
+    let (sum, n_pairs) = rows.fold((0.0, 0.0), |(sum, n), row| {
+        let q = f64::from(row.q_norm);
+        (
+            sum + q * q * f64::from(row.k_norm_sq_sum),
+            n + f64::from(row.n_visible),
+        )
+    });
+    let scale = f64::from(spec.scale.factor(spec.d_head));
+    let at = (spec.d_head as f64).sqrt() / (scale * (sum / n_pairs).sqrt());
+    (at.is_finite() && at > 0.0).then(|| Mark {
+        at,
+        label: "QK-norm".to_owned(),
+    })
 }

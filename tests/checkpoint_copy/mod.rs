@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -230,6 +230,18 @@ pub fn attnscope<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
         .args(arguments)
         .output()
         .expect("the program starts")
+}
+
+/// Runs the program into a pipe that nobody reads.
+pub fn unread<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_attnscope"))
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    child.wait_with_output().expect("it ends")
 }
 
 pub fn text(bytes: &[u8]) -> String {

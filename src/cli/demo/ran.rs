@@ -1,11 +1,9 @@
 //! A compiled-in checkpoint run on a story's text, and what its tokens read as.
 
-use std::ops::ControlFlow;
-
 use anyhow::Result;
 
 use super::stories::Story;
-use crate::analysis::{self, Observer, Options, Outcome, Progress};
+use crate::analysis::{self, Layers, Options, Outcome};
 use crate::attention::HeadSummary;
 use crate::checks::{FutureProbe, Probed};
 use crate::family;
@@ -21,20 +19,6 @@ pub struct Ran {
     pub layers: Vec<LayerReport>,
     pub outcome: Outcome,
     reading: Reading,
-}
-
-#[derive(Default)]
-struct Keep(Vec<LayerReport>);
-
-impl Observer for Keep {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
 }
 
 impl Ran {
@@ -61,7 +45,7 @@ impl Ran {
             keep_bytes: None,
             predicts: true,
         };
-        let mut keep = Keep::default();
+        let mut keep = Layers::default();
         let outcome = on_device!(compute, ops => {
             analysis::run(ops, &model, &input, options, &mut keep, None, &|| false)
         })?;

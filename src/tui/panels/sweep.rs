@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::{selection_title, waiting};
 use crate::analysis::SweepPoint;
 use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
+use crate::report::{qk_norm_mark, rule_marks};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure};
 use crate::tui::view::framed;
@@ -64,36 +65,15 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 
 /// Scales with a meaning, as multiples of the one that is in force.
 pub fn marks(app: &App) -> Vec<Mark> {
-    let mut marks = vec![Mark {
-        at: 1.0,
-        label: "now".to_owned(),
-    }];
     let Some(spec) = app.attention() else {
-        return marks;
+        return Vec::new();
     };
-    let factor = f64::from(spec.scale.factor(spec.d_head));
-    let root = 1.0 / (spec.d_head as f64).sqrt();
-    let mut add = |at: f64, label: &str| {
-        let is_new = at.is_finite() && at > 0.0 && (at - 1.0).abs() > 1e-6;
-        if is_new {
-            marks.push(Mark {
-                at,
-                label: label.to_owned(),
-            });
-        }
-    };
-    add(root / factor, "1/√d");
-    add(1.0 / factor, "unscaled");
     let row = app.layer().and_then(|layer| {
         let head = layer.heads.get(app.selection.head_idx)?;
         head.summary.rows.get(app.selection.query_idx)
     });
-    if let Some(row) = row {
-        // Norms of √d give scores of √d·cos; those at hand have scale·‖q‖·‖k‖·cos.
-        let k_norm = (f64::from(row.k_norm_sq_sum) / f64::from(row.n_visible)).sqrt();
-        let size = factor * f64::from(row.q_norm) * k_norm;
-        add((spec.d_head as f64).sqrt() / size, "QK-norm");
-    }
+    let mut marks = rule_marks(spec);
+    marks.extend(qk_norm_mark(spec, row.into_iter()));
     marks
 }
 
