@@ -24,7 +24,7 @@ use crate::model::{Model, Stack};
 use crate::prompt::{Prompt, Request};
 use crate::report::Page;
 use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
-use crate::worker::{Event, PartQuery, RunId, SweepQuery};
+use crate::worker::{Event, LayerSweepQuery, PartQuery, RunId, SweepQuery};
 
 /// Everything that can happen.
 #[derive(Debug)]
@@ -53,6 +53,7 @@ pub enum Effect {
     Probe(RunId),
     Suppose(Vec<WhatIf>),
     Sweep(SweepQuery),
+    SweepLayer(LayerSweepQuery),
     /// Write what is on screen, and its data.
     Export,
 }

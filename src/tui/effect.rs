@@ -15,6 +15,7 @@ impl Effect {
             Self::Probe(run) => worker.probe(run),
             Self::Suppose(what_ifs) => worker.suppose(what_ifs),
             Self::Sweep(query) => worker.sweep(query),
+            Self::SweepLayer(query) => worker.sweep_layer(query),
             Self::Export => {}
         }
     }

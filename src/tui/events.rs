@@ -54,6 +54,7 @@ impl App {
                 self.preparing = None;
             }
             Event::Swept { of, swept } => self.take_sweep(of, swept),
+            Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
             Event::Tensor { name, stats } => {
                 self.model_view.stats.insert(name, Some(stats));
             }
@@ -129,6 +130,7 @@ impl App {
             | Event::Writing { .. }
             | Event::Refused(_)
             | Event::Swept { .. }
+            | Event::SweptLayer { .. }
             | Event::Tensor { .. } => {}
         }
     }

@@ -49,6 +49,7 @@ pub enum Action {
     ScrollKnobsDown,
     ScrollKnobsUp,
     OpenFinding,
+    ToggleLayerSweep,
     OpenPage,
     Probe,
     NextType,
@@ -80,10 +81,11 @@ pub enum Group {
     Tokens,
     Model,
     Checks,
+    Sweep,
 }
 
 impl Group {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Everywhere,
         Self::Moving,
         Self::Overview,
@@ -91,6 +93,7 @@ impl Group {
         Self::Tokens,
         Self::Model,
         Self::Checks,
+        Self::Sweep,
     ];
 
     pub fn title(self) -> &'static str {
@@ -102,6 +105,7 @@ impl Group {
             Self::Tokens => "Tokens",
             Self::Model => "Model",
             Self::Checks => "Checks",
+            Self::Sweep => "Sweep",
         }
     }
 }
@@ -249,6 +253,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenFinding, "go there", "open the head of the finding, with its query and key", Checks, &[Checks], needs_run),
     binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], needs_run),
     binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
+    binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
     binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], always),

@@ -4,14 +4,19 @@ use std::sync::Arc;
 
 use super::app::{App, Effect, Panel};
 use super::panels::sweep::marks;
+use crate::analysis::SweepPoint;
 use crate::attention::SoftmaxAxis;
-use crate::worker::{SweepOf, SweepQuery, Swept};
+use crate::worker::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
 /// The last sweep, and the one that is awaited.
 #[derive(Debug, Default)]
 pub struct SweepView {
     pub(super) swept: Option<(SweepOf, Arc<Swept>)>,
     awaited: Option<SweepOf>,
+    /// Whether all heads of the layer are swept too.
+    pub(super) wants_layer: bool,
+    pub(super) layer: Option<(LayerSweepOf, Arc<Vec<SweepPoint>>)>,
+    awaited_layer: Option<LayerSweepOf>,
 }
 
 impl App {
@@ -54,6 +59,43 @@ impl App {
         self.sweep.awaited = Some(of);
         let marks = marks(self).into_iter().map(|mark| mark.at).collect();
         effects.push(Effect::Sweep(SweepQuery { of, detail, marks }));
+    }
+
+    /// The layer whose heads are to be swept together.
+    fn layer_wanted(&self) -> Option<LayerSweepOf> {
+        let run = self.run.as_ref()?.id;
+        let at = self.selection;
+        (self.sweep.wants_layer).then_some((run, at.stack, at.layer_idx))
+    }
+
+    /// The sweep of all heads of the selected layer, once it is there.
+    pub fn swept_layer(&self) -> Option<&[SweepPoint]> {
+        let wanted = self.layer_wanted()?;
+        let (of, points) = self.sweep.layer.as_ref()?;
+        (*of == wanted).then_some(points)
+    }
+
+    /// Whether it is wanted and not there.
+    pub fn awaits_layer_sweep(&self) -> bool {
+        self.layer_wanted().is_some() && self.swept_layer().is_none()
+    }
+
+    /// Asks for the sweep of the layer, once its run has come so far.
+    pub(super) fn ask_for_layer_sweep(&mut self, effects: &mut Vec<Effect>) {
+        let is_due = self.panel == Panel::Sweep && self.awaits_layer_sweep();
+        if !is_due || self.no_sweep().is_some() || self.swept().is_none() {
+            return;
+        }
+        let Some(of) = self.layer_wanted() else {
+            return;
+        };
+        if self.sweep.awaited_layer == Some(of) {
+            return;
+        }
+        self.sweep.awaited_layer = Some(of);
+        let marks = marks(self).into_iter().map(|mark| mark.at).collect();
+        let n_heads = self.n_heads();
+        effects.push(Effect::SweepLayer(LayerSweepQuery { of, n_heads, marks }));
     }
 
     pub(super) fn take_sweep(&mut self, of: SweepOf, swept: Arc<Swept>) {

@@ -47,6 +47,7 @@ impl App {
         self.ask_both_heads(&mut effects);
         self.ask_for_part(&mut effects);
         self.ask_for_sweep(&mut effects);
+        self.ask_for_layer_sweep(&mut effects);
         effects
     }
 
@@ -185,6 +186,7 @@ impl App {
                 self.tokens_view.shows_received = !self.tokens_view.shows_received
             }
             Action::OpenFinding => self.open_finding(),
+            Action::ToggleLayerSweep => self.sweep.wants_layer = !self.sweep.wants_layer,
             Action::OpenPage => {
                 if let Some(check) = panels::checks::selected_check(self) {
                     self.overlay = Some(Overlay::Page { check, scroll: 0 });

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sweep::{SweepOf, Swept};
+use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use crate::analysis::{
-    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, TensorStats,
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, SweepPoint,
+    TensorStats,
 };
 use crate::model::Model;
 use crate::prompt::{Prompt, Source};
@@ -112,6 +113,11 @@ pub enum Event {
     Swept {
         of: SweepOf,
         swept: Arc<Swept>,
+    },
+    /// The scores of all heads of a layer, multiplied.
+    SweptLayer {
+        of: LayerSweepOf,
+        points: Arc<Vec<SweepPoint>>,
     },
     Tensor {
         name: String,

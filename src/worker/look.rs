@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::runner::{judged, reason};
-use super::sweep::sweep;
+use super::sweep::{sweep, sweep_layer};
 use super::{Context, Event, Given, Look, RunId, Sink};
-use crate::analysis::{self, Judging, Step};
+use crate::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
 use crate::checks::Thresholds;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::ops::on_device;
 use crate::pace::Pace;
 
@@ -27,6 +27,7 @@ pub(super) fn answer(
         let given = [&context.given, &context.supposed_given];
         (context.model.clone(), given.map(Clone::clone))
     };
+    let heads = Heads { context, given };
     // A question about a run that is no longer on screen finds none.
     let ran = |run: RunId| lock(context).of_run(run).cloned();
     match look {
@@ -78,12 +79,56 @@ pub(super) fn answer(
                 }),
             }
         }
-        Look::Head(run, query) if given[0].is_some() => {
-            let mut given = given.into_iter().flatten();
-            let Some((_, given)) = given.find(|(current, _)| run == *current) else {
-                return;
-            };
-            let detail = match &*given {
+        Look::Head(run, query) => match heads.detail(device, run, query, pace) {
+            None | Some(Err(Error::Cancelled)) => {}
+            Some(Ok(detail)) => sink(Event::Detail {
+                run,
+                query,
+                detail: Arc::new(detail),
+            }),
+            Some(Err(error)) => sink(Event::DetailFailed {
+                run,
+                query: Some(query),
+                reason: error.to_string(),
+            }),
+        },
+        Look::SweepLayer(query) => {
+            let detail = |head: HeadQuery| heads.detail(device, query.of.0, head, pace);
+            match sweep_layer(&query, detail) {
+                None | Some(Err(Error::Cancelled)) => {}
+                Some(Ok(points)) => sink(Event::SweptLayer {
+                    of: query.of,
+                    points: Arc::new(points),
+                }),
+                Some(Err(error)) => sink(Event::DetailFailed {
+                    run: query.of.0,
+                    query: None,
+                    reason: error.to_string(),
+                }),
+            }
+        }
+    }
+}
+
+/// Where heads are computed from.
+struct Heads<'a> {
+    context: &'a Mutex<Context>,
+    given: [Option<(RunId, Arc<Given>)>; 2],
+}
+
+impl Heads<'_> {
+    /// One head of a run in full; `None` where the run is no longer on screen, or keeps nothing to compute it from.
+    fn detail(
+        &self,
+        device: &mut OwnDevice,
+        run: RunId,
+        query: HeadQuery,
+        pace: &dyn Pace,
+    ) -> Option<Result<HeadDetail>> {
+        if self.given[0].is_some() {
+            let mut given = self.given.iter().flatten();
+            let (_, given) = given.find(|(current, _)| run == *current)?;
+            return Some(match &**given {
                 Given::Alignment(_, aligned) => Ok(aligned.detail(query)),
                 Given::Trace { captured, arrays } => {
                     let at = (query.stack, query.layer_idx);
@@ -91,42 +136,15 @@ pub(super) fn answer(
                     let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
                     analysis::captured_head(captured, &names, query)
                 }
-            };
-            match detail {
-                Ok(detail) => sink(Event::Detail {
-                    run,
-                    query,
-                    detail: Arc::new(detail),
-                }),
-                Err(error) => sink(Event::DetailFailed {
-                    run,
-                    query: Some(query),
-                    reason: error.to_string(),
-                }),
-            }
-        }
-        Look::Head(run, query) => {
-            let Some(ran) = ran(run) else { return };
-            let Some(kept) = ran.kept else { return };
-            let (model, input) = (ran.model, ran.input);
-            let detail = device.get().and_then(|compute| {
-                on_device!(&compute, ops => {
-                    analysis::head_detail(ops, &model, &input, &kept, query, pace)
-                })
             });
-            match detail {
-                Ok(detail) => sink(Event::Detail {
-                    run,
-                    query,
-                    detail: Arc::new(detail),
-                }),
-                Err(Error::Cancelled) => {}
-                Err(error) => sink(Event::DetailFailed {
-                    run,
-                    query: Some(query),
-                    reason: error.to_string(),
-                }),
-            }
         }
+        let ran = lock(self.context).of_run(run).cloned()?;
+        let kept = ran.kept?;
+        let (model, input) = (ran.model, ran.input);
+        Some(device.get().and_then(|compute| {
+            on_device!(&compute, ops => {
+                analysis::head_detail(ops, &model, &input, &kept, query, pace)
+            })
+        }))
     }
 }

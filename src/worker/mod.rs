@@ -10,7 +10,7 @@ mod runner;
 mod sweep;
 
 pub use event::{Event, PromptOrigin, RunId};
-pub use sweep::{SweepOf, SweepQuery, Swept};
+pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -72,6 +72,7 @@ enum Look {
     Probes(RunId),
     Part(RunId, PartQuery),
     Sweep(SweepQuery),
+    SweepLayer(LayerSweepQuery),
 }
 
 /// An open model and the runs that looks refer to.
@@ -125,6 +126,7 @@ pub struct Worker {
     heads: Arc<Lane<Look>>,
     parts: Arc<Lane<Look>>,
     sweeps: Arc<Lane<Look>>,
+    layer_sweeps: Arc<Lane<Look>>,
     tensors: Arc<Lane<Look>>,
     probes: Arc<Lane<Look>>,
 }
@@ -177,6 +179,7 @@ impl Worker {
             heads: looker("heads"),
             parts: looker("parts"),
             sweeps: looker("sweeps"),
+            layer_sweeps: looker("layer sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
         }
@@ -217,6 +220,11 @@ impl Worker {
     /// Asks for a sweep of a head's scores; an older question still open is dropped.
     pub fn sweep(&self, query: SweepQuery) {
         self.sweeps.submit(Look::Sweep(query));
+    }
+
+    /// Asks for a sweep of the scores of all heads of a layer; an older question still open is dropped.
+    pub fn sweep_layer(&self, query: LayerSweepQuery) {
+        self.layer_sweeps.submit(Look::SweepLayer(query));
     }
 
     /// Asks for the figures of a tensor.

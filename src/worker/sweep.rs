@@ -1,9 +1,11 @@
-//! Sweeps of scores that are on screen already: all they need is in the question.
+//! Sweeps of scores: of a head that is on screen already, or of all heads of its layer.
 
 use std::sync::Arc;
 
 use super::event::RunId;
 use crate::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
+use crate::error::Result;
+use crate::model::Stack;
 
 /// Ends of the sweep, and points between.
 const FROM: f64 = 0.05;
@@ -37,16 +39,28 @@ pub struct Swept {
     pub all: Vec<SweepPoint>,
 }
 
+/// A layer whose heads are swept together.
+pub type LayerSweepOf = (RunId, Stack, usize);
+
+/// A sweep of a layer that is wanted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerSweepQuery {
+    pub of: LayerSweepOf,
+    pub n_heads: usize,
+    /// Scales that have a meaning.
+    pub marks: Vec<f64>,
+}
+
+fn scales(marks: &[f64]) -> Vec<f64> {
+    let marks = marks.iter().copied();
+    let marks: Vec<f64> = marks.filter(|at| (1e-6..1e6).contains(at)).collect();
+    sweep_scales(FROM, TO, N_POINTS, &marks).unwrap_or_default()
+}
+
 /// Multiplies the scores.
 pub(super) fn sweep(query: &SweepQuery) -> Swept {
     let scores = query.detail.scores.finest();
-    let marks: Vec<f64> = query
-        .marks
-        .iter()
-        .copied()
-        .filter(|at| (1e-6..1e6).contains(at))
-        .collect();
-    let scales = sweep_scales(FROM, TO, N_POINTS, &marks).unwrap_or_default();
+    let scales = scales(&query.marks);
     let (mut row, mut all) = (Sweep::new(&scales), Sweep::new(&scales));
     if let Some(scores) = scores.cells.chunks(scores.n_cols.max(1)).nth(query.of.2) {
         row.add_row(scores);
@@ -56,4 +70,29 @@ pub(super) fn sweep(query: &SweepQuery) -> Swept {
         row: row.points(),
         all: all.points(),
     }
+}
+
+/// Multiplies the scores of one head after the other; `None` where they are no longer to be had.
+pub(super) fn sweep_layer(
+    query: &LayerSweepQuery,
+    mut detail: impl FnMut(HeadQuery) -> Option<Result<HeadDetail>>,
+) -> Option<Result<Vec<SweepPoint>>> {
+    let (_, stack, layer_idx) = query.of;
+    let mut sweep = Sweep::new(&scales(&query.marks));
+    for head_idx in 0..query.n_heads {
+        let head = HeadQuery {
+            stack,
+            layer_idx,
+            head_idx,
+            hides_first_key: false,
+        };
+        match detail(head)? {
+            Ok(detail) => {
+                let scores = detail.scores.finest();
+                sweep.add_rows(&scores.cells, scores.n_cols.max(1));
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(sweep.points()))
 }

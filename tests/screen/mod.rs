@@ -124,6 +124,7 @@ impl Screen {
                             | Event::Part { .. }
                             | Event::DetailFailed { .. }
                             | Event::Swept { .. }
+                            | Event::SweptLayer { .. }
                             | Event::Tensor { .. }
                     );
                     (event, is_answer)
@@ -136,7 +137,8 @@ impl Screen {
                     Effect::LookAt(..)
                     | Effect::LookAtPart(..)
                     | Effect::Suppose(_)
-                    | Effect::Sweep(_) => {
+                    | Effect::Sweep(_)
+                    | Effect::SweepLayer(_) => {
                         effect.ask(&self.worker);
                     }
                     effect => panic!("an event asks for {effect:?}"),

@@ -82,14 +82,16 @@ fn chart(app: &App, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
         let points = points.iter().map(|point| (point.scale, of(point)));
         Series::line(name, points.collect())
     };
+    let mut series = vec![
+        line("this query", &swept.row),
+        line("all queries", &swept.all),
+    ];
+    series.extend(app.swept_layer().map(|points| line("all heads", points)));
     Chart {
         title: (*title).to_owned(),
         x: ChartAxis::logarithmic("scale of the scores"),
         y: ChartAxis::linear(*unit).from(0.0).to(1.0),
-        series: vec![
-            line("this query", &swept.row),
-            line("all queries", &swept.all),
-        ],
+        series,
         marks: marks(app),
     }
 }
@@ -123,7 +125,13 @@ fn words(app: &App, swept: &Swept) -> Vec<Line<'static>> {
         spans.push(Span::raw(at(mark.at)));
     }
     lines.push(Line::from(spans));
-    let hint = "  ↑↓ another query · ←→ another head · w temperature=T makes it so";
+    let layer = match (app.awaits_layer_sweep(), app.swept_layer()) {
+        (true, _) => "running all heads of the layer …",
+        (false, None) => "a adds all heads of the layer",
+        (false, Some(_)) => "a leaves the other heads out",
+    };
+    let hint =
+        format!("  ↑↓ another query · ←→ another head · {layer} · w temperature=T makes it so");
     lines.push(Line::styled(hint, theme.dim()));
     lines
 }

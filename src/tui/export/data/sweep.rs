@@ -10,6 +10,10 @@ pub static DATA: PanelData = PanelData {
     parts: &[
         ("query", "the selected query's row at one scale"),
         ("head", "the mean over all rows of the head at one scale"),
+        (
+            "layer",
+            "the mean over all rows of all heads of the layer, where they are swept (`a`)",
+        ),
     ],
     columns: COLUMNS,
     csv: |app| csv(rows(app)),
@@ -53,16 +57,17 @@ fn rows(app: &App) -> Vec<Row> {
         return Vec::new();
     };
     let query_idx = app.selection.query_idx;
-    let parts = [
-        ("query", Some(query_idx), &swept.row),
-        ("head", None, &swept.all),
+    let mut parts = vec![
+        ("query", Some(query_idx), swept.row.as_slice()),
+        ("head", None, swept.all.as_slice()),
     ];
+    parts.extend(app.swept_layer().map(|points| ("layer", None, points)));
     let rows = parts.into_iter().flat_map(|(part, query, points)| {
         points.iter().map(move |point| Row {
             part,
             stack: stack_label(app),
             layer: Some(app.selection.layer_idx),
-            head: Some(app.selection.head_idx),
+            head: (part != "layer").then_some(app.selection.head_idx),
             query,
             scale: Some(point.scale.into()),
             max_probability: Some(point.max_probability.mean.into()),
