@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended};
 use clap::Parser;
+use clap::error::ErrorKind;
 
 /// There are findings.
 const FOUND: u8 = 1;
@@ -16,6 +17,10 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and the version were asked for: they go to standard output.
         Err(asked) if !asked.use_stderr() => asked.exit(),
+        // Its own text is the help of the command.
+        Err(refused) if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return failed("expected a subcommand, found none (see --help)");
+        }
         Err(refused) => return failed(&one_line(&refused.to_string())),
     };
     match cli.run() {

@@ -10,6 +10,8 @@ const SCORE_NORM: f64 = 5.0;
 const SCORE_VARIANCE: f64 = 2.0;
 /// Relative entropy below which rows count as collapsed.
 const COLLAPSED: f64 = 0.35;
+/// A row of weights sums to 1, or to less where a sink takes some; beyond this it is none.
+const MASS_TOLERANCE: f32 = 1e-3;
 /// Norms of one side that differ by less than this factor are alike.
 const ALIKE: f64 = 2.0;
 /// Cosines beyond which directions alone would decide.
@@ -93,7 +95,9 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
     };
     let relative = |row: &crate::attention::RowSummary| row.entropy / (row.n_visible as f32).ln();
     let entropies = Range::of(rows().map(relative));
-    let has_collapsed = entropies.mean < COLLAPSED;
+    // Where the softmax ran over queries, rows sum to anything, and have no entropy.
+    let are_weights = rows().all(|row| row.mass <= 1.0 + MASS_TOLERANCE);
+    let has_collapsed = are_weights && entropies.mean < COLLAPSED;
     let real_key = |idx: usize| head.real_keys.as_ref().is_none_or(|real| real[idx]);
     let keys = head
         .k_norms
@@ -111,14 +115,20 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
     vec![
         Question {
             asks: "has it collapsed?",
-            answer: format!(
-                "entropy is {:.0} % of log n on average ({:.0} … {:.0} %)",
-                100.0 * entropies.mean,
-                100.0 * entropies.low,
-                100.0 * entropies.high
-            ),
+            answer: match are_weights {
+                true => format!(
+                    "entropy is {:.0} % of log n on average ({:.0} … {:.0} %)",
+                    100.0 * entropies.mean,
+                    100.0 * entropies.low,
+                    100.0 * entropies.high
+                ),
+                false => {
+                    "rows sum to more than 1: they are no weights over keys, and have no entropy"
+                        .to_owned()
+                }
+            },
             bearing: match has_collapsed {
-                _ if entropies.mean.is_nan() => Bearing::Unknown,
+                _ if entropies.mean.is_nan() || !are_weights => Bearing::Unknown,
                 true => Bearing::Yes,
                 false => Bearing::No,
             },

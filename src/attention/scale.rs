@@ -65,14 +65,24 @@ impl Scale {
             return self.factor(d_head);
         };
         let mut n = 0usize;
-        let norms = k_norms.map(f64::from).inspect(|_| n += 1);
+        let mut largest = 0.0f64;
+        let norms = k_norms.map(f64::from).inspect(|norm| {
+            n += 1;
+            largest = largest.max(*norm);
+        });
         let divisor = match of_keys.divisor {
             KeyDivisor::SumOfNorms => norms.sum(),
             KeyDivisor::MeanNorm => norms.sum::<f64>() / n.max(1) as f64,
             KeyDivisor::RootOfSquares => norms.map(|norm| norm * norm).sum::<f64>().sqrt(),
+            KeyDivisor::PNorm(p) if p.is_infinite() => {
+                norms.for_each(drop);
+                largest
+            }
             KeyDivisor::PNorm(p) => {
-                let p = f64::from(p);
-                norms.map(|norm| norm.powf(p)).sum::<f64>().powf(1.0 / p)
+                // Relative to the largest, so that no power overflows.
+                let (p, norms) = (f64::from(p), norms.collect::<Vec<_>>());
+                let powers = norms.iter().map(|norm| (norm / largest).powf(p));
+                largest * powers.sum::<f64>().powf(1.0 / p)
             }
             KeyDivisor::NSqrtD => norms.count() as f64 * (d_head as f64).sqrt(),
         };
@@ -145,6 +155,8 @@ mod tests {
         is(KeyDivisor::RootOfSquares, 13.0);
         is(KeyDivisor::PNorm(2.0), 13.0);
         is(KeyDivisor::PNorm(1.0), 19.0);
+        is(KeyDivisor::PNorm(500.0), 12.0);
+        is(KeyDivisor::PNorm(f32::INFINITY), 12.0);
         is(KeyDivisor::NSqrtD, 12.0);
     }
 

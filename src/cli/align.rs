@@ -62,6 +62,9 @@ weights = softmax(Q Kᵀ/√d) over the keys; output = weights × V, and V is K.
 marked ⟨word⟩?. Pickles are read as data: one that names a class or a function is refused, and nothing of it runs. \
 On the screen, e edits both sentences (QUERY WORDS | KEY WORDS) and w supposes another attention, the other axis among them.";
 
+/// The first line on the screen.
+const HINT: &str = "e other sentences · w another attention · 6 findings";
+
 pub fn run(args: &Args) -> Result<()> {
     let tables = [
         Table::open(&args.queries, args.queries_vocab.as_deref(), "queries")?,
@@ -76,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
     let words = args.what_if.words();
     let is_report = args.report || args.format.is_some() || args.output.is_some();
     let Some(target) = &args.output else {
-        return show(alignment, words, is_report, args.format);
+        return show(alignment, HINT, words, is_report, args.format);
     };
     let mut read = vec![args.queries.as_path(), args.keys.as_path()];
     read.extend(
@@ -88,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
     Output::check_not_read(target, &read)?;
     let output = Output::open(target)?;
     output.write(&write_arrays(&alignment, &alignment.align(), target)?)?;
-    show(alignment, words, is_report, args.format)
+    show(alignment, HINT, words, is_report, args.format)
 }
 
 /// Opens the screen, or prints the figures where there is no terminal or they were asked for.
@@ -97,12 +100,13 @@ pub fn run(args: &Args) -> Result<()> {
 /// When the terminal fails, or standard output cannot be written.
 pub fn show(
     alignment: Alignment,
+    hint: &str,
     what_if: Vec<String>,
     is_report: bool,
     format: Option<Format>,
 ) -> Result<()> {
     let notice = match what_if.is_empty() {
-        true => None,
+        true => Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
         false => Some(format!("what if {}", what_if.join(", "))),
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {

@@ -312,7 +312,7 @@ pub fn run(args: &Args) -> Result<()> {
     let demo = args.demo.as_deref();
     let demo = demo.map(|name| demo::prepared(name, &args.run.set));
     let demo = demo.transpose()?;
-    let shown = args.shown(demo.as_ref().and_then(|demo| demo.shown.as_ref()));
+    let shown = args.shown(demo.as_ref().map(|demo| &demo.shown));
     args.check_shown(shown.panel)?;
     let chosen = args.run.set_up()?;
     let story = args.story(shown.panel, chosen.device)?;

@@ -171,6 +171,9 @@ fn given(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<SweepShown> {
     })
 }
 
+/// Scores beyond this overflow when they are multiplied.
+const MOST: f64 = 1e100;
+
 fn check_logits(logits: &[f64]) -> Result<(), Error> {
     let refused = |problem: String| Err(Error::Setting(format!("--logits: {problem}")));
     let is_none = |score: &&f64| score.is_nan() || **score == f64::INFINITY;
@@ -178,6 +181,9 @@ fn check_logits(logits: &[f64]) -> Result<(), Error> {
         return refused(format!(
             "expected finite numbers, or -inf for a masked key, found {score}"
         ));
+    }
+    if let Some(score) = logits.iter().find(|s| s.is_finite() && s.abs() > MOST) {
+        return refused(format!("expected numbers up to {MOST:e}, found {score:e}"));
     }
     let visible = logits.iter().filter(|score| score.is_finite()).count();
     if visible < 2 {

@@ -281,12 +281,15 @@ fn about(what: &str, table: &Table, sentence: &Sentence) -> String {
     let of = &table.embeddings;
     let (unknown, zero) = (sentence.unknown(), sentence.zero());
     let mut said = format!(
-        "{what}: {}, {} × {} {}; {} words, {} unknown",
+        "{what}: {}, {} × {} {}; {}, {} unknown",
         of.name(),
         of.n_rows,
         of.width,
         of.stored_as,
-        sentence.words.len(),
+        match sentence.words.len() {
+            1 => "1 word".to_owned(),
+            n => format!("{n} words"),
+        },
         unknown.len()
     );
     if !unknown.is_empty() {

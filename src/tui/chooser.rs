@@ -96,9 +96,15 @@ impl Chooser {
     }
 
     /// The choices that what is typed leaves.
+    ///
+    /// A number is taken as it is typed: `temperature=0` is no beginning of `temperature=0.5`.
     pub fn shown(&self) -> Vec<(&'static str, &'static str)> {
         let typed = self.typed.to_lowercase();
+        let is_number = typed.contains('=') && typed.ends_with(|last: char| last.is_ascii_digit());
         let fits = |(words, about): &&(&str, &str)| {
+            if is_number {
+                return *words == typed;
+            }
             let mut parts = typed.split_whitespace();
             parts.all(|part| words.contains(part) || about.contains(part))
         };
@@ -210,8 +216,23 @@ mod tests {
         );
         let mut chooser = Chooser::new(Stack::Only, 0, 0);
         assert_eq!(words(typed(&mut chooser, "softcap=7.5")), "softcap=7.5");
+        // Numbers that begin like those of the list.
+        for own in [
+            "mask=window:6",
+            "softcap=3",
+            "scale=x0.25",
+            "temperature=0.25",
+        ] {
+            let mut chooser = Chooser::new(Stack::Only, 0, 0);
+            assert_eq!(words(typed(&mut chooser, own)), own);
+        }
+        for wrong in ["softcap=-1", "temperature=0", "scale=x0"] {
+            let mut chooser = Chooser::new(Stack::Only, 0, 0);
+            assert_eq!(typed(&mut chooser, wrong), Chose::Going, "{wrong}");
+            assert!(chooser.problem.expect("a reason").contains("expected"));
+        }
+        // Letters may stand for the rest of a word.
         let mut chooser = Chooser::new(Stack::Only, 0, 0);
-        assert_eq!(typed(&mut chooser, "softcap=-1"), Chose::Going);
-        assert!(chooser.problem.expect("a reason").contains("expected"));
+        assert_eq!(words(typed(&mut chooser, "scale=no")), "scale=none");
     }
 }

@@ -49,8 +49,7 @@ impl App {
                 self.preparing = Some(Preparing::Target { n_written, n_most });
             }
             Event::Refused(reason) => {
-                self.supposed_refused();
-                self.notice = Some(reason);
+                self.notice = Some(self.supposed_refused(reason));
                 self.preparing = None;
             }
             Event::Swept { of, swept } => self.take_sweep(of, swept),

@@ -49,6 +49,23 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// A panel as it opens.
+    pub fn of(panel: Panel) -> Self {
+        Self {
+            panel,
+            stack: None,
+            layer_idx: None,
+            head_idx: None,
+            query_idx: None,
+            key_idx: None,
+            statistic_idx: 0,
+            head_view: HeadView::default(),
+            shows_received: false,
+            is_probed: false,
+            check: None,
+        }
+    }
+
     /// The grid, when the model has the place that is asked for.
     fn grid_in(&self, spec: &ModelSpec) -> Result<Stack> {
         let grids = spec.grids();

@@ -132,14 +132,19 @@ impl App {
         self.show_side(wanted.unwrap_or(Side::After));
     }
 
-    /// It could not be: the checkpoint is shown as it is.
-    pub(super) fn supposed_refused(&mut self) {
+    /// It could not be: the checkpoint is shown as it is. Gives why, in words of the screen.
+    pub(super) fn supposed_refused(&mut self, reason: String) -> String {
         if self
             .supposed
             .as_ref()
             .is_some_and(|s| s.is_asked && s.other.is_none())
         {
             self.supposed = None;
+        }
+        // On screen it was no flag.
+        match reason.strip_prefix("--what-if ") {
+            Some(reason) => reason.to_owned(),
+            None => reason,
         }
     }
 

@@ -86,7 +86,7 @@ pub fn run(start: Start) -> Result<()> {
     stay(begin, opening, start.in_front, start.story)
 }
 
-/// Opens the screen with an alignment of two sentences.
+/// Opens the screen with an alignment of two sentences: its one head.
 ///
 /// # Errors
 /// When the terminal fails.
@@ -94,6 +94,7 @@ pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()>
     let opening = alignment.model.checkpoint.name.clone();
     let in_front = InFront {
         notice,
+        shown: Some(Shown::of(Panel::Head)),
         ..InFront::default()
     };
     stay(

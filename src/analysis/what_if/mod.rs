@@ -48,11 +48,28 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     for what_if in what_ifs {
         for place in what_if.places() {
             place.check(spec, what_if)?;
+            check_has_mask(spec, place, what_if)?;
             supposed = changed(&supposed, place, what_if.change);
             check_possible(&supposed, what_if)?;
         }
     }
     Ok(supposed)
+}
+
+/// Refuses a mask where there is none to change: cross-attention has no order between its queries and keys.
+fn check_has_mask(spec: &ModelSpec, place: Where, what_if: &WhatIf) -> Result<()> {
+    let has_mask = spec.stacks.iter().any(|stack| {
+        let mut layers = 0..stack.blocks.len();
+        layers.any(|layer_idx| place.holds(stack.stack, layer_idx))
+    });
+    match what_if.change {
+        Change::Mask(_) | Change::Window(_) | Change::MaskAsDeclared if !has_mask => {
+            Err(Error::Setting(format!(
+                "--what-if {what_if}: cross-attention has no mask; expected a place with self-attention"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what no order of computation could give.
@@ -65,7 +82,7 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
             || writer.ablation == Some(Ablation::Mean);
         if writer.feeds_back && looks_ahead {
             return Err(Error::Setting(format!(
-                "--what-if {what_if}: it needs all of the decoder's steps at once, and with input feeding each step needs the attention of the one before"
+                "--what-if {what_if}: it needs all steps of the decoder at once; with input feeding each waits for the one before"
             )));
         }
     }

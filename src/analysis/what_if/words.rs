@@ -113,7 +113,10 @@ fn scale(value: &str) -> Option<Change> {
         "rms_key_norm" => of_keys(KeyDivisor::RootOfSquares),
         "n_sqrt_d" => of_keys(KeyDivisor::NSqrtD),
         _ => match value.strip_prefix("p_norm:") {
-            Some(p) => of_keys(KeyDivisor::PNorm(positive(p)?)),
+            // Below 1 it is no norm; at infinity it is the largest.
+            Some(p) => of_keys(KeyDivisor::PNorm(
+                p.parse().ok().filter(|p: &f32| *p >= 1.0)?,
+            )),
             None => Some(Change::ScaleBy(positive(value.strip_prefix('x')?)?)),
         },
     }
@@ -220,6 +223,7 @@ mod tests {
             "scale=x-1",
             "scale=xNaN",
             "scale=p_norm:0",
+            "scale=p_norm:0.5",
             "scale=2",
             "softmax_axis=rows",
             "mask=window:0",

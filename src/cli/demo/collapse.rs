@@ -10,7 +10,7 @@ use crate::analysis::questions;
 use crate::attention::{HeadSummary, RowSummary};
 use crate::ops::Compute;
 use crate::report::chart::{Axis, Chart, Series};
-use crate::report::{Page, Passage, Picture, Table, digits};
+use crate::report::{Map, Page, Passage, Picture, Table, digits};
 
 /// Checkpoint, what it is called, and how its scores are made.
 const TWINS: [(&str, &str, &str); 2] = [
@@ -92,7 +92,7 @@ fn training(records: &[Value; 2]) -> Page {
         title: "two translators, one difference",
         words: "Both learned to turn German number phrases into English ones: the same first weights, the same pairs in the same \
                 order. One scores with h·k as it is, one divides it by √d. Where nothing divides, entropy falls at once and stays \
-                low: that one is ahead first, and overtaken in the end."
+                low: that one learns faster for a while, and is overtaken in the end."
             .to_owned(),
         picture: Picture::Charts(vec![
             chart(
@@ -135,14 +135,24 @@ fn figures(records: &[Value; 2]) -> Page {
 }
 
 fn maps(ran: &[Ran; 2]) -> Page {
-    let map = |nth: usize| pattern_map(&format!("{}, {}", TWINS[nth].1, TWINS[nth].2), &ran[nth]);
+    let map = |nth: usize| Map {
+        row_labels: written(&ran[nth]),
+        ..pattern_map(&format!("{}, {}", TWINS[nth].1, TWINS[nth].2), &ran[nth])
+    };
     Page {
         title: "where each decoder step looks",
-        words: "English down, German across. Units and tens change places, so the right map is no diagonal. The unscaled one puts \
-                nearly all of a row on one word; the scaled one keeps others in sight."
+        words: "Each row is the step that writes an English word, German across. Units and tens change places, so the right map is \
+                no diagonal. The unscaled one puts nearly all of a row on one word; the scaled one keeps others in sight."
             .to_owned(),
         picture: Picture::Maps(vec![map(0), map(1)]),
     }
+}
+
+/// The word that each decoder step writes: the one after the word that it is given.
+fn written(ran: &Ran) -> Vec<String> {
+    let given = ran.labels();
+    let after_the_end = std::iter::once("·".to_owned());
+    given.into_iter().skip(1).chain(after_the_end).collect()
 }
 
 fn head(ran: &Ran) -> Option<&HeadSummary> {
@@ -184,8 +194,9 @@ fn steps(nth: usize, ran: &Ran) -> Page {
     let rows = head(ran).map_or(Vec::new(), |head| {
         let n = head.k_norms.len().max(1);
         let k_norm = head.k_norms.iter().sum::<f32>() / n as f32;
-        let labels = ran.labels();
-        let rows = head.rows.iter().zip(labels);
+        // The last step is given the end mark, and writes nothing.
+        let n_steps = head.rows.len().saturating_sub(1);
+        let rows = head.rows.iter().zip(written(ran)).take(n_steps);
         rows.map(|(row, label)| step(row, label, k_norm, &source))
             .collect()
     });
@@ -201,7 +212,7 @@ fn steps(nth: usize, ran: &Ran) -> Page {
         ),
         picture: Picture::Table(Table {
             titles: vec![
-                "after",
+                "writes",
                 "‖h‖",
                 "‖k‖",
                 "cosine",
@@ -262,9 +273,9 @@ fn otherwise(records: &[Value; 2]) -> Page {
             ]
         });
     Page {
-        title: "a division afterwards mends the map, not the model",
-        words: "The same weights, their scores scaled as they never were in training: the spread goes at once (or comes), but the \
-                decoder never learned to read such a mixture. Try it here: w scale=inv_sqrt_d, then v and 7."
+        title: "a division afterwards softens the map and breaks the model",
+        words: "The same weights, their scores scaled as they never were in training. Divided, the unscaled one's rows become almost \
+                even at once, and its decoder never learned to read such mixtures. Try it here: w scale=inv_sqrt_d, then v and 7."
             .to_owned(),
         picture: Picture::Table(Table {
             titles: vec![

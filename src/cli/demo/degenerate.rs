@@ -119,7 +119,7 @@ fn maps(degenerate: &Ran, healthy: &Ran) -> Page {
 }
 
 fn influence(compute: &Compute, degenerate: &Ran, healthy: &Ran) -> Result<Page> {
-    let of = |title: &str, ran: &Ran| -> Result<Option<(Map, usize)>> {
+    let of = |title: &str, ran: &Ran| -> Result<Option<(Map, usize, String)>> {
         let Some(probe) = ran.future(compute)? else {
             return Ok(None);
         };
@@ -140,16 +140,23 @@ fn influence(compute: &Compute, degenerate: &Ran, healthy: &Ran) -> Result<Page>
                 influence.map(MOST_CELLS),
             ))]],
         };
-        Ok(Some((map, n_moved)))
+        let worst = probe.worst.map_or(String::new(), |worst| {
+            format!(
+                " (most “{}” at {}, by {:.2} of the largest value, when “{}” after it is changed)",
+                labels[worst.moved], worst.moved, worst.amount, labels[worst.changed]
+            )
+        });
+        Ok(Some((map, n_moved, worst)))
     };
     let both = [
         of("degenerate: changed ↓ moved →", degenerate)?,
         of("healthy: changed ↓ moved →", healthy)?,
     ];
-    let n_moved = |nth: usize| both[nth].as_ref().map_or(0, |(_, n)| *n);
+    let n_moved = |nth: usize| both[nth].as_ref().map_or(0, |(_, n, _)| *n);
+    let worst = both[0].as_ref().map_or("", |(_, _, worst)| worst);
     let words = format!(
         "One word is changed at a time, and every output looked at. In a causal model nothing left of it may move. Here {} outputs \
-         before a changed word move in the degenerate model, and {} in the healthy one. This is what the check future-leak does \
+         before a changed word move in the degenerate model{worst}, and {} in the healthy one. This is what the check future-leak does \
          (6, then p): it finds leaks that no pattern shows.",
         n_moved(0),
         n_moved(1)
@@ -157,7 +164,7 @@ fn influence(compute: &Compute, degenerate: &Ran, healthy: &Ran) -> Result<Page>
     Ok(Page {
         title: "the past moves when the future changes",
         words,
-        picture: Picture::Maps(both.into_iter().flatten().map(|(map, _)| map).collect()),
+        picture: Picture::Maps(both.into_iter().flatten().map(|(map, ..)| map).collect()),
     })
 }
 

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::model::Model;
 use crate::ops::{Compute, Device};
 use crate::report::{Output, Page};
-use crate::tui::{self, HeadView, InFront, Shown, Start, Storyteller};
+use crate::tui::{self, InFront, Panel, Shown, Start, Storyteller};
 use crate::worker::{FirstPrompt, PromptOrigin};
 
 #[derive(Debug, clap::Args)]
@@ -47,6 +47,9 @@ const ALIGNMENT: (&str, &str) = (
     "words of two sentences aligned by two embedding tables and scaled dot-product attention",
 );
 
+const ALIGNMENT_HINT: &str =
+    "a row is what an English word gives to German ones · e other words · w other axis";
+
 /// Every name, in order.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     let of_stories = STORIES.iter().map(|story| (story.name, story.title));
@@ -61,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
         if !args.report && !can_show {
             return no_terminal(ALIGNMENT.0);
         }
-        return align::show(alignment, Vec::new(), args.report, None);
+        return align::show(alignment, ALIGNMENT_HINT, Vec::new(), args.report, None);
     }
     match STORIES.iter().find(|story| Some(story.name) == name) {
         None => list(),
@@ -140,24 +143,17 @@ fn first_prompt(story: &'static Story) -> FirstPrompt {
 /// What is in front.
 fn shown(story: &Story) -> Shown {
     Shown {
-        panel: story.panel,
-        stack: None,
         layer_idx: Some(story.at.0),
         head_idx: Some(story.at.1),
-        query_idx: None,
-        key_idx: None,
         statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
-        head_view: HeadView::default(),
-        shows_received: false,
-        is_probed: false,
-        check: None,
+        ..Shown::of(story.panel)
     }
 }
 
 /// A demo as a picture needs it.
 pub struct Prepared {
     pub begin: Begin,
-    pub shown: Option<Shown>,
+    pub shown: Shown,
     pub what_ifs: Vec<WhatIf>,
 }
 
@@ -176,12 +172,12 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
     Ok(match story {
         Some(story) => Prepared {
             begin: Begin::Checkpoint(opening(story, set), first_prompt(story)),
-            shown: Some(shown(story)),
+            shown: shown(story),
             what_ifs: story.what_ifs()?,
         },
         None => Prepared {
             begin: Begin::Alignment(Box::new(Alignment::demo(SoftmaxAxis::Keys)?)),
-            shown: None,
+            shown: Shown::of(Panel::Head),
             what_ifs: Vec::new(),
         },
     })

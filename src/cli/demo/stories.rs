@@ -63,7 +63,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: "induction_mass",
         what_if: &[],
-        hint: "L1H3 looks at what followed the word before: Enter opens it · w drop=zero@L0H2 breaks it · ? help",
+        hint: "L1H3 looks at what followed before: Enter opens it · w drop=zero@L0H2 breaks",
         figures: Figures::Text(induction::figures),
     },
     Story {
@@ -77,7 +77,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "entropy_relative",
         what_if: &[],
-        hint: "→ turns the page; 8 asks for the cause, 6 shows the findings, w scale=inv_sqrt_d divides by √d",
+        hint: "→ turns the page · 8 the cause · 6 findings · w scale=inv_sqrt_d",
         figures: Figures::Pages(collapse::pages),
     },
     Story {
@@ -105,7 +105,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: "entropy_relative",
         what_if: &["scale=sum_key_norms"],
-        hint: "scores divided by the sum of key norms: every row is almost uniform; w tries the other divisors",
+        hint: "divided by the sum of key norms, rows are almost uniform · w other divisors",
         figures: Figures::Command("lab rescale"),
     },
     Story {
@@ -119,7 +119,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "max_probability",
         what_if: &["softmax_axis=keys"],
-        hint: "→ turns the page; v shows the model with the axis put right, 7 both; 6 then p probes for leaks",
+        hint: "→ turns the page · v the axis put right, 7 both · 6 findings, p probes",
         figures: Figures::Pages(degenerate::pages),
     },
     Story {
@@ -133,7 +133,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "score_var_ratio",
         what_if: &[],
-        hint: "variance ratio: observed over predicted by independence; w qk_norm=on shows what QK-norm would do",
+        hint: "variance ratio: observed over predicted by independence · w qk_norm=on",
         figures: Figures::Command("lab variance"),
     },
 ];
@@ -176,7 +176,7 @@ mod tests {
             story
                 .what_ifs()
                 .unwrap_or_else(|e| panic!("{}: {e}", story.name));
-            assert!(story.hint.chars().count() <= 118, "{}", story.name);
+            assert!(story.hint.chars().count() <= 78, "{}", story.name);
         }
     }
 }

@@ -47,7 +47,9 @@ fn picture(page: &Page, width: u16) -> String {
 
 /// The largest cell of each row: a map of words would be as wide as the text is long.
 fn map(map: &Map) -> String {
-    let Some(sheet) = map.sheet(0, 0) else {
+    // Where rows have no sums they are no weights, and their largest cell says little.
+    let sheet = map.sheet(0, 0).filter(|sheet| !sheet.row_sums.is_empty());
+    let Some(sheet) = sheet else {
         return String::new();
     };
     let finest = sheet.values.finest();

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::data;
-use crate::tui::app::App;
+use crate::tui::app::{App, Panel};
 use crate::tui::supposed::Side;
 
 /// Name of the last column of every table.
@@ -14,8 +14,9 @@ pub fn csv(app: &mut App) -> io::Result<Vec<u8>> {
     let write = data::of(app.panel).csv;
     let shown = app.supposed.as_ref().map(|supposed| supposed.side);
     let sides = match shown {
-        // What compares has columns for both.
-        Some(_) if app.panel.compares() || app.both_runs().is_none() => vec![],
+        // What compares has columns for both, and a story is of no side.
+        Some(_) if app.panel.compares() || app.panel == Panel::Story => vec![],
+        Some(_) if app.both_runs().is_none() => vec![],
         Some(Side::Difference) => vec![Side::Before, Side::After],
         Some(side) => vec![side],
         None => vec![],

@@ -278,7 +278,7 @@ fn head_numbers(grid: &Grid, is_per_head: bool) -> Line<'static> {
         }
     }
     let text: String = text.chars().take(at).collect();
-    Line::raw(format!("{text:<at$}    layer"))
+    Line::raw(format!("{text:<at$}   layer"))
 }
 
 /// What stands around a head's number.

@@ -13,7 +13,7 @@ use crate::tui::app::App;
 use crate::tui::figure::{cut, figure};
 use crate::tui::story_view::StoryView;
 use crate::tui::view::framed;
-use crate::tui::widgets::chart::draw_chart;
+use crate::tui::widgets::chart::{chart_places, draw_chart};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::margins::Margin;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
@@ -193,23 +193,8 @@ fn hint(story: &StoryView, page: &Page, area: Rect) -> String {
     hint
 }
 
-/// Rows that a chart needs, with its titles and axes.
-const CHART_ROWS: usize = 11;
-
-/// Places side by side in a wide terminal or a low one, else one below the other.
-fn places(area: Rect, n: usize) -> Vec<Rect> {
-    let each = vec![Constraint::Fill(1); n];
-    match area.width {
-        100.. => Layout::horizontal(each).spacing(2).split(area).to_vec(),
-        _ if (area.height as usize) < n * CHART_ROWS => {
-            Layout::horizontal(each).spacing(1).split(area).to_vec()
-        }
-        _ => Layout::vertical(each).split(area).to_vec(),
-    }
-}
-
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, app: &App, charts: &[Chart]) {
-    for (chart, area) in charts.iter().zip(places(area, charts.len())) {
+    for (chart, area) in charts.iter().zip(chart_places(area, charts.len())) {
         let inside = Rect {
             x: area.x + 1,
             width: area.width.saturating_sub(1),

@@ -12,7 +12,7 @@ use crate::report::{qk_norm_mark, rule_marks};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure};
 use crate::tui::view::framed;
-use crate::tui::widgets::chart::draw_chart;
+use crate::tui::widgets::chart::{chart_places, draw_chart};
 use crate::worker::Swept;
 
 /// What is drawn: title, axis, and the figure of a point.
@@ -44,15 +44,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
         return waiting(frame, inside, app);
     };
     let [charts, below] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(4)]).areas(inside);
-    // Side by side where there is room.
-    let areas: [Rect; 2] = match inside.width {
-        100.. => Layout::horizontal([Constraint::Fill(1); 2])
-            .spacing(2)
-            .areas(charts),
-        _ => Layout::vertical([Constraint::Fill(1); 2]).areas(charts),
-    };
-    for (drawn, area) in DRAWN.iter().zip(areas) {
+        Layout::vertical([Constraint::Min(0), Constraint::Length(3)]).areas(inside);
+    for (drawn, area) in DRAWN.iter().zip(chart_places(charts, DRAWN.len())) {
         draw_chart(
             &chart(app, swept, drawn),
             area,

@@ -256,13 +256,15 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunVie
     });
     let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
     let title = match losses {
-        [Some(before), Some(after)] => format!(
-            " loss {} → {} nats ({}{}) ",
-            figure(before, 0),
-            figure(after, 0),
-            if after >= before { "+" } else { "" },
-            figure(after - before, 0)
-        ),
+        [Some(before), Some(after)] => {
+            let [then, now] = [before, after].map(|loss| figure(loss, 0));
+            let short = format!(" loss {then} → {now} nats ");
+            let long = format!("{short}({}) ", change(before, after, 0));
+            match long.chars().count() + 2 <= area.width as usize {
+                true => long,
+                false => short,
+            }
+        }
         _ => " predictions ".to_owned(),
     };
     let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));

@@ -1,7 +1,7 @@
 //! A chart in cells: lines in braille, a glyph for each series so that they are told apart without colour, ticks at round numbers.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
@@ -20,6 +20,21 @@ const GLYPH_EVERY: usize = 12;
 const BELOW: u16 = 3;
 /// A plot smaller than this says nothing.
 const LEAST: (u16, u16) = (6, 3);
+
+/// Rows that a chart needs, with its titles and axes.
+const CHART_ROWS: usize = 11;
+
+/// Places side by side in a wide terminal or a low one, else one below the other.
+pub fn chart_places(area: Rect, n: usize) -> Vec<Rect> {
+    let each = vec![Constraint::Fill(1); n];
+    match area.width {
+        100.. => Layout::horizontal(each).spacing(2).split(area).to_vec(),
+        _ if (area.height as usize) < n * CHART_ROWS => {
+            Layout::horizontal(each).spacing(1).split(area).to_vec()
+        }
+        _ => Layout::vertical(each).split(area).to_vec(),
+    }
+}
 
 /// Draws a chart into an area: title, legend, plot, axes. The same for screens and for text.
 pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
