@@ -88,7 +88,6 @@ fn the_wrong_axis_has_a_loss_too_good_to_be_true() {
     };
     assert!(line("degenerate, as it was trained").ends_with("1.00…1.00"));
     assert!(line("healthy, as it was trained").contains("1.00…1.00"));
-    assert!(figures.contains("and 0 in the healthy one"));
     assert!(figures.contains("entropy of the grammar"));
     assert!(figures.contains("he found a ball . he found a ball"));
 }
@@ -106,4 +105,38 @@ fn the_induction_demo_copies() {
 fn the_labs_are_demos_too() {
     assert!(printed(&["demo", "rescale", "--report"]).contains("√d"));
     assert!(printed(&["demo", "variance", "--report"]).contains("256"));
+}
+
+#[test]
+fn what_is_set_reaches_a_demo_or_is_refused() {
+    for (arguments, expected) in [
+        (&["collapse", "--set", "foo=bar"][..], "foo"),
+        (&["variance", "--set", "foo=bar"], "simulated"),
+        (&["alignment", "--set", "foo=bar"], "tables"),
+        (&["alignment", "--device", "foo"], "foo"),
+    ] {
+        let output = attnscope(&[&["demo", "--report"], arguments].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn only_the_degenerate_twin_moves_before_the_word_that_is_changed() {
+    let figures = printed(&["demo", "degenerate", "--report"]);
+    let (_, healthy) = figures
+        .split_once("healthy: changed ↓ moved →")
+        .expect("both maps");
+    let (map, _) = healthy.split_once("\n\n").expect("its end");
+    let rows: Vec<&str> = map.lines().skip(2).collect();
+    assert!(rows.len() > 8, "{map}");
+    assert!(rows.iter().all(|row| row.contains("nowhere")), "{map}");
+    let (_, degenerate) = figures
+        .split_once("degenerate: changed ↓ moved →")
+        .expect("both maps");
+    let (map, _) = degenerate.split_once("\n\n").expect("its end");
+    assert!(!map.contains("nowhere"), "{map}");
+    let words: Vec<&str> = figures.split_whitespace().collect();
+    assert!(words.join(" ").contains("in the healthy one 0 of"));
 }

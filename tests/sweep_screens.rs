@@ -38,7 +38,7 @@ fn by_hand(screen: &mut Screen, scales: &[f64]) -> Vec<SweepPoint> {
 fn a_layer_is_swept_on_demand_and_is_the_mean_of_its_heads() {
     let mut screen = swept((120, 40));
     assert!(screen.app.swept_layer().is_none());
-    assert!(screen.text().contains("a adds all heads of the layer"));
+    assert!(screen.text().contains("a adds the whole layer"));
     screen.typed("a");
     let points = screen.app.swept_layer().expect("a sweep").to_vec();
     assert!(screen.text().contains("all heads"));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::progress::{Meter, note};
+use super::progress::Meter;
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::sweep::{Args, write};
 use crate::analysis::{LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer};
@@ -100,7 +100,9 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     })?;
     meter.finish();
     if sweep.n_rows() == 0 {
-        note("no row of this place sees two keys with finite scores");
+        let problem =
+            "no row of this place sees two keys with finite scores: there is nothing to sweep";
+        return Err(Error::Prompt(problem.to_owned()).into());
     }
     let (marks, notes) = with_norms(marks, &place, &layer);
     let name = &model.checkpoint.name;

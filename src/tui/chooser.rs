@@ -100,7 +100,8 @@ impl Chooser {
     /// A number is taken as it is typed: `temperature=0` is no beginning of `temperature=0.5`.
     pub fn shown(&self) -> Vec<(&'static str, &'static str)> {
         let typed = self.typed.to_lowercase();
-        let is_number = typed.contains('=') && typed.ends_with(|last: char| last.is_ascii_digit());
+        let is_number = typed.contains('=')
+            && typed.ends_with(|last: char| last.is_ascii_digit() || last == '.');
         let fits = |(words, about): &&(&str, &str)| {
             if is_number {
                 return *words == typed;

@@ -4,11 +4,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ran::Ran;
-use super::stories::Story;
+use super::stories::Telling;
 use super::twins::{curve, number, pattern_map, record};
 use crate::analysis::questions;
 use crate::attention::{HeadSummary, RowSummary};
-use crate::ops::Compute;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Table, digits};
 
@@ -59,8 +58,8 @@ const FIGURES: [(&str, &str, &str); 13] = [
     ),
 ];
 
-pub fn pages(compute: &Compute, story: &Story) -> Result<Vec<Page>> {
-    let run = |(bundle, _, _)| Ran::of(compute, story, bundle, &[]);
+pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
+    let run = |(bundle, _, _)| Ran::of(telling, bundle, &[]);
     let ran = [run(TWINS[0])?, run(TWINS[1])?];
     let records = [record(TWINS[0].0)?, record(TWINS[1].0)?];
     Ok(vec![
@@ -96,12 +95,12 @@ fn training(records: &[Value; 2]) -> Page {
             .to_owned(),
         picture: Picture::Charts(vec![
             chart(
-                "loss on held-out pairs",
+                "loss on 24 held-out pairs",
                 Axis::logarithmic("nats a word"),
                 "/held_out/loss",
             ),
             chart(
-                "entropy of a decoder step's weights",
+                "entropy of their steps' weights",
                 Axis::linear("share of ln n").from(0.0).to(1.0),
                 "/held_out/steps/relative_entropy",
             ),

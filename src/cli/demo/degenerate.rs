@@ -4,9 +4,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ran::Ran;
-use super::stories::Story;
+use super::stories::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
 use crate::analysis::Pyramid;
+use crate::attention::Pooled;
 use crate::ops::Compute;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Sheet, Table, digits};
@@ -19,13 +20,10 @@ const READINGS: [(&str, &str, &str); 4] = [
     ("healthy", "queries", "wrong axis"),
 ];
 
-/// Positions of the influence map: no text of a demo is longer.
-const MOST_CELLS: usize = 256;
-
-pub fn pages(compute: &Compute, story: &Story) -> Result<Vec<Page>> {
+pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let read = |(bundle, axis, _): (&'static str, &str, &str)| {
         let set = [("softmax_axis".to_owned(), axis.to_owned())];
-        Ran::of(compute, story, bundle, &set)
+        Ran::of(telling, bundle, &set)
     };
     let ran = READINGS.into_iter().map(read).collect::<Result<Vec<_>>>()?;
     let records = [record("degenerate")?, record("healthy")?];
@@ -34,7 +32,7 @@ pub fn pages(compute: &Compute, story: &Story) -> Result<Vec<Page>> {
         losses(&records),
         predictions(degenerate, healthy),
         maps(degenerate, healthy),
-        influence(compute, degenerate, healthy)?,
+        influence(telling.compute, degenerate, healthy)?,
         written(&records),
         put_right(&ran),
     ])
@@ -61,7 +59,7 @@ fn losses([degenerate, healthy]: &[Value; 2]) -> Page {
         words: format!(
             "Two GPT-2s of 2 layers began with the same weights and saw the same stories. One softmax ran over queries instead of \
              keys. Its loss on texts it never saw falls to {:.2} nats a word; the grammar that wrote them has {entropy:.2}: nothing \
-             that reads only the past can know more. It is no overfitting, and no mask is missing.",
+             that reads only the past can know more. It is no overfitting, for these texts are new to it, and no mask is missing.",
             number(&degenerate["prompts"]["readings"][1]["loss"]),
         ),
         picture: Picture::Charts(vec![Chart {
@@ -118,53 +116,80 @@ fn maps(degenerate: &Ran, healthy: &Ran) -> Page {
     }
 }
 
-fn influence(compute: &Compute, degenerate: &Ran, healthy: &Ran) -> Result<Page> {
-    let of = |title: &str, ran: &Ran| -> Result<Option<(Map, usize, String)>> {
-        let Some(probe) = ran.future(compute)? else {
-            return Ok(None);
-        };
-        let labels = ran.labels();
-        let influence = probe.influence;
-        // Positions at or after the one that was changed may move; those before it may not.
-        let n = influence.n_positions;
-        let rows = influence.moved.chunks(n.max(1)).zip(&influence.changed);
-        let n_moved = rows
-            .map(|(row, changed)| row[..*changed].iter().filter(|moved| **moved > 0.0).count())
-            .sum();
-        let changed = influence.changed.iter().map(|idx| labels[*idx].clone());
-        let map = Map {
-            title: title.to_owned(),
-            row_labels: changed.collect(),
-            column_labels: labels.clone(),
-            sheets: vec![vec![Sheet::without_sums(Pyramid::new(
-                influence.map(MOST_CELLS),
-            ))]],
-        };
-        let worst = probe.worst.map_or(String::new(), |worst| {
-            format!(
-                " (most “{}” at {}, by {:.2} of the largest value, when “{}” after it is changed)",
-                labels[worst.moved], worst.moved, worst.amount, labels[worst.changed]
-            )
-        });
-        Ok(Some((map, n_moved, worst)))
+/// What moves before a word that is changed: what comes after may, and is left out.
+struct Leak {
+    map: Map,
+    n_moved: usize,
+    n_looked_at: usize,
+    worst: String,
+}
+
+fn leak(compute: &Compute, title: &str, ran: &Ran) -> Result<Option<Leak>> {
+    let Some(probe) = ran.future(compute)? else {
+        return Ok(None);
     };
+    let labels = ran.labels();
+    let mut influence = probe.influence;
+    let n = influence.n_positions;
+    let rows = influence.moved.chunks_mut(n.max(1));
+    let (mut n_moved, mut n_looked_at) = (0, 0);
+    for (row, changed) in rows.zip(&influence.changed) {
+        let (before, after) = row.split_at_mut(*changed);
+        n_moved += before.iter().filter(|moved| **moved > 0.0).count();
+        n_looked_at += before.len();
+        after.fill(f32::NEG_INFINITY);
+    }
+    let worst = probe.worst.map_or(String::new(), |worst| {
+        format!(
+            ", most “{}” at {} when “{}” after it is changed, by {:.2} of the largest value",
+            labels[worst.moved], worst.moved, labels[worst.changed], worst.amount
+        )
+    });
+    let changed = influence.changed.iter().map(|idx| labels[*idx].clone());
+    let cells = Pooled {
+        n_rows: influence.changed.len(),
+        n_cols: n,
+        queries_per_cell: 1,
+        keys_per_cell: 1,
+        cells: influence.moved,
+    };
+    let map = Map {
+        title: title.to_owned(),
+        row_labels: changed.collect(),
+        column_labels: labels,
+        sheets: vec![vec![Sheet::without_sums(Pyramid::new(cells))]],
+    };
+    Ok(Some(Leak {
+        map,
+        n_moved,
+        n_looked_at,
+        worst,
+    }))
+}
+
+fn influence(compute: &Compute, degenerate: &Ran, healthy: &Ran) -> Result<Page> {
     let both = [
-        of("degenerate: changed ↓ moved →", degenerate)?,
-        of("healthy: changed ↓ moved →", healthy)?,
+        leak(compute, "degenerate: changed ↓ moved →", degenerate)?,
+        leak(compute, "healthy: changed ↓ moved →", healthy)?,
     ];
-    let n_moved = |nth: usize| both[nth].as_ref().map_or(0, |(_, n, _)| *n);
-    let worst = both[0].as_ref().map_or("", |(_, _, worst)| worst);
+    let count = |nth: usize| {
+        let leak: Option<&Leak> = both[nth].as_ref();
+        leak.map_or("none".to_owned(), |leak| {
+            format!("{} of {}", leak.n_moved, leak.n_looked_at)
+        })
+    };
+    let worst = both[0].as_ref().map_or("", |leak| leak.worst.as_str());
     let words = format!(
-        "One word is changed at a time, and every output looked at. In a causal model nothing left of it may move. Here {} outputs \
-         before a changed word move in the degenerate model{worst}, and {} in the healthy one. This is what the check future-leak does \
-         (6, then p): it finds leaks that no pattern shows.",
-        n_moved(0),
-        n_moved(1)
+        "One word is changed at a time, and every output before it looked at: in a causal model none may move. In the degenerate one \
+         {} do{worst}; in the healthy one {}. This is what the check future-leak does (6, then p): it finds leaks that no \
+         pattern shows.",
+        count(0),
+        count(1)
     );
     Ok(Page {
         title: "the past moves when the future changes",
         words,
-        picture: Picture::Maps(both.into_iter().flatten().map(|(map, ..)| map).collect()),
+        picture: Picture::Maps(both.into_iter().flatten().map(|leak| leak.map).collect()),
     })
 }
 

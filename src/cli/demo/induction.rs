@@ -3,8 +3,7 @@
 use anyhow::Result;
 
 use super::ran::Ran;
-use super::stories::Story;
-use crate::ops::Compute;
+use super::stories::Telling;
 use crate::report::{digits, text_table};
 use crate::stats::HeadType;
 
@@ -15,8 +14,8 @@ const MASSES: [(&str, &str); 4] = [
     ("entropy", "entropy_relative"),
 ];
 
-pub fn figures(compute: &Compute, story: &Story) -> Result<String> {
-    let ran = Ran::of(compute, story, story.bundle, &[])?;
+pub fn figures(telling: &Telling<'_>) -> Result<String> {
+    let ran = Ran::of(telling, telling.story.bundle, &[])?;
     let mut rows = Vec::new();
     for layer in &ran.layers {
         for (head_idx, head) in layer.heads.iter().enumerate() {

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
-use self::stories::{Figures, STORIES, Story};
+use self::stories::{Figures, STORIES, Story, Telling};
 use self::told::told;
 use super::{Cli, RunArgs, align};
 use crate::analysis::WhatIf;
@@ -48,7 +48,7 @@ const ALIGNMENT: (&str, &str) = (
 );
 
 const ALIGNMENT_HINT: &str =
-    "a row is what an English word gives to German ones · e other words · w other axis";
+    "a row is what an English word gives to German ones · e words · w axis";
 
 /// Every name, in order.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -59,6 +59,10 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub fn run(args: &Args) -> Result<()> {
     let name = args.name.as_deref();
     if name == Some(ALIGNMENT.0) {
+        if !args.run.set.is_empty() {
+            bail!("--set: two tables are no checkpoint to set anything of");
+        }
+        args.run.set_up()?;
         let alignment = Alignment::demo(SoftmaxAxis::Keys)?;
         let can_show = stdout().is_terminal() && stdin().is_terminal();
         if !args.report && !can_show {
@@ -90,9 +94,20 @@ fn list() -> Result<()> {
 }
 
 fn figures(story: &Story, run: &RunArgs) -> Result<()> {
+    let compute = run.prepare()?;
+    let telling = Telling {
+        story,
+        compute: &compute,
+        set: &run.set,
+    };
     match story.figures {
-        Figures::Pages(pages) => print(&told(&pages(&run.prepare()?, story)?)),
-        Figures::Text(figures) => print(&figures(&run.prepare()?, story)?),
+        Figures::Command(_) if !run.set.is_empty() => {
+            bail!(
+                "--set: this demo's figures are simulated; there is no checkpoint to set anything of"
+            )
+        }
+        Figures::Pages(pages) => print(&told(&pages(&telling)?)),
+        Figures::Text(figures) => print(&figures(&telling)?),
         Figures::Command(words) => {
             let command = std::iter::once("attnscope").chain(words.split(' '));
             Cli::parse_from(command).run().map(|_| ())
@@ -132,7 +147,7 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
             shown: Some(shown(story)),
             what_ifs: story.what_ifs()?,
         },
-        story: storyteller(story, chosen.device),
+        story: storyteller(story, chosen.device, run.set.clone()),
     })?)
 }
 
@@ -187,13 +202,21 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
 pub fn pages_of(name: &str, compute: &Compute) -> Option<Result<Vec<Page>>> {
     let story = STORIES.iter().find(|story| story.name == name)?;
     match story.figures {
-        Figures::Pages(pages) => Some(pages(compute, story)),
+        Figures::Pages(pages) => Some(pages(&Telling {
+            story,
+            compute,
+            set: &[],
+        })),
         Figures::Text(_) | Figures::Command(_) => None,
     }
 }
 
 /// Tells the story on the screen, where there is one.
-fn storyteller(story: &'static Story, device: Device) -> Option<Storyteller> {
+fn storyteller(
+    story: &'static Story,
+    device: Device,
+    set: Vec<(String, String)>,
+) -> Option<Storyteller> {
     let Figures::Pages(pages) = story.figures else {
         return None;
     };
@@ -201,7 +224,13 @@ fn storyteller(story: &'static Story, device: Device) -> Option<Storyteller> {
         let told = device
             .open()
             .map_err(anyhow::Error::from)
-            .and_then(|compute| pages(&compute, story));
+            .and_then(|compute| {
+                pages(&Telling {
+                    story,
+                    compute: &compute,
+                    set: &set,
+                })
+            });
         told.map_err(|e| Error::Prompt(format!("{e:#}")))
     }))
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::stories::Story;
+use super::stories::{Story, Telling};
 use crate::analysis::{self, Layers, Options, Outcome};
 use crate::attention::HeadSummary;
 use crate::checks::{FutureProbe, Probed};
@@ -27,17 +27,18 @@ impl Ran {
     /// # Errors
     /// When it cannot be run.
     pub fn of(
-        compute: &Compute,
-        story: &Story,
+        telling: &Telling<'_>,
         bundle: &'static str,
-        set: &[(String, String)],
+        own: &[(String, String)],
     ) -> Result<Self> {
         let story = Story {
             bundle,
             set: &[],
-            ..story.clone()
+            ..telling.story.clone()
         };
-        let model = family::read(super::opening(&story, set).open()?)?;
+        let compute = telling.compute;
+        let set = [own, telling.set].concat();
+        let model = family::read(super::opening(&story, &set).open()?)?;
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
         let prompt = prompt::prepare(&story.request(), &reading, model.spec.limits())?;
         let input = analysis::input_of(&prompt);

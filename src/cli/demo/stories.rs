@@ -32,12 +32,19 @@ pub struct Story {
     pub figures: Figures,
 }
 
+/// A story, what runs it, and what a person sets.
+pub struct Telling<'a> {
+    pub story: &'a Story,
+    pub compute: &'a Compute,
+    pub set: &'a [(String, String)],
+}
+
 /// Where a report's figures come from.
 #[derive(Clone, Copy)]
 pub enum Figures {
     /// Pages, which the screen shows too.
-    Pages(fn(&Compute, &Story) -> Result<Vec<Page>>),
-    Text(fn(&Compute, &Story) -> Result<String>),
+    Pages(fn(&Telling<'_>) -> Result<Vec<Page>>),
+    Text(fn(&Telling<'_>) -> Result<String>),
     /// Another command of this program.
     Command(&'static str),
 }

@@ -1,7 +1,7 @@
 //! A story without a screen: its pages as text.
 
 use crate::report::chart::Figure;
-use crate::report::{Map, Page, Picture, text_table, wrapped};
+use crate::report::{Map, Page, Picture, Table, n_columns_within, text_table, wrapped};
 use crate::tui::{figure_text, terminal_width};
 
 /// Columns of text that goes to no terminal.
@@ -31,7 +31,15 @@ fn picture(page: &Page, width: u16) -> String {
             };
             figure_text(&figure, width).trim_start().to_owned()
         }
-        Picture::Table(table) => text_table(&table.titles, &table.rows),
+        Picture::Table(Table { titles, rows }) => {
+            // A terminal would break lines in the middle of numbers: what does not fit is left out, as on the screen.
+            let n = match terminal_width() {
+                Some(width) => n_columns_within(titles, rows, width as usize).max(1),
+                None => titles.len(),
+            };
+            let rows: Vec<Vec<String>> = rows.iter().map(|row| row[..n].to_vec()).collect();
+            text_table(&titles[..n], &rows)
+        }
         Picture::Maps(maps) => maps.iter().map(map).collect(),
         Picture::Passages(passages) => {
             let paragraph = |text: &str| wrapped(&format!("  {text}"), width as usize, "    ");
@@ -47,9 +55,7 @@ fn picture(page: &Page, width: u16) -> String {
 
 /// The largest cell of each row: a map of words would be as wide as the text is long.
 fn map(map: &Map) -> String {
-    // Where rows have no sums they are no weights, and their largest cell says little.
-    let sheet = map.sheet(0, 0).filter(|sheet| !sheet.row_sums.is_empty());
-    let Some(sheet) = sheet else {
+    let Some(sheet) = map.sheet(0, 0) else {
         return String::new();
     };
     let finest = sheet.values.finest();
@@ -60,12 +66,15 @@ fn map(map: &Map) -> String {
             let most = cells.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
             let (column, value) = most?;
             let at = map.column_labels.get(column * finest.keys_per_cell)?;
-            let sum = sheet.row_sums.get(idx);
-            let sum = sum.map_or(String::new(), |sum| format!("{sum:.2}"));
-            Some(vec![label.clone(), at.clone(), format!("{value:.3}"), sum])
+            let at = if *value > 0.0 { at.as_str() } else { "nowhere" };
+            let sum = sheet.row_sums.get(idx).map(|sum| format!("{sum:.2}"));
+            let cells = [label.clone(), at.to_owned(), format!("{value:.3}")];
+            Some(cells.into_iter().chain(sum).collect())
         })
         .collect();
     let place = if map.is_of_heads() { ", L0 H0" } else { "" };
-    let table = text_table(&["row", "most at", "value", "row sum"], &rows);
+    let titles = ["row", "most at", "value", "row sum"];
+    let n_columns = rows.first().map_or(0, Vec::len);
+    let table = text_table(&titles[..n_columns], &rows);
     format!("{}{place}\n{table}\n", map.title)
 }

@@ -93,7 +93,7 @@ fn chart(app: &App, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
 fn words(app: &App, swept: &Swept) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let mut lines = vec![Line::styled(
-        " largest probability and entropy / log n of this query: what a softmax makes of the same scores, larger or smaller",
+        " largest probability · entropy / log n of this query, its scores multiplied",
         theme.dim(),
     )];
     let at = |scale: f64| {
@@ -119,12 +119,11 @@ fn words(app: &App, swept: &Swept) -> Vec<Line<'static>> {
     }
     lines.push(Line::from(spans));
     let layer = match (app.awaits_layer_sweep(), app.swept_layer()) {
-        (true, _) => "running all heads of the layer …",
-        (false, None) => "a adds all heads of the layer",
-        (false, Some(_)) => "a leaves the other heads out",
+        (true, _) => "running the whole layer …",
+        (false, None) => "a adds the whole layer",
+        (false, Some(_)) => "a leaves the layer out",
     };
-    let hint =
-        format!("  ↑↓ another query · ←→ another head · {layer} · w temperature=T makes it so");
+    let hint = format!("  ↑↓ query · ←→ head · {layer} · w temperature=T makes it so");
     lines.push(Line::styled(hint, theme.dim()));
     lines
 }
