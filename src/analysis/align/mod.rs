@@ -260,6 +260,13 @@ impl Aligned {
                     "an alignment of words is meant to be sharp: no gradient has to pass through it",
                 );
             }
+            // Nothing was trained this way.
+            let advice = "normalise over the key words: each row of [query, key] sums to 1";
+            for finding in &mut verdict.findings {
+                if check.id == "wrong-axis" {
+                    finding.advice = advice.to_owned();
+                }
+            }
         }
         judged
     }
