@@ -43,7 +43,7 @@ pub use readable::{Found, LayerMaps, Readable, Shown};
 pub use sarif::write_sarif;
 pub use story::{Map, Page, Passage, Picture, Sheet, Table};
 pub use sweep::{NOW, SweepShown, SweepSource, qk_norm_mark, rule_marks};
-pub use text_table::{digits, n_columns_within, text_table, wrapped};
+pub use text_table::{digits, text_table, wrapped};
 pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};
 pub use verdict_text::write_text;

@@ -1,6 +1,7 @@
 //! A story told in pages: each says one thing in a sentence or two, and shows it. Screens and commands tell the same one.
 
 use super::chart::Chart;
+use super::text_table::{n_columns_within, text_table};
 use crate::analysis::Pyramid;
 
 /// One page.
@@ -55,6 +56,18 @@ pub struct Passage {
     pub text: String,
 }
 
+impl Table {
+    /// As text no wider than that, and how many columns had to be left out for it: a number cut short would be another number.
+    pub fn text_within(&self, width: usize) -> (String, usize) {
+        let Self { titles, rows } = self;
+        let n = n_columns_within(titles, rows, width)
+            .max(1)
+            .min(titles.len());
+        let fitting: Vec<Vec<String>> = rows.iter().map(|row| row[..n].to_vec()).collect();
+        (text_table(&titles[..n], &fitting), titles.len() - n)
+    }
+}
+
 impl Map {
     /// The matrix of a head; the first one where there is none of its own.
     pub fn sheet(&self, layer_idx: usize, head_idx: usize) -> Option<&Sheet> {
@@ -76,5 +89,33 @@ impl Sheet {
             row_sums: Vec::new(),
             column_sums: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_leaves_whole_columns_out_and_never_its_first() {
+        let table = Table {
+            titles: vec!["word", "loss", "right"],
+            rows: vec![vec![
+                "thousand".to_owned(),
+                "0.25".to_owned(),
+                "1".to_owned(),
+            ]],
+        };
+        let (whole, n_left_out) = table.text_within(80);
+        assert_eq!(
+            (whole.lines().next(), n_left_out),
+            (Some("word      loss  right"), 0)
+        );
+        let (text, n_left_out) = table.text_within(15);
+        assert_eq!(
+            (text.as_str(), n_left_out),
+            ("word      loss\nthousand  0.25\n", 1)
+        );
+        assert_eq!(table.text_within(3).1, 2);
     }
 }

@@ -1,7 +1,7 @@
 //! A story without a screen: its pages as text.
 
 use crate::report::chart::Figure;
-use crate::report::{Map, Page, Picture, Table, n_columns_within, text_table, wrapped};
+use crate::report::{Map, Page, Picture, text_table, wrapped};
 use crate::tui::{figure_text, terminal_width};
 
 /// Columns of text that goes to no terminal.
@@ -31,14 +31,10 @@ fn picture(page: &Page, width: u16) -> String {
             };
             figure_text(&figure, width).trim_start().to_owned()
         }
-        Picture::Table(Table { titles, rows }) => {
-            // A terminal would break lines in the middle of numbers: what does not fit is left out, as on the screen.
-            let n = match terminal_width() {
-                Some(width) => n_columns_within(titles, rows, width as usize).max(1),
-                None => titles.len(),
-            };
-            let rows: Vec<Vec<String>> = rows.iter().map(|row| row[..n].to_vec()).collect();
-            text_table(&titles[..n], &rows)
+        // A terminal would break lines in the middle of numbers.
+        Picture::Table(table) => {
+            let most = terminal_width().map_or(usize::MAX, usize::from);
+            table.text_within(most).0
         }
         Picture::Maps(maps) => maps.iter().map(map).collect(),
         Picture::Passages(passages) => {

@@ -6,9 +6,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph};
 
 use crate::report::chart::Chart;
-use crate::report::{
-    Map, Page, Passage, Picture, Sheet, Table, n_columns_within, text_table, wrapped,
-};
+use crate::report::{Map, Page, Passage, Picture, Sheet, wrapped};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure};
 use crate::tui::story_view::StoryView;
@@ -40,7 +38,6 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     );
     framed(frame, area, app, cut(&title, area.width as usize - 4));
     let parts = parts(area, page);
-    let theme = &app.theme;
     let words: Vec<Line<'_>> = words(page, area)
         .into_iter()
         .map(|line| Line::raw(format!(" {line}")))
@@ -111,17 +108,15 @@ struct Text {
     lines: Vec<(String, Look)>,
     /// Lines that stay when the others move.
     n_fixed: usize,
-    /// Columns of a table for which there is no room: a number cut short would be another number.
+    /// Columns of a table for which there is no room.
     n_left_out: usize,
 }
 
 fn text(page: &Page, width: u16) -> Text {
     let width = (width as usize).saturating_sub(2);
     match &page.picture {
-        Picture::Table(Table { titles, rows }) => {
-            let n = n_columns_within(titles, rows, width).max(1);
-            let fitting: Vec<Vec<String>> = rows.iter().map(|row| row[..n].to_vec()).collect();
-            let table = text_table(&titles[..n], &fitting);
+        Picture::Table(table) => {
+            let (table, n_left_out) = table.text_within(width);
             let line = |(nth, line): (usize, &str)| {
                 let look = if nth == 0 { Look::Title } else { Look::Plain };
                 (cut(line, width), look)
@@ -129,7 +124,7 @@ fn text(page: &Page, width: u16) -> Text {
             Text {
                 lines: table.lines().enumerate().map(line).collect(),
                 n_fixed: 1,
-                n_left_out: titles.len() - n,
+                n_left_out,
             }
         }
         Picture::Passages(passages) => Text {

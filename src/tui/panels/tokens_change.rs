@@ -9,35 +9,57 @@ use ratatui::widgets::Paragraph;
 use super::tokens::{predicted_after, selected};
 use crate::analysis::Predictions;
 use crate::tui::app::App;
-use crate::tui::figure::{change, figure, fit, token_label};
+use crate::tui::figure::{change, cut, figure, fit, token_label};
 use crate::tui::run_view::RunView;
 use crate::tui::view::framed;
 
 /// Columns of a number.
 const FIGURE: usize = 8;
 
-/// Draws the likeliest token of both sides, one position a line.
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
-    let theme = &app.theme;
+/// The frame of what both sides predict, with what that does to the loss; says why where one predicts nothing.
+pub fn both_predictions<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: &App,
+    both: [&'a RunView; 2],
+) -> Option<(Rect, [&'a Predictions; 2])> {
     let predictions = both.map(|run| {
         let outcome = run.outcome();
         outcome.and_then(|outcome| outcome.predictions.as_ref())
     });
     let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
-    let title = match losses {
-        [Some(before), Some(after)] => format!(
-            " predictions · loss {before:.4} → {after:.4} nats ({}) ",
-            change(before, after, 0)
-        ),
-        _ => " predictions ".to_owned(),
+    let titles = match losses {
+        [Some(before), Some(after)] => {
+            let loss = format!("loss {} → {} nats", figure(before, 0), figure(after, 0));
+            let moved = format!("{loss} ({})", change(before, after, 0));
+            vec![
+                format!(" predictions · {moved} "),
+                format!(" {moved} "),
+                format!(" {loss} "),
+            ]
+        }
+        _ => vec![" predictions ".to_owned()],
     };
+    let room = area.width as usize - 2;
+    let fits = |title: &&String| title.chars().count() <= room;
+    let title = titles.iter().find(fits).or(titles.last());
+    let title = title.map_or(String::new(), |title| cut(title, room));
     let inside = framed(frame, area, app, title);
     let [Some(before), Some(after)] = predictions else {
         let why = match both[1].is_running() {
             true => " the run is not over yet …",
             false => " this model predicts no tokens",
         };
-        frame.render_widget(Line::styled(why, theme.dim()), inside);
+        frame.render_widget(Line::styled(why, app.theme.dim()), inside);
+        return None;
+    };
+    Some((inside, [before, after]))
+}
+
+/// Draws the likeliest token of both sides, one position a line.
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
+    let theme = &app.theme;
+    let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
         return;
     };
     let n_shown = (inside.height as usize).saturating_sub(1);

@@ -6,6 +6,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
+use super::tokens_change::both_predictions;
 use super::{head_grid, overview, selection_title};
 use crate::analysis::{Pyramid, TopToken};
 use crate::stats::{HeadReport, STATISTICS};
@@ -250,30 +251,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
 /// Loss, and the likeliest tokens after the selected query.
 fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
     let theme = &app.theme;
-    let predictions = both.map(|run| {
-        run.outcome()
-            .and_then(|outcome| outcome.predictions.as_ref())
-    });
-    let losses = predictions.map(|found| found.and_then(|predictions| predictions.loss));
-    let title = match losses {
-        [Some(before), Some(after)] => {
-            let [then, now] = [before, after].map(|loss| figure(loss, 0));
-            let short = format!(" loss {then} → {now} nats ");
-            let long = format!("{short}({}) ", change(before, after, 0));
-            match long.chars().count() + 2 <= area.width as usize {
-                true => long,
-                false => short,
-            }
-        }
-        _ => " predictions ".to_owned(),
-    };
-    let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));
-    let [Some(before), Some(after)] = predictions else {
-        let why = match both[1].is_running() {
-            true => " the run is not over yet …",
-            false => " this model predicts no tokens",
-        };
-        frame.render_widget(Line::styled(why, theme.dim()), inside);
+    let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
         return;
     };
     let at = app.selection.query_idx;
