@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::kept::Kept;
-use super::pipeline::{Job, Observer, Options, Outcome, Progress, run_all};
+use super::observer::{Observer, Progress};
+use super::pipeline::{Job, Options, Outcome, run_all};
 use super::probes::{probe_future, probe_padding};
 use super::rerun::head_with;
 use super::training::probe_training;

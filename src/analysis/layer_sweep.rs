@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
-use super::pipeline::{Observer, Options, Progress, run};
+use super::observer::{Observer, Progress};
+use super::pipeline::{Options, run};
 use super::sweep::Sweep;
 use super::tap::Tap;
 use crate::attention::BlockSink;

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use super::pipeline::{Job, Observer, Options, Progress, run_all};
+use super::observer::{Observer, Progress};
+use super::pipeline::{Job, Options, run_all};
 use super::tap::Tap;
 use crate::attention::RowSummary;
 use crate::checks::{Movement, Place};

@@ -13,6 +13,7 @@ mod layer;
 mod layer_sweep;
 mod lockstep;
 mod memory;
+mod observer;
 mod pipeline;
 mod predictions;
 mod probes;
@@ -43,10 +44,8 @@ pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
-pub use pipeline::{
-    Job, KEEP_BYTES, Layers, Observer, Options, Outcome, Progress, Silent, run, run_all,
-    run_changed,
-};
+pub use observer::{Layers, Observer, Progress, Silent};
+pub use pipeline::{Job, KEEP_BYTES, Options, Outcome, run, run_all, run_changed};
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_padding};
 pub use pyramid::Pyramid;

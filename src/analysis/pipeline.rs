@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::kept::Kept;
 use super::layer::report;
+use super::observer::{Observer, Progress};
 use super::predictions::{Predictions, Scan};
 use super::resume::{Begin, Resume};
 use super::tap::Tap;
@@ -19,7 +20,6 @@ use crate::model::{
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
-use crate::stats::LayerReport;
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;
@@ -31,58 +31,6 @@ pub struct Options {
     pub keep_bytes: Option<usize>,
     /// Whether to predict tokens, for models that can.
     pub predicts: bool,
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
-    Embedding,
-    /// This layer runs now, after so many others.
-    Layer {
-        stack: Stack,
-        layer_idx: usize,
-        n_done: usize,
-    },
-    Predictions,
-}
-
-/// Hears of a run as it goes, and can stop it.
-pub trait Observer {
-    fn progress(&mut self, progress: Progress) -> ControlFlow<()>;
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()>;
-    /// Called once, before the first layer, with where layer inputs will be kept.
-    fn keeping(&mut self, _: &Arc<Kept>) {}
-    /// Called once, when the first NaN or infinity appears.
-    fn nonfinite(&mut self, _: &NonFinite) {}
-}
-
-/// Hears of nothing and stops nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Observer for Silent {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, _: LayerReport) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
-
-/// Keeps every layer's report and stops nothing.
-#[derive(Debug, Clone, Default)]
-pub struct Layers(pub Vec<LayerReport>);
-
-impl Observer for Layers {
-    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
-        self.0.push(report);
-        ControlFlow::Continue(())
-    }
 }
 
 /// What is left of a run beside its layers.

@@ -1,7 +1,7 @@
 //! The model asked on changed prompts: does anything before a changed token move, and does padding matter?
 
 use super::lockstep::{Copy, Span, lockstep};
-use super::pipeline::Progress;
+use super::observer::Progress;
 use crate::checks::{FutureProbe, Influence, InvarianceProbe, Probed, Worst};
 use crate::error::Result;
 use crate::model::{FeedForward, Input, Model, Sequence};

@@ -3,7 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use super::pipeline::{Job, Observer, Options, Progress, run_all};
+use super::observer::{Observer, Progress};
+use super::pipeline::{Job, Options, run_all};
 use crate::error::Result;
 use crate::model::{Input, Model, Sequence, Stack};
 use crate::ops::Ops;

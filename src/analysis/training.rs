@@ -1,7 +1,8 @@
 //! Which attention was a checkpoint trained with? Its losses under every hypothesis.
 
 use super::kept::Kept;
-use super::pipeline::{Observer, Options, Progress, run};
+use super::observer::{Observer, Progress};
+use super::pipeline::{Options, run};
 use super::rerun::next_losses;
 use super::what_if::{Change, Where, changed};
 use crate::attention::{Mask, Scale, SoftmaxAxis};
