@@ -176,6 +176,49 @@ fn scaled_scores_are_those_of_the_unscaled_model_divided() {
     assert_ne!(base["logits"], then["logits"]);
 }
 
+/// A name of one's own, and the same with any layer.
+fn own_name(name: &str) -> String {
+    let name = name.replace("encoder.", "enc.rnn.");
+    format!("mine.{}", name.replace("decoder.", "dec.rnn."))
+}
+
+fn of_any_layer(name: &str) -> String {
+    let (before, after) = name.split_once("_l").unwrap_or((name, ""));
+    match after.strip_prefix(|digit: char| digit.is_ascii_digit()) {
+        Some(after) => format!("{before}_l{{layer}}{after}"),
+        None => name.to_owned(),
+    }
+}
+
+#[test]
+fn a_model_with_names_of_its_own_opens_after_a_rename_map() {
+    let original = fixtures().join("scaled");
+    let copy = Copy::of_directory(&original);
+    let mut lines = std::collections::BTreeSet::new();
+    copy.weights(|weights| {
+        let taken = std::mem::take(weights);
+        for name in taken.keys() {
+            let [from, to] = [own_name(name), name.clone()].map(|name| of_any_layer(&name));
+            lines.insert(format!("{from:?} = {to:?}\n"));
+        }
+        let renamed = taken
+            .into_iter()
+            .map(|(name, stored)| (own_name(&name), stored));
+        *weights = renamed.collect();
+    });
+    let said = fails(copy.path(), &[]);
+    assert!(said.contains("src_embedding.weight"), "{said}");
+    let lines: String = lines.into_iter().collect();
+    assert!(lines.contains("_l{layer}_reverse"));
+    copy.write("attnscope.toml", format!("[rename]\n{lines}"));
+    let request = Request {
+        target: Target::Ids(vec![1, 3, 4, 5]),
+        ..Request::ids(vec![3, 4, 5, 6, 2])
+    };
+    let values = |path: &Path| hooks_of(&Cpu, &opened(path, &[]), &request);
+    assert_eq!(values(copy.path()), values(&original));
+}
+
 #[test]
 fn what_no_order_of_steps_could_compute_is_refused() {
     let model = opened(&fixtures().join("cases/dot"), &[]);
