@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use attnscope::analysis::{self, Options, Silent};
-use attnscope::checkpoint::Opening;
-use attnscope::family;
-use attnscope::model::{Input, Sequence};
-use attnscope::ops::Cpu;
+use attnscope_engine::analysis::{self, Options, Silent};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::family;
+use attnscope_engine::model::{Input, Sequence};
+use attnscope_engine::ops::Cpu;
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use times::Times;

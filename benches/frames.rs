@@ -9,8 +9,8 @@ mod times;
 
 use std::time::Instant;
 
-use attnscope::prompt::Request;
 use attnscope::tui::Panel;
+use attnscope_engine::prompt::Request;
 use checkpoint_file::{Shape, checkpoint, ids};
 use clap::Parser;
 use crossterm::event::KeyCode;

@@ -12,7 +12,7 @@ mod times;
 use std::process::Command;
 
 use attention_case::Case;
-use attnscope::attention::AttentionSpec;
+use attnscope_engine::attention::AttentionSpec;
 use clap::Parser;
 use repeated::{all_threads, repeat};
 use serde::{Deserialize, Serialize};

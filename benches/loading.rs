@@ -2,10 +2,9 @@
 
 mod checkpoint_file;
 
-use std::path::PathBuf;
-
-use attnscope::checkpoint::Opening;
-use attnscope::family;
+use attnscope::bundles::BUNDLES;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::family;
 use checkpoint_file::{Shape, THIRD_OF_GPT2, checkpoint};
 use divan::Bencher;
 use divan::counter::BytesCount;
@@ -37,8 +36,7 @@ fn open(bencher: Bencher<'_, '_>, dtype: &str) {
 /// The demo lies inside the program.
 #[divan::bench(sample_count = 30, sample_size = 1)]
 fn open_demo(bencher: Bencher<'_, '_>) {
-    let opening = Opening::from(None::<PathBuf>);
-    bencher.bench_local(|| family::read(opening.open().expect("it opens")).expect("a model"));
+    bencher.bench_local(|| family::read(BUNDLES[0].open().expect("it opens")).expect("a model"));
 }
 
 /// Every tensor as f32, one at a time: mapped where it is stored so, widened where not.

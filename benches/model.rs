@@ -10,11 +10,11 @@ mod times;
 
 use std::path::PathBuf;
 
-use attnscope::analysis::{self, Layers, Options, Outcome};
-use attnscope::checkpoint::Opening;
-use attnscope::family;
-use attnscope::model::{Input, Model, Sequence};
-use attnscope::ops::Cpu;
+use attnscope_engine::analysis::{self, Layers, Options, Outcome};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::family;
+use attnscope_engine::model::{Input, Model, Sequence};
+use attnscope_engine::ops::Cpu;
 use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use attnscope::ops::Device;
-use attnscope::prompt::Request;
+use attnscope::bundles::BUNDLES;
 use attnscope::tui::{App, Depth, Effect, Msg, Theme, draw};
 use attnscope::worker::{Event, PromptOrigin, Worker};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::Request;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
@@ -38,7 +40,9 @@ impl ScreenLoop {
         let sink = Arc::new(move |event| {
             drop(from_worker.send((Instant::now(), Msg::Worker(event))));
         });
-        let worker = Worker::start(path, first, Device::Cpu, true, sink);
+        let mut opening = Opening::from(path);
+        opening.bundle.get_or_insert(&BUNDLES[0]);
+        let worker = Worker::start(opening, first, Device::Cpu, true, sink);
         let theme = Theme::new(Depth::Truecolor);
         let viewport = Viewport::Fixed(Rect::new(0, 0, width, height));
         let backend = CrosstermBackend::new(io::sink());

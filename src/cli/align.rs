@@ -8,11 +8,11 @@ use clap::ValueEnum;
 
 use super::WhatIfArgs;
 use super::figures::Format;
-use crate::analysis::align::Alignment;
-use crate::attention::SoftmaxAxis;
-use crate::checkpoint::embeddings::Table;
 use crate::report::{AlignShown, Output, write_arrays};
 use crate::tui;
+use attnscope_engine::analysis::align::Alignment;
+use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checkpoint::embeddings::Table;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]

@@ -9,17 +9,20 @@ use clap::ValueEnum;
 use super::progress::{StepMeter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::analysis::{self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of};
-use crate::attention::SoftmaxAxis;
-use crate::checks::{self, Baseline, Check, Severity, Thresholds};
-use crate::family;
-use crate::model::Input;
-use crate::ops::{Compute, on_device};
-use crate::prompt::Tokenizer;
 use crate::report::{
     Output, TargetVerdict, read_baseline, write_github, write_junit, write_sarif, write_text,
     write_verdicts,
 };
+use attnscope_engine::analysis::{
+    self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of,
+};
+use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checks::{self, Baseline, Check, Severity, Thresholds};
+use attnscope_engine::family;
+use attnscope_engine::model::Input;
+use attnscope_engine::on_device;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::Tokenizer;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::ops::{Compute, Device};
+use attnscope_engine::ops::{Compute, Device};
 
 /// The device that a command computes on.
 pub(super) struct Chosen {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::checks;
-use crate::family;
 use crate::report::Output;
+use attnscope_engine::checks;
+use attnscope_engine::family;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

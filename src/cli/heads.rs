@@ -8,13 +8,13 @@ use anyhow::Result;
 use super::progress::note;
 use super::prompts::{InputsArgs, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::analysis::{self, Layers, MemoryNeed, Options, input_of, stripes};
-use crate::family;
-use crate::model::Stack;
-use crate::ops::on_device;
-use crate::prompt::Tokenizer;
 use crate::report::Output;
-use crate::stats::HeadType;
+use attnscope_engine::analysis::{self, Layers, MemoryNeed, Options, input_of, stripes};
+use attnscope_engine::family;
+use attnscope_engine::model::Stack;
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::Tokenizer;
+use attnscope_engine::stats::HeadType;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -5,9 +5,6 @@ use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::figures::{FigureArgs, Format};
-use crate::analysis::lab::{
-    Distribution, Divisor, Family, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
-};
 use crate::report::chart::Figure;
 use crate::report::lab::{
     COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
@@ -16,6 +13,9 @@ use crate::report::lab::{
 };
 use crate::report::wrapped;
 use crate::tui::figure_text;
+use attnscope_engine::analysis::lab::{
+    Distribution, Divisor, Family, RescaleSetup, Rescaled, VarianceSetup, rescale, variance_lab,
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -30,11 +30,12 @@ use clap::{Parser, Subcommand};
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
 use self::what_if_args::WhatIfArgs;
-use crate::analysis::MemoryNeed;
-use crate::checkpoint::Opening;
-use crate::kernels::simd::Level;
-use crate::machine;
-use crate::ops::Compute;
+use crate::bundles::BUNDLES;
+use attnscope_engine::analysis::MemoryNeed;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::kernels::simd::Level;
+use attnscope_engine::machine;
+use attnscope_engine::ops::Compute;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -154,6 +155,7 @@ impl WeightArgs {
     fn opening(&self, path: Option<PathBuf>) -> Opening {
         Opening {
             weights: self.weights.clone(),
+            bundle: Some(&BUNDLES[0]),
             ..Opening::from(path)
         }
     }
@@ -161,7 +163,7 @@ impl WeightArgs {
 
 /// Every key, from the table that reads them.
 fn set_help() -> String {
-    let keys: Vec<String> = crate::family::settable()
+    let keys: Vec<String> = attnscope_engine::family::settable()
         .map(|(key, takes)| format!("  {key}: {takes}"))
         .collect();
     format!(

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::model::Model;
-use crate::prompt::Request;
 use crate::tui::{self, InFront, Start};
 use crate::worker::{FirstPrompt, PromptOrigin};
+use attnscope_engine::model::Model;
+use attnscope_engine::prompt::Request;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

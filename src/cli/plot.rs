@@ -10,15 +10,15 @@ use super::demo::Begin;
 use super::open::first_prompt;
 use super::progress::{RunMeter, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
-use crate::analysis::is_captured;
-use crate::checks;
-use crate::model::Stack;
-use crate::ops::Device;
-use crate::prompt::Request;
 use crate::report::{Output, Pair};
-use crate::stats::{STATISTICS, index_of};
 use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
 use crate::worker::{Sink, Worker};
+use attnscope_engine::analysis::is_captured;
+use attnscope_engine::checks;
+use attnscope_engine::model::Stack;
+use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::stats::{STATISTICS, index_of};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

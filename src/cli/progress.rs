@@ -4,9 +4,9 @@ use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::analysis::{Options, Progress, Step, work_of};
-use crate::model::{Input, Model};
-use crate::pace::Pace;
+use attnscope_engine::analysis::{Options, Progress, Step, work_of};
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::pace::Pace;
 
 /// Shows how far a run is: a bar of the arithmetic that is done.
 pub struct Meter {

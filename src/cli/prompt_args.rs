@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
-use crate::checkpoint::DEMO_PROMPT;
-use crate::error::{Error, Result};
-use crate::model::ModelSpec;
-use crate::prompt::{N_GENERATED, Positions, Request, Source, Target};
+use crate::bundles::DEMO_PROMPT;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::ModelSpec;
+use attnscope_engine::prompt::{N_GENERATED, Positions, Request, Source, Target};
 
 /// A prompt: at most one of the four ways to give it.
 #[derive(Debug, Clone, clap::Args)]

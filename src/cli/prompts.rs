@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::progress::{WritingMeter, note};
-use crate::analysis::{generate, input_of};
-use crate::error::{Error, Result};
-use crate::model::{Input, Model};
-use crate::ops::{Compute, on_device};
-use crate::prompt::{self, Prompt, Reading, Request, read_inputs};
 use crate::report::Output;
+use attnscope_engine::analysis::{generate, input_of};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::on_device;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, read_inputs};
 
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, clap::Args)]

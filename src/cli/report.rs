@@ -8,15 +8,16 @@ use clap::ValueEnum;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use crate::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
-use crate::family;
-use crate::model::{Input, Model};
-use crate::ops::{Compute, on_device};
-use crate::prompt::Tokenizer;
 use crate::report::{
     ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, write_csv, write_html,
     write_json, write_markdown,
 };
+use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
+use attnscope_engine::family;
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::on_device;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::Tokenizer;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -7,12 +7,12 @@ use anyhow::Result;
 use super::figures::{FigureArgs, Format, Targets};
 use super::lab::family;
 use super::{PositionalPrompt, PromptArgs, RunArgs, sweep_checkpoint};
-use crate::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
-use crate::analysis::{Sweep, sweep_scales};
-use crate::error::Error;
 use crate::report::chart::Mark;
 use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use crate::tui::figure_text;
+use attnscope_engine::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
+use attnscope_engine::analysis::{Sweep, sweep_scales};
+use attnscope_engine::error::Error;
 
 /// The scores of the write-up about attention that collapsed, and its interval of scales.
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];

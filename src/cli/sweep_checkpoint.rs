@@ -8,16 +8,18 @@ use anyhow::Result;
 use super::progress::Meter;
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::sweep::{Args, write};
-use crate::analysis::{LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer};
-use crate::attention::{Bias, SoftmaxAxis};
-use crate::error::Error;
-use crate::family;
-use crate::model::{ModelSpec, Stack};
-use crate::ops::on_device;
-use crate::prompt::Tokenizer;
 use crate::report::chart::Mark;
 use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::{
+    LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer,
+};
+use attnscope_engine::attention::{Bias, SoftmaxAxis};
+use attnscope_engine::error::Error;
+use attnscope_engine::family;
+use attnscope_engine::model::{ModelSpec, Stack};
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::Tokenizer;
+use attnscope_engine::stats::LayerReport;
 
 /// Which rows.
 #[derive(Debug, clap::Args)]

@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::WeightArgs;
-use crate::analysis::{TensorStats, tensor_stats};
-use crate::checkpoint::{Checkpoint, TensorInfo};
 use crate::report::{Number, Output};
+use attnscope_engine::analysis::{TensorStats, tensor_stats};
+use attnscope_engine::checkpoint::{Checkpoint, TensorInfo};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -9,13 +9,13 @@ use indicatif::HumanBytes;
 use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
-use crate::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
-use crate::family;
-use crate::model::{Hook, Input, Stack};
-use crate::ops::on_device;
-use crate::prompt::Tokenizer;
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
+use attnscope_engine::family;
+use attnscope_engine::model::{Hook, Input, Stack};
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::Tokenizer;
+use attnscope_engine::stats::LayerReport;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::progress::note;
-use crate::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
-use crate::model::Model;
+use attnscope_engine::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
+use attnscope_engine::model::Model;
 
 /// What is supposed of a model.
 #[derive(Debug, clap::Args)]

@@ -15,11 +15,11 @@ use super::number::Number;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::write_text;
 use super::verdicts::{TargetVerdict, record};
-use crate::analysis::align::{Aligned, Alignment, Sentence, Word};
-use crate::attention::RowSummary;
-use crate::checkpoint::embeddings::Table;
-use crate::checks::{Status, Thresholds, Verdict};
-use crate::error::{Error, Result};
+use attnscope_engine::analysis::align::{Aligned, Alignment, Sentence, Word};
+use attnscope_engine::attention::RowSummary;
+use attnscope_engine::checkpoint::embeddings::Table;
+use attnscope_engine::checks::{Status, Thresholds, Verdict};
+use attnscope_engine::error::{Error, Result};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::document::VERSION;
-use crate::checks::{Baseline, Then};
-use crate::error::{Error, Result};
-use crate::model::Stack;
+use attnscope_engine::checks::{Baseline, Then};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::Stack;
 
 /// Reads a report by the ids of its prompts.
 ///

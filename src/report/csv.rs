@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::document::Report;
-use crate::stats::STATISTICS;
+use attnscope_engine::stats::STATISTICS;
 
 /// Writes a header and the rows. The stack of a model that has one is empty; statistics of single heads have their ids as
 /// columns.

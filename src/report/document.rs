@@ -7,12 +7,12 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::number::Number;
-use crate::analysis::{NonFinite, Observer, Outcome, Progress};
-use crate::attention::AttentionSpec;
-use crate::model::{Model, Stack};
-use crate::prompt::Prompt;
-use crate::stats::LayerReport;
-use crate::stats::{STATISTICS, Values};
+use attnscope_engine::analysis::{NonFinite, Observer, Outcome, Progress};
+use attnscope_engine::attention::AttentionSpec;
+use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::prompt::Prompt;
+use attnscope_engine::stats::LayerReport;
+use attnscope_engine::stats::{STATISTICS, Values};
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;

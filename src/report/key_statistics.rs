@@ -2,8 +2,8 @@
 
 use super::document::{LayerRecord, Report};
 use super::verdict_text::figure;
-use crate::model::Stack;
-use crate::stats::{Compute, Gather, STATISTICS, Statistic, index_of};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{Compute, Gather, STATISTICS, Statistic, index_of};
 
 /// Ids of the statistics in the table of layers.
 const OF_LAYERS: [&str; 6] = [

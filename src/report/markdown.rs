@@ -8,9 +8,9 @@ use super::key_statistics::{cell, heading, of_heads, of_layers, over_prompts, st
 use super::named_place;
 use super::readable::{Found, Readable, leading};
 use super::verdict_text::figure;
-use crate::checks::{Severity, Status};
-use crate::model::Stack;
-use crate::stats::STATISTICS;
+use attnscope_engine::checks::{Severity, Status};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::STATISTICS;
 
 /// Characters of a comment on GitHub; details of layers that would not fit are left out.
 const MOST_CHARACTERS: usize = 60_000;

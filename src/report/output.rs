@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::error::{Error, Result};
+use attnscope_engine::error::{Error, Result};
 
 /// An open target.
 #[derive(Debug)]

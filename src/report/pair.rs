@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Output;
-use crate::error::Result;
+use attnscope_engine::error::Result;
 
 /// Two open targets.
 #[derive(Debug)]

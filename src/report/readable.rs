@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::document::Report;
 use super::run_findings::judge_run;
-use crate::analysis::Outcome;
-use crate::attention::{Pooled, RowSummary};
-use crate::checks::{Check, Finding, Status, Verdict};
-use crate::model::{Input, Model, Stack};
-use crate::prompt::Prompt;
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::Outcome;
+use attnscope_engine::attention::{Pooled, RowSummary};
+use attnscope_engine::checks::{Check, Finding, Status, Verdict};
+use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::prompt::Prompt;
+use attnscope_engine::stats::LayerReport;
 
 /// A report and what people are shown beside it.
 #[derive(Debug)]
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_check_that_fires_everywhere_does_not_hide_the_others() {
-        use crate::checks::{Place, Severity};
+        use attnscope_engine::checks::{Place, Severity};
         let of = |check| Finding {
             check,
             severity: Severity::Warning,

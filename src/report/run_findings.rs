@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::analysis::{Outcome, judge_layers};
-use crate::checks::{Check, Probes, Thresholds, Verdict};
-use crate::model::Model;
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::{Outcome, judge_layers};
+use attnscope_engine::checks::{Check, Probes, Thresholds, Verdict};
+use attnscope_engine::model::Model;
+use attnscope_engine::stats::LayerReport;
 
 /// Why checks that change prompts say nothing.
 const NO_PROBES: &str = "not run in a report: attnscope check does";

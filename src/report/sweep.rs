@@ -9,8 +9,8 @@ use super::csv::number;
 use super::json::write_pretty;
 use super::number::Number;
 use super::text_table::{digits, text_table};
-use crate::analysis::{Averaged, Sweep, SweepPoint, round_scales};
-use crate::attention::{AttentionSpec, RowSummary};
+use attnscope_engine::analysis::{Averaged, Sweep, SweepPoint, round_scales};
+use attnscope_engine::attention::{AttentionSpec, RowSummary};
 
 /// The version of the shapes in this file.
 const VERSION: u32 = 1;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
-use crate::analysis::Tap;
-use crate::attention::BlockSink;
-use crate::error::{Error, Result};
-use crate::model::{Hook, ModelSpec, Stack};
-use crate::prompt::Prompt;
+use attnscope_engine::analysis::Tap;
+use attnscope_engine::attention::BlockSink;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::{Hook, ModelSpec, Stack};
+use attnscope_engine::prompt::Prompt;
 
 /// A trace file being written.
 #[derive(Debug)]

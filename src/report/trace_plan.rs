@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::attention::{AttentionSpec, Window};
-use crate::error::{Error, Result};
-use crate::model::{Hook, Model, ModelSpec, Stack};
-use crate::prompt::Prompt;
+use attnscope_engine::attention::{AttentionSpec, Window};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::{Hook, Model, ModelSpec, Stack};
+use attnscope_engine::prompt::Prompt;
 
 /// Which hooks, layers and heads a trace takes.
 #[derive(Debug, Clone)]

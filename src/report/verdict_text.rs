@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::verdicts::TargetVerdict;
-use crate::checks::{Finding, Severity, Status};
+use attnscope_engine::checks::{Finding, Severity, Status};
 
 /// Findings that are shown of one check; the rest is counted.
 const MOST_SHOWN: usize = 5;

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::number::Number;
-use crate::checks::{Check, Finding, Severity, Status, Verdict};
+use attnscope_engine::checks::{Check, Finding, Severity, Status, Verdict};
 
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;
@@ -115,10 +114,4 @@ fn finding(finding: &Finding) -> Value {
 
 fn number(value: f64) -> Value {
     serde_json::to_value(Number(value)).unwrap_or(Value::Null)
-}
-
-impl Serialize for Severity {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        to.serialize_str(self.label())
-    }
 }

@@ -16,15 +16,15 @@ use super::story_view::StoryView;
 use super::supposed::Supposed;
 use super::sweep_view::SweepView;
 use super::theme::Theme;
-use crate::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats, WhatIf};
-use crate::attention::AttentionSpec;
-use crate::checks::{Check, Finding, Severity};
-use crate::error::Result;
-use crate::model::{Model, Stack};
-use crate::prompt::{Prompt, Request};
 use crate::report::Page;
-use crate::stats::{HeadType, LayerReport, STATISTICS, Statistic};
 use crate::worker::{Event, LayerSweepQuery, PartQuery, RunId, SweepQuery};
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail, TensorStats, WhatIf};
+use attnscope_engine::attention::AttentionSpec;
+use attnscope_engine::checks::{Check, Finding, Severity};
+use attnscope_engine::error::Result;
+use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::prompt::{Prompt, Request};
+use attnscope_engine::stats::{HeadType, LayerReport, STATISTICS, Statistic};
 
 /// Everything that can happen.
 #[derive(Debug)]

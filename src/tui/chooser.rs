@@ -2,8 +2,8 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::analysis::{WhatIf, Where};
-use crate::model::Stack;
+use attnscope_engine::analysis::{WhatIf, Where};
+use attnscope_engine::model::Stack;
 
 /// Changes worth a line of their own, and what they ask.
 const CHOICES: &[(&str, &str)] = &[

@@ -3,7 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::TextArea;
 
-use crate::prompt::{Request, Source};
+use attnscope_engine::prompt::{Request, Source};
 
 /// A prompt being edited: its text, or its ids where there is no tokenizer.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The list that finds a head, a token or a tensor by a few letters.
 
-use crate::model::Stack;
+use attnscope_engine::model::Stack;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};

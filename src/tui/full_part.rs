@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::app::{App, Axis, Effect, Panel};
 use super::panels;
 use super::view;
-use crate::analysis::{HeadDetail, HeadQuery, PartDetail};
 use crate::worker::PartQuery;
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail};
 
 /// The part of a head that is wanted.
 pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);

@@ -9,10 +9,10 @@ use super::run_view::RunView;
 use super::story_view::StoryView;
 use super::theme::Theme;
 use super::view::areas;
-use crate::analysis::WhatIf;
-use crate::error::{Error, Result};
-use crate::model::{ModelSpec, Stack};
 use crate::worker::{Event, Sink, Worker};
+use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::{ModelSpec, Stack};
 
 /// What to run, and what to show of it.
 pub struct Plot {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::analysis::{Judgement, NonFinite, Outcome, Progress, Step};
-use crate::checks::{Finding, Severity};
-use crate::model::Stack;
-use crate::prompt::{Prompt, Source};
-use crate::stats::LayerReport;
 use crate::worker::{PromptOrigin, RunId};
+use attnscope_engine::analysis::{Judgement, NonFinite, Outcome, Progress, Step};
+use attnscope_engine::checks::{Finding, Severity};
+use attnscope_engine::model::Stack;
+use attnscope_engine::prompt::{Prompt, Source};
+use attnscope_engine::stats::LayerReport;
 
 /// One run, as far as it has come.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The one selection that all panels share.
 
-use crate::model::Stack;
+use attnscope_engine::model::Stack;
 
 /// A place in the model and in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use super::app::{App, Panel};
 use super::panels::story::most_scroll;
 use super::selection::step;
 use super::view;
-use crate::error::Result;
 use crate::report::Page;
+use attnscope_engine::error::Result;
 
 /// Makes the pages; it may run models.
 pub type Storyteller = Box<dyn FnOnce() -> Result<Vec<Page>> + Send>;

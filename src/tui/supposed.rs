@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::app::{App, Effect};
 use super::full_part::Wanted;
 use super::run_view::{RunState, RunView};
-use crate::analysis::{HeadDetail, HeadQuery, PartDetail, Pyramid, WhatIf};
-use crate::attention::Pooled;
-use crate::model::{Model, Stack};
-use crate::stats::LayerReport;
 use crate::worker::RunId;
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail, Pyramid, WhatIf};
+use attnscope_engine::attention::Pooled;
+use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::stats::LayerReport;
 
 /// What panels show while something is supposed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

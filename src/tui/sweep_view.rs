@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::app::{App, Effect, Panel};
 use super::panels::sweep::marks;
-use crate::analysis::SweepPoint;
-use crate::attention::SoftmaxAxis;
 use crate::worker::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
+use attnscope_engine::analysis::SweepPoint;
+use attnscope_engine::attention::SoftmaxAxis;
 
 /// The last sweep, and the one that is awaited.
 #[derive(Debug, Default)]

@@ -26,12 +26,12 @@ use super::story_view::{StoryView, Storyteller};
 use super::supposed::Side;
 use super::theme::{Depth, Theme};
 use super::view;
-use crate::analysis::WhatIf;
-use crate::analysis::align::Alignment;
-use crate::checkpoint::Opening;
-use crate::error::{Error, Result};
-use crate::ops::Device;
 use crate::worker::{Event, FirstPrompt, Sink, Worker};
+use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::analysis::align::Alignment;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::ops::Device;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);

@@ -12,9 +12,9 @@ use super::panels;
 use super::run_view::Preparing;
 use super::selection::step;
 use super::view;
-use crate::analysis::Step;
-use crate::model::Stack;
-use crate::stats::{HeadType, STATISTICS};
+use attnscope_engine::analysis::Step;
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{HeadType, STATISTICS};
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;

@@ -14,9 +14,9 @@ use super::run_view::{Preparing, RunState, RunView};
 use super::supposed::{Side, Supposed};
 use super::theme::Theme;
 use super::widgets::{chooser, overlay};
-use crate::analysis::Progress;
-use crate::checks::Severity;
 use crate::worker::PromptOrigin;
+use attnscope_engine::analysis::Progress;
+use attnscope_engine::checks::Severity;
 
 /// The smallest terminal that shows everything.
 pub const SMALLEST: (u16, u16) = (80, 24);

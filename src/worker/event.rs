@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
-use crate::analysis::{
+use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, SweepPoint,
     TensorStats,
 };
-use crate::model::Model;
-use crate::prompt::{Prompt, Source};
-use crate::stats::LayerReport;
+use attnscope_engine::model::Model;
+use attnscope_engine::prompt::{Prompt, Source};
+use attnscope_engine::stats::LayerReport;
 
 /// Tells apart what belongs to the run on screen from what an older one still sends.
 pub type RunId = u64;

@@ -8,12 +8,12 @@ use super::event::{Event, PromptOrigin, RunId};
 use super::lane::lock;
 use super::runner::Runner;
 use super::{Given, Sink};
-use crate::analysis::align::{Aligned, Alignment};
-use crate::analysis::{self, Declared, Judgement, WhatIf};
-use crate::checkpoint::captured::Captured;
-use crate::checks::{Probes, Thresholds};
-use crate::error::{Error, Result};
-use crate::prompt::{Request, Source};
+use attnscope_engine::analysis::align::{Aligned, Alignment};
+use attnscope_engine::analysis::{self, Declared, Judgement, WhatIf};
+use attnscope_engine::checkpoint::captured::Captured;
+use attnscope_engine::checks::{Probes, Thresholds};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::prompt::{Request, Source};
 
 impl Runner {
     /// Shows a trace as a run that is over.

@@ -1,6 +1,6 @@
 //! A thread that does one job at a time: one running, one waiting, the newest wins.
 
-use crate::pace::Pace;
+use attnscope_engine::pace::Pace;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -8,11 +8,11 @@ use super::own_device::OwnDevice;
 use super::runner::{judged, reason};
 use super::sweep::{sweep, sweep_layer};
 use super::{Context, Event, Given, Look, RunId, Sink};
-use crate::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
-use crate::checks::Thresholds;
-use crate::error::{Error, Result};
-use crate::ops::on_device;
-use crate::pace::Pace;
+use attnscope_engine::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
+use attnscope_engine::checks::Thresholds;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::on_device;
+use attnscope_engine::pace::Pace;
 
 /// Answers one question, from what the run has kept.
 pub(super) fn answer(

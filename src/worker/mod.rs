@@ -19,17 +19,17 @@ use self::lane::Lane;
 use self::look::answer;
 use self::own_device::OwnDevice;
 use self::runner::Runner;
-use crate::analysis::align::{Aligned, Alignment};
-use crate::analysis::{ArrayNames, HeadQuery, Kept, Outcome, WhatIf};
-use crate::attention::HeadRows;
-use crate::checkpoint::Opening;
-use crate::checkpoint::captured::Captured;
-use crate::error::Result;
-use crate::model::{Input, Model, Stack};
-use crate::ops::Device;
-use crate::pace::Pace;
-use crate::prompt::{Reading, Request};
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::align::{Aligned, Alignment};
+use attnscope_engine::analysis::{ArrayNames, HeadQuery, Kept, Outcome, WhatIf};
+use attnscope_engine::attention::HeadRows;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::checkpoint::captured::Captured;
+use attnscope_engine::error::Result;
+use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::ops::Device;
+use attnscope_engine::pace::Pace;
+use attnscope_engine::prompt::{Reading, Request};
+use attnscope_engine::stats::LayerReport;
 
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;

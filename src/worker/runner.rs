@@ -9,20 +9,20 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
 use super::{Context, FirstPrompt, Ran, RunJob, Sink};
-use crate::analysis::{
+use attnscope_engine::analysis::{
     self, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
     Progress, Resume, WhatIf,
 };
-use crate::checkpoint::Opening;
-use crate::checks::{Probes, Thresholds};
-use crate::error::{Error, Result};
-use crate::family;
-use crate::machine;
-use crate::model::{Input, Model};
-use crate::ops::on_device;
-use crate::pace::Pace;
-use crate::prompt::{self, Prompt, Reading, Request, Tokenizer};
-use crate::stats::LayerReport;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::checks::{Probes, Thresholds};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::family;
+use attnscope_engine::machine;
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::on_device;
+use attnscope_engine::pace::Pace;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Tokenizer};
+use attnscope_engine::stats::LayerReport;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.
 pub(super) fn reason(error: &Error) -> String {

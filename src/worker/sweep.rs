@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::event::RunId;
-use crate::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
-use crate::error::Result;
-use crate::model::Stack;
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
+use attnscope_engine::error::Result;
+use attnscope_engine::model::Stack;
 
 /// Ends of the sweep, and points between.
 const FROM: f64 = 0.05;

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::ran::Ran;
 use super::stories::Telling;
 use super::twins::{curve, number, pattern_map, record};
-use crate::analysis::questions;
-use crate::attention::{HeadSummary, RowSummary};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Table, digits};
+use attnscope_engine::analysis::questions;
+use attnscope_engine::attention::{HeadSummary, RowSummary};
 
 /// Checkpoint, what it is called, and how its scores are made.
 const TWINS: [(&str, &str, &str); 2] = [

@@ -6,11 +6,11 @@ use serde_json::Value;
 use super::ran::Ran;
 use super::stories::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
-use crate::analysis::Pyramid;
-use crate::attention::Pooled;
-use crate::ops::Compute;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Sheet, Table, digits};
+use attnscope_engine::analysis::Pyramid;
+use attnscope_engine::attention::Pooled;
+use attnscope_engine::ops::Compute;
 
 /// Checkpoint, axis, and what that is.
 const READINGS: [(&str, &str, &str); 4] = [

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::ran::Ran;
 use super::stories::Telling;
 use crate::report::{digits, text_table};
-use crate::stats::HeadType;
+use attnscope_engine::stats::HeadType;
 
 const MASSES: [(&str, &str); 4] = [
     ("previous", "previous_mass"),

@@ -18,16 +18,17 @@ use clap::builder::PossibleValuesParser;
 use self::stories::{Figures, STORIES, Story, Telling};
 use self::told::told;
 use super::{Cli, RunArgs, align};
-use crate::analysis::WhatIf;
-use crate::analysis::align::Alignment;
-use crate::attention::SoftmaxAxis;
-use crate::checkpoint::{Bundle, Opening};
-use crate::error::Error;
-use crate::model::Model;
-use crate::ops::{Compute, Device};
+use crate::bundles::{self, demo_alignment};
 use crate::report::{Output, Page};
 use crate::tui::{self, InFront, Panel, Shown, Start, Storyteller};
 use crate::worker::{FirstPrompt, PromptOrigin};
+use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::analysis::align::Alignment;
+use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::error::Error;
+use attnscope_engine::model::Model;
+use attnscope_engine::ops::{Compute, Device};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("--set: two tables are no checkpoint to set anything of");
         }
         args.run.set_up()?;
-        let alignment = Alignment::demo(SoftmaxAxis::Keys)?;
+        let alignment = demo_alignment(SoftmaxAxis::Keys)?;
         let can_show = stdout().is_terminal() && stdin().is_terminal();
         if !args.report && !can_show {
             return no_terminal(ALIGNMENT.0);
@@ -127,7 +128,7 @@ fn opening(story: &Story, asked: &[(String, String)]) -> Opening {
     let own = own.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     Opening {
         set: own.chain(asked.iter().cloned()).collect(),
-        bundle: Bundle::named(story.bundle),
+        bundle: bundles::named(story.bundle),
         ..Opening::default()
     }
 }
@@ -160,7 +161,7 @@ fn shown(story: &Story) -> Shown {
     Shown {
         layer_idx: Some(story.at.0),
         head_idx: Some(story.at.1),
-        statistic_idx: crate::stats::index_of(story.statistic).unwrap_or(0),
+        statistic_idx: attnscope_engine::stats::index_of(story.statistic).unwrap_or(0),
         ..Shown::of(story.panel)
     }
 }
@@ -191,7 +192,7 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
             what_ifs: story.what_ifs()?,
         },
         None => Prepared {
-            begin: Begin::Alignment(Box::new(Alignment::demo(SoftmaxAxis::Keys)?)),
+            begin: Begin::Alignment(Box::new(demo_alignment(SoftmaxAxis::Keys)?)),
             shown: Shown::of(Panel::Head),
             what_ifs: Vec::new(),
         },

@@ -3,14 +3,15 @@
 use anyhow::Result;
 
 use super::stories::{Story, Telling};
-use crate::analysis::{self, Layers, Options, Outcome};
-use crate::attention::HeadSummary;
-use crate::checks::{FutureProbe, Probed};
-use crate::family;
-use crate::model::Model;
-use crate::ops::{Compute, on_device};
-use crate::prompt::{self, Prompt, Reading, Tokenizer};
-use crate::stats::LayerReport;
+use attnscope_engine::analysis::{self, Layers, Options, Outcome};
+use attnscope_engine::attention::HeadSummary;
+use attnscope_engine::checks::{FutureProbe, Probed};
+use attnscope_engine::family;
+use attnscope_engine::model::Model;
+use attnscope_engine::on_device;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::{self, Prompt, Reading, Tokenizer};
+use attnscope_engine::stats::LayerReport;
 
 /// A run that is over.
 pub struct Ran {

@@ -3,12 +3,12 @@
 use anyhow::Result;
 
 use super::{collapse, degenerate, induction};
-use crate::analysis::WhatIf;
-use crate::checkpoint::DEMO_PROMPT;
-use crate::ops::Compute;
-use crate::prompt::{Request, Target};
+use crate::bundles::DEMO_PROMPT;
 use crate::report::Page;
 use crate::tui::Panel;
+use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::{Request, Target};
 
 /// One demo.
 #[derive(Clone)]
@@ -168,14 +168,14 @@ impl Story {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::Bundle;
+    use crate::bundles;
 
     #[test]
     fn every_story_has_its_checkpoint_and_names_things_that_are() {
         for story in STORIES {
-            assert!(Bundle::named(story.bundle).is_some(), "{}", story.name);
+            assert!(bundles::named(story.bundle).is_some(), "{}", story.name);
             assert!(
-                crate::stats::index_of(story.statistic).is_some(),
+                attnscope_engine::stats::index_of(story.statistic).is_some(),
                 "{}: {}",
                 story.name,
                 story.statistic

@@ -4,10 +4,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ran::Ran;
-use crate::analysis::Pyramid;
-use crate::attention::HeadSummary;
-use crate::checkpoint::Bundle;
+use crate::bundles;
 use crate::report::{Map, Sheet};
+use attnscope_engine::analysis::Pyramid;
+use attnscope_engine::attention::HeadSummary;
 
 /// A number of a record; NaN where there is none.
 pub fn number(value: &Value) -> f64 {
@@ -28,7 +28,7 @@ pub fn curve(record: &Value, pointer: &str) -> Vec<(f64, f64)> {
 /// # Errors
 /// Never for a program that was built from a complete source tree.
 pub fn record(bundle: &str) -> Result<Value> {
-    Bundle::named(bundle).map_or(Ok(Value::Null), |bundle| Ok(bundle.training()?))
+    bundles::named(bundle).map_or(Ok(Value::Null), |bundle| Ok(bundle.training()?))
 }
 
 /// The least and the largest of some numbers.

@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::Part;
-use crate::model::Stack;
 use crate::report::chart::Ticks;
 use crate::report::document::LayerRecord;
 use crate::report::verdict_text::figure;
-use crate::stats::{STATISTICS, index_of};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{STATISTICS, index_of};
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 372.0;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::grid::link;
-use crate::checks::{Check, Place, Severity, Status};
-use crate::model::Stack;
 use crate::report::named_place;
 use crate::report::readable::{Found, Readable, leading};
 use crate::report::verdict_text::figure;
+use attnscope_engine::checks::{Check, Place, Severity, Status};
+use attnscope_engine::model::Stack;
 
 /// The worst finding at each layer and head.
 pub(super) struct Marks(BTreeMap<(Stack, usize, Option<usize>), Severity>);

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::colour::wants_dark_text;
 use super::{Part, head_anchor};
-use crate::model::Stack;
-use crate::stats::{STATISTICS, index_of};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{STATISTICS, index_of};
 
 /// The statistic that colours the grid: comparable between prompts of any length.
 const STATISTIC: &str = "entropy_relative";

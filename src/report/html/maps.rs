@@ -8,8 +8,8 @@ use maud::{Markup, html};
 
 use super::Part;
 use super::colour::{Colours, NOT_A_NUMBER};
-use crate::attention::Pooled;
-use crate::model::Stack;
+use attnscope_engine::attention::Pooled;
+use attnscope_engine::model::Stack;
 
 /// Palette entries before those of the map: a masked cell, and NaN.
 const MASKED: u8 = 0;

@@ -17,7 +17,7 @@ use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};
 use super::readable::{Readable, Shown};
 use super::verdict_text::figure;
-use crate::model::Stack;
+use attnscope_engine::model::Stack;
 
 /// Heads whose maps and tables are shown over all prompts; further prompts have their grids and charts only.
 const MOST_HEADS: usize = 4096;

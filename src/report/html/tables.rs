@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::Part;
-use crate::model::Stack;
 use crate::report::key_statistics::{cell, heading, of_layers};
-use crate::stats::{STATISTICS, Values};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{STATISTICS, Values};
 
 /// Statistics of the layers of a stack.
 pub(super) fn layers(part: &Part<'_>, stack: Stack) -> Markup {

@@ -19,7 +19,7 @@ pub use variance_words::variance_words;
 use serde::Serialize;
 
 use super::number::Number;
-use crate::analysis::lab::Distribution;
+use attnscope_engine::analysis::lab::Distribution;
 
 /// The version of the shapes in this room.
 const VERSION: u32 = 1;

@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Components, VERSION};
-use crate::analysis::lab::{
-    Density, Distribution, Divisor, RescaleSetup, Rescaled, Rescaling, Shape,
-};
 use crate::report::chart::{Axis, Chart, Figure, Series};
 use crate::report::csv::number;
 use crate::report::json::write_pretty;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, share_digits, text_table};
+use attnscope_engine::analysis::lab::{
+    Density, Distribution, Divisor, RescaleSetup, Rescaled, Rescaling, Shape,
+};
 
 /// The document of a rescale run.
 #[derive(Debug, Serialize)]

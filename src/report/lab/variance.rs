@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::{Components, VERSION};
-use crate::analysis::lab::{
-    GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
-};
 use crate::report::chart::{Axis, Chart, Figure, Mark, Series};
 use crate::report::csv::number;
 use crate::report::json::write_pretty;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, text_table};
+use attnscope_engine::analysis::lab::{
+    GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
+};
 
 /// The document of a variance run.
 #[derive(Debug, Serialize)]

@@ -1,8 +1,8 @@
 //! What the numbers of variances and gradients say, in sentences that are put together from them.
 
 use super::variance::scaled;
-use crate::analysis::lab::{Saturation, VarianceLab, VarianceSetup};
 use crate::report::text_table::digits;
+use attnscope_engine::analysis::lab::{Saturation, VarianceLab, VarianceSetup};
 
 /// A measured variance this many standard errors away is no longer what independence predicts. Ours: once in 16,000 at random,
 /// for tails that are not too heavy.

@@ -1,9 +1,9 @@
 //! What a picture is of, in words: for readers of screens, search, and whoever finds the file later.
 
 use super::svg::Caption;
-use crate::model::Stack;
-use crate::prompt::Source;
 use crate::tui::app::App;
+use attnscope_engine::model::Stack;
+use attnscope_engine::prompt::Source;
 
 /// Letters of the text that are quoted.
 const QUOTED: usize = 300;

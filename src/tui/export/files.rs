@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use super::Export;
-use crate::error::{Error, Result};
 use crate::report::Pair;
+use attnscope_engine::error::{Error, Result};
 
 /// More exports of one thing in a directory than anyone makes.
 const MOST: usize = 10_000;

@@ -19,7 +19,7 @@ use ratatui::buffer::Buffer;
 
 use super::app::App;
 use super::view;
-use crate::error::{Error, Result};
+use attnscope_engine::error::{Error, Result};
 
 /// A picture and its data, ready to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

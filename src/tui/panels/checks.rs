@@ -8,14 +8,16 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
-use crate::analysis::{Judgement, Pyramid};
-use crate::checks::{Check, Finding, Influence, Probed, Severity, Status, Verdict, page};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit};
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
+use attnscope_engine::analysis::{Judgement, Pyramid};
+use attnscope_engine::checks::{
+    Check, Finding, Influence, Probed, Severity, Status, Verdict, page,
+};
 
 /// Columns of a finding's bar, and how many times its threshold fills it.
 const BAR: usize = 10;
@@ -90,7 +92,7 @@ pub fn selected_finding(app: &App) -> Option<&Finding> {
 
 pub fn selected_check(app: &App) -> Option<&'static Check> {
     match selected(app)? {
-        Entry::Finding(finding) => crate::checks::find(finding.check),
+        Entry::Finding(finding) => attnscope_engine::checks::find(finding.check),
         Entry::Check(check, _) => Some(check),
     }
 }
@@ -317,7 +319,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: &App) {
             parts.push(("seen", finding.evidence.clone()));
             parts.push(("measured", format!("{}{unit}", against(finding))));
             parts.push(("do", finding.advice.clone()));
-            crate::checks::find(finding.check)
+            attnscope_engine::checks::find(finding.check)
         }
         Entry::Check(check, verdict) => {
             let status = verdict.status.label();

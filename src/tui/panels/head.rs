@@ -7,8 +7,6 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Span;
 
 use super::{head_row, selection_title, waiting};
-use crate::analysis::HeadDetail;
-use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure};
 use crate::tui::theme::Theme;
@@ -16,6 +14,8 @@ use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
+use attnscope_engine::analysis::HeadDetail;
+use attnscope_engine::attention::HeadSummary;
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;

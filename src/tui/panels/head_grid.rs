@@ -11,14 +11,14 @@ use ratatui::widgets::Paragraph;
 use super::checks::{mark, style_of};
 use super::waiting;
 
-use crate::checks::Severity;
-use crate::model::Stack;
-use crate::stats::{HeadType, LayerReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
+use attnscope_engine::checks::Severity;
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{HeadType, LayerReport, STATISTICS};
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;

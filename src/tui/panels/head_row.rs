@@ -6,10 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::analysis::{HeadDetail, Pyramid};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, figure, fit, share};
 use crate::tui::view::framed;
+use attnscope_engine::analysis::{HeadDetail, Pyramid};
 
 /// The selected query: its figures, and the keys it gives most to.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
@@ -73,8 +73,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
         let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
         let spec = app.attention();
         // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
-        let is_plain =
-            spec.is_some_and(|s| s.softcap.is_none() && s.bias == crate::attention::Bias::None);
+        let is_plain = spec.is_some_and(|s| {
+            s.softcap.is_none() && s.bias == attnscope_engine::attention::Bias::None
+        });
         if is_plain && !masked && pooling == 1 {
             let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
             entry("q·k", figure(f64::from(product), 0));

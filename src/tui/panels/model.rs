@@ -10,12 +10,12 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
-use crate::analysis::TensorStats;
-use crate::checkpoint::Knob;
-use crate::model::Model;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::view::framed;
+use attnscope_engine::analysis::TensorStats;
+use attnscope_engine::checkpoint::Knob;
+use attnscope_engine::model::Model;
 
 /// Where things lie inside the panel.
 struct Parts {

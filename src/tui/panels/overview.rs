@@ -6,15 +6,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{head_grid, ranking, selection_title, waiting};
-use crate::analysis::Pyramid;
-use crate::attention::Pooled;
-use crate::model::Stack;
-use crate::stats::{HeadReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
 use crate::tui::widgets::legend::legend;
+use attnscope_engine::analysis::Pyramid;
+use attnscope_engine::attention::Pooled;
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{HeadReport, STATISTICS};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;
@@ -196,7 +196,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport)
     let n_columns = if inside.width >= 48 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;
     let one = |id: &&str| -> Vec<Span<'static>> {
-        let Some(idx) = crate::stats::index_of(id) else {
+        let Some(idx) = attnscope_engine::stats::index_of(id) else {
             return Vec::new();
         };
         let name_width = width.saturating_sub(9);

@@ -7,11 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{selection_title, waiting};
-use crate::analysis::{Bearing, questions};
-use crate::attention::{HeadSummary, RowSummary};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::view::framed;
+use attnscope_engine::analysis::{Bearing, questions};
+use attnscope_engine::attention::{HeadSummary, RowSummary};
 
 /// Columns of a token, and of a figure.
 const TOKEN: usize = 12;

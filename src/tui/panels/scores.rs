@@ -8,13 +8,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
 use super::{scores_change, selection_title, waiting};
-use crate::analysis::Histogram;
-use crate::attention::RowSummary;
-use crate::stats::STATISTICS;
-use crate::stats::{HeadReport, LayerReport};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit, share};
 use crate::tui::view::framed;
+use attnscope_engine::analysis::Histogram;
+use attnscope_engine::attention::RowSummary;
+use attnscope_engine::stats::STATISTICS;
+use attnscope_engine::stats::{HeadReport, LayerReport};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let left_share = if area.width < 100 { 61 } else { 58 };

@@ -8,11 +8,11 @@ use ratatui::widgets::Paragraph;
 
 use super::{scores, selection_title, waiting};
 use crate::report::chart::{Axis, Chart, Series};
-use crate::stats::{HeadReport, LayerReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{change, figure, fit};
 use crate::tui::view::framed;
 use crate::tui::widgets::chart::draw_chart;
+use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
 
 /// Columns of a number.
 const FIGURE: usize = 10;

@@ -6,7 +6,6 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{selection_title, waiting};
-use crate::analysis::SweepPoint;
 use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use crate::report::{qk_norm_mark, rule_marks};
 use crate::tui::app::{App, Axis};
@@ -14,6 +13,7 @@ use crate::tui::figure::{cut, figure};
 use crate::tui::view::framed;
 use crate::tui::widgets::chart::{chart_places, draw_chart};
 use crate::worker::Swept;
+use attnscope_engine::analysis::SweepPoint;
 
 /// What is drawn: title, axis, and the figure of a point.
 type Drawn = (&'static str, &'static str, fn(&SweepPoint) -> f64);

@@ -8,12 +8,12 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::{selection_title, tokens_change, waiting};
-use crate::analysis::{HeadDetail, Predictions};
-use crate::model::Stack;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
+use attnscope_engine::analysis::{HeadDetail, Predictions};
+use attnscope_engine::model::Stack;
 
 /// Where things lie inside the panel.
 struct Parts {

@@ -7,11 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::tokens::{predicted_after, selected};
-use crate::analysis::Predictions;
 use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit, token_label};
 use crate::tui::run_view::RunView;
 use crate::tui::view::framed;
+use attnscope_engine::analysis::Predictions;
 
 /// Columns of a number.
 const FIGURE: usize = 8;

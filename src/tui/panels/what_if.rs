@@ -8,8 +8,6 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::tokens_change::both_predictions;
 use super::{head_grid, overview, selection_title};
-use crate::analysis::{Pyramid, TopToken};
-use crate::stats::{HeadReport, STATISTICS};
 use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit};
 use crate::tui::run_view::RunView;
@@ -17,6 +15,8 @@ use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
+use attnscope_engine::analysis::{Pyramid, TopToken};
+use attnscope_engine::stats::{HeadReport, STATISTICS};
 
 /// Predictions that are shown of either side.
 const N_PREDICTED: usize = 3;
@@ -218,7 +218,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
         theme.dim(),
     ));
     let one = |id: &&str| -> Vec<Span<'static>> {
-        let Some(idx) = crate::stats::index_of(id) else {
+        let Some(idx) = attnscope_engine::stats::index_of(id) else {
             return Vec::new();
         };
         let values = [before, after].map(|head| head.stats.at(idx));
@@ -255,7 +255,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunVie
         return;
     };
     let at = app.selection.query_idx;
-    let of = |predictions: &crate::analysis::Predictions| -> Vec<TopToken> {
+    let of = |predictions: &attnscope_engine::analysis::Predictions| -> Vec<TopToken> {
         let top = predictions.top.get(at);
         top.map_or(Vec::new(), |top| {
             top.iter().take(N_PREDICTED).copied().collect()

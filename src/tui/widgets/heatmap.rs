@@ -5,9 +5,9 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
-use crate::analysis::Pyramid;
-use crate::attention::Pooled;
 use crate::tui::theme::Theme;
+use attnscope_engine::analysis::Pyramid;
+use attnscope_engine::attention::Pooled;
 
 /// How values become shares of the colour scale.
 #[derive(Debug, Clone, Copy, PartialEq)]

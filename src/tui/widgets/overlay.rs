@@ -5,13 +5,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use crate::checks::Check;
 use crate::tui::app::App;
 use crate::tui::editor::Editor;
 use crate::tui::figure::{cut, fit};
 use crate::tui::find::Find;
 use crate::tui::keys::{BINDINGS, Group};
 use crate::tui::view::clear_box;
+use attnscope_engine::checks::Check;
 
 /// A box in the middle, as large as it may be.
 fn middle(area: Rect, width: u16, height: u16) -> Rect {
@@ -26,7 +26,7 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: &App, check: &Check, scroll:
     const WIDTH: u16 = 100;
     let theme = &app.theme;
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for (nth, part) in paragraphs(&crate::checks::page(check))
+    for (nth, part) in paragraphs(&attnscope_engine::checks::page(check))
         .into_iter()
         .skip(1)
         .enumerate()

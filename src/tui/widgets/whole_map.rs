@@ -6,9 +6,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use super::heatmap::{HeatMap, Scale, Window};
 use super::legend::legend;
 use super::margins::{Margin, draw_columns, draw_rows};
-use crate::analysis::Pyramid;
 use crate::tui::figure::figure;
 use crate::tui::theme::Theme;
+use attnscope_engine::analysis::Pyramid;
 
 /// Columns of the scale in the legend at most.
 const MOST_SWATCHES: usize = 12;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, PART, PanelData, STACK, column, csv};
-use crate::checks::Finding;
 use crate::tui::app::{App, Panel};
 use crate::tui::panels::checks::influence;
+use attnscope_engine::checks::Finding;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Checks,

@@ -5,10 +5,10 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::analysis::{HeadDetail, Pyramid};
-use crate::attention::HeadSummary;
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::head::{View, received, view};
+use attnscope_engine::analysis::{HeadDetail, Pyramid};
+use attnscope_engine::attention::HeadSummary;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Head,

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::{Column, Figure, PART, PanelData, column, csv};
-use crate::analysis::TensorStats;
-use crate::checkpoint::TensorInfo;
-use crate::model::Model;
 use crate::tui::app::{App, Panel};
+use attnscope_engine::analysis::TensorStats;
+use attnscope_engine::checkpoint::TensorInfo;
+use attnscope_engine::model::Model;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Model,

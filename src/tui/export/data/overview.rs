@@ -3,9 +3,11 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, STATISTICS, index_of};
 use crate::tui::app::{App, Panel};
 use crate::tui::panels::overview::figures;
+use attnscope_engine::stats::{
+    Compute, Gather, HeadReport, HeadType, LayerReport, STATISTICS, index_of,
+};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Overview,

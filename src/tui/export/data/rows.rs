@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::analysis::questions;
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::rows::{head, mean_key_norm};
+use attnscope_engine::analysis::questions;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Rows,

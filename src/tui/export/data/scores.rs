@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::{Column, Figure, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::analysis::Histogram;
-use crate::stats::{HeadReport, LayerReport, STATISTICS};
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::scores::{Ranges, normal_density, ranges};
+use attnscope_engine::analysis::Histogram;
+use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Scores,
@@ -191,7 +191,7 @@ fn queries(app: &App, head: &HeadReport) -> Vec<Row> {
     let rows = head.summary.rows.iter().enumerate();
     // A row of padding, or of a query that sees nothing, has no figures.
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);
-    let query = |(query_idx, row): (usize, &crate::attention::RowSummary)| {
+    let query = |(query_idx, row): (usize, &attnscope_engine::attention::RowSummary)| {
         let most = f64::from(row.n_visible).ln();
         Row {
             part: "query",

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::analysis::Predictions;
 use crate::tui::app::{App, Axis, Panel};
 use crate::tui::panels::tokens::{axes, selected, shares};
+use attnscope_engine::analysis::Predictions;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Tokens,

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv};
-use crate::stats::STATISTICS;
 use crate::tui::app::{App, Panel};
+use attnscope_engine::stats::STATISTICS;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::WhatIf,

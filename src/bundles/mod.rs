@@ -1,0 +1,91 @@
+//! What is compiled into the program so that it shows something real anywhere: checkpoints, and two tables of embeddings.
+
+mod tables;
+
+pub use tables::demo_alignment;
+
+use attnscope_engine::checkpoint::Bundle;
+
+macro_rules! file {
+    ($directory:literal, $name:literal) => {
+        include_str!(concat!("../../fixtures/", $directory, "/", $name))
+    };
+}
+
+macro_rules! bundle {
+    ($name:literal, $directory:literal, $target:expr, $training:expr) => {
+        Bundle {
+            name: $name,
+            config: file!($directory, "config.json"),
+            tokenizer: file!($directory, "tokenizer.json"),
+            tokenizer_target: $target,
+            weights: include_bytes!(concat!("../../fixtures/", $directory, "/model.safetensors")),
+            training: $training,
+        }
+    };
+}
+
+/// A model of one text, and what its trainer recorded.
+macro_rules! transformer {
+    ($name:literal, $directory:literal) => {
+        bundle!(
+            $name,
+            $directory,
+            None,
+            Some(file!($directory, "training.json"))
+        )
+    };
+}
+
+/// A model from one vocabulary into another.
+macro_rules! translator {
+    ($name:literal, $directory:literal) => {
+        bundle!(
+            $name,
+            $directory,
+            Some(file!($directory, "tokenizer_target.json")),
+            Some(file!($directory, "readings.json"))
+        )
+    };
+}
+
+/// All of them; the first one opens when nothing is named.
+pub static BUNDLES: &[Bundle] = &[
+    bundle!("induction-demo", "induction", None, None),
+    transformer!("degenerate", "degenerate"),
+    transformer!("healthy", "healthy"),
+    translator!("unscaled-translator", "seq2seq/unscaled"),
+    translator!("scaled-translator", "seq2seq/scaled"),
+];
+
+/// The text the first one opens with: words, then the same words again.
+pub const DEMO_PROMPT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
+     one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";
+
+/// The checkpoint of a name.
+pub fn named(name: &str) -> Option<&'static Bundle> {
+    BUNDLES.iter().find(|bundle| bundle.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_open_and_are_small_enough_to_publish() {
+        let mut n_bytes = 0;
+        for bundle in BUNDLES {
+            let name = bundle.name;
+            bundle.open().unwrap_or_else(|e| panic!("{name}: {e}"));
+            let texts = [
+                bundle.config,
+                bundle.tokenizer,
+                bundle.tokenizer_target.unwrap_or(""),
+                bundle.training.unwrap_or(""),
+            ];
+            bundle.training().unwrap_or_else(|e| panic!("{name}: {e}"));
+            n_bytes += bundle.weights.len() + texts.map(str::len).iter().sum::<usize>();
+        }
+        assert!(n_bytes <= 8 << 20, "{n_bytes} bytes");
+    }
+}

@@ -1,0 +1,38 @@
+//! Two tables of embeddings, German and English words of numbers and dates, and a pair of sentences.
+
+use attnscope_engine::analysis::align::Alignment;
+use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checkpoint::embeddings::Table;
+use attnscope_engine::error::Result;
+
+/// What the demo aligns: verb, date, tens and ones have other places in either language.
+const QUERIES: &str = "she bought eighty eight letters on july ninth";
+const KEYS: &str = "sie hat am neunten juli acht und achtzig briefe gekauft";
+
+/// English words ask, German ones are looked at; in the pair of sentences two words change places.
+///
+/// # Errors
+/// Never for a program that was built from a complete source tree; the bytes are checked like any other.
+pub fn demo_alignment(axis: SoftmaxAxis) -> Result<Alignment> {
+    let english = Table::compiled_in(
+        (
+            "alignment/en.npz",
+            include_bytes!("../../fixtures/alignment/en.npz"),
+        ),
+        (
+            "alignment/en.json",
+            include_bytes!("../../fixtures/alignment/en.json"),
+        ),
+    )?;
+    let german = Table::compiled_in(
+        (
+            "alignment/de.npz",
+            include_bytes!("../../fixtures/alignment/de.npz"),
+        ),
+        (
+            "alignment/de.json",
+            include_bytes!("../../fixtures/alignment/de.json"),
+        ),
+    )?;
+    Alignment::new([english, german], [QUERIES, KEYS], axis, &[])
+}

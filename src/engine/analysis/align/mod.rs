@@ -1,0 +1,268 @@
+//! Words of two sentences aligned by attention between two tables of embeddings: softmax(Q Kᵀ/√d), values are the keys.
+
+mod attend;
+mod model;
+mod sentence;
+
+use std::sync::Arc;
+
+use self::attend::{Attended, attend};
+use self::model::{knobs_of, model_of};
+pub use self::sentence::{Sentence, Word};
+use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
+use super::head::{HeadDetail, HeadQuery};
+use super::layer::head_report;
+use super::what_if::{WhatIf, supposed};
+use crate::attention::{AttentionSpec, Audit, SoftmaxAxis};
+use crate::checkpoint::embeddings::Table;
+use crate::checks::{self, Check, Evidence, Place, Probes, Subject, Thresholds, Verdict};
+use crate::error::{Error, Result};
+use crate::model::{Model, Stack};
+use crate::prompt::Prompt;
+use crate::stats::{self, LayerEvidence, LayerReport, ResidualShape};
+
+/// What stands between the two sentences where both are one text.
+const BETWEEN: char = '|';
+
+/// Two sentences, the rows of their words, and the attention between them.
+#[derive(Debug, Clone)]
+pub struct Alignment {
+    tables: Arc<[Table; 2]>,
+    pub queries: Sentence,
+    pub keys: Sentence,
+    /// The attention as a model without weights, so that screens and what-ifs go through it as through any other.
+    pub model: Arc<Model>,
+}
+
+/// What the attention of an alignment computed.
+#[derive(Debug, Clone)]
+pub struct Aligned {
+    pub layer: Arc<LayerReport>,
+    /// [query, key]
+    pub scores: Vec<f32>,
+    pub pattern: Vec<f32>,
+    /// Cosine of each pair; NaN where a word's row is zero. // [query, key]
+    pub cosines: Vec<f32>,
+    /// Σ p·v. // [query, width]
+    pub output: Vec<f32>,
+    pub width: usize,
+    first_nonfinite: Option<(Place, String)>,
+}
+
+impl Alignment {
+    /// The words of the first table ask, those of the second are looked at.
+    ///
+    /// # Errors
+    /// When the tables are not equally wide, a text has no words or too many, or a row cannot be read.
+    pub fn new(
+        tables: [Table; 2],
+        [query_text, key_text]: [&str; 2],
+        axis: SoftmaxAxis,
+        what_ifs: &[WhatIf],
+    ) -> Result<Self> {
+        let [queries, keys] = &tables;
+        if queries.embeddings.width != keys.embeddings.width {
+            let problem = format!(
+                "rows are {} wide, those of {} {}: expected tables of one width",
+                queries.embeddings.width,
+                keys.embeddings.path.display(),
+                keys.embeddings.width
+            );
+            return Err(Error::file(&queries.embeddings.path, problem));
+        }
+        let sentences = [
+            Sentence::read(queries, "query", query_text)?,
+            Sentence::read(keys, "key", key_text)?,
+        ];
+        let model = model_of(&tables, &sentences, axis);
+        let [queries, keys] = sentences;
+        let plain = Self {
+            tables: Arc::new(tables),
+            queries,
+            keys,
+            model: Arc::new(model),
+        };
+        plain.supposing(what_ifs)
+    }
+
+    /// The same tables and attention with other sentences.
+    ///
+    /// # Errors
+    /// When the text is not two sentences with `|` between them, or one has no words or too many.
+    pub fn of_texts(&self, both: &str) -> Result<Self> {
+        let parts: Vec<&str> = both.split(BETWEEN).collect();
+        let [query_text, key_text] = parts.as_slice() else {
+            let found = parts.len() - 1;
+            let problem = format!("expected QUERY WORDS | KEY WORDS, found {found} |");
+            return Err(Error::Prompt(problem));
+        };
+        let [queries, keys] = &*self.tables;
+        let queries = Sentence::read(queries, "query", query_text)?;
+        let keys = Sentence::read(keys, "key", key_text)?;
+        let mut spec = self.model.spec.clone();
+        spec.knobs = knobs_of(&self.tables, [&queries, &keys], self.axis());
+        Ok(Self {
+            tables: self.tables.clone(),
+            queries,
+            keys,
+            model: Arc::new(self.model.with_spec(spec)),
+        })
+    }
+
+    /// The same words with another attention.
+    ///
+    /// # Errors
+    /// When a place is none of an alignment's.
+    pub fn supposing(&self, what_ifs: &[WhatIf]) -> Result<Self> {
+        let spec = supposed(&self.model.spec, what_ifs)?;
+        Ok(Self {
+            model: Arc::new(self.model.with_spec(spec)),
+            ..self.clone()
+        })
+    }
+
+    /// The attention.
+    pub fn spec(&self) -> &AttentionSpec {
+        &model::writer_of(&self.model.spec).attention
+    }
+
+    fn axis(&self) -> SoftmaxAxis {
+        self.spec().softmax_axis
+    }
+
+    /// The tables, queries first.
+    pub fn tables(&self) -> [&Table; 2] {
+        let [queries, keys] = &*self.tables;
+        [queries, keys]
+    }
+
+    /// Both sentences as one text, as [`Alignment::of_texts`] reads it.
+    pub fn text(&self) -> String {
+        format!("{} {BETWEEN} {}", self.queries.text(), self.keys.text())
+    }
+
+    /// The words of the queries, and beside them those of the keys.
+    pub fn prompt(&self) -> Prompt {
+        let prompt = |sentence: &Sentence| Prompt {
+            tokens: sentence.tokens(),
+            labels: sentence.words.iter().map(Word::label).collect(),
+            positions: (0..sentence.words.len()).collect(),
+            ..Prompt::default()
+        };
+        Prompt {
+            source: Some(Box::new(prompt(&self.keys))),
+            ..prompt(&self.queries)
+        }
+    }
+
+    /// Computes the attention, and judges it by every statistic.
+    pub fn align(&self) -> Aligned {
+        let width = self.queries.width;
+        let writer = model::writer_of(&self.model.spec);
+        let Attended {
+            summary,
+            visibility,
+            scores,
+            pattern,
+            cosines,
+            output,
+        } = attend(&self.queries, &self.keys, writer);
+        let spec = &writer.attention;
+        let audit = Audit::of(&visibility, spec.softmax_axis, &[], &pattern, Some(&scores));
+        let heads = |values: &[f32]| Heads {
+            dims: [1, self.queries.words.len(), self.keys.words.len()],
+            values: values.to_vec(),
+        };
+        let place = Place::layer(Stack::Cross, 0);
+        let (of_scores, of_pattern) = (heads(&scores), heads(&pattern));
+        let first_nonfinite = first_nonfinite(
+            place,
+            "alignment",
+            &visibility,
+            Some(&of_scores),
+            Some(&of_pattern),
+        );
+        let norms: Vec<f32> = output.chunks(width).map(attend::length).collect();
+        let head = head_report(spec, summary, (&norms, &[]), Some(Box::new(audit)));
+        let evidence = LayerEvidence {
+            resid_pre: &[],
+            attn_out: &[],
+            mlp_out: &[],
+            resid_post: &[],
+            residual: ResidualShape::NONE,
+        };
+        let layer = LayerReport {
+            stack: Stack::Cross,
+            layer_idx: 0,
+            name: None,
+            has_sinks: false,
+            stats: stats::of_layer(std::slice::from_ref(&head.stats), &evidence),
+            spec: spec.clone(),
+            heads: vec![head],
+            alike: Vec::new(),
+            peak: None,
+        };
+        Aligned {
+            layer: Arc::new(layer),
+            scores,
+            pattern,
+            cosines,
+            output,
+            width,
+            first_nonfinite,
+        }
+    }
+}
+
+impl Aligned {
+    /// Both maps at full resolution.
+    pub fn detail(&self, query: HeadQuery) -> HeadDetail {
+        let dims = [self.n_queries(), self.n_keys()];
+        let maps = [Some(self.scores.as_slice()), Some(self.pattern.as_slice())];
+        whole_head(maps, dims, query.hides_first_key)
+    }
+
+    pub fn n_queries(&self) -> usize {
+        self.output.len() / self.width.max(1)
+    }
+
+    pub fn n_keys(&self) -> usize {
+        self.pattern.len() / self.n_queries().max(1)
+    }
+
+    /// What every check makes of it: rows and columns are measured, whatever was asked for.
+    pub fn judge(&self, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
+        let probes = Probes::none("two tables are no model that could be asked again");
+        let layers = [self.layer.clone()];
+        let evidence = Evidence {
+            subject: Subject::Trace,
+            layers: &layers,
+            row_tolerance: F32_TOLERANCE,
+            first_nonfinite: self.first_nonfinite.clone(),
+            narrow_dtype: None,
+            lacks: None,
+            probes: &probes,
+            loss: None,
+            baseline: None,
+        };
+        let mut judged = checks::judge(&evidence, thresholds);
+        for (check, verdict) in &mut judged {
+            if OF_TRAINING.contains(&check.id) {
+                *verdict = Verdict::not_applicable(
+                    "an alignment of words is meant to be sharp: no gradient has to pass through it",
+                );
+            }
+            // Nothing was trained this way.
+            let advice = "normalise over the key words: each row of [query, key] sums to 1";
+            for finding in &mut verdict.findings {
+                if check.id == "wrong-axis" {
+                    finding.advice = advice.to_owned();
+                }
+            }
+        }
+        judged
+    }
+}
+
+/// Checks that warn of a softmax that cannot learn.
+const OF_TRAINING: [&str; 2] = ["entropy-collapse", "softmax-saturation"];

@@ -1,0 +1,108 @@
+//! How much arithmetic a run is, told before it begins, so that progress is that of work and not of layers.
+
+use super::pipeline::Options;
+use crate::attention::Visibility;
+use crate::model::recurrent::Recurrence;
+use crate::model::{BlockSpec, FeedForward, Input, LinearSource, Model, Sequence, Stack};
+
+/// Multiplications of all products of some prompts' runs; at least 1.
+pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
+    let of_input = |input: &Input| -> u64 {
+        let source = input.source.as_ref().map_or(0, Sequence::len);
+        let stacks = model.spec.stacks.iter().map(|stack| {
+            let n = match stack.stack {
+                Stack::Encoder => source,
+                _ => input.sequence.len(),
+            };
+            let blocks = stack.blocks.iter().map(|block| of_block(block, n, source));
+            let linears = stack.recurrence.iter().flat_map(Recurrence::linears);
+            let recurrent = linears.map(|linear| of_linear(linear, n));
+            blocks.chain(recurrent).sum::<u64>()
+        });
+        let head = model.spec.head.as_ref().filter(|_| options.predicts);
+        let logits = head.map_or(0, |head| of_linear(&head.unembed, input.sequence.len()));
+        stacks.sum::<u64>() + logits
+    };
+    inputs.iter().map(of_input).sum::<u64>().max(1)
+}
+
+fn of_linear(linear: &LinearSource, n: usize) -> u64 {
+    (linear.n_in * linear.n_out()) as u64 * n as u64
+}
+
+fn of_block(block: &BlockSpec, n: usize, n_source: usize) -> u64 {
+    let linears = block.linears().into_iter();
+    let mut work: u64 = linears.map(|linear| of_linear(linear, n)).sum();
+    if let FeedForward::Experts(experts) = &block.feed_forward
+        && let Some(one) = experts.experts.first()
+    {
+        // Counted once among the linears; every token runs through as many as its router uses.
+        let of_one = [&one.up, &one.down].into_iter().chain(&one.gate);
+        let of_one: u64 = of_one.map(|linear| of_linear(linear, n)).sum();
+        work += of_one * experts.rule.n_used.saturating_sub(1) as u64;
+    }
+    let spec = &block.attention;
+    let visibility = Visibility::of_self(spec.mask, n, None);
+    let seen: usize = (0..n)
+        .map(|query_idx| visibility.n_visible(query_idx))
+        .sum();
+    work += (seen * spec.n_heads * (spec.d_head + spec.d_value)) as u64;
+    let across = block.cross.as_ref().map_or(0, |cross| {
+        let spec = &cross.attention;
+        n * n_source * spec.n_heads * (spec.d_head + spec.d_value)
+    });
+    work + across as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::analysis::{Silent, run};
+    use crate::checkpoint::Checkpoint;
+    use crate::family;
+    use crate::ops::Cpu;
+    use crate::pace::Pace;
+
+    #[derive(Default)]
+    struct Counter(AtomicU64);
+
+    impl Pace for Counter {
+        fn stops(&self) -> bool {
+            false
+        }
+
+        fn did(&self, multiply_adds: u64) {
+            self.0.fetch_add(multiply_adds, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_counted_while_a_model_runs_is_what_was_told_before() {
+        let model = family::read(Checkpoint::open(&crate::fixture("induction")).expect("opens"))
+            .expect("is understood");
+        let n = 120;
+        let sequence = Sequence {
+            tokens: (0..n as u32).map(|i| i % 200).collect(),
+            positions: (0..n).collect(),
+            real: None,
+        };
+        let input = Input {
+            source: None,
+            sequence,
+        };
+        let options = Options {
+            keep_bytes: None,
+            predicts: true,
+        };
+        let counter = Counter::default();
+        run(&Cpu, &model, &input, options, &mut Silent, None, &counter).expect("runs");
+        let told = work_of(&model, std::slice::from_ref(&input), options) as f64;
+        let counted = counter.0.into_inner() as f64;
+        assert!(
+            (0.9..=1.15).contains(&(counted / told)),
+            "{counted} of {told}"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Bytes on disk → named tensors and a configuration. Knows no architecture.
+
+mod blocks;
+mod bundle;
+pub mod captured;
+mod config;
+mod dtype;
+pub mod embeddings;
+pub mod gguf;
+mod map;
+mod npy;
+mod open;
+mod packed;
+pub mod pytorch;
+mod quantisation;
+mod reader;
+mod safetensors;
+mod scales;
+mod settings;
+mod shards;
+mod small_floats;
+mod stored;
+mod tensors;
+mod tokenizer_file;
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+pub use blocks::BlockType;
+pub use bundle::Bundle;
+pub use config::{Config, Knob, Origin, SetBy};
+pub use dtype::Dtype;
+pub use open::Opening;
+pub use quantisation::Quantisation;
+pub use reader::Reader;
+pub use settings::{Setting, Settings};
+pub use tensors::{TensorInfo, TensorView, Tensors};
+pub use tokenizer_file::TokenizerFile;
+
+use crate::error::Result;
+
+/// An open checkpoint: configuration read, weight files mapped, headers checked, no weight touched.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Base name of the directory or file: what screens and reports call it.
+    pub name: String,
+    pub config: Config,
+    pub tensors: Tensors,
+    pub tokenizer: TokenizerFile,
+    /// Plain values that stand beside the weights: `model_args`, `iter_num`, ….
+    pub beside: Map<String, Value>,
+    /// What a person says about it.
+    pub settings: Settings,
+}
+
+impl Checkpoint {
+    /// Opens a directory or a weight file, as it says itself what it is.
+    ///
+    /// # Errors
+    /// When the path is missing, there are no weights, or a file lies.
+    pub fn open(path: &Path) -> Result<Self> {
+        Opening::from(Some(path.to_path_buf())).open()
+    }
+
+    /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.
+    pub fn describe(&mut self, config: Config) {
+        if matches!(
+            self.tokenizer,
+            TokenizerFile::BytePairs { .. }
+                | TokenizerFile::WordPieces { .. }
+                | TokenizerFile::SentencePiece { .. }
+        ) {
+            let directory = config.path().parent().unwrap_or(Path::new("."));
+            let model_type = config.get("model_type").and_then(Value::as_str);
+            self.tokenizer = TokenizerFile::find(directory, model_type);
+        }
+        self.config = config;
+    }
+
+    /// Says why prompts can only be ids, where no tokenizer was found.
+    pub fn has_no_text(&mut self, reason: &'static str) {
+        if matches!(self.tokenizer, TokenizerFile::Missing) {
+            self.tokenizer = TokenizerFile::Elsewhere(reason);
+        }
+    }
+
+    /// The files it is read from.
+    pub fn files(&self) -> Vec<&Path> {
+        let mut files = vec![self.config.path()];
+        files.extend(self.tensors.files());
+        files.extend(self.tokenizer.files());
+        files
+    }
+
+    /// The element types of the floating-point tensors, most bytes first: `bf16`, or `bf16+f32`.
+    pub fn dtype_label(&self) -> String {
+        let mut bytes_of: Vec<(String, usize)> = Vec::new();
+        for (_, info) in self
+            .tensors
+            .iter()
+            .filter(|(_, info)| info.dtype.is_float())
+        {
+            let label = info.dtype.to_string();
+            match bytes_of.iter_mut().find(|(seen, _)| *seen == label) {
+                Some((_, n)) => *n += info.n_bytes(),
+                None => bytes_of.push((label, info.n_bytes())),
+            }
+        }
+        bytes_of.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        bytes_of
+            .into_iter()
+            .map(|(label, _)| label)
+            .collect::<Vec<_>>()
+            .join("+")
+    }
+}

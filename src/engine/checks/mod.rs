@@ -1,0 +1,184 @@
+//! Findings: what is wrong with a model. One file per check; commands, screens and docs read the registry.
+
+mod attention_sink;
+mod batch_leak;
+mod bootstrap;
+mod dead_head;
+mod document_leak;
+mod duplicate_heads;
+mod entropy_collapse;
+mod entropy_uniform;
+mod evidence;
+mod future_leak;
+mod invariance;
+mod mask_mass;
+mod massive_activation;
+mod nan_or_inf;
+mod pad_mass;
+mod padding_leak;
+mod page;
+mod pattern_mismatch;
+mod rank_collapse;
+mod regression;
+mod row_sum;
+mod scale_mismatch;
+mod score_explosion;
+mod softmax_saturation;
+mod spectral_bound;
+mod thresholds;
+mod trained_otherwise;
+mod uniform_row;
+mod verdict;
+mod window_width;
+mod wrong_axis;
+
+pub use evidence::{
+    Baseline, Evidence, Factors, FutureProbe, Hypothesis, Influence, InvarianceProbe, Movement,
+    Probed, Probes, Subject, Then, TrainingProbe, Worst,
+};
+pub use page::{checks_page, page};
+pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
+pub use verdict::{Finding, Place, Severity, Status, Verdict};
+
+/// What a check looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// The pattern of a run or of a trace.
+    Pattern,
+    /// Scores, queries and keys: row summaries with scores.
+    Scores,
+    /// The residual stream.
+    Residual,
+    /// Runs of the model on changed prompts.
+    Probes,
+}
+
+/// One check: named once, here.
+#[derive(Debug)]
+pub struct Check {
+    /// Names the problem, and reads after “allow”.
+    pub id: &'static str,
+    /// The worst a finding of it can be.
+    pub severity: Severity,
+    pub needs: Needs,
+    /// The check's own file: its doc comment is its page.
+    source: &'static str,
+    pub judge: fn(&Evidence<'_>, &Thresholds) -> Verdict,
+}
+
+/// Every check, leaks first, in the order in which reports list them: one line each.
+pub static CHECKS: &[&Check] = &[
+    &wrong_axis::CHECK,
+    &row_sum::CHECK,
+    &mask_mass::CHECK,
+    &window_width::CHECK,
+    &pad_mass::CHECK,
+    &uniform_row::CHECK,
+    &pattern_mismatch::CHECK,
+    &future_leak::CHECK,
+    &padding_leak::CHECK,
+    &batch_leak::CHECK,
+    &document_leak::CHECK,
+    &trained_otherwise::CHECK,
+    &nan_or_inf::CHECK,
+    &entropy_collapse::CHECK,
+    &entropy_uniform::CHECK,
+    &score_explosion::CHECK,
+    &softmax_saturation::CHECK,
+    &rank_collapse::CHECK,
+    &massive_activation::CHECK,
+    &dead_head::CHECK,
+    &duplicate_heads::CHECK,
+    &attention_sink::CHECK,
+    &scale_mismatch::CHECK,
+    &spectral_bound::CHECK,
+    &regression::CHECK,
+];
+
+/// The check of an id.
+pub fn find(id: &str) -> Option<&'static Check> {
+    CHECKS.iter().copied().find(|check| check.id == id)
+}
+
+/// Every check's verdict, in the registry's order.
+pub fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
+    let verdict = |check: &&'static Check| {
+        // A probe has no layers to look at; what looks at them has nothing to say.
+        let verdict = match (evidence.subject, check.needs, &evidence.lacks) {
+            (Subject::Probe, Needs::Pattern | Needs::Scores | Needs::Residual, Some(lacks)) => {
+                Verdict::not_applicable(lacks.clone())
+            }
+            _ => (check.judge)(evidence, thresholds),
+        };
+        (*check, verdict)
+    };
+    CHECKS.iter().map(verdict).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_kebab_case_and_name_their_files() {
+        let mut seen = BTreeSet::new();
+        for check in CHECKS {
+            assert!(seen.insert(check.id), "{} is registered twice", check.id);
+            assert!(check.id.chars().all(|c| c.is_ascii_lowercase() || c == '-'));
+            let file = format!("checks/{}.rs", check.id.replace('-', "_"));
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(&file);
+            let text = std::fs::read_to_string(path).unwrap_or_else(|_| panic!("no {file}"));
+            assert_eq!(text, check.source, "{file} is not the page of {}", check.id);
+        }
+    }
+
+    #[test]
+    fn every_check_that_is_written_is_registered() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/checks");
+        let mut n_written = 0;
+        for entry in std::fs::read_dir(directory).expect("the source tree") {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a file");
+            n_written += usize::from(text.contains("\npub static CHECK: Check"));
+        }
+        assert_eq!(n_written, CHECKS.len());
+    }
+
+    #[test]
+    fn every_threshold_that_a_check_asks_for_is_in_the_table() {
+        let thresholds = Thresholds::default();
+        let mut asked = BTreeSet::new();
+        for check in CHECKS {
+            for part in check.source.split(".of(\"").skip(1) {
+                let name = part.split('"').next().expect("a name");
+                // Statistics are asked for in the same way, by names without a dot.
+                if !name.contains('.') {
+                    continue;
+                }
+                assert!(!thresholds.of(name).is_nan(), "{}: {name}", check.id);
+                asked.insert(name.to_owned());
+            }
+        }
+        for name in thresholds.names() {
+            assert!(asked.contains(&name), "{name}: no check asks for it");
+        }
+    }
+
+    #[test]
+    fn every_page_is_complete() {
+        for check in CHECKS {
+            let page = page(check);
+            for part in [
+                "What it does",
+                "Why it matters",
+                "How it is measured",
+                "False alarms",
+                "Example",
+            ] {
+                let has = page.lines().any(|line| line == format!("## {part}"));
+                assert!(has, "{}: no part {part:?}", check.id);
+            }
+        }
+    }
+}

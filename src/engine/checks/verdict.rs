@@ -1,0 +1,221 @@
+//! What a check says: a status, why, and findings with their place, size and advice.
+
+use super::evidence::{Evidence, Subject};
+use crate::model::Stack;
+use crate::stats::LayerReport;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing; trained models have it by design.
+    Info,
+    Warning,
+    Error,
+}
+
+/// As its label.
+impl serde::Serialize for Severity {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.label())
+    }
+}
+
+impl Severity {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What came of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    Fired,
+    /// The evidence does not decide.
+    Undecidable,
+    /// It held, and could have failed.
+    Passed,
+    /// It held because this program applies the mask, the axis and the window that the configuration declares: it says
+    /// nothing about the code that trained the model.
+    ByConstruction,
+    NotApplicable,
+}
+
+impl Status {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Fired => "fired",
+            Self::Undecidable => "undecidable",
+            Self::Passed => "passed",
+            Self::ByConstruction => "by-construction",
+            Self::NotApplicable => "not-applicable",
+        }
+    }
+}
+
+/// Where something is. What does not apply is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub stack: Stack,
+    pub layer_idx: Option<usize>,
+    pub head_idx: Option<usize>,
+    pub query_idx: Option<usize>,
+    pub key_idx: Option<usize>,
+}
+
+impl Place {
+    /// The whole model.
+    pub const MODEL: Self = Self {
+        stack: Stack::Only,
+        layer_idx: None,
+        head_idx: None,
+        query_idx: None,
+        key_idx: None,
+    };
+
+    pub fn layer(stack: Stack, layer_idx: usize) -> Self {
+        Self {
+            stack,
+            layer_idx: Some(layer_idx),
+            ..Self::MODEL
+        }
+    }
+
+    pub fn of(layer: &LayerReport) -> Self {
+        Self::layer(layer.stack, layer.layer_idx)
+    }
+
+    pub fn head(self, head_idx: usize) -> Self {
+        Self {
+            head_idx: Some(head_idx),
+            ..self
+        }
+    }
+
+    pub fn query(self, query_idx: usize) -> Self {
+        Self {
+            query_idx: Some(query_idx),
+            ..self
+        }
+    }
+
+    pub fn key(self, key_idx: usize) -> Self {
+        Self {
+            key_idx: Some(key_idx),
+            ..self
+        }
+    }
+
+    /// The same head, whatever the query and the key.
+    pub fn is_same_head(&self, other: &Self) -> bool {
+        let head = |place: &Self| (place.stack, place.layer_idx, place.head_idx);
+        head(self) == head(other)
+    }
+}
+
+impl std::fmt::Display for Place {
+    /// `encoder L3 H7 query 5 key 9`; nothing for the whole model.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stack = self.stack.label().map(str::to_owned);
+        let parts = [
+            stack,
+            self.layer_idx.map(|idx| format!("L{idx}")),
+            self.head_idx.map(|idx| format!("H{idx}")),
+            self.query_idx.map(|idx| format!("query {idx}")),
+            self.key_idx.map(|idx| format!("key {idx}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        f.write_str(&parts.join(" "))
+    }
+}
+
+/// Something wrong with a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    pub check: &'static str,
+    pub severity: Severity,
+    pub place: Place,
+    /// What was measured, and what it may be.
+    pub value: f64,
+    pub threshold: f64,
+    /// Of both; empty for pure numbers.
+    pub unit: &'static str,
+    /// One sentence: what was seen.
+    pub evidence: String,
+    /// What to do.
+    pub advice: String,
+}
+
+impl Finding {
+    /// How far past its threshold it is: 1 at the threshold, more beyond it. Infinite for what may not be at all.
+    pub fn excess(&self) -> f64 {
+        let (value, threshold) = (self.value.abs(), self.threshold.abs());
+        match value >= threshold {
+            true => value / threshold,
+            false => threshold / value,
+        }
+    }
+}
+
+/// What a check says of some evidence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    pub status: Status,
+    /// One sentence, whatever the status.
+    pub why: String,
+    pub findings: Vec<Finding>,
+}
+
+impl Verdict {
+    fn without_findings(status: Status, why: impl Into<String>) -> Self {
+        Self {
+            status,
+            why: why.into(),
+            findings: Vec::new(),
+        }
+    }
+
+    pub fn not_applicable(why: impl Into<String>) -> Self {
+        Self::without_findings(Status::NotApplicable, why)
+    }
+
+    pub fn undecidable(why: impl Into<String>) -> Self {
+        Self::without_findings(Status::Undecidable, why)
+    }
+
+    pub fn passed(why: impl Into<String>) -> Self {
+        Self::without_findings(Status::Passed, why)
+    }
+
+    /// Fired where there are findings, passed where there are none.
+    pub fn of(findings: Vec<Finding>, otherwise: impl Into<String>) -> Self {
+        if findings.is_empty() {
+            return Self::passed(otherwise);
+        }
+        let places = match findings.len() {
+            1 => "1 place".to_owned(),
+            n => format!("{n} places"),
+        };
+        Self {
+            status: Status::Fired,
+            why: places,
+            findings,
+        }
+    }
+
+    /// The same for what our own runs do by construction.
+    pub fn of_our_run(
+        evidence: &Evidence<'_>,
+        findings: Vec<Finding>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        let mut verdict = Self::of(findings, otherwise);
+        if verdict.status == Status::Passed && evidence.subject == Subject::Checkpoint {
+            verdict.status = Status::ByConstruction;
+        }
+        verdict
+    }
+}

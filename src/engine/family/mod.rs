@@ -1,0 +1,275 @@
+//! One file per checkpoint family: configuration → specs, canonical parts → tensor names. Computes nothing.
+
+mod albert;
+mod bart;
+mod bert;
+mod bloom;
+mod cohere;
+mod cohere2;
+mod deepseek_v3;
+mod distilbert;
+mod electra;
+mod falcon;
+mod gemma;
+mod gemma2;
+mod gemma3_text;
+mod glm;
+mod gpt2;
+mod gpt_bigcode;
+mod gpt_neo;
+mod gpt_neox;
+mod gpt_oss;
+mod gptj;
+mod granite;
+mod layouts;
+mod llama;
+mod lstm_seq2seq;
+mod marian;
+mod mbart;
+mod mistral;
+mod mixtral;
+mod modernbert;
+mod mpt;
+mod nanogpt;
+mod nomic_bert;
+mod olmo;
+mod olmo2;
+mod olmo3;
+mod opt;
+mod overrides;
+mod pegasus;
+mod phi;
+mod phi3;
+mod qwen2;
+mod qwen2_moe;
+mod qwen3;
+mod qwen3_moe;
+mod reading;
+mod roberta;
+mod smollm3;
+mod stablelm;
+mod starcoder2;
+mod t5;
+mod torch_encoder;
+mod torch_transformer;
+mod xlm_roberta;
+
+pub use self::overrides::settable;
+
+use std::sync::Arc;
+
+use self::overrides::Overrides;
+use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
+use crate::error::{Error, Result};
+use crate::model::{Model, ModelSpec};
+
+/// How checkpoints of one `model_type` are read.
+pub struct Family {
+    /// The word in `config.json`.
+    pub model_type: &'static str,
+    /// What the names of its classes begin with, for configurations that give only those.
+    pub architecture: &'static str,
+    read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
+}
+
+/// Every family, in the order of its name: one line each.
+pub static FAMILIES: &[Family] = &[
+    albert::FAMILY,
+    bart::FAMILY,
+    bert::FAMILY,
+    bloom::FAMILY,
+    cohere::FAMILY,
+    cohere2::FAMILY,
+    deepseek_v3::FAMILY,
+    distilbert::FAMILY,
+    electra::FAMILY,
+    falcon::FAMILY,
+    gemma::FAMILY,
+    gemma2::FAMILY,
+    gemma3_text::FAMILY,
+    glm::FAMILY,
+    gpt2::FAMILY,
+    gpt_bigcode::FAMILY,
+    gpt_neo::FAMILY,
+    gpt_neox::FAMILY,
+    gpt_oss::FAMILY,
+    gptj::FAMILY,
+    granite::FAMILY,
+    llama::FAMILY,
+    lstm_seq2seq::FAMILY,
+    marian::FAMILY,
+    mbart::FAMILY,
+    mistral::FAMILY,
+    mixtral::FAMILY,
+    modernbert::FAMILY,
+    mpt::FAMILY,
+    nanogpt::FAMILY,
+    nomic_bert::FAMILY,
+    olmo::FAMILY,
+    olmo2::FAMILY,
+    olmo3::FAMILY,
+    opt::FAMILY,
+    pegasus::FAMILY,
+    phi::FAMILY,
+    phi3::FAMILY,
+    qwen2::FAMILY,
+    qwen2_moe::FAMILY,
+    qwen3::FAMILY,
+    qwen3_moe::FAMILY,
+    roberta::FAMILY,
+    smollm3::FAMILY,
+    stablelm::FAMILY,
+    starcoder2::FAMILY,
+    t5::FAMILY,
+    torch_encoder::FAMILY,
+    torch_transformer::FAMILY,
+    xlm_roberta::FAMILY,
+];
+
+/// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
+/// the weights are, their names and shapes do; what a person says comes before both.
+///
+/// # Errors
+/// When the family is unknown, the weights are quantised in a way that cannot be read, a value of the configuration
+/// cannot be right, or a tensor does not fit.
+pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
+    let settings = std::mem::take(&mut checkpoint.settings);
+    let overrides = Overrides::read(&settings)?;
+    overrides.check_order(&checkpoint.tensors)?;
+    if checkpoint.config.is_absent() {
+        layouts::recognise(&mut checkpoint, &overrides)?;
+    }
+    overrides.before(&mut checkpoint.config);
+    // A model of text and pictures keeps what describes its text apart.
+    let text_part = match find(&mut Reader::new(&checkpoint.config)) {
+        Ok(_) => None,
+        Err(_) => checkpoint.config.text_part(),
+    };
+    let config = text_part.as_ref().unwrap_or(&checkpoint.config);
+    let mut reader = Reader::new(config);
+    let family = find(&mut reader)?;
+    let quantisation = Quantisation::read(&checkpoint.config)?;
+    reader.value("quantization_config");
+    if quantisation != Quantisation::None {
+        let origin = Origin::Key("quantization_config".to_owned());
+        reader.note("quantisation", quantisation, origin);
+    }
+    // Facts about the file itself, not about attention: read, so that they do not show as forgotten.
+    for key in [
+        "architectures",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "_name_or_path",
+    ] {
+        reader.value(key);
+    }
+    let mut spec = (family.read)(&checkpoint, &mut reader)?;
+    check_direction(&mut reader, &spec)?;
+    overrides.check_read(&reader, spec.family)?;
+    (spec.knobs, spec.unread_keys) = reader.finish();
+    overrides.after(&mut spec)?;
+    spec.check_tensors(&checkpoint.tensors)?;
+    checkpoint.settings = settings;
+    Ok(Model {
+        checkpoint: Arc::new(checkpoint),
+        spec,
+    })
+}
+
+/// Refuses switches that turn a decoder to both sides: a family reads its own before, and they must agree with it.
+fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
+    let is_causal = spec
+        .main_stack()
+        .blocks
+        .iter()
+        .any(|b| b.attention.mask.causal);
+    for (key, turns) in [("use_bidirectional_attention", true), ("is_causal", false)] {
+        if is_causal && reader.value(key).and_then(serde_json::Value::as_bool) == Some(turns) {
+            let problem = format!(
+                "expected {}: attention to later tokens is not read in this family, found {turns}",
+                !turns
+            );
+            return Err(Error::config(reader.path(), key, problem));
+        }
+    }
+    Ok(())
+}
+
+/// The family that a configuration names by its `model_type`, or by the class it was saved from.
+fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
+    let by =
+        |stored: Option<&serde_json::Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
+    let architectures = reader.value("architectures");
+    if let Some(stored) = reader.value("model_type") {
+        let name = by(Some(stored)).ok_or_else(|| {
+            let problem = format!("found {stored}, expected one of: {}", known());
+            Error::config(reader.path(), "model_type", problem)
+        })?;
+        let found = FAMILIES.iter().find(|family| family.model_type == name);
+        return found.ok_or_else(|| {
+            let problem = format!("{name:?} is not known; known: {}", known());
+            Error::config(reader.path(), "model_type", problem)
+        });
+    }
+    let class = by(architectures.and_then(|list| list.get(0)));
+    let Some(class) = class else {
+        let problem = format!("missing, expected one of: {}", known());
+        return Err(Error::config(reader.path(), "model_type", problem));
+    };
+    // The longest name that fits: Qwen2Moe before Qwen2.
+    let fits = |family: &&Family| {
+        class
+            .strip_prefix(family.architecture)
+            .is_some_and(is_class_end)
+    };
+    let found = FAMILIES
+        .iter()
+        .filter(fits)
+        .max_by_key(|family| family.architecture.len());
+    found.ok_or_else(|| {
+        let problem = format!(
+            "{class:?} is not known, and there is no model_type; known: {}",
+            known()
+        );
+        Error::config(reader.path(), "architectures", problem)
+    })
+}
+
+/// What follows a family's name in the name of a class.
+fn is_class_end(rest: &str) -> bool {
+    ["For", "Model", "LMHead", "MTModel", "Double", ""]
+        .iter()
+        .any(|end| rest == *end || (!end.is_empty() && rest.starts_with(end)))
+}
+
+fn known() -> String {
+    FAMILIES
+        .iter()
+        .map(|family| family.model_type)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_family_file_is_registered_and_the_list_is_sorted() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/family");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .expect("the source tree")
+            .map(|entry| entry.expect("an entry").path())
+            .filter_map(|path| {
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+            })
+            .filter(|stem| !["mod", "reading", "layouts", "overrides"].contains(&stem.as_str()))
+            .map(|stem| stem.replace("xlm_", "xlm-"))
+            .collect();
+        files.sort();
+        let registered: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();
+        assert_eq!(files, registered);
+    }
+}

@@ -1,0 +1,25 @@
+//! The engine of attnscope: opens a checkpoint without Python, runs its attention layer by layer, measures and judges it.
+//!
+//! It prints nothing and names no terminal.
+
+pub mod analysis;
+pub mod attention;
+pub mod checkpoint;
+pub mod checks;
+pub mod error;
+pub mod family;
+pub mod kernels;
+pub mod machine;
+pub mod model;
+pub mod ops;
+pub mod pace;
+pub mod prompt;
+pub mod stats;
+
+/// A file of the repository's fixtures, for tests.
+#[cfg(test)]
+fn fixture(path: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(path)
+}

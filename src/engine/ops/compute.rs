@@ -1,0 +1,63 @@
+//! Where a run computes: the CPU, or a CUDA device.
+
+use std::fmt;
+
+use super::{Candle, Cpu};
+use crate::error::{Error, Result};
+
+/// A device, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Device {
+    #[default]
+    Cpu,
+    /// By its number.
+    Cuda(usize),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+        }
+    }
+}
+
+impl Device {
+    /// Opens the device, for the thread that asks.
+    ///
+    /// # Errors
+    /// When this build has no CUDA, or there is no such device.
+    pub fn open(self) -> Result<Compute> {
+        match self {
+            Self::Cpu => Ok(Compute::Cpu(Cpu)),
+            Self::Cuda(_) if !cfg!(feature = "cuda") => {
+                let problem = "this build has no CUDA (cargo build --release --features cuda makes one that has)";
+                Err(Error::Device(problem.to_owned()))
+            }
+            Self::Cuda(ordinal) => Candle::cuda(ordinal)
+                .map(Compute::Candle)
+                .map_err(|problem| Error::Device(format!("{self} cannot be used ({problem})"))),
+        }
+    }
+}
+
+/// An open device. `on_device!` runs code that is written for any [`super::Ops`] on it.
+#[derive(Debug, Clone)]
+pub enum Compute {
+    Cpu(Cpu),
+    Candle(Candle),
+}
+
+/// Runs an expression with `$ops` standing for the arithmetic of an open device.
+///
+/// Every device has its own copy of what is called: nothing is chosen again at each step.
+#[macro_export]
+macro_rules! on_device {
+    ($compute:expr, $ops:ident => $run:expr) => {
+        match $compute {
+            $crate::ops::Compute::Cpu($ops) => $run,
+            $crate::ops::Compute::Candle($ops) => $run,
+        }
+    };
+}

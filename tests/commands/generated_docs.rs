@@ -1,0 +1,156 @@
+//! Pages of the docs that the program writes: equal to what is committed, or rewritten under `UPDATE=1`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use attnscope_engine::checkpoint::{Checkpoint, Opening};
+use attnscope_engine::family;
+
+fn is_up_to_date(page: &str, content: &str) {
+    let path = testing::root().join("docs").join(page);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, content).expect("the page is written");
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        committed, content,
+        "docs/{page} is out of date: run UPDATE=1 cargo test --test commands generated_docs"
+    );
+}
+
+#[test]
+fn the_page_of_keys_is_the_key_table() {
+    is_up_to_date("keys.md", &attnscope::tui::keys_page());
+}
+
+#[test]
+fn the_page_of_exports_is_what_the_panels_say_of_their_data() {
+    is_up_to_date("export.md", &attnscope::tui::export_page());
+}
+
+#[test]
+fn the_page_of_statistics_is_the_registry() {
+    is_up_to_date("statistics.md", &attnscope_engine::stats::statistics_page());
+}
+
+#[test]
+fn the_page_of_checks_is_made_of_their_own_files() {
+    is_up_to_date("checks.md", &attnscope_engine::checks::checks_page());
+}
+
+/// What the cases of one family show.
+#[derive(Default)]
+struct Proof {
+    cases: Vec<String>,
+    knobs: BTreeSet<&'static str>,
+}
+
+/// The families, what each is, and what proves it: read from the sources' first lines and the cases themselves.
+fn families_page() -> String {
+    let root = testing::root();
+    let mut proofs: BTreeMap<&str, Proof> = BTreeMap::new();
+    let cases = std::fs::read_dir(root.join("fixtures/oracle")).expect("the cases");
+    let cases = cases.map(|entry| entry.expect("an entry").path());
+    let mut cases: Vec<_> = cases.filter(|path| path.is_dir()).collect();
+    cases.sort();
+    for case in &cases {
+        let checkpoint = Checkpoint::open(&case.join("model")).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        let name = case.file_name().expect("a name").to_string_lossy();
+        proof.cases.push(format!("`{name}`"));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    let n_cases = cases.len();
+    // Weights without a configuration: what their names and shapes leave open is said here.
+    let homegrown = root.join("fixtures/formats/homegrown");
+    let nothing: &[(&str, &str)] = &[];
+    let encoder = [
+        ("n_heads", "4"),
+        ("mask", "bidirectional"),
+        ("activation", "relu"),
+        ("norm_first", "false"),
+        ("embed_scale", "sqrt_d"),
+    ];
+    let translator = [
+        ("n_heads", "3"),
+        ("activation", "relu"),
+        ("norm_first", "false"),
+        ("embed_scale", "sqrt_d"),
+        ("start_token", "2"),
+    ];
+    for (name, set) in [
+        ("nanogpt", nothing),
+        ("encoder", &encoder),
+        ("translator", &translator),
+    ] {
+        let set = set
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let opening = Opening {
+            set: set.collect(),
+            ..Opening::from(Some(homegrown.join(name)))
+        };
+        let checkpoint = opening.open().expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        proof.cases.push(format!(
+            "`{name}` (compared with PyTorch: `cargo test --test formats homegrown_files`)"
+        ));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    let directory = root.join("fixtures/seq2seq/cases");
+    let mut names: Vec<String> = std::fs::read_dir(&directory)
+        .expect("cases")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    for name in names {
+        let checkpoint = Checkpoint::open(&directory.join(&name)).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let proof = proofs.entry(spec.family).or_default();
+        proof.cases.push(format!("`{name}`"));
+        proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+    }
+    if let Some(proof) = proofs.get_mut("lstm_seq2seq") {
+        let how = "all compared with PyTorch within 1e-5: `cargo test --test numbers lstm_seq2seq`";
+        proof.cases.push(how.to_owned());
+    }
+    let mut page = format!(
+        "# Families\n\n\
+         Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\
+         Each family is compared with what Hugging Face transformers 5.17 (torch 2.11, float32, eager attention) computes for small\n\
+         models with random weights: {n_cases} configurations. Patterns agree within 2e-4, residuals and logits within 2e-3 relative\n\
+         (`cargo test --test numbers oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n"
+    );
+    for family in family::FAMILIES {
+        let file = family.model_type.replace('-', "_");
+        let source = root.join(format!("src/engine/family/{file}.rs"));
+        let source = std::fs::read_to_string(source).expect("the family's file");
+        let about = source.lines().next().expect("a line");
+        let about = about.trim_start_matches("//! ");
+        let proof = proofs
+            .get(family.model_type)
+            .unwrap_or_else(|| panic!("{}: no case proves it", family.model_type));
+        let knobs: Vec<&str> = proof.knobs.iter().copied().collect();
+        let _ = write!(
+            page,
+            "\n## {}\n\n{about}\n\nCases: {}.\n\nKnobs: {}.\n",
+            family.model_type,
+            proof.cases.join(", "),
+            knobs.join(", ")
+        );
+    }
+    page
+}
+
+#[test]
+fn the_page_of_families_is_the_registry_and_every_family_has_a_case() {
+    is_up_to_date("families.md", &families_page());
+}

@@ -1,0 +1,21 @@
+//! The program as a person or a script runs it.
+
+mod bad_input;
+mod baselines;
+mod check_boundaries;
+mod check_command;
+mod check_probes;
+mod checks;
+mod commands;
+mod demos;
+mod device_choice;
+mod export_data;
+mod generated_docs;
+mod lab_command;
+mod plots;
+mod report_formats;
+mod sets;
+mod sweep_checkpoint;
+mod sweep_command;
+mod tidy;
+mod verdict_formats;

@@ -1,0 +1,235 @@
+//! What the metadata of each architecture becomes in the words of `config.json`.
+
+use attnscope_engine::checkpoint::gguf::{self, Gguf};
+use serde_json::{Value, json};
+use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, entry, number, tensor, word};
+
+const F32: u32 = 6;
+
+fn float(key: &str, value: f32) -> Vec<u8> {
+    entry(key, F32, &value.to_le_bytes())
+}
+
+/// A file of an architecture with the sizes that every one needs: `n_layers` layers of 4 heads, 8 wide in all.
+fn file(architecture: &str, n_layers: u32, more: &[Vec<u8>]) -> Pieces {
+    let key = |tail: &str| format!("{architecture}.{tail}");
+    let mut pieces = Pieces::sound();
+    pieces.entries = vec![
+        word("general.architecture", architecture),
+        number(&key("block_count"), n_layers),
+        number(&key("embedding_length"), 8),
+        number(&key("attention.head_count"), 4),
+        number(&key("feed_forward_length"), 16),
+        number(&key("context_length"), 64),
+    ];
+    pieces.entries.extend_from_slice(more);
+    pieces.tensors = vec![tensor("token_embd.weight", &[8, 3], 0, 0)];
+    pieces
+}
+
+fn open(pieces: &Pieces) -> Gguf {
+    let path = Place::default();
+    gguf::open_file(&path.write(&pieces.bytes())).expect("opens")
+}
+
+/// Compares the keys that are named, and no others.
+fn agrees(found: &Gguf, expected: Value) {
+    for (key, expected) in expected.as_object().expect("an object") {
+        let found = found.config.get(key).cloned().unwrap_or_default();
+        assert_eq!(found, *expected, "{key}");
+    }
+}
+
+#[test]
+fn a_plain_llama_has_the_keys_of_a_llama() {
+    let found = open(&file(
+        "llama",
+        2,
+        &[
+            float("llama.attention.layer_norm_rms_epsilon", 1e-5),
+            float("llama.rope.freq_base", 500_000.0),
+            number("llama.attention.head_count_kv", 2),
+            number("llama.something_new", 7),
+        ],
+    ));
+    agrees(
+        &found,
+        json!({
+            "model_type": "llama", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 2, "intermediate_size": 16, "max_position_embeddings": 64,
+            "vocab_size": 3, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "rope_scaling": null,
+            "tie_word_embeddings": true, "hidden_act": "silu", "attention_bias": false, "mlp_bias": false,
+            // Kept under its own name, so that it shows as never read.
+            "llama.something_new": 7,
+        }),
+    );
+}
+
+#[test]
+fn a_llama_with_a_window_is_a_mistral() {
+    let window = number("llama.attention.sliding_window", 16);
+    let found = open(&file("llama", 1, &[window]));
+    agrees(
+        &found,
+        json!({"model_type": "mistral", "sliding_window": 16}),
+    );
+}
+
+#[test]
+fn experts_are_found_one_by_one() {
+    let mut pieces = file(
+        "llama",
+        1,
+        &[
+            number("llama.expert_count", 3),
+            number("llama.expert_used_count", 2),
+        ],
+    );
+    pieces
+        .tensors
+        .push(tensor("blk.0.ffn_down_exps.weight", &[4, 2, 3], 0, 96));
+    pieces.data.resize(96, 0);
+    pieces
+        .data
+        .extend((0..24u8).flat_map(|v| f32::from(v).to_le_bytes()));
+    let found = open(&pieces);
+    agrees(
+        &found,
+        json!({"model_type": "mixtral", "num_local_experts": 3, "num_experts_per_tok": 2}),
+    );
+    for expert in 0..3 {
+        let name = format!("model.layers.0.block_sparse_moe.experts.{expert}.w2.weight");
+        let view = found.tensors.expect(&name, &[2, 4]).expect("an expert");
+        let expected: Vec<f32> = (0..8).map(|v| (8 * expert + v) as f32).collect();
+        assert_eq!(view.widen().as_ref(), expected);
+        assert_eq!(view.widen_rows(1..2).as_ref(), &expected[4..]);
+    }
+}
+
+#[test]
+fn gemma_3_lists_its_windows_and_two_rotations() {
+    let more = [
+        number("gemma3.attention.sliding_window", 16),
+        number("gemma3.attention.key_length", 4),
+        number("gemma3.attention.value_length", 4),
+        float("gemma3.rope.freq_base", 1e6),
+        word("gemma3.rope.scaling.type", "linear"),
+        float("gemma3.rope.scaling.factor", 8.0),
+    ];
+    let found = open(&file("gemma3", 7, &more));
+    let slides = "sliding_attention";
+    agrees(
+        &found,
+        json!({
+            "model_type": "gemma3_text", "head_dim": 4, "query_pre_attn_scalar": 4.0, "sliding_window": 16,
+            "layer_types": [slides, slides, slides, slides, slides, "full_attention", slides],
+            "rope_theta": 1e6, "rope_local_base_freq": 10000.0,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            "attn_logit_softcapping": null, "final_logit_softcapping": null,
+            "hidden_activation": "gelu_pytorch_tanh",
+        }),
+    );
+    // The largest model divides by the width of the stream over its heads.
+    agrees(
+        &open(&file("gemma3", 62, &more)),
+        json!({"query_pre_attn_scalar": 2.0}),
+    );
+    // Newer files list the layers.
+    let mut pattern = vec![BOOL as u8, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+    pattern.extend([0, 1]);
+    let listed = entry("gemma3.attention.sliding_window_pattern", LIST, &pattern);
+    let more = [number("gemma3.attention.sliding_window", 16), listed];
+    agrees(
+        &open(&file("gemma3", 2, &more)),
+        json!({"layer_types": ["full_attention", slides]}),
+    );
+}
+
+#[test]
+fn an_early_gemma_2_gets_the_caps_and_the_window_of_its_models() {
+    let found = open(&file("gemma2", 2, &[]));
+    agrees(
+        &found,
+        json!({
+            "model_type": "gemma2", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+            "sliding_window": 4096, "layer_types": ["sliding_attention", "full_attention"],
+        }),
+    );
+}
+
+#[test]
+fn phi_3_has_long_factors_and_no_window_of_0() {
+    let mut pieces = file(
+        "phi3",
+        1,
+        &[
+            number("phi3.attention.sliding_window", 0),
+            number("phi3.rope.scaling.original_context_length", 16),
+            number("phi3.rope.dimension_count", 2),
+            float("phi3.rope.scaling.attn_factor", 1.25),
+        ],
+    );
+    pieces
+        .tensors
+        .push(tensor("rope_factors_long.weight", &[1], 0, 96));
+    pieces
+        .tensors
+        .push(tensor("rope_factors_short.weight", &[1], 0, 128));
+    pieces.data.resize(96, 0);
+    pieces.data.extend(4f32.to_le_bytes());
+    pieces.data.resize(128, 0);
+    pieces.data.extend(1.5f32.to_le_bytes());
+    agrees(
+        &open(&pieces),
+        json!({
+            "model_type": "phi3", "sliding_window": null, "original_max_position_embeddings": 16,
+            "rope_scaling": {
+                "rope_type": "longrope", "long_factor": [4.0], "short_factor": [1.5], "attention_factor": 1.25,
+            },
+            "partial_rotary_factor": null, "head_dim": null,
+        }),
+    );
+}
+
+#[test]
+fn qwen_scales_by_yarn_when_the_file_says_so() {
+    let more = [
+        word("qwen2.rope.scaling.type", "yarn"),
+        float("qwen2.rope.scaling.factor", 4.0),
+        number("qwen2.rope.scaling.original_context_length", 32),
+    ];
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32});
+    agrees(
+        &open(&file("qwen2", 1, &more)),
+        json!({"model_type": "qwen2", "rope_scaling": yarn}),
+    );
+    let found = open(&file(
+        "qwen3",
+        1,
+        &[number("qwen3.attention.key_length", 6)],
+    ));
+    agrees(
+        &found,
+        json!({"model_type": "qwen3", "head_dim": 6, "attention_bias": false}),
+    );
+}
+
+#[test]
+fn starcoder_2_and_gpt_2_use_their_own_words() {
+    let eps = float("starcoder2.attention.layer_norm_epsilon", 1e-5);
+    agrees(
+        &open(&file("starcoder2", 1, &[eps])),
+        json!({
+            "model_type": "starcoder2", "norm_epsilon": 1e-5, "use_bias": false, "sliding_window": null,
+            "hidden_act": "gelu_pytorch_tanh", "rms_norm_eps": null,
+        }),
+    );
+    let eps = float("gpt2.attention.layer_norm_epsilon", 1e-5);
+    agrees(
+        &open(&file("gpt2", 1, &[eps])),
+        json!({
+            "model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 4, "n_inner": 16, "n_positions": 64,
+            "vocab_size": 3, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "hidden_size": null,
+        }),
+    );
+}

@@ -1,0 +1,138 @@
+//! Texts on GGUF files: the vocabulary inside one gives the ids of its reference, or the reason why it gives none.
+
+use attnscope_engine::checkpoint::Checkpoint;
+use attnscope_engine::prompt::{Reading, Tokenizer};
+use serde_json::Value;
+use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, TEXT, entry, number, text, word};
+
+const I32: u32 = 5;
+const F32: u32 = 6;
+
+fn json(kind: &str, file: &str) -> Value {
+    let directory = testing::root().join("fixtures/formats/tokenizers");
+    let bytes = std::fs::read(directory.join(kind).join(file)).expect("a fixture");
+    serde_json::from_slice(&bytes).expect("JSON")
+}
+
+fn list(kind: u32, values: &[Value], bytes: impl Fn(&Value) -> Vec<u8>) -> Vec<u8> {
+    let mut list = kind.to_le_bytes().to_vec();
+    list.extend((values.len() as u64).to_le_bytes());
+    values.iter().for_each(|value| list.extend(bytes(value)));
+    list
+}
+
+/// A small model with the vocabulary of a fixture; what is called in `without` is left out.
+fn file_of(vocabulary: &Value, without: &[&str]) -> Pieces {
+    let mut pieces = Pieces::sound();
+    let texts = |v: &Value| text(v.as_str().expect("a text"));
+    let whole = |v: &Value| {
+        (v.as_i64().expect("a number") as i32)
+            .to_le_bytes()
+            .to_vec()
+    };
+    let real = |v: &Value| {
+        (v.as_f64().expect("a number") as f32)
+            .to_le_bytes()
+            .to_vec()
+    };
+    for (key, value) in vocabulary.as_object().expect("an object") {
+        if without.contains(&key.as_str()) || value.is_null() {
+            continue;
+        }
+        let key = match key.as_str() {
+            "bos" => "tokenizer.ggml.bos_token_id".to_owned(),
+            "unk" => "tokenizer.ggml.unknown_token_id".to_owned(),
+            "token_types" => "tokenizer.ggml.token_type".to_owned(),
+            "add_bos" | "add_eos" => format!("tokenizer.ggml.{key}_token"),
+            other => format!("tokenizer.ggml.{other}"),
+        };
+        let made = match value {
+            Value::String(value) => word(&key, value),
+            Value::Bool(value) => entry(&key, BOOL, &[u8::from(*value)]),
+            Value::Number(value) => number(&key, value.as_u64().expect("an id") as u32),
+            Value::Array(values) if values.first().is_some_and(Value::is_string) => {
+                entry(&key, LIST, &list(TEXT, values, texts))
+            }
+            Value::Array(values) if key.ends_with("scores") => {
+                entry(&key, LIST, &list(F32, values, real))
+            }
+            Value::Array(values) => entry(&key, LIST, &list(I32, values, whole)),
+            other => panic!("{key}: {other}"),
+        };
+        pieces = pieces.entry(made);
+    }
+    pieces
+}
+
+fn reading(pieces: &Pieces) -> Reading {
+    let place = Place::default();
+    let checkpoint = Checkpoint::open(&place.write(&pieces.bytes())).expect("opens");
+    Tokenizer::open(&checkpoint.tokenizer).expect("a reading")
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    let all = value.as_array().into_iter().flatten();
+    all.map(|id| id.as_u64().expect("an id") as u32).collect()
+}
+
+#[test]
+fn the_vocabulary_inside_a_file_gives_the_ids_of_its_reference() {
+    // What each kind of file does where it leaves out whether a text begins with a token.
+    for (kind, begins_unasked) in [
+        ("gguf-gpt-2", false),
+        ("gguf-qwen2", false),
+        ("gguf-llama-bpe", true),
+        ("gguf-llama", true),
+    ] {
+        let (vocabulary, expected) = (json(kind, "vocabulary.json"), json(kind, "expected.json"));
+        let whole = reading(&file_of(&vocabulary, &[]));
+        let flags = ["add_bos", "add_eos", "add_space_prefix"];
+        let bare = reading(&file_of(&vocabulary, &flags));
+        let [whole, bare] = [&whole, &bare].map(|r| r.tokenizer().expect(kind));
+        assert_eq!(Some(whole.source_name()), expected["source"].as_str());
+        for case in expected["cases"].as_array().expect("cases") {
+            let text = case["text"].as_str().expect("a text");
+            let inside = ids(&case["bare"]);
+            let all = [
+                ids(&expected["before"]),
+                inside.clone(),
+                ids(&expected["after"]),
+            ]
+            .concat();
+            assert_eq!(
+                whole.encode(text, true).expect("ids"),
+                all,
+                "{kind}: {text:?}"
+            );
+            let unasked = if begins_unasked { all } else { inside };
+            assert_eq!(
+                bare.encode(text, true).expect("ids"),
+                unasked,
+                "{kind}: {text:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_that_is_not_known_exactly_gives_ids_and_the_reason() {
+    let vocabulary = json("gguf-llama", "vocabulary.json");
+    for (without, part) in [
+        ("scores", "tokenizer.ggml.scores"),
+        ("token_types", "does not say which tokens are text"),
+        ("model", "\"\" is not known"),
+    ] {
+        let reading = reading(&file_of(&vocabulary, &[without]));
+        assert!(
+            reading.tokenizer().is_none() && reading.describe().contains(part),
+            "{}",
+            reading.describe()
+        );
+    }
+    let mut other = json("gguf-gpt-2", "vocabulary.json");
+    other["pre"] = "a-new-one".into();
+    let said = reading(&file_of(&other, &[])).describe();
+    assert!(said.contains("a-new-one"), "{said}");
+    let said = reading(&Pieces::sound()).describe();
+    assert!(said.contains("no tokenizer.json"), "{said}");
+}

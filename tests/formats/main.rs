@@ -1,0 +1,20 @@
+//! What files hold, whole and damaged.
+
+mod align_files;
+mod bad_checkpoint;
+mod captured;
+mod captured_damage;
+mod damaged_bytes;
+mod gguf_configs;
+mod gguf_damage;
+mod gguf_files;
+mod gguf_texts;
+mod homegrown_files;
+mod odd_configs;
+mod pytorch_damaged;
+mod pytorch_files;
+mod pytorch_refused;
+mod quantised_files;
+mod quantised_refused;
+mod reading_settings;
+mod tokenizer_files;

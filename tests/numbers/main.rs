@@ -1,0 +1,17 @@
+//! What is computed, against references and definitions that are independent of it.
+
+mod align;
+mod bf16_weights;
+mod broken_model;
+mod charts;
+mod device_attention;
+mod device_models;
+mod lab;
+mod lstm_seq2seq;
+mod oracle;
+mod row_block;
+mod statistics;
+mod sweep;
+mod translators;
+mod what_if;
+mod writing_stops;
