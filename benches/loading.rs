@@ -52,7 +52,7 @@ fn open_and_read_all(bencher: Bencher<'_, '_>, dtype: &str) {
             let tensors = &checkpoint.tensors;
             let sums = tensors.iter().map(|(name, _)| {
                 let view = tensors.get(name).expect("a name it gave");
-                let values = view.widen();
+                let values = view.widen().expect("reads");
                 values.iter().step_by(VALUES_PER_PAGE).sum::<f32>()
             });
             sums.sum::<f32>()

@@ -81,7 +81,7 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
             "{name:name_width$}  {dtype:dtype_width$}  {shape:shape_width$}  {n_bytes:>12}"
         )?;
         if with_stats {
-            match tensor_stats(&checkpoint.tensors, name) {
+            match tensor_stats(&checkpoint.tensors, name)? {
                 Some(s) => {
                     let TensorStats {
                         min,
@@ -104,7 +104,7 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
 }
 
 fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
-    let entry = |(name, info): (&str, &TensorInfo)| {
+    let entry = |(name, info): (&str, &TensorInfo)| -> Result<Value> {
         let mut entry = json!({
             "name": name,
             "dtype": info.dtype.to_string(),
@@ -112,15 +112,19 @@ fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
             "bytes": info.n_bytes(),
         });
         if with_stats {
-            let stats = tensor_stats(&checkpoint.tensors, name);
+            let stats = tensor_stats(&checkpoint.tensors, name)?;
             entry["stats"] = stats.map_or(Value::Null, |s| {
                 let [min, max, mean] =
                     [f64::from(s.min), f64::from(s.max), s.mean].map(Number);
                 json!({ "min": min, "max": max, "mean": mean, "nan": s.n_nan, "infinite": s.n_infinite })
             });
         }
-        entry
+        Ok(entry)
     };
-    let entries: Vec<Value> = checkpoint.tensors.iter().map(entry).collect();
+    let entries: Vec<Value> = checkpoint
+        .tensors
+        .iter()
+        .map(entry)
+        .collect::<Result<_>>()?;
     Ok(serde_json::to_string_pretty(&entries)? + "\n")
 }

@@ -8,6 +8,9 @@ pub enum Error {
     /// A file is missing, unreadable, or does not hold what it claims to hold.
     #[error("{}: {problem}", file.display())]
     File { file: PathBuf, problem: String },
+    /// A file was written to, or replaced, while it was in use.
+    #[error("{}: changed while it was read: {what}; run it again once it is written", file.display())]
+    Changed { file: PathBuf, what: String },
     /// A tensor is missing, or is not what the architecture needs.
     #[error("{}: tensor {tensor}: {problem}", file.display())]
     Tensor {
@@ -44,6 +47,14 @@ impl Error {
         Self::File {
             file: file.as_ref().to_path_buf(),
             problem: problem.into(),
+        }
+    }
+
+    /// A file that is no longer the one that was opened.
+    pub fn changed(file: impl AsRef<Path>, what: impl Into<String>) -> Self {
+        Self::Changed {
+            file: file.as_ref().to_path_buf(),
+            what: what.into(),
         }
     }
 

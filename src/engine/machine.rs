@@ -22,14 +22,21 @@ pub fn available_memory() -> Option<u64> {
 /// # Errors
 /// When it does; the message says both, and how to run all the same.
 pub fn check_memory(needed: usize) -> Result<()> {
-    match available_memory() {
-        Some(available) if needed as u64 > available => Err(Error::Device(format!(
-            "the run needs {} of memory, the machine has {} left: shorten the text, or pass --force",
-            mebibytes(needed as u64),
-            mebibytes(available)
+    match too_much(needed) {
+        Some(problem) => Err(Error::Device(format!(
+            "the run {problem}: shorten the text, or pass --force"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// Says what is needed and what there is, where more is needed than there is.
+pub fn too_much(needed: usize) -> Option<String> {
+    let available = available_memory().filter(|available| needed as u64 > *available)?;
+    let (needed, available) = (mebibytes(needed as u64), mebibytes(available));
+    Some(format!(
+        "needs {needed} of memory, the machine has {available} left"
+    ))
 }
 
 /// A number of bytes as a person reads it.

@@ -32,8 +32,10 @@ pub(super) fn answer(
     let ran = |run: RunId| lock(context).of_run(run).cloned();
     match look {
         Look::Tensor(name) => {
-            let stats =
-                model.and_then(|model| analysis::tensor_stats(&model.checkpoint.tensors, &name));
+            let stats = model.and_then(|model| {
+                let stats = analysis::tensor_stats(&model.checkpoint.tensors, &name);
+                stats.unwrap_or_default()
+            });
             sink(Event::Tensor { name, stats });
         }
         Look::Part(run, part) => {

@@ -27,6 +27,7 @@ const LEVELS: &[(&str, u32)] = &[
 /// Imports inside one level that are allowed.
 const EDGES: &[(&str, &str)] = &[
     ("checkpoint", "error"),
+    ("checkpoint", "machine"),
     ("machine", "error"),
     ("prompt", "error"),
     ("prompt", "checkpoint"),

@@ -24,7 +24,12 @@ fn reads(bytes: &[u8]) -> bool {
     for (name, info) in found.tensors.iter() {
         let n = info.n_elements();
         assert!(info.n_bytes() <= bytes.len(), "{name}");
-        let values = found.tensors.get(name).expect("a tensor").widen();
+        let values = found
+            .tensors
+            .get(name)
+            .expect("a tensor")
+            .widen()
+            .expect("reads");
         let n_values = if info.dtype.is_float() { n } else { 0 };
         assert_eq!(values.len(), n_values, "{name}");
     }

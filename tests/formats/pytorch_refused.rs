@@ -18,6 +18,7 @@ fn first_values(bytes: &[u8]) -> Vec<f32> {
         .get("w")
         .expect("a tensor")
         .widen()
+        .expect("reads")
         .into_owned()
 }
 

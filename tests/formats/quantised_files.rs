@@ -101,16 +101,20 @@ fn weights_mean_to_the_bit_what_they_mean_to_transformers() {
             let view = checkpoint.tensors.expect(tensor, expected.shape());
             let view = view.unwrap_or_else(|e| panic!("{e}"));
             let expected_values = f32s(expected.data());
-            assert_eq!(bits(&view.widen()), bits(&expected_values), "{tensor}");
+            assert_eq!(
+                bits(&view.widen().expect("reads")),
+                bits(&expected_values),
+                "{tensor}"
+            );
             // Rows, or slabs, alone are those of the whole.
             let n_rows = expected.shape()[0];
             let width = expected_values.len() / n_rows;
             for row in 0..n_rows {
-                let found = view.widen_rows(row..row + 1);
+                let found = view.widen_rows(row..row + 1).expect("reads");
                 let expected = &expected_values[row * width..(row + 1) * width];
                 assert_eq!(bits(&found), bits(expected), "{tensor} row {row}");
             }
-            let found = view.widen_rows(1..n_rows);
+            let found = view.widen_rows(1..n_rows).expect("reads");
             assert_eq!(bits(&found), bits(&expected_values[width..]), "{tensor}");
         }
     }
@@ -196,8 +200,16 @@ fn every_code_of_eight_bits_means_what_its_formula_says() {
         ],
     );
     let tensors = Checkpoint::open(directory.path()).expect("opens").tensors;
-    let e4m3 = tensors.expect("e4m3", &[256]).expect("a float").widen();
-    let e5m2 = tensors.expect("e5m2", &[16, 16]).expect("a float").widen();
+    let e4m3 = tensors
+        .expect("e4m3", &[256])
+        .expect("a float")
+        .widen()
+        .expect("reads");
+    let e5m2 = tensors
+        .expect("e5m2", &[16, 16])
+        .expect("a float")
+        .widen()
+        .expect("reads");
     for code in 0..256u32 {
         let expected = match code & 0x7f {
             0x7f => f64::NAN,
@@ -233,7 +245,7 @@ fn every_code_of_four_bits_means_what_its_formula_says_under_every_scale() {
     let tensors = Checkpoint::open(directory.path()).expect("opens").tensors;
     let view = tensors.expect("w", &[256, 512, 1]).expect("a float");
     for scale in 0..256usize {
-        let values = view.widen_rows(scale..scale + 1);
+        let values = view.widen_rows(scale..scale + 1).expect("reads");
         assert_eq!(values.len(), 512);
         for (idx, value) in values.iter().enumerate() {
             let byte = idx as u32 / 2;
@@ -267,6 +279,9 @@ fn blocks_begin_anew_in_every_matrix_and_are_cut_off_at_its_edges() {
         rows.concat()
     };
     let (first, second) = (matrix([1., 2., 3., 4.]), matrix([5., 6., 7., 8.]));
-    assert_eq!(view.widen_rows(1..2).as_ref(), second);
-    assert_eq!(view.widen().as_ref(), [first, second].concat());
+    assert_eq!(view.widen_rows(1..2).expect("reads").as_ref(), second);
+    assert_eq!(
+        view.widen().expect("reads").as_ref(),
+        [first, second].concat()
+    );
 }

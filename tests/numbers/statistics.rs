@@ -146,7 +146,10 @@ impl Head {
             .checkpoint
             .tensors
             .get(&block.projections.o.weight);
-        let weight = stored.expect("the output projection").widen();
+        let weight = stored
+            .expect("the output projection")
+            .widen()
+            .expect("reads");
         let n_in = spec.n_heads * spec.d_value;
         let w_o = |c: usize, from: usize| {
             let at = if block.projections.o.is_input_major {

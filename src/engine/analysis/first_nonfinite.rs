@@ -75,15 +75,17 @@ fn in_tensors<'a>(
 ) -> Option<(String, usize)> {
     names.into_iter().find_map(|name| {
         let view = tensors.get(name)?;
-        let [n_rows, row_shape @ ..] = view.info.shape.as_slice() else {
-            return first_nonfinite(&view.widen()).map(|element| (name.to_owned(), element));
+        // What cannot be read any more stops the run itself.
+        let [n_rows, row_shape @ ..] = view.shape() else {
+            let values = view.widen().ok()?;
+            return first_nonfinite(&values).map(|element| (name.to_owned(), element));
         };
         let row_len = row_shape.iter().product::<usize>().max(1);
         // A vocabulary's table may be larger than all layers: some rows at a time.
         let n_at_once = (SCAN_VALUES / row_len).max(1);
         (0..*n_rows).step_by(n_at_once).find_map(|start| {
             let rows = start..(start + n_at_once).min(*n_rows);
-            let element = first_nonfinite(&view.widen_rows(rows))?;
+            let element = first_nonfinite(&view.widen_rows(rows).ok()?)?;
             Some((name.to_owned(), start * row_len + element))
         })
     })

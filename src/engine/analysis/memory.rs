@@ -79,24 +79,22 @@ impl MemoryNeed {
     }
 }
 
-/// Bytes of a layer's maps that are copied to be used; of experts, one at a time.
+/// Bytes of a layer's maps as they are used; of experts, one at a time.
 fn widened(tensors: &Tensors, linears: Vec<&LinearSource>) -> usize {
-    let copied = |linear: &LinearSource| -> usize {
-        let is_mapped = tensors
-            .info(&linear.weight)
-            .is_some_and(|info| info.dtype == Dtype::F32 && info.is_plain());
+    let of_map = |linear: &LinearSource| -> usize {
+        let info = tensors.info(&linear.weight);
+        let is_plain = info.is_some_and(|info| info.dtype == Dtype::F32 && info.is_plain());
         let is_whole = linear.part.len == linear.part.group;
         let stored = linear.n_in * linear.n_stored_out * VALUE;
         let chosen = linear.n_in * linear.n_out() * VALUE;
-        match (is_mapped, is_whole) {
-            (true, true) => 0,
-            (true, false) => chosen,
-            // While a part is chosen, all of it is there.
-            (false, true) => stored,
+        match (is_whole, is_plain) {
+            (true, _) => stored,
+            (false, true) => chosen,
+            // While a part is chosen, all of it may be there.
             (false, false) => stored + chosen,
         }
     };
-    linears.into_iter().map(copied).sum()
+    linears.into_iter().map(of_map).sum()
 }
 
 /// Values that the maps of a layer give per position.
@@ -141,9 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn of_mapped_f32_weights_only_chosen_parts_are_copied() {
-        // GPT-2 fuses queries, keys and values: three parts of one tensor are copied, everything else is mapped.
-        let d_model = 128;
-        assert_eq!(need(10).weights, 3 * d_model * d_model * VALUE);
+    fn f32_weights_of_a_layer_are_held_once() {
+        let path = crate::fixture("induction");
+        let checkpoint = Checkpoint::open(&path).expect("opens");
+        let stored = checkpoint.tensors.iter();
+        let of_layer = stored.filter(|(name, info)| name.contains("h.0.") && info.shape.len() == 2);
+        let n_bytes: usize = of_layer.map(|(_, info)| info.n_bytes()).sum();
+        assert!(n_bytes > 0);
+        assert_eq!(need(10).weights, n_bytes);
     }
 }

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::checkpoint::Tensors;
+use crate::error::Result;
 
 /// Figures of one tensor, over its finite values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,23 +19,26 @@ pub struct TensorStats {
 const TASK: usize = 1 << 16;
 
 /// Computes the figures of a tensor; `None` for element types that are not floating point, or no such tensor.
-pub fn tensor_stats(tensors: &Tensors, name: &str) -> Option<TensorStats> {
-    let view = tensors.get(name)?;
-    if !view.info.dtype.is_float() {
-        return None;
-    }
-    let values = view.widen();
+///
+/// # Errors
+/// When its file cannot be read, or changed.
+pub fn tensor_stats(tensors: &Tensors, name: &str) -> Result<Option<TensorStats>> {
+    let view = tensors.get(name).filter(|view| view.info.dtype.is_float());
+    let Some(view) = view else {
+        return Ok(None);
+    };
+    let values = view.widen()?;
     let parts: Vec<Part> = values.par_chunks(TASK).map(Part::of).collect();
     let whole = parts.into_iter().fold(Part::NOTHING, Part::and);
     let n_finite = (values.len() - whole.n_nan - whole.n_infinite) as f64;
     let mean = whole.sum / n_finite;
-    Some(TensorStats {
+    Ok(Some(TensorStats {
         min: whole.min,
         max: whole.max,
         mean,
         n_nan: whole.n_nan,
         n_infinite: whole.n_infinite,
-    })
+    }))
 }
 
 #[derive(Debug, Clone, Copy)]

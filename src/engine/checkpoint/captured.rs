@@ -1,16 +1,18 @@
 //! Arrays that somebody captured: a safetensors file with its metadata, or NumPy's `.npz`. Read one array at a time.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use zip::ZipArchive;
 
+use super::data_file::{DataFile, Reader};
 use super::npy::Npy;
-use super::safetensors::{metadata, open_file};
+use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
 use super::{Checkpoint, Config, Dtype, Settings, TokenizerFile};
 use crate::error::{Error, Result};
+use crate::machine::too_much;
 
 /// Elements of one array at most: more would not be a pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;
@@ -36,9 +38,9 @@ pub struct Captured {
 
 #[derive(Debug)]
 enum Source {
-    Mapped(Tensors),
+    Tensors(Tensors),
     /// Names of arrays and of their members in the archive.
-    Zipped(BTreeMap<String, String>),
+    Zipped(DataFile, BTreeMap<String, String>),
 }
 
 impl Captured {
@@ -47,9 +49,12 @@ impl Captured {
     pub fn open(path: &Path) -> Result<Self> {
         let stem = path.file_stem().unwrap_or_default();
         let (metadata, source) = if is_npz(path) {
-            (BTreeMap::new(), Source::Zipped(members(path)?))
+            let file = DataFile::open(path)?;
+            let members = members(&file)?;
+            (BTreeMap::new(), Source::Zipped(file, members))
         } else {
-            (metadata(path)?, Source::Mapped(open_file(path)?))
+            let (tensors, strings) = open_with_metadata(path)?;
+            (strings, Source::Tensors(tensors))
         };
         Ok(Self {
             path: path.to_path_buf(),
@@ -62,23 +67,23 @@ impl Captured {
     /// The names of all arrays, in order.
     pub fn names(&self) -> Vec<&str> {
         match &self.source {
-            Source::Mapped(tensors) => tensors.iter().map(|(name, _)| name).collect(),
-            Source::Zipped(members) => members.keys().map(String::as_str).collect(),
+            Source::Tensors(tensors) => tensors.iter().map(|(name, _)| name).collect(),
+            Source::Zipped(_, members) => members.keys().map(String::as_str).collect(),
         }
     }
 
     pub fn contains(&self, name: &str) -> bool {
         match &self.source {
-            Source::Mapped(tensors) => tensors.contains(name),
-            Source::Zipped(members) => members.contains_key(name),
+            Source::Tensors(tensors) => tensors.contains(name),
+            Source::Zipped(_, members) => members.contains_key(name),
         }
     }
 
     /// The element type of an array, as its file calls it; `None` for an archive, whose arrays are looked at when they are read.
     pub fn dtype(&self, name: &str) -> Option<Dtype> {
         match &self.source {
-            Source::Mapped(tensors) => tensors.info(name).map(|info| info.dtype),
-            Source::Zipped(_) => None,
+            Source::Tensors(tensors) => tensors.info(name).map(|info| info.dtype),
+            Source::Zipped(..) => None,
         }
     }
 
@@ -88,7 +93,7 @@ impl Captured {
     /// When it is missing, or is no array of floats.
     pub fn array(&self, name: &str) -> Result<Array> {
         match &self.source {
-            Source::Mapped(tensors) => {
+            Source::Tensors(tensors) => {
                 let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
                 if !view.info.dtype.is_float() {
                     let problem = format!("expected floating point, found {}", view.info.dtype);
@@ -96,17 +101,13 @@ impl Captured {
                 }
                 Ok(Array {
                     shape: view.info.shape.clone(),
-                    values: view.widen().into_owned(),
+                    values: view.widen()?.into_owned(),
                 })
             }
-            Source::Zipped(members) => {
+            Source::Zipped(file, members) => {
                 let member = members.get(name).ok_or_else(|| self.at(name, "missing"))?;
-                let (shape, values) = self.zipped(name, member)?;
-                let values = values.into_iter().map(|value| value as f32);
-                Ok(Array {
-                    shape,
-                    values: values.collect(),
-                })
+                let (shape, values) = self.zipped(file, name, member, |value| value as f32)?;
+                Ok(Array { shape, values })
             }
         }
     }
@@ -120,9 +121,9 @@ impl Captured {
             return Ok(None);
         }
         let values: Vec<f64> = match &self.source {
-            Source::Mapped(tensors) => {
+            Source::Tensors(tensors) => {
                 let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
-                let numbers = view.whole_numbers();
+                let numbers = view.whole_numbers()?;
                 numbers.ok_or_else(|| {
                     self.at(
                         name,
@@ -130,7 +131,9 @@ impl Captured {
                     )
                 })?
             }
-            Source::Zipped(members) => self.zipped(name, &members[name])?.1,
+            Source::Zipped(file, members) => {
+                self.zipped(file, name, &members[name], |value| value)?.1
+            }
         };
         let is_whole = |value: &f64| *value >= 0.0 && value.fract() == 0.0 && *value < 9e15;
         match values.iter().find(|value| !is_whole(value)) {
@@ -147,20 +150,32 @@ impl Captured {
     }
 
     /// Shape and values of a member of the archive, row-major.
-    fn zipped(&self, name: &str, member: &str) -> Result<(Vec<usize>, Vec<f64>)> {
-        let mut archive = archive(&self.path)?;
+    fn zipped<T: Copy>(
+        &self,
+        file: &DataFile,
+        name: &str,
+        member: &str,
+        of: impl Fn(f64) -> T,
+    ) -> Result<(Vec<usize>, Vec<T>)> {
+        let mut archive = archive(file)?;
         let stored = archive.by_name(member);
         let stored = stored.map_err(|e| self.at(name, &format!("cannot be read ({e})")))?;
         let refused = |problem: String| self.at(name, &problem);
         let array = Npy::open(stored, MOST_ELEMENTS).map_err(refused)?;
         let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
+        // A list that grows is copied to a larger one: for a moment there are two.
+        let needed = array.n_bytes_as_f32().saturating_mul(2);
+        if let Some(problem) = too_much(needed) {
+            return Err(refused(format!("shape {shape:?} {problem}")));
+        }
         let mut values = Vec::new();
-        array
-            .each(&mut |_, value| values.push(value))
-            .map_err(refused)?;
-        let values = match is_fortran {
-            false => values,
-            true => row_major(&shape, &values),
+        let read = array.each(&mut |_, value| values.push(of(value)));
+        file.unchanged()?;
+        read.map_err(refused)?;
+        let values = if is_fortran {
+            row_major(&shape, &values)
+        } else {
+            values
         };
         Ok((shape, values))
     }
@@ -170,8 +185,8 @@ impl Checkpoint {
     /// What a screen shows of a file of arrays: its name, and where they are mapped its tensors.
     pub fn of_captured(captured: &Captured) -> Self {
         let tensors = match &captured.source {
-            Source::Mapped(_) => open_file(&captured.path).unwrap_or_default(),
-            Source::Zipped(_) => Tensors::default(),
+            Source::Tensors(_) => open_file(&captured.path).unwrap_or_default(),
+            Source::Zipped(..) => Tensors::default(),
         };
         Self {
             name: captured.name.clone(),
@@ -185,7 +200,7 @@ impl Checkpoint {
 }
 
 /// Elements whose first axis runs fastest, in the order in which the last one does.
-fn row_major(shape: &[usize], values: &[f64]) -> Vec<f64> {
+fn row_major<T: Copy>(shape: &[usize], values: &[T]) -> Vec<T> {
     let mut strides = Vec::with_capacity(shape.len());
     let mut stride = 1;
     for axis in shape {
@@ -217,13 +232,13 @@ fn is_npz(path: &Path) -> bool {
         .is_some_and(|ending| ending.eq_ignore_ascii_case("npz"))
 }
 
-fn archive(path: &Path) -> Result<ZipArchive<File>> {
-    let file = File::open(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
-    ZipArchive::new(file).map_err(|e| Error::file(path, format!("is no .npz archive ({e})")))
+fn archive(file: &DataFile) -> Result<ZipArchive<BufReader<Reader>>> {
+    ZipArchive::new(BufReader::new(file.reader()))
+        .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
 }
 
-fn members(path: &Path) -> Result<BTreeMap<String, String>> {
-    let archive = archive(path)?;
+fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {
+    let archive = archive(file)?;
     let names = archive.file_names().filter_map(|member| {
         let member = member.ok()?;
         let name = member.strip_suffix(".npy")?;

@@ -1,139 +1,415 @@
 //! One array of NumPy's, stored or in an archive: its header, and its elements in the order of the file.
+//!
+//! The header is a Python dictionary of three keys, after NumPy's format description (NEP 1); nothing else of Python's is read.
 
-use std::io::{Chain, Cursor, Read};
+use std::io::Read;
 
-use npyz::{DType, NpyFile, Order, TypeChar, TypeStr};
+use half::f16;
 
 /// Bytes of a header at most; NumPy itself reads no more than ten thousand.
 const LONGEST_HEADER: usize = 1 << 16;
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// Axes at most: NumPy's own limit.
+const MOST_AXES: usize = 64;
+/// Elements that are decoded at a time.
+const AT_ONCE: usize = 1 << 14;
 
 /// An array whose header was read.
-pub(super) struct Npy<R: Read> {
-    file: NpyFile<Chain<Cursor<Vec<u8>>, R>>,
-    kind: TypeStr,
+#[derive(Debug)]
+pub(super) struct Npy<R> {
+    stored: R,
+    kind: Kind,
     pub shape: Vec<usize>,
     /// The first axis runs fastest.
     pub is_fortran: bool,
+}
+
+/// How elements are stored: byte order, letter, and bytes of each.
+#[derive(Debug, Clone, PartialEq)]
+struct Kind {
+    is_big_endian: bool,
+    letter: char,
+    n_bytes: usize,
+    /// As the file says it.
+    said: String,
 }
 
 impl<R: Read> Npy<R> {
     /// # Errors
     /// One clause: what is wrong with the header, or that there are more elements than `most`.
     pub fn open(mut stored: R, most: u64) -> Result<Self, String> {
-        let header = header(&mut stored).map_err(|e| unreadable(&e))?;
-        // The reader multiplies the axes before anybody can look at them.
-        if is_too_large(&header, most) {
-            return Err(format!(
-                "expected at most {most} elements, found a header of more"
-            ));
-        }
-        let file = NpyFile::new(Cursor::new(header).chain(stored)).map_err(|e| unreadable(&e))?;
-        let shape = file.shape().to_vec();
-        let n = shape.iter().try_fold(1u64, |n, axis| n.checked_mul(*axis));
-        if n.is_none_or(|n| n > most) {
+        let header = header(&mut stored)?;
+        let Header {
+            kind,
+            is_fortran,
+            shape,
+        } = Literal::new(&header).header()?;
+        let n = super::shape::n_elements(&shape);
+        if n.is_none_or(|n| n as u64 > most) {
             return Err(format!(
                 "expected at most {most} elements, found shape {shape:?}"
             ));
         }
-        let DType::Plain(kind) = file.dtype() else {
-            return Err("expected an array of numbers, found records".to_owned());
-        };
         Ok(Self {
-            is_fortran: file.order() == Order::Fortran,
-            shape: shape.iter().map(|axis| *axis as usize).collect(),
+            stored,
             kind,
-            file,
+            shape,
+            is_fortran,
         })
     }
 
     pub fn is_float(&self) -> bool {
-        self.kind.type_char() == TypeChar::Float
+        self.kind.letter == 'f'
     }
 
     /// What it is stored as: `f16`, `f32` or `f64`, and NumPy's letters for what is no float.
     pub fn stored_as(&self) -> String {
-        match self.is_float() {
-            true => format!("f{}", 8 * self.kind.size_field()),
-            false => self.kind.to_string(),
+        if self.is_float() {
+            format!("f{}", 8 * self.kind.n_bytes)
+        } else {
+            self.kind.said.clone()
         }
+    }
+
+    /// Bytes that its elements take once they are f32.
+    pub fn n_bytes_as_f32(&self) -> usize {
+        self.n_elements().saturating_mul(size_of::<f32>())
+    }
+
+    fn n_elements(&self) -> usize {
+        self.shape.iter().product()
     }
 
     /// Hands over every element with its place in the file.
     ///
     /// # Errors
     /// One clause: the kind of element is not read, or the bytes end early.
-    pub fn each(self, take: &mut dyn FnMut(usize, f64)) -> Result<(), String> {
-        let file = self.file;
-        macro_rules! read {
-            ($kind:ty, $widen:expr) => {
-                for (idx, value) in file
-                    .data::<$kind>()
-                    .map_err(|e| unreadable(&e))?
-                    .enumerate()
-                {
-                    take(idx, $widen(value.map_err(|e| unreadable(&e))?));
+    pub fn each(mut self, take: &mut dyn FnMut(usize, f64)) -> Result<(), String> {
+        let read = self.kind.reader()?;
+        let size = self.kind.n_bytes;
+        let n = self.n_elements();
+        let mut bytes = vec![0; AT_ONCE.min(n) * size];
+        for start in (0..n).step_by(AT_ONCE) {
+            let n_here = AT_ONCE.min(n - start);
+            let bytes = &mut bytes[..n_here * size];
+            self.stored.read_exact(bytes).map_err(|e| unreadable(&e))?;
+            for (idx, element) in bytes.chunks_exact_mut(size).enumerate() {
+                if self.kind.is_big_endian {
+                    element.reverse();
                 }
-            };
-        }
-        match (self.kind.type_char(), self.kind.size_field()) {
-            (TypeChar::Float, 4) => read!(f32, f64::from),
-            (TypeChar::Float, 8) => read!(f64, |value| value),
-            (TypeChar::Float, 2) => read!(half::f16, f64::from),
-            (TypeChar::Int, 8) => read!(i64, |value| value as f64),
-            (TypeChar::Int, 4) => read!(i32, f64::from),
-            (TypeChar::Uint, 1) => read!(u8, f64::from),
-            (TypeChar::Uint, 4) => read!(u32, f64::from),
-            (TypeChar::Uint, 8) => read!(u64, |value| value as f64),
-            _ => {
-                return Err(format!(
-                    "expected floats or whole numbers, found {}",
-                    self.kind
-                ));
+                take(start + idx, read(element));
             }
         }
         Ok(())
     }
 }
 
+impl Kind {
+    /// `<f4`: byte order, letter, size.
+    fn parse(said: &str) -> Result<Self, String> {
+        let refused = || format!("expected floats or whole numbers, found {said:?}");
+        let mut letters = said.chars();
+        let is_big_endian = match letters.next() {
+            Some('<' | '|') => false,
+            Some('=') => cfg!(target_endian = "big"),
+            Some('>') => true,
+            _ => return Err(refused()),
+        };
+        let letter = letters.next().ok_or_else(refused)?;
+        let n_bytes: u8 = letters.as_str().parse().map_err(|_| refused())?;
+        Ok(Self {
+            is_big_endian,
+            letter,
+            n_bytes: usize::from(n_bytes),
+            said: said.to_owned(),
+        })
+    }
+
+    /// What turns the bytes of an element, the least first, into a number.
+    fn reader(&self) -> Result<fn(&[u8]) -> f64, String> {
+        macro_rules! number {
+            ($kind:ty, $widen:expr) => {
+                |bytes| {
+                    let bytes = bytes.try_into().unwrap_or_default();
+                    $widen(<$kind>::from_le_bytes(bytes))
+                }
+            };
+        }
+        Ok(match (self.letter, self.n_bytes) {
+            ('f', 2) => number!(f16, f64::from),
+            ('f', 4) => number!(f32, f64::from),
+            ('f', 8) => number!(f64, |value| value),
+            ('i', 1) => number!(i8, f64::from),
+            ('i', 2) => number!(i16, f64::from),
+            ('i', 4) => number!(i32, f64::from),
+            ('i', 8) => number!(i64, |value| value as f64),
+            ('u' | 'b', 1) => number!(u8, f64::from),
+            ('u', 2) => number!(u16, f64::from),
+            ('u', 4) => number!(u32, f64::from),
+            ('u', 8) => number!(u64, |value| value as f64),
+            _ => {
+                let found = &self.said;
+                return Err(format!("expected floats or whole numbers, found {found:?}"));
+            }
+        })
+    }
+}
+
 pub(super) fn unreadable(error: &dyn std::fmt::Display) -> String {
     let text = error.to_string();
-    // What a parser adds to a syntax error takes several lines.
+    // What a library adds to a syntax error may take several lines.
     let first = text.lines().next().unwrap_or_default().trim();
     format!("cannot be read ({})", first.trim_end_matches(':'))
 }
 
-/// The bytes before the elements; fewer where there are no more.
-fn header(stored: &mut impl Read) -> std::io::Result<Vec<u8>> {
-    let mut header = Vec::new();
-    let mut take = |header: &mut Vec<u8>, n: usize| stored.take(n as u64).read_to_end(header);
-    take(&mut header, 8)?;
-    // Six letters, two bytes of version, and the length: two bytes in version 1, four since.
-    let n_length = if header.get(6) == Some(&1) { 2 } else { 4 };
-    take(&mut header, n_length)?;
-    let length = header.get(8..).unwrap_or_default();
-    let length = length
-        .iter()
-        .rev()
-        .fold(0usize, |n, b| n << 8 | usize::from(*b));
-    if length > LONGEST_HEADER {
-        let problem =
-            format!("a header of at most {LONGEST_HEADER} bytes expected, found {length}");
-        return Err(std::io::Error::other(problem));
+/// The text of the header, after magic, version and length.
+fn header(stored: &mut impl Read) -> Result<String, String> {
+    let mut take = |n: usize| {
+        let mut bytes = vec![0; n];
+        let read = stored.read_exact(&mut bytes);
+        read.map_err(|e| unreadable(&e)).map(|()| bytes)
+    };
+    let begin = take(MAGIC.len() + 2)?;
+    let [before @ .., major, _minor] = begin.as_slice() else {
+        return Err("is no .npy array".to_owned());
+    };
+    if before != MAGIC {
+        return Err(r"is no .npy array: expected \x93NUMPY before its header".to_owned());
     }
-    take(&mut header, length)?;
-    Ok(header)
+    // The length takes two bytes in version 1, four since.
+    let n_length = match major {
+        1 => 2,
+        2 | 3 => 4,
+        other => return Err(format!("expected .npy version 1, 2 or 3, found {other}")),
+    };
+    let length = take(n_length)?;
+    let length = length.iter().rev();
+    let length = length.fold(0usize, |n, byte| n << 8 | usize::from(*byte));
+    if length > LONGEST_HEADER {
+        return Err(format!(
+            "a header of at most {LONGEST_HEADER} bytes expected, found {length}"
+        ));
+    }
+    String::from_utf8(take(length)?).map_err(|_| "the header is no text".to_owned())
 }
 
-/// Whether the axes in a header, empty ones aside, are of more elements than `most`.
-fn is_too_large(header: &[u8], most: u64) -> bool {
-    let text = String::from_utf8_lossy(header);
-    let Some((_, after)) = text.split_once("shape") else {
-        return false;
-    };
-    let inside = after.split(')').next().unwrap_or(after);
-    let axes = inside.split(|c: char| !c.is_ascii_digit());
-    let axes = axes.filter(|digits| !digits.is_empty());
-    let n = axes.map(|digits| digits.parse::<u64>().unwrap_or(u64::MAX).max(1));
-    let n = n.fold(1u64, |n, axis| n.saturating_mul(axis));
-    n > most
+/// What a header says.
+#[derive(Debug, PartialEq)]
+struct Header {
+    kind: Kind,
+    is_fortran: bool,
+    shape: Vec<usize>,
+}
+
+/// Reads a Python literal from front to back. No rule of it calls itself: nothing can nest.
+struct Literal<'a> {
+    whole: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Literal<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            whole: text,
+            rest: text,
+        }
+    }
+
+    /// `{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }`, the keys in any order.
+    fn header(mut self) -> Result<Header, String> {
+        let (mut kind, mut is_fortran, mut shape) = (None, None, None);
+        self.expect("{")?;
+        while !self.takes("}") {
+            let key = self.text()?;
+            self.expect(":")?;
+            let is_new = match key {
+                "descr" => kind.replace(self.kind()?).is_none(),
+                "fortran_order" => is_fortran.replace(self.truth()?).is_none(),
+                "shape" => shape.replace(self.axes()?).is_none(),
+                _ => return Err(self.refused("descr, fortran_order or shape", key)),
+            };
+            if !is_new {
+                return Err(format!("the header says {key} twice"));
+            }
+            if !self.takes(",") {
+                self.expect("}")?;
+                break;
+            }
+        }
+        if !self.rest.trim().is_empty() {
+            return Err(self.refused("the end of the header", self.rest));
+        }
+        let missing = |key: &str| format!("the header has no {key}");
+        Ok(Header {
+            kind: kind.ok_or_else(|| missing("descr"))?,
+            is_fortran: is_fortran.ok_or_else(|| missing("fortran_order"))?,
+            shape: shape.ok_or_else(|| missing("shape"))?,
+        })
+    }
+
+    fn refused(&self, expected: &str, found: &str) -> String {
+        let found: String = found.chars().take(20).collect();
+        let at = self.whole.len() - self.rest.len();
+        format!("header, byte {at}: expected {expected}, found {found:?}")
+    }
+
+    fn takes(&mut self, sign: &str) -> bool {
+        let rest = self.rest.trim_start();
+        match rest.strip_prefix(sign) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), String> {
+        if self.takes(sign) {
+            Ok(())
+        } else {
+            Err(self.refused(sign, self.rest.trim_start()))
+        }
+    }
+
+    /// A text in either kind of quotes, without escapes: none of the three keys has any.
+    fn text(&mut self) -> Result<&'a str, String> {
+        let quote = if self.takes("'") { '\'' } else { '"' };
+        if quote == '"' {
+            self.expect("\"")?;
+        }
+        let (text, rest) = self
+            .rest
+            .split_once(quote)
+            .ok_or_else(|| self.refused("a closing quote", self.rest))?;
+        self.rest = rest;
+        Ok(text)
+    }
+
+    fn kind(&mut self) -> Result<Kind, String> {
+        if self.rest.trim_start().starts_with('[') {
+            return Err("expected an array of numbers, found records".to_owned());
+        }
+        Kind::parse(self.text()?)
+    }
+
+    fn truth(&mut self) -> Result<bool, String> {
+        if self.takes("True") {
+            Ok(true)
+        } else {
+            self.expect("False").map(|()| false)
+        }
+    }
+
+    /// `(2, 3)`, `(2,)` or `()`.
+    fn axes(&mut self) -> Result<Vec<usize>, String> {
+        self.expect("(")?;
+        let mut axes = Vec::new();
+        while !self.takes(")") {
+            let rest = self.rest.trim_start();
+            let n_digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let axis = rest[..n_digits].parse();
+            axes.push(axis.map_err(|_| self.refused("a whole number", rest))?);
+            // Python 2 wrote long integers so.
+            self.rest = rest[n_digits..]
+                .strip_prefix('L')
+                .unwrap_or(&rest[n_digits..]);
+            if axes.len() > MOST_AXES {
+                return Err(format!("expected at most {MOST_AXES} axes, found more"));
+            }
+            if !self.takes(",") {
+                self.expect(")")?;
+                break;
+            }
+        }
+        Ok(axes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn array(header: &str, data: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(header.len()).expect("short").to_le_bytes();
+        [MAGIC, &[1, 0], &length, header.as_bytes(), data].concat()
+    }
+
+    fn values(bytes: &[u8]) -> Result<Vec<f64>, String> {
+        let mut values = Vec::new();
+        Npy::open(bytes, 100)?.each(&mut |_, value| values.push(value))?;
+        Ok(values)
+    }
+
+    #[test]
+    fn elements_of_either_byte_order_are_numbers() {
+        for (kind, data) in [
+            ("<f4", &[0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0][..]),
+            (">f4", &[0x3f, 0xc0, 0, 0, 0xc0, 0, 0, 0]),
+            ("<f2", &[0, 0x3e, 0, 0xc0]),
+        ] {
+            let header =
+                format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (2,), }}   \n");
+            assert_eq!(values(&array(&header, data)), Ok(vec![1.5, -2.0]), "{kind}");
+        }
+        let header = "{\"shape\": (1L, 2L), \"descr\": \"|u1\", \"fortran_order\": True}";
+        let bytes = array(header, &[7, 255]);
+        assert_eq!(values(&bytes), Ok(vec![7.0, 255.0]));
+        let opened = Npy::open(bytes.as_slice(), 2).expect("an array");
+        assert_eq!((opened.shape, opened.is_fortran), (vec![1, 2], true));
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_in_one_clause() {
+        let ok = "'fortran_order': False, 'shape': (1,)";
+        for (header, says) in [
+            (format!("{{{}", "{".repeat(60)), "expected"),
+            (format!("{{'descr': [('a', '<f4')], {ok}}}"), "records"),
+            (format!("{{'descr': '<f4', 'descr': '<f4', {ok}}}"), "twice"),
+            (format!("{{'descr': '<f4', {ok}}} more"), "the end"),
+            (
+                "{'descr': '<f4', 'shape': (1,)}".to_owned(),
+                "no fortran_order",
+            ),
+            (
+                format!("{{'descr': '<c8', {ok}}}"),
+                "floats or whole numbers",
+            ),
+            (
+                format!("{{'descr': '<f4', 'x': 1, {ok}}}"),
+                "descr, fortran_order or shape",
+            ),
+            (
+                "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}".to_owned(),
+                "a whole number",
+            ),
+        ] {
+            let refused = values(&array(&header, &[0; 4])).expect_err("refused");
+            assert!(refused.contains(says), "{header}: {refused}");
+            assert_eq!(refused.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn shapes_beyond_what_can_be_counted_are_refused() {
+        for shape in [
+            "(101,)",
+            "(4294967296, 4294967296)",
+            "(0, 1099511627776, 1099511627776)",
+        ] {
+            let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}");
+            let refused = Npy::open(array(&header, &[]).as_slice(), 100).expect_err("refused");
+            assert!(refused.contains("at most 100 elements"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_array_that_ends_early_is_refused() {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}";
+        let whole = array(header, &[0; 12]);
+        assert!(values(&whole).is_ok());
+        for n in 0..whole.len() {
+            assert!(values(&whole[..n]).is_err(), "{n} bytes");
+        }
+    }
 }

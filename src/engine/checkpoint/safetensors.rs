@@ -1,12 +1,16 @@
 //! Safetensors files: one, or shards named by an index; headers are checked before anything is believed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::Path;
 
-use safetensors::{Dtype as StDtype, SafeTensorError, SafeTensors};
+use safetensors::tensor::{Metadata, TensorInfo as StInfo};
+use safetensors::{Dtype as StDtype, SafeTensorError};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
+use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::map::Bytes;
+use super::shape;
 use super::shards;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
@@ -15,27 +19,29 @@ use crate::error::{Error, Result};
 /// Bytes that give the header's length, before the header itself.
 const LENGTH_BYTES: usize = 8;
 
+/// Bytes of a header at most: the format's own limit.
+const LONGEST_HEADER: usize = 100_000_000;
+
 /// Opens one safetensors file.
 ///
 /// # Errors
-/// When the file cannot be mapped, or its header does not describe its bytes exactly.
+/// When the file cannot be read, or its header does not describe its bytes exactly.
 pub fn open_file(path: &Path) -> Result<Tensors> {
-    let mut tensors = Tensors::default();
-    add(&mut tensors, Bytes::map(path)?)?;
-    Ok(tensors)
+    open(DataFile::open(path)?).map(|(tensors, _)| tensors)
 }
 
-/// The strings that stand beside the tensors of a file.
+/// Opens one safetensors file, with the strings that stand beside its tensors.
 ///
 /// # Errors
 /// As for [`open_file`].
-pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
-    let bytes = Bytes::map(path)?;
-    let data = bytes.as_slice();
-    let (_, metadata) =
-        SafeTensors::read_metadata(data).map_err(|e| Error::file(path, explain(&e, data)))?;
-    let strings = metadata.metadata().clone().unwrap_or_default();
-    Ok(strings.into_iter().collect())
+pub fn open_with_metadata(path: &Path) -> Result<(Tensors, BTreeMap<String, String>)> {
+    open(DataFile::open(path)?)
+}
+
+fn open(file: DataFile) -> Result<(Tensors, BTreeMap<String, String>)> {
+    let mut tensors = Tensors::default();
+    let strings = add(&mut tensors, file)?;
+    Ok((tensors, strings))
 }
 
 /// Opens a safetensors file that is part of the program.
@@ -43,9 +49,7 @@ pub fn metadata(path: &Path) -> Result<BTreeMap<String, String>> {
 /// # Errors
 /// As for [`open_file`].
 pub fn open_compiled_in(name: &str, bytes: &'static [u8]) -> Result<Tensors> {
-    let mut tensors = Tensors::default();
-    add(&mut tensors, Bytes::compiled_in(name, bytes))?;
-    Ok(tensors)
+    open(DataFile::compiled_in(name, bytes)).map(|(tensors, _)| tensors)
 }
 
 /// Opens every shard that an index names, and checks that each tensor is where the index says.
@@ -53,28 +57,32 @@ pub fn open_compiled_in(name: &str, bytes: &'static [u8]) -> Result<Tensors> {
 /// # Errors
 /// As for [`open_file`], and when the index and the shards do not fit together.
 pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
-    shards::open(index_path, add)
+    shards::open(index_path, |tensors, file| add(tensors, file).map(drop))
 }
 
-/// Reads the header of `bytes` and adds its tensors.
-fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
-    let path = bytes.path().to_path_buf();
-    let data = bytes.as_slice();
-    let (header_len, metadata) =
-        SafeTensors::read_metadata(data).map_err(|e| Error::file(&path, explain(&e, data)))?;
-    let start = LENGTH_BYTES + header_len;
-    let described = metadata.data_len();
-    if data.len() != start + described {
+/// Reads the header of a file and adds its tensors; gives the strings beside them.
+fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>> {
+    let path = file.path().to_path_buf();
+    let (start, header) = header(&file)?;
+    let n_held = file.len() - start;
+    let described = header.data_len();
+    if n_held != described {
         let problem = format!(
-            "truncated or lengthened: the header describes {described} bytes of data, the file holds {}",
-            data.len() - start
+            "truncated or lengthened: the header describes {described} bytes of data, the file holds {n_held}"
         );
         return Err(Error::file(&path, problem));
     }
     let file_idx = tensors.files.len();
     // By name, so that the same file is refused in the same words every time.
-    for (name, info) in metadata.tensors().into_iter().collect::<BTreeMap<_, _>>() {
+    for (name, info) in header.tensors().into_iter().collect::<BTreeMap<_, _>>() {
         let (first, last) = info.data_offsets;
+        if shape::n_elements(&info.shape).is_none() {
+            let problem = format!(
+                "shape {:?} has more elements than can be counted",
+                info.shape
+            );
+            return Err(Error::tensor(&path, name, problem));
+        }
         let described = TensorInfo {
             dtype: dtype(info.dtype),
             shape: info.shape.clone(),
@@ -88,8 +96,81 @@ fn add(tensors: &mut Tensors, bytes: Bytes) -> Result<()> {
             return Err(Error::tensor(&path, name, "stands in two shards"));
         }
     }
-    tensors.files.push(bytes);
-    Ok(())
+    tensors.files.push(file);
+    let strings = header.metadata().clone().unwrap_or_default();
+    Ok(strings.into_iter().collect())
+}
+
+/// Where the data begins, and what the header says of it.
+fn header(file: &DataFile) -> Result<(usize, Metadata)> {
+    let refused = |problem: String| Error::file(file.path(), problem);
+    let length = file.read(0..LENGTH_BYTES)?;
+    let Some(length) = length.first_chunk::<LENGTH_BYTES>() else {
+        return Err(refused(format!(
+            "is not a safetensors file: expected at least {LENGTH_BYTES} bytes, found {}",
+            length.len()
+        )));
+    };
+    let claimed = u64::from_le_bytes(*length);
+    let n_after = file.len() - LENGTH_BYTES;
+    let n = usize::try_from(claimed)
+        .ok()
+        .filter(|n| *n <= n_after.min(LONGEST_HEADER));
+    let Some(n) = n else {
+        return Err(refused(format!(
+            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it"
+        )));
+    };
+    let start = LENGTH_BYTES + n;
+    let text = file.read(LENGTH_BYTES..start)?;
+    let header: Header = serde_json::from_slice(&text)
+        .map_err(|e| refused(format!("the safetensors header cannot be read ({e})")))?;
+    let mut tensors = header.tensors;
+    tensors.sort_by_key(|(_, info)| info.data_offsets);
+    let checked = Metadata::new(header.strings, tensors);
+    Ok((start, checked.map_err(|e| refused(explain(&e)))?))
+}
+
+/// The header as JSON: each tensor as often as it stands there.
+#[derive(Debug, Default)]
+struct Header {
+    strings: Option<HashMap<String, String>>,
+    tensors: Vec<(String, StInfo)>,
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Header;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Header, A::Error> {
+                let mut header = Header::default();
+                let mut names = std::collections::HashSet::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    if !names.insert(name.clone()) {
+                        return Err(serde::de::Error::custom(format!("{name:?} stands twice")));
+                    }
+                    if name == "__metadata__" {
+                        header.strings = Some(map.next_value()?);
+                    } else {
+                        header.tensors.push((name, map.next_value()?));
+                    }
+                }
+                Ok(header)
+            }
+        }
+
+        from.deserialize_map(Entries)
+    }
 }
 
 fn dtype(stored: StDtype) -> Dtype {
@@ -114,28 +195,15 @@ fn dtype(stored: StDtype) -> Dtype {
 }
 
 /// The reader's verdict in words that say what was expected and what was found.
-fn explain(error: &SafeTensorError, data: &[u8]) -> String {
-    let claimed = data
-        .first_chunk::<LENGTH_BYTES>()
-        .map(|b| u64::from_le_bytes(*b));
-    match (error, claimed) {
-        (SafeTensorError::HeaderTooSmall, _) | (_, None) => {
-            format!("is not a safetensors file: expected at least 8 bytes, found {}", data.len())
-        }
-        (SafeTensorError::HeaderTooLarge | SafeTensorError::InvalidHeaderLength, Some(n)) => format!(
-            "truncated or not a safetensors file: the header claims {n} bytes, the file holds {} after it",
-            data.len() - LENGTH_BYTES
-        ),
-        (SafeTensorError::InvalidOffset(name), _) => {
+fn explain(error: &SafeTensorError) -> String {
+    match error {
+        SafeTensorError::InvalidOffset(name) => {
             format!("tensor {name}: its bytes overlap another tensor's, leave a gap, or run backwards")
         }
-        (SafeTensorError::TensorInvalidInfo, _) => {
+        SafeTensorError::TensorInvalidInfo => {
             "a tensor's shape and element type do not give the number of bytes that its offsets claim"
                 .to_owned()
         }
-        (SafeTensorError::MetadataIncompleteBuffer, _) => {
-            "truncated or lengthened: the tensors' offsets do not cover the file's bytes exactly".to_owned()
-        }
-        (other, _) => format!("the safetensors header cannot be read ({other})"),
+        other => format!("the safetensors header cannot be read ({other})"),
     }
 }

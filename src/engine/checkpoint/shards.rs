@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use super::map::Bytes;
+use super::data_file::DataFile;
 use super::tensors::Tensors;
 use crate::error::{Error, Result};
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// When the index is no index, names a file outside its directory, or a shard or tensor is missing.
 pub fn open(
     index_path: &Path,
-    mut add: impl FnMut(&mut Tensors, Bytes) -> Result<()>,
+    mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
 ) -> Result<Tensors> {
     let text = std::fs::read_to_string(index_path)
         .map_err(|e| Error::file(index_path, format!("cannot be read ({e})")))?;
@@ -50,7 +50,7 @@ pub fn open(
                 format!("missing; {} names it as a shard", file_name(index_path)),
             ));
         }
-        add(&mut tensors, Bytes::map(&path)?)?;
+        add(&mut tensors, DataFile::open(&path)?)?;
     }
     for (tensor, file) in place_of {
         if !tensors.contains(tensor) {

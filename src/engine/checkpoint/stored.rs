@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::error::Result;
+
 /// What a converter did to a tensor, to be undone when it is widened.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Stored {
@@ -24,26 +26,29 @@ impl Stored {
     ///
     /// `read` widens a range of elements, counted as they lie in the file; where the stored dtype cannot be
     /// widened it gives nothing, and so does this.
+    ///
+    /// # Errors
+    /// Those of `read`.
     pub(super) fn rows<'a>(
         self,
         rows: Range<usize>,
         shape: &[usize],
-        read: impl Fn(Range<usize>) -> Cow<'a, [f32]>,
-    ) -> Cow<'a, [f32]> {
+        read: impl Fn(Range<usize>) -> Result<Cow<'a, [f32]>>,
+    ) -> Result<Cow<'a, [f32]>> {
         let width: usize = shape.iter().skip(1).product();
         let plain = |rows: Range<usize>| read(rows.start * width..rows.end * width);
-        match self {
-            Self::AsIs => plain(rows),
+        Ok(match self {
+            Self::AsIs => plain(rows)?,
             Self::Plus(added) => {
-                let mut values = plain(rows).into_owned();
+                let mut values = plain(rows)?.into_owned();
                 values.iter_mut().for_each(|v| *v -= added);
                 Cow::Owned(values)
             }
             Self::HalvesAlternate { d_head } => {
                 let first = rows.start / d_head * d_head;
-                let stored = plain(first..rows.end.next_multiple_of(d_head));
+                let stored = plain(first..rows.end.next_multiple_of(d_head))?;
                 if stored.is_empty() {
-                    return stored;
+                    return Ok(stored);
                 }
                 let mut values = vec![0.0; rows.len() * width];
                 values
@@ -57,9 +62,9 @@ impl Stored {
             }
             Self::Transposed => {
                 let n_rows = shape.first().copied().unwrap_or(0);
-                let stored = read(0..n_rows * width); // [column, row]
+                let stored = read(0..n_rows * width)?; // [column, row]
                 if stored.is_empty() {
-                    return stored;
+                    return Ok(stored);
                 }
                 let mut values = Vec::with_capacity(rows.len() * width);
                 for row in rows {
@@ -67,7 +72,7 @@ impl Stored {
                 }
                 Cow::Owned(values)
             }
-        }
+        })
     }
 }
 
@@ -85,7 +90,10 @@ mod tests {
 
     fn rows(stored: Stored, rows: Range<usize>, shape: &[usize], file: &[f32]) -> Vec<f32> {
         stored
-            .rows(rows, shape, |elements| Cow::Owned(file[elements].to_vec()))
+            .rows(rows, shape, |elements| {
+                Ok(Cow::Owned(file[elements].to_vec()))
+            })
+            .expect("reads")
             .into_owned()
     }
 

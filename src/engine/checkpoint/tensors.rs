@@ -1,14 +1,14 @@
 //! Named tensors of a checkpoint, whatever files they lie in: looked up by name, widened on demand.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::map::Bytes;
 use super::scales::Scales;
 use super::stored::Stored;
+use super::tensor_view::TensorView;
 use crate::error::{Error, Result};
 
 /// Blocks that can be widened, for messages.
@@ -53,7 +53,7 @@ impl TensorInfo {
 /// All tensors of a checkpoint, by name.
 #[derive(Debug, Default)]
 pub struct Tensors {
-    pub(super) files: Vec<Bytes>,
+    pub(super) files: Vec<DataFile>,
     pub(super) index: BTreeMap<String, TensorInfo>,
 }
 
@@ -65,7 +65,15 @@ impl Tensors {
 
     /// The files they lie in.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(Bytes::path)
+        self.files.iter().map(DataFile::path)
+    }
+
+    /// Whether the files are still those that were opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] names the first that is not.
+    pub fn unchanged(&self) -> Result<()> {
+        self.files.iter().try_for_each(DataFile::unchanged)
     }
 
     pub fn len(&self) -> usize {
@@ -89,7 +97,7 @@ impl Tensors {
         let file_idx = self.index.get(name).map_or(0, |info| info.file_idx);
         self.files
             .get(file_idx)
-            .map_or(Path::new("checkpoint"), Bytes::path)
+            .map_or(Path::new("checkpoint"), DataFile::path)
     }
 
     /// Gives tensors other names; `None` leaves one as it is.
@@ -103,7 +111,7 @@ impl Tensors {
             let new = new_name(&name).unwrap_or_else(|| name.clone());
             if renamed.insert(new.clone(), info).is_some() {
                 let file = self.files.get(file_idx);
-                let file = file.map_or(Path::new("checkpoint"), Bytes::path);
+                let file = file.map_or(Path::new("checkpoint"), DataFile::path);
                 let problem = format!("two tensors would be {new} under their new names");
                 return Err(Error::tensor(file, name, problem));
             }
@@ -145,15 +153,10 @@ impl Tensors {
                 format!("missing, expected shape {shape:?}"),
             ));
         };
-        // A bias stored as one row of a matrix is still that bias.
-        let without_ones = |shape: &[usize]| {
-            let n_ones = shape.iter().take_while(|n| **n == 1).count();
-            shape[n_ones..].to_vec()
-        };
-        if without_ones(&info.shape) != without_ones(shape) {
+        let Some(view) = self.view(info).of_shape(shape) else {
             let problem = format!("expected shape {shape:?}, found {:?}", info.shape);
             return Err(Error::tensor(self.file_of(name), name, problem));
-        }
+        };
         if !info.dtype.is_float() {
             let problem = match info.dtype {
                 Dtype::Block(block) => {
@@ -163,7 +166,7 @@ impl Tensors {
             };
             return Err(Error::tensor(self.file_of(name), name, problem));
         }
-        Ok(self.view(info))
+        Ok(view)
     }
 
     /// A tensor as it is stored; `None` when there is none of that name.
@@ -172,206 +175,8 @@ impl Tensors {
     }
 
     fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
-        let bytes =
-            |file_idx: usize, bytes: &Range<usize>| &self.files[file_idx].as_slice()[bytes.clone()];
         let scales = info.scales.as_ref();
-        TensorView {
-            info,
-            bytes: bytes(info.file_idx, &info.bytes),
-            scales: scales.map_or(&[], |scales| bytes(scales.file_idx, &scales.bytes)),
-        }
-    }
-}
-
-/// One tensor, borrowed from its file.
-#[derive(Debug, Clone, Copy)]
-pub struct TensorView<'a> {
-    pub info: &'a TensorInfo,
-    bytes: &'a [u8],
-    scales: &'a [u8],
-}
-
-impl<'a> TensorView<'a> {
-    /// The bytes in the file, still encoded.
-    #[cfg(test)]
-    pub(super) fn stored_bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    /// All elements of a tensor of whole numbers or truth values; `None` for others.
-    pub fn whole_numbers(&self) -> Option<Vec<f64>> {
-        let Dtype::Other(name, size) = self.info.dtype else {
-            return None;
-        };
-        let number = |bytes: &[u8]| -> Option<f64> {
-            Some(match name {
-                "i64" => i64::from_le_bytes(bytes.try_into().ok()?) as f64,
-                "u64" => u64::from_le_bytes(bytes.try_into().ok()?) as f64,
-                "i32" => f64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
-                "u32" => f64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
-                "u8" | "bool" => f64::from(*bytes.first()?),
-                "i8" => f64::from(*bytes.first()? as i8),
-                _ => return None,
-            })
-        };
-        self.bytes.chunks_exact(size).map(number).collect()
-    }
-
-    /// All elements as f32, row-major. Tensors that are not floating point give nothing.
-    pub fn widen(&self) -> Cow<'a, [f32]> {
-        match self.info.shape.first() {
-            Some(n_rows) => self.widen_rows(0..*n_rows),
-            None => self.info.dtype.widen(self.bytes).unwrap_or_default(),
-        }
-    }
-
-    /// Rows `rows` of a matrix as f32, row-major.
-    pub fn widen_rows(&self, rows: Range<usize>) -> Cow<'a, [f32]> {
-        if let Some(strides) = &self.info.strides {
-            return Cow::Owned(self.gather(strides, rows));
-        }
-        if let Some(scales) = &self.info.scales {
-            let values = (self.info.dtype, self.bytes);
-            return Cow::Owned(scales.widen_rows(values, self.scales, rows, &self.info.shape));
-        }
-        self.info.stored.rows(rows, &self.info.shape, |elements| {
-            let bytes =
-                self.info.dtype.n_bytes(elements.start)..self.info.dtype.n_bytes(elements.end);
-            self.info
-                .dtype
-                .widen(&self.bytes[bytes])
-                .unwrap_or_default()
-        })
-    }
-
-    /// Rows `rows` of a matrix of bf16 numbers, as their bits; `None` when they do not lie in the file like that.
-    pub fn bf16_rows(&self, rows: Range<usize>) -> Option<&'a [u16]> {
-        let info = self.info;
-        let is_as_stored = info.is_plain() && info.scales.is_none();
-        if info.dtype != Dtype::Bf16 || !is_as_stored || cfg!(target_endian = "big") {
-            return None;
-        }
-        let row_bytes = info.dtype.n_bytes(info.shape.iter().skip(1).product());
-        let bytes = self
-            .bytes
-            .get(rows.start * row_bytes..rows.end * row_bytes)?;
-        bytemuck::try_cast_slice(bytes).ok()
-    }
-
-    /// Indices `rows` of the first dimension, brought together in row-major order.
-    fn gather(&self, strides: &[usize], rows: Range<usize>) -> Vec<f32> {
-        let (dtype, mut shape) = (self.info.dtype, self.info.shape.clone());
-        let Some(first) = shape.first_mut().filter(|_| dtype.is_float()) else {
-            return Vec::new();
-        };
-        *first = rows.len();
-        let size = dtype.size();
-        let mut row_major = Vec::with_capacity(shape.iter().product::<usize>() * size);
-        if row_major.capacity() > 0 {
-            let start = rows.start * strides[0] * size;
-            append(&mut row_major, &self.bytes[start..], size, &shape, strides);
-        }
-        dtype
-            .widen(&row_major)
-            .map(Cow::into_owned)
-            .unwrap_or_default()
-    }
-}
-
-/// Appends the elements of `size` bytes that shape and strides pick out of `bytes`, row-major.
-fn append(to: &mut Vec<u8>, bytes: &[u8], size: usize, shape: &[usize], strides: &[usize]) {
-    match (shape, strides) {
-        ([n], [1]) => to.extend_from_slice(&bytes[..n * size]),
-        ([n], [stride]) => {
-            for idx in 0..*n {
-                let at = idx * stride * size;
-                to.extend_from_slice(&bytes[at..at + size]);
-            }
-        }
-        ([n, shape @ ..], [stride, strides @ ..]) => {
-            for idx in 0..*n {
-                append(to, &bytes[idx * stride * size..], size, shape, strides);
-            }
-        }
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gathered(shape: &[usize], strides: &[usize], rows: Option<Range<usize>>) -> Vec<f32> {
-        let bytes: Vec<u8> = (0..24u8).flat_map(|n| f32::from(n).to_le_bytes()).collect();
-        let info = TensorInfo {
-            dtype: Dtype::F32,
-            shape: shape.to_vec(),
-            strides: Some(strides.to_vec()),
-            stored: Stored::AsIs,
-            scales: None,
-            file_idx: 0,
-            bytes: 0..bytes.len(),
-        };
-        let view = TensorView {
-            info: &info,
-            bytes: &bytes,
-            scales: &[],
-        };
-        match rows {
-            Some(rows) => view.widen_rows(rows).into_owned(),
-            None => view.widen().into_owned(),
-        }
-    }
-
-    #[test]
-    fn strided_elements_come_in_row_major_order() {
-        assert_eq!(gathered(&[2, 3], &[1, 2], None), [0., 2., 4., 1., 3., 5.]);
-        assert_eq!(gathered(&[2, 2], &[10, 1], None), [0., 1., 10., 11.]);
-        assert_eq!(gathered(&[3], &[7], None), [0., 7., 14.]);
-        assert_eq!(gathered(&[2, 2], &[0, 3], None), [0., 3., 0., 3.]);
-        let cube = gathered(&[2, 2, 2], &[1, 4, 2], None);
-        assert_eq!(cube, [0., 2., 4., 6., 1., 3., 5., 7.]);
-    }
-
-    #[test]
-    fn strided_rows_are_those_of_the_whole() {
-        let whole = gathered(&[4, 3], &[1, 8], None);
-        assert_eq!(gathered(&[4, 3], &[1, 8], Some(1..3)), whole[3..9]);
-        assert!(gathered(&[4, 3], &[1, 8], Some(4..4)).is_empty());
-    }
-
-    #[test]
-    fn bf16_rows_are_given_as_they_lie_and_nothing_else_is() {
-        let bits: Vec<u16> = (0..6).collect();
-        let bytes: &[u8] = bytemuck::cast_slice(&bits);
-        let info = |dtype, shape: &[usize], strides| TensorInfo {
-            dtype,
-            shape: shape.to_vec(),
-            strides,
-            stored: Stored::AsIs,
-            scales: None,
-            file_idx: 0,
-            bytes: 0..bytes.len(),
-        };
-        let rows = |info: TensorInfo, bytes, rows| {
-            let scales = &[];
-            let info = &info;
-            let view = TensorView {
-                info,
-                bytes,
-                scales,
-            };
-            view.bf16_rows(rows).map(<[u16]>::to_vec)
-        };
-        let whole = || info(Dtype::Bf16, &[3, 2], None);
-        assert_eq!(rows(whole(), bytes, 0..3), Some(bits.clone()));
-        assert_eq!(rows(whole(), bytes, 1..2), Some(vec![2, 3]));
-        let cube = info(Dtype::Bf16, &[3, 1, 2], None);
-        assert_eq!(rows(cube, bytes, 2..3), Some(vec![4, 5]));
-        assert_eq!(rows(info(Dtype::F16, &[3, 2], None), bytes, 0..3), None);
-        let turned = info(Dtype::Bf16, &[3, 2], Some(vec![1, 3]));
-        assert_eq!(rows(turned, bytes, 0..3), None);
-        let shifted = info(Dtype::Bf16, &[2, 2], None);
-        assert_eq!(rows(shifted, &bytes[1..9], 0..2), None, "at an odd address");
+        let scales = scales.map(|scales| (scales, &self.files[scales.file_idx]));
+        TensorView::new(info, &self.files[info.file_idx], scales)
     }
 }

@@ -48,7 +48,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let bucket_values = match &stack.bucket_values {
             Some(table) => {
                 let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
-                Some(stored.widen().into_owned())
+                Some(stored.widen()?.into_owned())
             }
             None => None,
         };

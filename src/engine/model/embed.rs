@@ -1,5 +1,7 @@
 //! Tokens → the input of the first block.
 
+use std::borrow::Cow;
+
 use super::Model;
 use super::source::{NormSource, TableSource};
 use super::spec::{PositionTable, Sines, StackSpec};
@@ -119,6 +121,12 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
         .checkpoint
         .tensors
         .expect(&table.tensor, &[table.n_rows, table.width])?;
+    // One row of a transposed table costs as much as all of them.
+    let whole = if view.is_row_wise() {
+        None
+    } else {
+        Some(view.widen()?)
+    };
     for (row, at) in rows.chunks_mut(table.width).zip(indices.iter().copied()) {
         if at >= table.n_rows {
             let problem = format!(
@@ -127,7 +135,11 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
             );
             return Err(Error::Prompt(problem));
         }
-        for (to, from) in row.iter_mut().zip(view.widen_rows(at..at + 1).iter()) {
+        let from = match &whole {
+            Some(whole) => Cow::Borrowed(&whole[at * table.width..(at + 1) * table.width]),
+            None => view.widen_rows(at..at + 1)?,
+        };
+        for (to, from) in row.iter_mut().zip(from.iter()) {
             *to += from;
         }
     }

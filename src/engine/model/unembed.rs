@@ -69,7 +69,7 @@ pub fn logits_in_chunks<O: Ops>(
     };
     let d_vocab = head.unembed.n_out();
     let extra_bias = match &head.extra_bias {
-        Some(name) => Some(tensors.expect(name, &[d_vocab])?.widen()),
+        Some(name) => Some(tensors.expect(name, &[d_vocab])?.widen()?),
         None => None,
     };
     let per_row = n_positions.max(head.unembed.n_in).max(1);
@@ -78,7 +78,7 @@ pub fn logits_in_chunks<O: Ops>(
     for start in (0..d_vocab).step_by(n_chunk) {
         let range = start..(start + n_chunk).min(d_vocab);
         let takes_bf16 = ops.takes_bf16();
-        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16)?;
+        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
         let weights = ops.linear_weights(host)?;
         ops.linear(from, &weights, &mut logits, pace)?; // [position, range]
         let mut values = ops.get(&logits)?.values;

@@ -7,9 +7,9 @@ use rayon::prelude::*;
 
 use super::source::{LinearSource, NormSource, Part};
 use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
-use crate::checkpoint::{Dtype, TensorView, Tensors};
+use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{HostLinear, HostNorm, HostWeight, Ops, lend};
+use crate::ops::{HostLinear, HostNorm, HostWeight, Ops, lend, lend_bits};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -48,11 +48,11 @@ impl<'a, O: Ops> Shelf<'a, O> {
     }
 
     pub fn vector(self, name: &str, n: usize) -> Result<Cow<'a, [f32]>> {
-        Ok(self.tensors.expect(name, &[n])?.widen())
+        self.tensors.expect(name, &[n])?.widen()
     }
 }
 
-/// Reads an affine map; borrowed from the file when it is stored whole, as f32, or as bf16 where that is taken.
+/// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
 fn read_linear<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
@@ -60,16 +60,18 @@ fn read_linear<'a>(
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
-    let weight = match bf16_of(&stored, source).filter(|_| takes_bf16) {
-        Some(bits) => HostWeight::Bf16(bits),
-        None => read_weight(&stored, source, pace)?,
+    let slab_idx = source.slab.map(|slab| slab.idx);
+    let weight = match slab_idx.map(|idx| (idx, stored.slab(idx))) {
+        None => read_matrix(&stored, source, takes_bf16, pace)?,
+        Some((_, Some(slab))) => read_matrix(&slab, source, takes_bf16, pace)?,
+        Some((idx, None)) => HostWeight::F32(chosen(stored.widen_rows(idx..idx + 1)?, source)),
     };
     let bias = match &source.bias {
         Some(name) => {
             let stored = tensors.expect(name, &source.stored_bias_shape())?;
             let bias = match source.slab {
-                Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
-                None => stored.widen(),
+                Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1)?,
+                None => stored.widen()?,
             };
             Some(choose(bias, 1, source.n_stored_out, source.part))
         }
@@ -84,34 +86,55 @@ fn read_linear<'a>(
     })
 }
 
-/// The bits of a matrix that lies in one piece of the file, as bf16.
-fn bf16_of<'a>(stored: &TensorView<'a>, source: &LinearSource) -> Option<&'a [u16]> {
-    let rows = match source.slab {
-        Some(slab) => slab.idx..slab.idx + 1,
-        None => 0..*stored.info.shape.first()?,
-    };
-    let bits = stored.bf16_rows(rows)?;
-    let part = source.part;
-    if part.len == part.group {
-        return Some(bits);
-    }
-    let is_in_one_piece = part.group == source.n_stored_out && !source.is_input_major;
-    is_in_one_piece.then(|| &bits[part.offset * source.n_in..][..part.len * source.n_in])
-}
-
-/// A matrix as f32, of the outputs that are meant.
-fn read_weight<'a>(
+/// A matrix of the outputs that are meant, as it is taken.
+fn read_matrix<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
+    takes_bf16: bool,
     pace: &dyn Pace,
 ) -> Result<HostWeight<'a>> {
-    let whole = match source.slab {
-        Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1),
-        // Stored with an axis of one before the others: its rows are not those of the matrix.
-        None if stored.info.shape.len() != 2 => stored.widen(),
-        None => return widened(stored, source, pace),
-    };
-    Ok(HostWeight::F32(chosen(whole, source)))
+    let is_whole = source.part.len == source.part.group;
+    if takes_bf16 && let Some(elements) = bf16_elements(stored, source) {
+        return read_bf16(stored, elements, pace);
+    }
+    if is_whole && let Some(values) = stored.borrowed() {
+        return Ok(HostWeight::F32(Cow::Borrowed(values)));
+    }
+    // One row of a transposed matrix costs as much as all of them.
+    if stored.is_row_wise() && stored.shape().len() == 2 {
+        return read_rows(stored, source, pace);
+    }
+    Ok(HostWeight::F32(chosen(stored.widen()?, source)))
+}
+
+/// Where a bf16 matrix lies, in elements, when it lies in one piece.
+fn bf16_elements(stored: &TensorView<'_>, source: &LinearSource) -> Option<Range<usize>> {
+    let part = source.part;
+    let is_whole = part.len == part.group;
+    let is_in_one_piece = part.group == source.n_stored_out && !source.is_input_major;
+    if !stored.is_plain_bf16() || !(is_whole || is_in_one_piece) {
+        return None;
+    }
+    if is_whole {
+        return Some(0..source.n_in * source.n_stored_out);
+    }
+    let start = part.offset * source.n_in;
+    Some(start..start + part.len * source.n_in)
+}
+
+/// The bits of a matrix that lies in one piece of the file, as bf16.
+fn read_bf16<'a>(
+    stored: &TensorView<'_>,
+    elements: Range<usize>,
+    pace: &dyn Pace,
+) -> Result<HostWeight<'a>> {
+    let mut bits = lend_bits(elements.len());
+    let parts = bits.par_chunks_mut(READ_AT_ONCE).enumerate();
+    parts.try_for_each(|(idx, to)| {
+        goes_on(pace)?;
+        stored.bf16_into(elements.start + idx * READ_AT_ONCE, to)
+    })?;
+    Ok(HostWeight::Bf16(bits))
 }
 
 /// The outputs of a whole matrix that the source means.
@@ -122,21 +145,25 @@ fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
     }
 }
 
-/// Values that are widened by one task, between two questions whether to stop.
-const WIDENED_AT_ONCE: usize = 1 << 18;
+/// Values that are read by one task, between two questions whether to stop.
+const READ_AT_ONCE: usize = 1 << 18;
 
-/// The outputs of a matrix that `part` means, as f32: borrowed where they lie so in the file, else widened in parallel.
-fn widened<'a>(
+fn goes_on(pace: &dyn Pace) -> Result<()> {
+    if pace.stops() {
+        Err(Error::Cancelled)
+    } else {
+        Ok(())
+    }
+}
+
+/// The outputs of a matrix that `part` means, read and widened in parallel.
+fn read_rows<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
     pace: &dyn Pace,
 ) -> Result<HostWeight<'a>> {
     let part = source.part;
     let is_whole = part.len == part.group;
-    let is_mapped = stored.info.dtype == Dtype::F32 && stored.info.is_plain();
-    if is_mapped && is_whole {
-        return Ok(HostWeight::F32(stored.widen()));
-    }
     let (n_rows, width) = match source.is_input_major {
         true => (source.n_in, source.n_out()),
         false => (source.n_out(), source.n_in),
@@ -146,7 +173,7 @@ fn widened<'a>(
         true => n_rows,
         false => part.len,
     };
-    let n_at_once = (WIDENED_AT_ONCE / width.max(1)).clamp(1, together.max(1));
+    let n_at_once = (READ_AT_ONCE / width.max(1)).clamp(1, together.max(1));
     let mut wide = lend(n_rows * width);
     let mut tasks: Vec<(Range<usize>, &mut [f32])> = Vec::new();
     for (group_idx, mut to) in wide.chunks_mut((together * width).max(1)).enumerate() {
@@ -161,25 +188,21 @@ fn widened<'a>(
             (to, first) = (rest, first + n);
         }
     }
-    tasks.into_par_iter().for_each(|(rows, to)| {
-        if pace.stops() {
-            return;
-        }
-        let values = stored.widen_rows(rows);
+    tasks.into_par_iter().try_for_each(|(rows, to)| {
+        goes_on(pace)?;
         if source.is_input_major && !is_whole {
+            let values = stored.widen_rows(rows)?;
             let groups = values.chunks(part.group);
             let chosen = groups.map(|group| &group[part.offset..part.offset + part.len]);
             to.chunks_mut(part.len)
                 .zip(chosen)
                 .for_each(|(to, from)| to.copy_from_slice(from));
-        } else {
-            to.copy_from_slice(&values);
+            return Ok(());
         }
-    });
-    match pace.stops() {
-        true => Err(Error::Cancelled),
-        false => Ok(HostWeight::Lent(wide)),
-    }
+        stored.widen_rows_into(rows, to)
+    })?;
+    goes_on(pace)?;
+    Ok(HostWeight::Lent(wide))
 }
 
 /// Reads some outputs of an unfused affine map stored as [n_out, n_in].
@@ -191,17 +214,32 @@ pub(super) fn read_linear_rows<'a>(
     source: &LinearSource,
     rows: Range<usize>,
     takes_bf16: bool,
+    pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
-    let weight = match stored.bf16_rows(rows.clone()).filter(|_| takes_bf16) {
-        Some(bits) => HostWeight::Bf16(bits),
-        None => HostWeight::F32(stored.widen_rows(rows.clone())),
+    let n_in = source.n_in;
+    let weight = if takes_bf16 && stored.is_plain_bf16() {
+        read_bf16(&stored, rows.start * n_in..rows.end * n_in, pace)?
+    } else if let Some(values) = stored.borrowed() {
+        HostWeight::F32(Cow::Borrowed(&values[rows.start * n_in..rows.end * n_in]))
+    } else if stored.is_row_wise() {
+        let n_at_once = (READ_AT_ONCE / n_in.max(1)).max(1);
+        let mut wide = lend(rows.len() * n_in);
+        let tasks = wide.par_chunks_mut((n_at_once * n_in).max(1)).enumerate();
+        tasks.try_for_each(|(idx, to)| {
+            goes_on(pace)?;
+            let first = rows.start + idx * n_at_once;
+            stored.widen_rows_into(first..first + to.len() / n_in, to)
+        })?;
+        HostWeight::Lent(wide)
+    } else {
+        HostWeight::F32(stored.widen_rows(rows.clone())?)
     };
     let bias = match &source.bias {
         Some(name) => Some(
             tensors
                 .expect(name, &[source.n_stored_out])?
-                .widen_rows(rows.clone()),
+                .widen_rows(rows.clone())?,
         ),
         None => None,
     };
@@ -242,7 +280,7 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
 
 /// Reads a norm; its gain as it is applied.
 fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
-    let read = |name: &String| Ok(tensors.expect(name, &source.gain_shape)?.widen());
+    let read = |name: &String| tensors.expect(name, &source.gain_shape)?.widen();
     let mut parts = source
         .gain
         .iter()
@@ -373,6 +411,8 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         pace: &'a dyn Pace,
     ) -> Result<Self> {
         let shelf = Shelf { ops, tensors, pace };
+        // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
+        tensors.unchanged()?;
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
             AttentionWeights::read(shelf, pre, projections, n_heads)
         };

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 pub use candle::{Affine, Candle, NormWeights, OnCandle};
 pub use compute::{Compute, Device};
 pub use cpu::{Cpu, Values};
-pub use spare::{Lent, Reuse, lend, reuse_buffers};
+pub use spare::{Lent, LentBits, Reuse, lend, lend_bits, reuse_buffers};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
@@ -38,7 +38,7 @@ pub enum HostWeight<'a> {
     /// Widened into a buffer that the next layer takes over.
     Lent(Lent),
     /// The bits of bf16 numbers, as they lie in the file: for those who say that they take them ([`Ops::takes_bf16`]).
-    Bf16(&'a [u16]),
+    Bf16(LentBits),
 }
 
 impl HostLinear<'_> {

@@ -36,6 +36,13 @@ pub struct Lent {
     from: &'static Spare,
 }
 
+/// The bits of some bf16 numbers, in such a buffer.
+#[derive(Debug)]
+pub struct LentBits {
+    buffer: Lent,
+    len: usize,
+}
+
 /// Keeps buffers of weights for the next layer, until what is returned goes.
 pub fn reuse_buffers() -> Reuse {
     SPARE.begin()
@@ -44,6 +51,14 @@ pub fn reuse_buffers() -> Reuse {
 /// A buffer of values that the caller overwrites; they may be those of another layer.
 pub fn lend(len: usize) -> Lent {
     SPARE.lend(len)
+}
+
+/// A buffer of bf16 bits that the caller overwrites.
+pub fn lend_bits(len: usize) -> LentBits {
+    LentBits {
+        buffer: lend(len.div_ceil(2)),
+        len,
+    }
 }
 
 impl Spare {
@@ -105,6 +120,20 @@ impl Deref for Lent {
 impl std::ops::DerefMut for Lent {
     fn deref_mut(&mut self) -> &mut [f32] {
         &mut self.buffer[..self.len]
+    }
+}
+
+impl Deref for LentBits {
+    type Target = [u16];
+
+    fn deref(&self) -> &[u16] {
+        &bytemuck::cast_slice(&self.buffer)[..self.len]
+    }
+}
+
+impl std::ops::DerefMut for LentBits {
+    fn deref_mut(&mut self) -> &mut [u16] {
+        &mut bytemuck::cast_slice_mut(&mut self.buffer)[..self.len]
     }
 }
 

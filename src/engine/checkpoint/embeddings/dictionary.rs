@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use crate::checkpoint::map::Bytes;
+use crate::checkpoint::data_file::DataFile;
 use crate::checkpoint::pytorch::pickled_numbers;
 use crate::error::{Error, Result};
+
+/// Bytes of a dictionary at most: some ten million words.
+const LONGEST: usize = 1 << 28;
 
 /// Words and their rows.
 #[derive(Debug, Clone)]
@@ -22,11 +25,16 @@ impl Dictionary {
     /// # Errors
     /// When the file cannot be read, is no dictionary of words and rows, asks for anything to be run, or says a word twice.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::of_bytes(&Bytes::map(path)?)
+        Self::of_file(&DataFile::open(path)?)
     }
 
-    pub(super) fn of_bytes(bytes: &Bytes) -> Result<Self> {
-        let (path, data) = (bytes.path(), bytes.as_slice());
+    pub(super) fn of_file(file: &DataFile) -> Result<Self> {
+        let path = file.path();
+        if file.len() > LONGEST {
+            let problem = format!("expected a dictionary of at most {LONGEST} bytes");
+            return Err(Error::file(path, problem));
+        }
+        let data = file.read(0..file.len())?;
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         let is_pickle = match ending.to_lowercase().as_str() {
             "json" => false,
@@ -34,8 +42,8 @@ impl Dictionary {
             _ => data.trim_ascii_start().first() != Some(&b'{'),
         };
         let words = match is_pickle {
-            true => pickled_numbers(data),
-            false => of_json(data),
+            true => pickled_numbers(&data),
+            false => of_json(&data),
         };
         let own = words.and_then(|words| Self::of(path, words));
         own.map_err(|problem| Error::file(path, problem))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 pub use dictionary::Dictionary;
 
 use self::text::Lines;
-use super::map::Bytes;
+use super::data_file::DataFile;
 use super::safetensors;
 use super::tensors::Tensors;
 use crate::error::{Error, Result};
@@ -34,8 +34,8 @@ pub struct Embeddings {
 #[derive(Debug)]
 enum Source {
     /// The archive, and its member.
-    Npz(Bytes, String),
-    Npy(Bytes),
+    Npz(DataFile, String),
+    Npy(DataFile),
     Tensor(Tensors, String),
     Text(Lines),
 }
@@ -44,26 +44,26 @@ impl Embeddings {
     /// # Errors
     /// When the file cannot be read, is none of the formats, or holds no table.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::of_bytes(Bytes::map(path)?)
+        Self::of_file(DataFile::open(path)?)
     }
 
-    fn of_bytes(bytes: Bytes) -> Result<Self> {
-        let path = bytes.path().to_path_buf();
-        let data = bytes.as_slice();
+    fn of_file(file: DataFile) -> Result<Self> {
+        let path = file.path().to_path_buf();
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         match ending.to_lowercase().as_str() {
-            "npz" => return numpy::open_archive(bytes),
-            "npy" => return numpy::open_array(bytes),
+            "npz" => return numpy::open_archive(file),
+            "npy" => return numpy::open_array(file),
             "safetensors" => return of_tensors(&path),
             _ => {}
         }
-        if data.starts_with(ZIP) {
-            return numpy::open_archive(bytes);
+        let begin = file.read(0..NPY.len())?;
+        if begin.starts_with(ZIP) {
+            return numpy::open_archive(file);
         }
-        if data.starts_with(NPY) {
-            return numpy::open_array(bytes);
+        if begin.starts_with(NPY) {
+            return numpy::open_array(file);
         }
-        let lines = Lines::read(bytes).map_err(|problem| Error::file(&path, problem))?;
+        let lines = Lines::read(file)?;
         Ok(Self {
             path,
             n_rows: lines.n_rows(),
@@ -85,17 +85,17 @@ impl Embeddings {
     /// When the file turns out to be damaged.
     pub fn rows(&self, wanted: &[usize]) -> Result<Vec<f32>> {
         match &self.source {
-            Source::Npz(bytes, member) => numpy::rows_of_archive(self, bytes, member, wanted),
-            Source::Npy(bytes) => numpy::rows_of_array(self, bytes, wanted),
+            Source::Npz(file, member) => numpy::rows_of_archive(self, file, member, wanted),
+            Source::Npy(file) => numpy::rows_of_array(self, file, wanted),
             Source::Tensor(tensors, name) => {
                 let missing = || Error::tensor(&self.path, name, "missing");
                 let view = tensors.get(name).ok_or_else(missing)?;
                 let rows = wanted.iter().map(|row| view.widen_rows(*row..*row + 1));
-                Ok(rows.flat_map(|row| row.to_vec()).collect())
+                let rows: Vec<_> = rows.collect::<Result<_>>()?;
+                Ok(rows.concat())
             }
             Source::Text(lines) => {
-                let refused = |problem| Error::file(&self.path, problem);
-                let rows = wanted.iter().map(|row| lines.row(*row).map_err(refused));
+                let rows = wanted.iter().map(|row| lines.row(*row));
                 let rows: Vec<Vec<f32>> = rows.collect::<Result<_>>()?;
                 Ok(rows.concat())
             }
@@ -148,10 +148,10 @@ impl Table {
         words: (&str, &'static [u8]),
     ) -> Result<Self> {
         let [embeddings, words] =
-            [embeddings, words].map(|(path, bytes)| Bytes::compiled_in(path, bytes));
+            [embeddings, words].map(|(path, bytes)| DataFile::compiled_in(path, bytes));
         Self::of(
-            Embeddings::of_bytes(embeddings)?,
-            Dictionary::of_bytes(&words)?,
+            Embeddings::of_file(embeddings)?,
+            Dictionary::of_file(&words)?,
         )
     }
 

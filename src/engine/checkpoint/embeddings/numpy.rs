@@ -1,52 +1,70 @@
 //! Tables in NumPy's files: streamed, so that only the rows that are wanted are ever held.
 
 use std::collections::BTreeMap;
-use std::io::{Cursor, Read};
+use std::io::{BufReader, Read};
 
 use zip::ZipArchive;
 
 use super::{Embeddings, Source, chosen, table_of};
-use crate::checkpoint::map::Bytes;
+use crate::checkpoint::data_file::{DataFile, Reader};
 use crate::checkpoint::npy::{Npy, unreadable};
 use crate::error::{Error, Result};
+use crate::machine::mebibytes;
 
 /// Numbers of a table at most: four million words of a thousand numbers each. More would take minutes to stream.
 const MOST_NUMBERS: u64 = 1 << 32;
+/// What a member may inflate to, whatever its entry claims.
+const MOST_BYTES: u64 = MOST_NUMBERS * 8 + (1 << 20);
 
-type Archive<'a> = ZipArchive<Cursor<&'a [u8]>>;
+/// How many times larger than the file its table may be: one that is read in seconds, whatever it says.
+const MOST_INFLATION: u64 = 64;
+/// A table of this many bytes is never too large for its file.
+const ALWAYS_READ: u64 = 64 << 20;
 
-fn archive(bytes: &Bytes) -> Result<Archive<'_>> {
-    ZipArchive::new(Cursor::new(bytes.as_slice()))
-        .map_err(|e| Error::file(bytes.path(), format!("is no .npz archive ({e})")))
+type Archive = ZipArchive<BufReader<Reader>>;
+
+fn archive(file: &DataFile) -> Result<Archive> {
+    ZipArchive::new(BufReader::new(file.reader()))
+        .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
 }
 
 /// Opens the table of an archive.
-pub(super) fn open_archive(bytes: Bytes) -> Result<Embeddings> {
-    let mut opened = archive(&bytes)?;
+pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
+    let mut opened = archive(&file)?;
     let names = opened.file_names().filter_map(|member| {
         let name = member.ok()?.strip_suffix(".npy")?.to_owned();
         Some(name)
     });
     let names: Vec<String> = names.collect();
-    let name = chosen(&names, "an array called").map_err(|e| Error::file(bytes.path(), e))?;
+    let name = chosen(&names, "an array called").map_err(|e| Error::file(file.path(), e))?;
     let member = format!("{name}.npy");
     let header = {
         let stored = opened.by_name(&member);
-        let stored = stored.map_err(|e| damaged(&bytes, &name, &unreadable(&e)))?;
-        header(stored).map_err(|e| damaged(&bytes, &name, &e))?
+        let stored = stored.map_err(|e| damaged(&file, &name, &unreadable(&e)))?;
+        let most = ALWAYS_READ + MOST_INFLATION * file.len() as u64;
+        if stored.size() > most {
+            let problem = format!(
+                "inflates to {}, expected at most {} of a file of {}: save it without compression",
+                mebibytes(stored.size()),
+                mebibytes(most),
+                mebibytes(file.len() as u64)
+            );
+            return Err(damaged(&file, &name, &problem));
+        }
+        header(stored).map_err(|e| damaged(&file, &name, &e))?
     };
     drop(opened);
-    Ok(described(bytes.clone(), header, Source::Npz(bytes, member)))
+    Ok(described(&file, header, Source::Npz(file.clone(), member)))
 }
 
 /// Opens a table that is a file of its own.
-pub(super) fn open_array(bytes: Bytes) -> Result<Embeddings> {
-    let header = header(bytes.as_slice()).map_err(|e| Error::file(bytes.path(), e))?;
-    Ok(described(bytes.clone(), header, Source::Npy(bytes)))
+pub(super) fn open_array(file: DataFile) -> Result<Embeddings> {
+    let header = header(BufReader::new(file.reader())).map_err(|e| Error::file(file.path(), e))?;
+    Ok(described(&file, header, Source::Npy(file.clone())))
 }
 
-fn damaged(bytes: &Bytes, name: &str, problem: &str) -> Error {
-    Error::tensor(bytes.path(), name, problem)
+fn damaged(file: &DataFile, name: &str, problem: &str) -> Error {
+    Error::tensor(file.path(), name, problem)
 }
 
 struct Header {
@@ -69,9 +87,9 @@ fn header(stored: impl Read) -> std::result::Result<Header, String> {
     })
 }
 
-fn described(bytes: Bytes, header: Header, source: Source) -> Embeddings {
+fn described(file: &DataFile, header: Header, source: Source) -> Embeddings {
     Embeddings {
-        path: bytes.path().to_path_buf(),
+        path: file.path().to_path_buf(),
         n_rows: header.n_rows,
         width: header.width,
         stored_as: header.stored_as,
@@ -81,23 +99,25 @@ fn described(bytes: Bytes, header: Header, source: Source) -> Embeddings {
 
 pub(super) fn rows_of_archive(
     table: &Embeddings,
-    bytes: &Bytes,
+    file: &DataFile,
     member: &str,
     wanted: &[usize],
 ) -> Result<Vec<f32>> {
     let name = member.trim_end_matches(".npy");
-    let mut opened = archive(bytes)?;
+    let mut opened = archive(file)?;
     let stored = opened.by_name(member);
-    let stored = stored.map_err(|e| damaged(bytes, name, &unreadable(&e)))?;
-    rows(table, stored, wanted).map_err(|e| damaged(bytes, name, &e))
+    let stored = stored.map_err(|e| damaged(file, name, &unreadable(&e)))?;
+    let read = rows(table, stored.take(MOST_BYTES), wanted);
+    read.map_err(|e| damaged(file, name, &e))
 }
 
 pub(super) fn rows_of_array(
     table: &Embeddings,
-    bytes: &Bytes,
+    file: &DataFile,
     wanted: &[usize],
 ) -> Result<Vec<f32>> {
-    rows(table, bytes.as_slice(), wanted).map_err(|e| Error::file(&table.path, e))
+    let stored = BufReader::new(file.reader());
+    rows(table, stored, wanted).map_err(|e| Error::file(&table.path, e))
 }
 
 /// The wanted rows of a whole array; all of it is read, so that an archive's checksum is held against it.

@@ -89,9 +89,9 @@ mod tests {
                 continue;
             };
             let stored = reference.get(&format!("{dtype}.bytes")).expect("bytes");
-            let stored = stored.stored_bytes();
-            let expected = expected.widen();
-            let found = dtype.widen(stored).expect("a known type");
+            let stored = stored.stored_bytes(0..usize::MAX).expect("reads");
+            let expected = expected.widen().expect("reads");
+            let found = dtype.widen(&stored).expect("a known type");
             assert_eq!(found.len(), expected.len(), "{dtype}");
             for (found, expected) in found.iter().zip(expected.iter()) {
                 // The order of multiplications may differ by one rounding.
@@ -102,7 +102,7 @@ mod tests {
                 );
             }
             // Where the blocks lie in memory makes no difference.
-            let moved = [&[0], stored].concat();
+            let moved = [&[0], &stored[..]].concat();
             assert_eq!(
                 dtype.widen(&moved[1..]).expect("a known type"),
                 found,

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::element_types;
 use super::value::{Cursor, Value};
+use crate::checkpoint::data_file::DataFile;
 use crate::checkpoint::dtype::Dtype;
 use crate::error::{Error, Result};
 
@@ -40,18 +42,40 @@ pub(super) struct StoredTensor {
     pub bytes: Range<usize>,
 }
 
-/// Reads and checks the header of a file.
+/// Bytes that are read first: more than most headers without a vocabulary.
+const FIRST_READ: usize = 1 << 20;
+/// Bytes before the weights at most; those of a vocabulary of 260 000 words are some 20 million.
+const LONGEST_HEADER: usize = 1 << 28;
+
+/// Reads and checks the header of a file; gives the bytes too that it was read from, which its texts and lists lie in.
 ///
 /// # Errors
 /// When it is no GGUF file of version 2 or 3, or its header does not describe its bytes.
-pub(super) fn read(path: &Path, data: &[u8]) -> Result<Header> {
+pub(super) fn read(file: &DataFile) -> Result<(Header, Arc<[u8]>)> {
+    let (path, n_bytes) = (file.path(), file.len());
+    let mut n_held = FIRST_READ;
+    loop {
+        let data = file.read(0..n_held)?;
+        let mut cursor = Cursor::new(path, &data, n_bytes, MAGIC.len());
+        match parse(path, &data, &mut cursor) {
+            Ok(header) => return Ok((header, Arc::from(&data[..cursor.at()]))),
+            Err(_) if cursor.ran_out() && n_held < LONGEST_HEADER => n_held *= 4,
+            Err(_) if cursor.ran_out() => {
+                let problem = format!("expected at most {LONGEST_HEADER} bytes before the weights");
+                return Err(Error::file(path, problem));
+            }
+            Err(refused) => return Err(refused),
+        }
+    }
+}
+
+fn parse(path: &Path, data: &[u8], cursor: &mut Cursor<'_>) -> Result<Header> {
     if data.get(..4) != Some(MAGIC) {
         return Err(Error::file(
             path,
             "is not a GGUF file: expected GGUF in its first four bytes",
         ));
     }
-    let mut cursor = Cursor::new(path, data, MAGIC.len());
     let version = cursor.u32("the version")?;
     if ![2, 3].contains(&version) {
         let swapped = version.swap_bytes();
@@ -67,7 +91,7 @@ pub(super) fn read(path: &Path, data: &[u8]) -> Result<Header> {
     let n_entries = cursor.count(LEAST_ENTRY, "the number of metadata entries")?;
     let mut entries = BTreeMap::new();
     for entry_idx in 0..n_entries {
-        let (key, value) = entry(&mut cursor, path, data, entry_idx)?;
+        let (key, value) = entry(cursor, path, data, entry_idx)?;
         if entries.contains_key(&key) {
             return Err(Error::config(path, key, "stands twice in the metadata"));
         }
@@ -76,15 +100,16 @@ pub(super) fn read(path: &Path, data: &[u8]) -> Result<Header> {
     let alignment = alignment(path, &entries)?;
     let mut described = Vec::new();
     for tensor_idx in 0..n_tensors {
-        described.push(description(&mut cursor, path, data, tensor_idx)?);
+        described.push(description(cursor, path, data, tensor_idx)?);
     }
+    let n_bytes = cursor.at() + cursor.n_left();
     let start = cursor
         .at()
         .checked_next_multiple_of(alignment)
         .unwrap_or(usize::MAX);
     let mut tensors = Vec::with_capacity(described.len());
     for tensor in described {
-        tensors.push(tensor.place(path, data.len(), start, alignment)?);
+        tensors.push(tensor.place(path, n_bytes, start, alignment)?);
     }
     check_apart(path, &tensors)?;
     Ok(Header { entries, tensors })

@@ -155,7 +155,12 @@ impl<'a> Metadata<'a> {
 
 /// The elements of a list that lies in `data`.
 pub(super) fn elements(path: &Path, data: &[u8], list: &List) -> Result<Vec<Value>> {
-    let mut cursor = Cursor::new(path, &data[..list.bytes.end], list.bytes.start);
+    let mut cursor = Cursor::new(
+        path,
+        &data[..list.bytes.end],
+        list.bytes.end,
+        list.bytes.start,
+    );
     if list.kind == Kind::List {
         return Err(Error::file(
             path,

@@ -21,7 +21,7 @@ use self::header::{Header, StoredTensor};
 use self::metadata::Metadata;
 use self::names::{ARCHITECTURES, Architecture, Meaning};
 use super::config::Config;
-use super::map::Bytes;
+use super::data_file::DataFile;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
 use crate::error::{Error, Result};
@@ -85,27 +85,26 @@ fn begins_as_gguf(path: &Path) -> bool {
 /// Opens one GGUF file.
 ///
 /// # Errors
-/// When it cannot be mapped, its header lies, or it holds something other than a model of a known architecture.
+/// When it cannot be read, its header lies, or it holds something other than a model of a known architecture.
 pub fn open_file(path: &Path) -> Result<Gguf> {
-    open(Bytes::map(path)?)
+    open(DataFile::open(path)?)
 }
 
-fn open(bytes: Bytes) -> Result<Gguf> {
-    let path = bytes.path().to_path_buf();
-    let data = bytes.as_slice();
-    let Header { entries, tensors } = header::read(&path, data)?;
-    let metadata = Metadata::new(&path, data, &entries);
+fn open(file: DataFile) -> Result<Gguf> {
+    let path = file.path().to_path_buf();
+    let (Header { entries, tensors }, data) = header::read(&file)?;
+    let metadata = Metadata::new(&path, &data, &entries);
     let architecture = architecture(&metadata)?;
     let sizes = config::sizes(&metadata, architecture.name)?;
     let mut named = Tensors::default();
-    named.files.push(bytes.clone());
+    named.files.push(file);
     for tensor in tensors {
         add(&mut named, &path, architecture, sizes, tensor)?;
     }
     let values = config::hugging_face(&metadata, architecture.name, sizes, &named)?;
     Ok(Gguf {
         config: Config::from_map(&path, values),
-        vocabulary: Vocabulary::find(&metadata, &bytes)?,
+        vocabulary: Vocabulary::find(&metadata, &data)?,
         tensors: named,
     })
 }

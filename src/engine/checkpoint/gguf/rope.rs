@@ -128,7 +128,7 @@ fn factors(tensors: &Tensors, name: &str) -> Result<Option<Vec<f64>>> {
         return Ok(None);
     };
     let n = info.n_elements();
-    let values = tensors.expect(name, &[n])?.widen();
+    let values = tensors.expect(name, &[n])?.widen()?;
     if let Some(bad) = values.iter().find(|v| !(v.is_finite() && **v > 0.0)) {
         let problem = format!("expected factors above 0, found {bad}");
         return Err(Error::tensor(tensors.file_of(name), name, problem));

@@ -83,14 +83,30 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     path: &'a Path,
+    /// As much of the file's beginning as is held.
     data: &'a [u8],
+    /// Bytes of the whole file.
+    n_bytes: usize,
     at: usize,
+    /// Whether something stands in the file, behind what is held of it.
+    ran_out: bool,
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads `data`, from byte `at` on.
-    pub(super) fn new(path: &'a Path, data: &'a [u8], at: usize) -> Self {
-        Self { path, data, at }
+    /// Reads `data`, the beginning of a file of `n_bytes`, from byte `at` on.
+    pub(super) fn new(path: &'a Path, data: &'a [u8], n_bytes: usize, at: usize) -> Self {
+        Self {
+            path,
+            data,
+            n_bytes,
+            at,
+            ran_out: false,
+        }
+    }
+
+    /// Whether more of the file has to be held than was.
+    pub(super) fn ran_out(&self) -> bool {
+        self.ran_out
     }
 
     pub(super) fn at(&self) -> usize {
@@ -98,12 +114,16 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn n_left(&self) -> usize {
-        self.data.len().saturating_sub(self.at)
+        self.n_bytes.saturating_sub(self.at)
     }
 
     /// The place of the next `n` bytes; `what` they are goes into the message when they are not there.
     pub(super) fn take(&mut self, n: u64, what: &str) -> Result<Range<usize>> {
         match usize::try_from(n).ok().filter(|n| *n <= self.n_left()) {
+            Some(n) if self.at + n > self.data.len() => {
+                self.ran_out = true;
+                Err(Error::file(self.path, format!("{what} lies further on")))
+            }
             Some(n) => {
                 let place = self.at..self.at + n;
                 self.at += n;

@@ -1,8 +1,10 @@
 //! The vocabulary inside a GGUF file: found when the file is opened, decoded when somebody asks for it.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use super::metadata::{Metadata, elements};
 use super::value::{List, Value};
-use crate::checkpoint::map::Bytes;
 use crate::error::{Error, Result};
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
@@ -24,7 +26,9 @@ pub struct Vocabulary {
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
     pub add_space_prefix: Option<bool>,
-    bytes: Bytes,
+    path: PathBuf,
+    /// The beginning of the file, in which the lists lie.
+    data: Arc<[u8]>,
     tokens: List,
     scores: Option<List>,
     token_types: Option<List>,
@@ -48,7 +52,7 @@ impl Vocabulary {
     ///
     /// # Errors
     /// When a key has another type than it must have.
-    pub(super) fn find(metadata: &Metadata<'_>, bytes: &Bytes) -> Result<Option<Self>> {
+    pub(super) fn find(metadata: &Metadata<'_>, data: &Arc<[u8]>) -> Result<Option<Self>> {
         let Some(tokens) = metadata.list(TOKENS)? else {
             return Ok(None);
         };
@@ -74,7 +78,8 @@ impl Vocabulary {
             add_bos: metadata.flag(&key("add_bos_token"))?,
             add_eos: metadata.flag(&key("add_eos_token"))?,
             add_space_prefix: metadata.flag(&key("add_space_prefix"))?,
-            bytes: bytes.clone(),
+            path: metadata.path.to_path_buf(),
+            data: data.clone(),
             tokens: tokens.clone(),
             scores: metadata.list(SCORES)?.cloned(),
             token_types: metadata.list(TYPES)?.cloned(),
@@ -96,7 +101,7 @@ impl Vocabulary {
     /// # Errors
     /// When a list holds other things than it must, or not one for each token.
     pub fn decode(&self) -> Result<Words> {
-        let data = self.bytes.as_slice();
+        let data = &self.data;
         let text = |value: Value| match value {
             Value::Text(place) => Some(String::from_utf8_lossy(&data[place]).into_owned()),
             _ => None,
@@ -129,13 +134,13 @@ impl Vocabulary {
         expected: &str,
         decode: impl Fn(Value) -> Option<T>,
     ) -> Result<Vec<T>> {
-        elements(self.bytes.path(), self.bytes.as_slice(), list)?
+        elements(&self.path, &self.data, list)?
             .into_iter()
             .map(decode)
             .collect::<Option<Vec<T>>>()
             .ok_or_else(|| {
                 let problem = format!("expected a list of {expected}, found other values in it");
-                Error::config(self.bytes.path(), key, problem)
+                Error::config(&self.path, key, problem)
             })
     }
 
@@ -155,7 +160,7 @@ impl Vocabulary {
                 self.len(),
                 list.len
             );
-            return Err(Error::config(self.bytes.path(), key, problem));
+            return Err(Error::config(&self.path, key, problem));
         }
         self.all(key, list, expected, decode).map(Some)
     }

@@ -20,7 +20,7 @@ use self::globals::Scope;
 use self::state_dict::{Found, Problem};
 use self::value::Value;
 use self::zip::Archive;
-use super::map::Bytes;
+use super::data_file::DataFile;
 use super::shards;
 use super::tensors::Tensors;
 use crate::error::{Error, Result};
@@ -41,10 +41,10 @@ pub struct StateDict {
 /// Opens one file of `torch.save`.
 ///
 /// # Errors
-/// When the file cannot be mapped, is no state dict, or its pickle asks for anything but tensors and plain values.
+/// When the file cannot be read, is no state dict, or its pickle asks for anything but tensors and plain values.
 pub fn open_file(path: &Path) -> Result<StateDict> {
     let mut state = StateDict::default();
-    add(&mut state.tensors, &mut state.beside, Bytes::map(path)?)?;
+    add(&mut state.tensors, &mut state.beside, DataFile::open(path)?)?;
     finish(state)
 }
 
@@ -54,7 +54,7 @@ pub fn open_file(path: &Path) -> Result<StateDict> {
 /// As for [`open_file`], and when the index and the shards do not fit together.
 pub fn open_sharded(index: &Path) -> Result<StateDict> {
     let mut beside = Map::new();
-    let tensors = shards::open(index, |tensors, bytes| add(tensors, &mut beside, bytes))?;
+    let tensors = shards::open(index, |tensors, file| add(tensors, &mut beside, file))?;
     finish(StateDict { tensors, beside })
 }
 
@@ -97,13 +97,13 @@ pub(super) fn pickled_numbers(bytes: &[u8]) -> std::result::Result<Vec<(String, 
 }
 
 /// Reads one file and adds its tensors.
-fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, bytes: Bytes) -> Result<()> {
-    let path = bytes.path();
+fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, file: DataFile) -> Result<()> {
+    let path = file.path();
     let file_idx = tensors.files.len();
-    let found = if bytes.as_slice().starts_with(ZIP) {
-        of_zip(bytes.as_slice(), file_idx)
+    let found = if file.read(0..ZIP.len())?.as_ref() == ZIP {
+        of_zip(&file, file_idx)
     } else {
-        of_legacy(bytes.as_slice(), file_idx)
+        of_legacy(&file, file_idx)
     };
     let found = found.map_err(|problem| in_file(path, problem))?;
     for (name, info) in found.tensors {
@@ -114,7 +114,7 @@ fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, bytes: Bytes) -> R
     for (key, value) in found.beside {
         beside.entry(key).or_insert(value);
     }
-    tensors.files.push(bytes);
+    tensors.files.push(file);
     Ok(())
 }
 
@@ -128,51 +128,51 @@ fn finish(mut state: StateDict) -> Result<StateDict> {
 fn in_file(path: &Path, problem: Problem) -> Error {
     match problem {
         Problem::File(problem) => Error::file(path, problem),
+        Problem::Read(error) => error,
         Problem::Tensor(name, problem) => Error::tensor(path, value::quote(&name), problem),
     }
 }
 
-fn of_legacy(data: &[u8], file_idx: usize) -> std::result::Result<Found, Problem> {
-    let legacy = legacy::read(data).map_err(Problem::File)?;
+fn of_legacy(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+    let beginning = legacy::beginning(file)?;
+    let legacy = legacy::read(file, &beginning)?;
     let find = |key: &str| {
         let place = legacy.places.get(key).cloned();
         place.ok_or_else(|| format!("storage {} is not in the file", value::quote(key)))
     };
-    state_dict::collect(&legacy.pickled, data, &find, file_idx)
+    state_dict::collect(&legacy.pickled, file, &find, file_idx)
 }
 
-fn of_zip(data: &[u8], file_idx: usize) -> std::result::Result<Found, Problem> {
-    let archive = Archive::read(data).map_err(Problem::File)?;
-    let prefix = prefix_of(&archive).map_err(Problem::File)?;
+fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Problem> {
+    let archive = Archive::read(file)?;
+    let prefix = prefix_of(&archive)?;
     let stored = |name: &str| -> std::result::Result<Range<usize>, String> {
         let name = format!("{prefix}{name}");
         let place = archive.stored(&name)?;
         place.ok_or_else(|| format!("the archive has no entry {}", value::quote(&name)))
     };
-    let order = format!("{prefix}byteorder");
-    if let Some(range) = archive.stored(&order).map_err(Problem::File)?
-        && data[range.clone()].trim_ascii() != b"little"
-    {
-        let found = &data[range.start..range.end.min(range.start + 16)];
-        let problem = format!(
-            "byteorder: expected little, found {}",
-            value::quote(&String::from_utf8_lossy(found))
-        );
-        return Err(Problem::File(problem));
+    if let Some(place) = archive.stored(&format!("{prefix}byteorder"))? {
+        const LONGEST: usize = 16;
+        let order = file.read(place.start..place.end.min(place.start + LONGEST))?;
+        if order.trim_ascii() != b"little" {
+            let found = value::quote(&String::from_utf8_lossy(&order));
+            return Err(format!("byteorder: expected little, found {found}").into());
+        }
     }
-    let place = stored(PICKLE).map_err(Problem::File)?;
+    let place = stored(PICKLE)?;
     if place.len() > pickle::LONGEST {
         let problem = format!(
             "{PICKLE}: expected at most {} bytes, found {}",
             pickle::LONGEST,
             place.len()
         );
-        return Err(Problem::File(problem));
+        return Err(problem.into());
     }
-    let pickled = pickle::read(&data[place], Scope::Tensors)
-        .map_err(|problem| Problem::File(format!("{PICKLE}: {problem}")))?;
+    let bytes = file.read(place)?;
+    let pickled =
+        pickle::read(&bytes, Scope::Tensors).map_err(|problem| format!("{PICKLE}: {problem}"))?;
     let find = |key: &str| stored(&format!("data/{key}"));
-    state_dict::collect(&pickled, data, &find, file_idx)
+    state_dict::collect(&pickled, file, &find, file_idx)
 }
 
 /// The directory of the archive that holds the pickle, with its slash.

@@ -9,9 +9,11 @@ use super::json::{self, Writer};
 use super::pickle::Pickled;
 use super::place::{Place, place};
 use super::value::{StoredTensor, Value, quote};
+use crate::checkpoint::data_file::DataFile;
 use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::stored::Stored;
 use crate::checkpoint::tensors::TensorInfo;
+use crate::error::Error;
 
 /// Names under which trainers keep the weights.
 const NESTS: &[&str] = &["model", "state_dict", "model_state_dict", "module"];
@@ -27,6 +29,20 @@ const MOST_WRAPPERS: usize = 8;
 pub enum Problem {
     File(String),
     Tensor(String, String),
+    /// The file could not be read.
+    Read(Error),
+}
+
+impl From<String> for Problem {
+    fn from(problem: String) -> Self {
+        Self::File(problem)
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Self::Read(error)
+    }
 }
 
 /// Where the bytes of a storage lie in the file.
@@ -41,7 +57,7 @@ pub struct Found {
 /// Collects the state dict of one file.
 pub fn collect(
     pickled: &Pickled<'_>,
-    data: &[u8],
+    file: &DataFile,
     find: FindStorage<'_>,
     file_idx: usize,
 ) -> Result<Found, Problem> {
@@ -66,7 +82,7 @@ pub fn collect(
         place(tensor, storage, &find(&storage.key)?).map(|place| (storage.dtype, place))
     };
     let plain = |tensor: &StoredTensor| {
-        locate(tensor).map(|(dtype, place)| plain_tensor(tensor, dtype, &place, data))
+        locate(tensor).map(|(dtype, place)| plain_tensor(tensor, dtype, &place, file))
     };
     let mut writer = Writer::new(pickled, &plain);
     let mut tensors = BTreeMap::new();
@@ -125,9 +141,11 @@ fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
 }
 
 /// A tensor among plain values: its one number, or what it is.
-fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, data: &[u8]) -> Json {
+fn plain_tensor(tensor: &StoredTensor, dtype: Dtype, place: &Place, file: &DataFile) -> Json {
     if tensor.shape.iter().all(|n| *n == 1)
-        && let Some(value) = dtype.widen(&data[place.bytes.clone()])
+        // What cannot be read now is told when the file is looked at again.
+        && let Ok(bytes) = file.read(place.bytes.clone())
+        && let Some(value) = dtype.widen(&bytes)
         && let Some(value) = value.first()
     {
         return json::of_float(f64::from(*value));

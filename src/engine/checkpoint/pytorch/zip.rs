@@ -1,11 +1,13 @@
-//! The index of a zip archive: where each stored entry's bytes lie. Nothing is copied, and nothing is inflated.
+//! The index of a zip archive: where each stored entry's bytes lie. Nothing is inflated, and no content is read.
 //!
 //! Layout after PKWARE's APPNOTE 6.3, sections 4.3.7 (local header), 4.3.12 to 4.3.16 (central directory) and 4.5.3 (zip64).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::state_dict::Problem;
 use super::value::quote;
+use crate::checkpoint::data_file::DataFile;
 
 const LOCAL_HEADER: &[u8] = b"PK\x03\x04";
 const CENTRAL_HEADER: &[u8] = b"PK\x01\x02";
@@ -17,7 +19,10 @@ const LOCAL_HEADER_LEN: usize = 30;
 const CENTRAL_HEADER_LEN: usize = 46;
 const END_LEN: usize = 22;
 const ZIP64_LOCATOR_LEN: usize = 20;
+const ZIP64_END_LEN: usize = 56;
 const LONGEST_COMMENT: usize = 0xffff;
+/// Bytes of a directory at most: a million entries with names of 200 letters.
+const LONGEST_DIRECTORY: usize = 1 << 28;
 /// The extra field that holds what does not fit into 32 bits.
 const ZIP64_FIELD: u16 = 1;
 
@@ -40,21 +45,27 @@ impl Archive {
     /// Reads the directory at the end, and checks every entry against the file and against the others.
     ///
     /// # Errors
-    /// One clause that says which entry is wrong, and how.
-    pub fn read(data: &[u8]) -> Result<Self, String> {
-        let directory = directory(data)?;
+    /// One clause that says which entry is wrong, and how; or why the file cannot be read.
+    pub fn read(file: &DataFile) -> Result<Self, Problem> {
+        let directory = Directory::find(file)?;
+        let listed = file.read(directory.bytes.clone())?;
         let mut entries = BTreeMap::new();
         let mut taken: Vec<(Range<usize>, String)> = Vec::new();
-        let mut at = directory.bytes.start;
+        let mut at = 0;
         for _ in 0..directory.n_entries {
-            let left = &data[at..directory.bytes.end];
-            let Some(header) = Header::read(left) else {
-                return Err("the central directory is truncated or damaged".to_owned());
+            let Some(header) = Header::read(&listed[at..]) else {
+                let problem = "the central directory is truncated or damaged";
+                return Err(problem.to_owned().into());
             };
             at += header.n_bytes;
             let (whole, bytes) = header
-                .place(data, directory.bytes.start)
-                .map_err(|e| format!("entry {}: {e}", quote(&header.name)))?;
+                .place(file, directory.bytes.start)
+                .map_err(|problem| match problem {
+                    Problem::File(problem) => {
+                        Problem::File(format!("entry {}: {problem}", quote(&header.name)))
+                    }
+                    other => other,
+                })?;
             taken.push((whole, header.name.clone()));
             let entry = Entry {
                 method: header.method,
@@ -64,16 +75,15 @@ impl Archive {
             };
             if entries.insert(header.name.clone(), entry).is_some() {
                 let name = quote(&header.name);
-                return Err(format!(
-                    "entry {name} stands twice in the central directory"
-                ));
+                let problem = format!("entry {name} stands twice in the central directory");
+                return Err(problem.into());
             }
         }
-        if at != directory.bytes.end {
+        if at != listed.len() {
             let n = directory.n_entries;
-            return Err(format!(
-                "the central directory holds more than the {n} entries it claims"
-            ));
+            let problem =
+                format!("the central directory holds more than the {n} entries it claims");
+            return Err(problem.into());
         }
         taken.sort_by_key(|(whole, _)| whole.start);
         for pair in taken.windows(2) {
@@ -81,7 +91,7 @@ impl Archive {
                 && second.start < first.end
             {
                 let (name, other) = (quote(name), quote(other));
-                return Err(format!("entries {name} and {other} overlap"));
+                return Err(format!("entries {name} and {other} overlap").into());
             }
         }
         Ok(Self { entries })
@@ -125,62 +135,80 @@ struct Directory {
     n_entries: u64,
 }
 
-/// Finds the directory through the records at the end of the file.
-fn directory(data: &[u8]) -> Result<Directory, String> {
-    let Some(end) = end_record(data) else {
-        return Err(
-            "truncated or no zip archive: the end of the central directory is missing".to_owned(),
-        );
-    };
-    let n_entries = u64::from(u16_at(data, end + 10).unwrap_or(0));
-    let n_bytes = u64::from(u32_at(data, end + 12).unwrap_or(0));
-    let start = u64::from(u32_at(data, end + 16).unwrap_or(0));
-    let (n_entries, n_bytes, start, limit) =
-        if n_entries == 0xffff || n_bytes == 0xffff_ffff || start == 0xffff_ffff {
-            zip64_end(data, end).ok_or("the zip64 end of the central directory is damaged")?
-        } else {
-            (n_entries, n_bytes, start, end)
+impl Directory {
+    /// Finds the directory through the records at the end of the file.
+    fn find(file: &DataFile) -> Result<Self, Problem> {
+        // What the last record can be looked for in, with the locator before it.
+        let n_tail = ZIP64_LOCATOR_LEN + END_LEN + LONGEST_COMMENT;
+        let tail_at = file.len().saturating_sub(n_tail);
+        let tail = file.read(tail_at..file.len())?;
+        let Some(end) = end_record(&tail) else {
+            let problem =
+                "truncated or no zip archive: the end of the central directory is missing";
+            return Err(problem.to_owned().into());
         };
-    let range = usize::try_from(start)
-        .ok()
-        .zip(usize::try_from(n_bytes).ok())
-        .and_then(|(start, n)| Some(start..start.checked_add(n)?));
-    match range {
-        Some(bytes) if bytes.end <= limit => Ok(Directory { bytes, n_entries }),
-        _ => Err(format!(
-            "truncated or damaged: the central directory claims {n_bytes} bytes at {start}, the file holds {}",
-            data.len()
-        )),
+        let n_entries = u64::from(u16_at(&tail, end + 10).unwrap_or(0));
+        let n_bytes = u64::from(u32_at(&tail, end + 12).unwrap_or(0));
+        let start = u64::from(u32_at(&tail, end + 16).unwrap_or(0));
+        let is_zip64 = n_entries == 0xffff || n_bytes == 0xffff_ffff || start == 0xffff_ffff;
+        let (n_entries, n_bytes, start, limit) = if is_zip64 {
+            let damaged = || "the zip64 end of the central directory is damaged".to_owned();
+            let at = zip64_record(&tail, end).ok_or_else(damaged)?;
+            let locator = tail_at + end - ZIP64_LOCATOR_LEN;
+            let record = file.read(at..at.saturating_add(ZIP64_END_LEN).min(locator))?;
+            zip64_end(&record, at).ok_or_else(damaged)?
+        } else {
+            (n_entries, n_bytes, start, tail_at + end)
+        };
+        let range = usize::try_from(start)
+            .ok()
+            .zip(usize::try_from(n_bytes).ok())
+            .and_then(|(start, n)| Some(start..start.checked_add(n)?));
+        match range {
+            Some(bytes) if bytes.end <= limit && bytes.len() <= LONGEST_DIRECTORY => {
+                Ok(Self { bytes, n_entries })
+            }
+            _ => Err(Problem::File(format!(
+                "truncated or damaged: the central directory claims {n_bytes} bytes at {start}, the file holds {}",
+                file.len()
+            ))),
+        }
     }
 }
 
 /// The last record whose comment reaches exactly to the end of the file.
-fn end_record(data: &[u8]) -> Option<usize> {
-    let last = data.len().checked_sub(END_LEN)?;
+fn end_record(tail: &[u8]) -> Option<usize> {
+    let last = tail.len().checked_sub(END_LEN)?;
     let first = last.saturating_sub(LONGEST_COMMENT);
     (first..=last).rev().find(|&at| {
-        let comment = u16_at(data, at + 20).map_or(0, usize::from);
-        data[at..].starts_with(END) && at + END_LEN + comment == data.len()
+        let comment = u16_at(tail, at + 20).map_or(0, usize::from);
+        tail[at..].starts_with(END) && at + END_LEN + comment == tail.len()
     })
 }
 
-/// Entries, bytes and start of the directory, and where it must end, for archives beyond 32 bits.
-fn zip64_end(data: &[u8], end: usize) -> Option<(u64, u64, u64, usize)> {
+/// Where the record of an archive beyond 32 bits lies in the file, after the locator before the last record.
+fn zip64_record(tail: &[u8], end: usize) -> Option<usize> {
     let locator = end.checked_sub(ZIP64_LOCATOR_LEN)?;
-    if !data[locator..].starts_with(ZIP64_LOCATOR) {
+    if !tail[locator..].starts_with(ZIP64_LOCATOR) {
         return None;
     }
-    let at = usize::try_from(u64_at(data, locator + 8)?).ok()?;
-    if at >= locator || !data[at..].starts_with(ZIP64_END) {
+    usize::try_from(u64_at(tail, locator + 8)?).ok()
+}
+
+/// Entries, bytes and start of the directory, and where it must end, for archives beyond 32 bits.
+fn zip64_end(record: &[u8], at: usize) -> Option<(u64, u64, u64, usize)> {
+    if !record.starts_with(ZIP64_END) {
         return None;
     }
-    let field = |offset: usize| u64_at(data, at + offset);
+    let field = |offset: usize| u64_at(record, offset);
     Some((field(32)?, field(40)?, field(48)?, at))
 }
 
 /// One entry of the central directory.
 struct Header {
     name: String,
+    /// As it is stored.
+    name_bytes: Vec<u8>,
     method: u16,
     is_encrypted: bool,
     stored: u64,
@@ -205,6 +233,7 @@ impl Header {
         }
         let mut header = Self {
             name: String::from_utf8_lossy(&bytes[CENTRAL_HEADER_LEN..extra_at]).into_owned(),
+            name_bytes: bytes[CENTRAL_HEADER_LEN..extra_at].to_vec(),
             method: u16_at(bytes, 10)?,
             is_encrypted: u16_at(bytes, 8)? & 1 != 0,
             stored: u64::from(u32_at(bytes, 20)?),
@@ -240,7 +269,11 @@ impl Header {
     }
 
     /// The bytes of the entry with its local header, and those of its content.
-    fn place(&self, data: &[u8], limit: usize) -> Result<(Range<usize>, Range<usize>), String> {
+    fn place(
+        &self,
+        file: &DataFile,
+        limit: usize,
+    ) -> Result<(Range<usize>, Range<usize>), Problem> {
         let outside = || {
             format!(
                 "claims {} bytes at {}, outside the {} before the central directory",
@@ -249,24 +282,25 @@ impl Header {
         };
         let local = usize::try_from(self.local).map_err(|_| outside())?;
         if local >= limit {
-            return Err(outside());
+            return Err(outside().into());
         }
-        if !data[local..].starts_with(LOCAL_HEADER) {
-            return Err(format!("no local header at {local}"));
+        let name_at = local.saturating_add(LOCAL_HEADER_LEN);
+        let header = file.read(local..name_at.saturating_add(self.name_bytes.len()))?;
+        if !header.starts_with(LOCAL_HEADER) {
+            return Err(format!("no local header at {local}").into());
         }
-        let lengths = u16_at(data, local + 26).zip(u16_at(data, local + 28));
+        let lengths = u16_at(&header, 26).zip(u16_at(&header, 28));
         let (name_len, extra_len) = lengths.ok_or_else(outside)?;
-        let name_at = local + LOCAL_HEADER_LEN;
-        let extra_at = name_at + usize::from(name_len);
-        let start = extra_at + usize::from(extra_len);
-        let name = data.get(name_at..extra_at).ok_or_else(outside)?;
-        if String::from_utf8_lossy(name) != self.name {
-            return Err("its local header has another name".to_owned());
+        let start = name_at + usize::from(name_len) + usize::from(extra_len);
+        let has_its_name = usize::from(name_len) == self.name_bytes.len()
+            && header.get(LOCAL_HEADER_LEN..) == Some(&self.name_bytes[..]);
+        if !has_its_name {
+            return Err("its local header has another name".to_owned().into());
         }
         let n = usize::try_from(self.stored).map_err(|_| outside())?;
         match start.checked_add(n) {
             Some(end) if end <= limit => Ok((local..end, start..end)),
-            _ => Err(outside()),
+            _ => Err(outside().into()),
         }
     }
 }
@@ -290,10 +324,14 @@ fn u64_at(data: &[u8], at: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn read(bytes: &[u8]) -> Result<Archive, Problem> {
+        Archive::read(&DataFile::in_memory(bytes))
+    }
+
     #[test]
     fn an_archive_without_entries_is_read() {
         let bytes = [END, &[0; 18]].concat();
-        let archive = Archive::read(&bytes).expect("an archive");
+        let archive = read(&bytes).expect("an archive");
         assert_eq!(archive.names().count(), 0);
         assert_eq!(archive.stored("data.pkl"), Ok(None));
     }
@@ -303,7 +341,7 @@ mod tests {
         let comment = [END, &[0xff; 30]].concat();
         let bytes = [END, &[0; 16], &[comment.len() as u8, 0], &comment[..]].concat();
         assert_eq!(end_record(&bytes), Some(0));
-        assert!(Archive::read(&bytes[..bytes.len() - 1]).is_err());
+        assert!(read(&bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]
@@ -313,7 +351,7 @@ mod tests {
             [END, &[0, 0, 0, 0, 1, 0, 1, 0], &n, &start, &[0, 0]].concat()
         };
         for (n, start) in [(46, 0), (0, 1), (u32::MAX - 1, u32::MAX - 1), (u32::MAX, 0)] {
-            assert!(Archive::read(&numbers(n, start)).is_err(), "{n} at {start}");
+            assert!(read(&numbers(n, start)).is_err(), "{n} at {start}");
         }
     }
 }

@@ -1,0 +1,27 @@
+//! Sizes that files claim, multiplied only where the product can be counted.
+
+/// The elements of a shape; `None` where a product of its axes, empty ones aside, cannot be counted.
+///
+/// A shape that passes can be multiplied in any order and in parts: an empty axis hides no overflow of the others.
+pub(super) fn n_elements(shape: &[usize]) -> Option<usize> {
+    let of_full = shape
+        .iter()
+        .try_fold(1usize, |n, axis| n.checked_mul((*axis).max(1)))?;
+    // Strides and bytes are counted too, of elements of at most 8 bytes.
+    of_full.checked_mul(8)?;
+    Some(if shape.contains(&0) { 0 } else { of_full })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_axis_hides_no_overflow() {
+        assert_eq!(n_elements(&[]), Some(1));
+        assert_eq!(n_elements(&[2, 3]), Some(6));
+        assert_eq!(n_elements(&[2, 0, 3]), Some(0));
+        assert_eq!(n_elements(&[0, 1 << 40, 1 << 40]), None);
+        assert_eq!(n_elements(&[1 << 62]), None);
+    }
+}
