@@ -233,7 +233,7 @@ fn is_npz(path: &Path) -> bool {
 }
 
 fn archive(file: &DataFile) -> Result<ZipArchive<BufReader<Reader>>> {
-    ZipArchive::new(BufReader::new(file.reader()))
+    ZipArchive::new(BufReader::new(file.reader()?))
         .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
 }
 

@@ -5,11 +5,14 @@
 
 use std::borrow::Cow;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use super::identity::Identity;
 use crate::error::{Error, Result};
@@ -33,6 +36,10 @@ enum Held {
 struct Opened {
     file: File,
     identity: Identity,
+    /// Whether a write could have happened since that does not show in the file's times.
+    is_unsettled: AtomicBool,
+    /// What was read until then, by place and digest.
+    early: Mutex<Vec<(Range<usize>, u64)>>,
 }
 
 impl DataFile {
@@ -45,10 +52,16 @@ impl DataFile {
         refuse_other_kinds(path, "a weight file")?;
         let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
         let file = File::open(path).map_err(cannot)?;
-        let identity = Identity::settled(&file).map_err(cannot)?;
+        let identity = Identity::of(&file).map_err(cannot)?;
+        let opened = Opened {
+            is_unsettled: AtomicBool::new(identity.unsettled().is_some()),
+            early: Mutex::default(),
+            file,
+            identity,
+        };
         Ok(Self {
             path: path.to_path_buf(),
-            held: Held::Open(Arc::new(Opened { file, identity })),
+            held: Held::Open(Arc::new(opened)),
         })
     }
 
@@ -100,7 +113,43 @@ impl DataFile {
         }
         let mut bytes = vec![0; range.len()];
         self.read_into(range.start, &mut bytes)?;
+        if let Held::Open(opened) = &self.held {
+            opened.remember(range, &bytes);
+        }
         Ok(Cow::Owned(bytes))
+    }
+
+    /// Makes sure that from here on no write goes unnoticed, and that what was read before is still what the file holds.
+    ///
+    /// Of a file that was written a moment ago, the end of the clock's tick is waited for: a few milliseconds. To be called before
+    /// the numbers of tensors are read; headers alone are not worth the wait.
+    ///
+    /// # Errors
+    /// When the file changed, or cannot be read.
+    pub fn settle(&self) -> Result<()> {
+        let Held::Open(opened) = &self.held else {
+            return Ok(());
+        };
+        if !opened.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut early = opened.early.lock().unwrap_or_else(PoisonError::into_inner);
+        if !opened.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        while let Some(rest) = opened.identity.unsettled() {
+            thread::sleep(rest);
+        }
+        for (range, seen) in early.drain(..) {
+            let mut bytes = vec![0; range.len()];
+            self.read_into(range.start, &mut bytes)?;
+            if digest(&bytes) != seen {
+                return Err(Error::changed(&self.path, "it was written to"));
+            }
+        }
+        self.unwritten(opened)?;
+        opened.is_unsettled.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Fills a buffer from byte `start` on.
@@ -125,11 +174,15 @@ impl DataFile {
     }
 
     /// The file from its beginning, for what wants a stream.
-    pub fn reader(&self) -> Reader {
-        Reader {
+    ///
+    /// # Errors
+    /// As for [`DataFile::settle`].
+    pub fn reader(&self) -> Result<Reader> {
+        self.settle()?;
+        Ok(Reader {
             file: self.clone(),
             at: 0,
-        }
+        })
     }
 
     /// Whether the path still leads to the file that was opened, and it was not written to since.
@@ -159,6 +212,21 @@ impl DataFile {
             None => Ok(()),
         }
     }
+}
+
+impl Opened {
+    fn remember(&self, range: Range<usize>, bytes: &[u8]) {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+            early.push((range, digest(bytes)));
+        }
+    }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// Refuses what is no regular file, without opening it.
@@ -224,6 +292,7 @@ mod tests {
         let path = directory.path().join("weights");
         fs::write(&path, bytes).expect("writes");
         let file = DataFile::open(&path).expect("opens");
+        file.settle().expect("settles");
         (directory, file)
     }
 
@@ -241,7 +310,7 @@ mod tests {
         assert_eq!(file.read(8..50).expect("reads").as_ref(), b"89");
         assert!(file.read(50..60).expect("reads").is_empty());
         let mut all = String::new();
-        let mut reader = file.reader();
+        let mut reader = file.reader().expect("settles");
         reader.seek(SeekFrom::End(-3)).expect("seeks");
         reader.read_to_string(&mut all).expect("reads");
         assert_eq!(all, "789");
@@ -267,6 +336,24 @@ mod tests {
         let modified = before.modified().expect("a time");
         writer.set_modified(modified).expect("puts it back");
         says(file.read(0..3).map(drop), "written to");
+    }
+
+    #[test]
+    fn a_second_write_within_one_tick_of_the_clock_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for n in 0..50 {
+            let path = directory.path().join(n.to_string());
+            fs::write(&path, b"the first save").expect("writes");
+            let file = DataFile::open(&path).expect("opens");
+            assert_eq!(file.read(4..9).expect("reads").as_ref(), b"first");
+            let writer = fs::OpenOptions::new().write(true).open(&path);
+            writer
+                .expect("opens")
+                .write_all_at(b"other", 4)
+                .expect("writes");
+            // Whether the times show it is the file system's matter.
+            says(file.settle(), "written to");
+        }
     }
 
     #[test]

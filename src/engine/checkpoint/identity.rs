@@ -3,15 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Two writes within one tick of the kernel's clock have one time: a tick is at most 10 ms (CONFIG_HZ=100).
-const TICK: Duration = Duration::from_millis(20);
-/// File systems that keep whole seconds, or pairs of them.
-const COARSE_TICK: Duration = Duration::from_secs(2);
-/// How often a file that is being written is waited for; afterwards its changes show when it is read.
-const MOST_WAITS: u32 = 3;
+use std::time::Duration;
 
 /// What the system says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,29 +24,12 @@ impl Identity {
         Ok(Self::from(&file.metadata()?))
     }
 
-    /// The identity of an open file, taken when a later write must show in its times.
-    ///
-    /// Of a file that was written a moment ago a further write could have the same time: that moment is waited for.
-    pub fn settled(file: &File) -> io::Result<Self> {
-        let mut identity = Self::of(file)?;
-        for _ in 0..MOST_WAITS {
-            let Some(rest) = identity.unsettled_for(SystemTime::now()) else {
-                break;
-            };
-            thread::sleep(rest);
-            identity = Self::of(file)?;
-        }
-        Ok(identity)
-    }
-
     /// How long a further write could still go unnoticed.
-    fn unsettled_for(&self, now: SystemTime) -> Option<Duration> {
-        let (seconds, nanoseconds) = self.changed;
-        let tick = if nanoseconds == 0 { COARSE_TICK } else { TICK };
-        let changed = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
-        // A time in the future is another machine's clock: waiting for it would not help.
-        let age = now.duration_since(UNIX_EPOCH).ok()?.checked_sub(changed)?;
-        tick.checked_sub(age).filter(|rest| !rest.is_zero())
+    ///
+    /// The system's clock of file times ticks every few milliseconds: a file that was written within the present tick can be
+    /// written again and have the same time.
+    pub fn unsettled(&self) -> Option<Duration> {
+        clock::now().and_then(|now| unsettled_for(self.changed, now))
     }
 
     pub fn len(&self) -> usize {
@@ -94,41 +69,66 @@ impl From<&Metadata> for Identity {
     }
 }
 
+/// How long a further write could still go unnoticed: times in seconds and nanoseconds.
+fn unsettled_for(changed: (i64, i64), now: (i64, i64)) -> Option<Duration> {
+    /// Most clocks tick every 4 ms; asked more often, little of the wait is lost.
+    const STEP: Duration = Duration::from_millis(1);
+    let (seconds, nanoseconds) = changed;
+    let is_coarse = nanoseconds == 0;
+    // A time far in the future is another machine's clock: waiting for it would not help.
+    let is_foreign = seconds > now.0 + 1;
+    // File systems that keep whole seconds have one time for all of a second.
+    let is_past = if is_coarse {
+        now.0 > seconds
+    } else {
+        now > changed
+    };
+    (!is_past && !is_foreign).then(|| {
+        if is_coarse {
+            Duration::from_secs(1)
+        } else {
+            STEP
+        }
+    })
+}
+
+/// The clock that the system takes the times of files from.
+mod clock {
+    /// Linux: the last tick. A file that was changed since then has a time that is not before it.
+    #[cfg(target_os = "linux")]
+    pub fn now() -> Option<(i64, i64)> {
+        use rustix::time::{ClockId, clock_gettime};
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Some((now.tv_sec, now.tv_nsec))
+    }
+
+    /// Elsewhere times of files are as fine as they are written down.
+    #[cfg(not(target_os = "linux"))]
+    pub fn now() -> Option<(i64, i64)> {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn changed_at(seconds: i64, nanoseconds: i64) -> Identity {
-        Identity {
-            device: 1,
-            inode: 2,
-            len: 3,
-            modified: (seconds, nanoseconds),
-            changed: (seconds, nanoseconds),
-            n_links: 1,
-            rights: (0o644, 0, 0),
-        }
-    }
-
     #[test]
-    fn a_file_written_a_moment_ago_is_waited_for() {
-        let at = |millis| UNIX_EPOCH + Duration::from_millis(millis);
-        let fine = changed_at(100, 5_000_000);
-        assert_eq!(fine.unsettled_for(at(100_005)), Some(TICK));
-        assert_eq!(
-            fine.unsettled_for(at(100_020)),
-            Some(Duration::from_millis(5))
+    fn a_file_written_within_the_present_tick_is_waited_for() {
+        let tick = (100, 4_000_000);
+        assert!(
+            unsettled_for((100, 4_000_000), tick).is_some(),
+            "in the tick"
         );
-        assert_eq!(fine.unsettled_for(at(100_025)), None);
-        assert_eq!(
-            fine.unsettled_for(at(99_000)),
-            None,
-            "a clock that is behind"
+        assert!(
+            unsettled_for((100, 4_000_001), tick).is_some(),
+            "a finer time"
         );
-        let coarse = changed_at(100, 0);
-        assert_eq!(
-            coarse.unsettled_for(at(101_500)),
-            Some(Duration::from_millis(500))
-        );
+        assert_eq!(unsettled_for((100, 3_999_999), tick), None);
+        assert_eq!(unsettled_for((99, 999_999_999), tick), None);
+        assert_eq!(unsettled_for((900, 1), tick), None, "a clock that is ahead");
+        let coarse = unsettled_for((100, 0), tick);
+        assert_eq!(coarse, Some(Duration::from_secs(1)), "whole seconds");
+        assert_eq!(unsettled_for((99, 0), tick), None);
     }
 }

@@ -87,6 +87,7 @@ impl<'a> TensorView<'a> {
 
     /// Bytes of the tensor, counted from its first, still encoded.
     pub(super) fn stored_bytes(&self, range: Range<usize>) -> Result<Cow<'a, [u8]>> {
+        self.file.settle()?;
         self.file.read(within(&self.bytes, range))
     }
 
@@ -128,7 +129,10 @@ impl<'a> TensorView<'a> {
         }
         if let Some((scales, file)) = self.scales {
             let values = |range| self.stored_bytes(range);
-            let of_scales = |range| file.read(within(&scales.bytes, range));
+            let of_scales = |range| {
+                file.settle()?;
+                file.read(within(&scales.bytes, range))
+            };
             let wide =
                 scales.widen_rows((self.info.dtype, &values), &of_scales, rows, &self.shape)?;
             return Ok(Cow::Owned(wide));
@@ -167,6 +171,7 @@ impl<'a> TensorView<'a> {
     }
 
     fn elements_into(&self, elements: Range<usize>, to: &mut [f32]) -> Result<()> {
+        self.file.settle()?;
         let dtype = self.info.dtype;
         let start = self.bytes.start + dtype.n_bytes(elements.start);
         if dtype == Dtype::F32 && cfg!(target_endian = "little") {
@@ -198,6 +203,7 @@ impl<'a> TensorView<'a> {
 
     /// Writes the bits of elements of a tensor that [`is_plain_bf16`](Self::is_plain_bf16), from element `start` on.
     pub fn bf16_into(&self, start: usize, to: &mut [u16]) -> Result<()> {
+        self.file.settle()?;
         let start = self.bytes.start + self.info.dtype.n_bytes(start);
         self.file.read_into(start, bytemuck::cast_slice_mut(to))
     }

@@ -24,7 +24,7 @@ const ALWAYS_READ: u64 = 64 << 20;
 type Archive = ZipArchive<BufReader<Reader>>;
 
 fn archive(file: &DataFile) -> Result<Archive> {
-    ZipArchive::new(BufReader::new(file.reader()))
+    ZipArchive::new(BufReader::new(file.reader()?))
         .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
 
 /// Opens a table that is a file of its own.
 pub(super) fn open_array(file: DataFile) -> Result<Embeddings> {
-    let header = header(BufReader::new(file.reader())).map_err(|e| Error::file(file.path(), e))?;
+    let header = header(BufReader::new(file.reader()?)).map_err(|e| Error::file(file.path(), e))?;
     Ok(described(&file, header, Source::Npy(file.clone())))
 }
 
@@ -116,7 +116,7 @@ pub(super) fn rows_of_array(
     file: &DataFile,
     wanted: &[usize],
 ) -> Result<Vec<f32>> {
-    let stored = BufReader::new(file.reader());
+    let stored = BufReader::new(file.reader()?);
     rows(table, stored, wanted).map_err(|e| Error::file(&table.path, e))
 }
 

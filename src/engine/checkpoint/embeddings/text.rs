@@ -36,7 +36,7 @@ impl Lines {
     /// Names the line that is none of this format.
     pub fn read(file: DataFile) -> Result<Self> {
         let refused = |problem| Error::file(file.path(), problem);
-        let mut text = Text::of(&file);
+        let mut text = Text::of(&file)?;
         let Some(first) = text.next()? else {
             return Err(refused(
                 "holds nothing: expected a line for each word".to_owned(),
@@ -156,13 +156,13 @@ struct Text<'f> {
 }
 
 impl<'f> Text<'f> {
-    fn of(file: &'f DataFile) -> Self {
-        Self {
+    fn of(file: &'f DataFile) -> Result<Self> {
+        Ok(Self {
             file,
-            reader: BufReader::with_capacity(1 << 18, file.reader()),
+            reader: BufReader::with_capacity(1 << 18, file.reader()?),
             n_lines: 0,
             at: 0,
-        }
+        })
     }
 
     /// The next line that is not empty.
