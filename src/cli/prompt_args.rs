@@ -1,5 +1,6 @@
 //! The flags that say what to run.
 
+use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -96,8 +97,7 @@ impl PromptArgs {
         let source = match (&self.prompt, &self.text, &self.text_file, &self.tokens) {
             (Some(text), ..) | (_, Some(text), ..) => Source::Text(text.clone()),
             (.., Some(file), _) => {
-                let text = std::fs::read_to_string(file)
-                    .map_err(|e| Error::file(file, format!("cannot be read as text ({e})")))?;
+                let text = read_text(file, DOCUMENT)?;
                 Source::Text(text)
             }
             (.., Some(ids)) => Source::Ids(ids.clone()),

@@ -1,5 +1,6 @@
 //! An earlier report, read back to compare with.
 
+use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -15,8 +16,7 @@ use attnscope_engine::model::Stack;
 /// # Errors
 /// When the file cannot be read, or is no report of a version that is known.
 pub fn read_baseline(path: &Path) -> Result<BTreeMap<String, Baseline>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let text = read_text(path, DOCUMENT)?;
     let wrong = |what: &str| {
         Error::file(
             path,

@@ -55,6 +55,7 @@ impl Bundle {
             tokenizer,
             beside: Map::new(),
             settings: Settings::default(),
+            described_by: Vec::new(),
         })
     }
 }

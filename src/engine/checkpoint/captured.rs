@@ -195,6 +195,7 @@ impl Checkpoint {
             tokenizer: TokenizerFile::Missing,
             beside: serde_json::Map::new(),
             settings: Settings::default(),
+            described_by: Vec::new(),
         }
     }
 }

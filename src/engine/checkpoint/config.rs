@@ -1,5 +1,6 @@
 //! `config.json` as data, and what a person or the weights say instead of it.
 
+use crate::checkpoint::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,7 @@ impl Config {
     /// # Errors
     /// When the file cannot be read or is not a JSON object.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+        let text = read_text(path, CONFIGURATION)?;
         Self::parse(path, &text)
     }
 

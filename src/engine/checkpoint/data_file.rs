@@ -48,8 +48,16 @@ impl DataFile {
     /// # Errors
     /// When it is no regular file, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_as(path, "a weight file")
+    }
+
+    /// Opens a file that messages call by another word.
+    ///
+    /// # Errors
+    /// As for [`DataFile::open`].
+    pub fn open_as(path: &Path, expected: &str) -> Result<Self> {
         // Asked before it is opened: opening a pipe would wait for whoever writes to it.
-        refuse_other_kinds(path, "a weight file")?;
+        refuse_other_kinds(path, expected)?;
         let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
         let file = File::open(path).map_err(cannot)?;
         let identity = Identity::of(&file).map_err(cannot)?;
@@ -233,7 +241,7 @@ fn digest(bytes: &[u8]) -> u64 {
 ///
 /// # Errors
 /// When the path leads to a directory, a pipe or a device; a path that leads nowhere is left to whoever opens it.
-pub fn refuse_other_kinds(path: &Path, expected: &str) -> Result<()> {
+fn refuse_other_kinds(path: &Path, expected: &str) -> Result<()> {
     let Ok(about) = path.metadata() else {
         return Ok(());
     };

@@ -25,6 +25,7 @@ mod stored;
 mod tensor_view;
 mod tensors;
 mod tokenizer_file;
+mod whole_file;
 
 use std::path::Path;
 
@@ -41,7 +42,9 @@ pub use settings::{Setting, Settings};
 pub use tensor_view::TensorView;
 pub use tensors::{TensorInfo, Tensors};
 pub use tokenizer_file::TokenizerFile;
+pub use whole_file::{CONFIGURATION, DOCUMENT, VOCABULARY, read_text, read_whole};
 
+use self::data_file::DataFile;
 use crate::error::Result;
 
 /// An open checkpoint: configuration read, weight files mapped, headers checked, no weight touched.
@@ -56,6 +59,8 @@ pub struct Checkpoint {
     pub beside: Map<String, Value>,
     /// What a person says about it.
     pub settings: Settings,
+    /// The files beside the weights that say what these are.
+    pub(crate) described_by: Vec<DataFile>,
 }
 
 impl Checkpoint {
@@ -65,6 +70,15 @@ impl Checkpoint {
     /// When the path is missing, there are no weights, or a file lies.
     pub fn open(path: &Path) -> Result<Self> {
         Opening::from(Some(path.to_path_buf())).open()
+    }
+
+    /// Whether its files are still those that were opened.
+    ///
+    /// # Errors
+    /// [`Error::Changed`](crate::error::Error::Changed) names the first that is not.
+    pub fn unchanged(&self) -> Result<()> {
+        self.described_by.iter().try_for_each(DataFile::unchanged)?;
+        self.tensors.unchanged()
     }
 
     /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.

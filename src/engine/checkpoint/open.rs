@@ -6,8 +6,9 @@ use serde_json::Map;
 
 use super::bundle::Bundle;
 use super::config::Config;
+use super::data_file::DataFile;
 use super::pytorch::StateDict;
-use super::settings::Settings;
+use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::TokenizerFile;
 use super::{Checkpoint, Quantisation, gguf, packed, pytorch, safetensors};
@@ -86,11 +87,19 @@ impl Opening {
         if !file.exists() {
             return Err(Error::file(&file, "no such file; --weights names it"));
         }
+        let described_by = describing(&directory, &file)?;
         let settings = Settings::read(&directory, &self.set)?;
-        let mut checkpoint = match Format::of(&file)? {
-            Format::Gguf => open_gguf(&file, &directory)?,
-            format => open_weights(format, &file, &directory)?,
+        let opened = match Format::of(&file)? {
+            Format::Gguf => open_gguf(&file, &directory),
+            format => open_weights(format, &file, &directory),
         };
+        // A file that is written meanwhile may look damaged: that it changed says more.
+        described_by.iter().try_for_each(DataFile::unchanged)?;
+        let mut checkpoint = Checkpoint {
+            described_by,
+            ..opened?
+        };
+        checkpoint.tensors.unchanged()?;
         // A directory with several models in it, or a bare file, is called after the file.
         if path.is_dir() && self.weights.is_none() && !is_gguf(&file) {
             checkpoint.name = name_of(path);
@@ -136,6 +145,18 @@ impl Format {
             Err(Error::file(file, problem))
         }
     }
+}
+
+/// The files that say what the weights of another one are: another save of theirs would not go with these.
+fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
+    let is_index = file.extension().is_some_and(|ending| ending == "json");
+    let beside = [CONFIG, PARAMS, settings::FILE].map(|name| directory.join(name));
+    let all = beside
+        .into_iter()
+        .chain(is_index.then(|| file.to_path_buf()));
+    all.filter(|path| path.is_file())
+        .map(|path| DataFile::open_as(&path, "a file"))
+        .collect()
 }
 
 /// The file of a directory that holds the weights.
@@ -220,6 +241,7 @@ fn open_gguf(file: &Path, directory: &Path) -> Result<Checkpoint> {
         tokenizer,
         beside: Map::new(),
         settings: Settings::default(),
+        described_by: Vec::new(),
     })
 }
 
@@ -267,5 +289,6 @@ fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpo
         tensors,
         beside,
         settings: Settings::default(),
+        described_by: Vec::new(),
     })
 }

@@ -1,5 +1,6 @@
 //! What a person says about a checkpoint: `attnscope.toml` beside it, and the command line; kept as text, in order.
 
+use crate::checkpoint::read_text;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 pub const FILE: &str = "attnscope.toml";
 
 /// A longer file is no list of settings.
-const LONGEST: u64 = 1 << 20;
+const LONGEST: usize = 1 << 20;
 
 /// The part of a tensor's name that stands for the number of a layer.
 const LAYER: &str = "{layer}";
@@ -49,12 +50,7 @@ impl Settings {
     pub fn read(directory: &Path, from_command_line: &[(String, String)]) -> Result<Self> {
         let path = directory.join(FILE);
         let mut settings = if path.is_file() {
-            if std::fs::metadata(&path).is_ok_and(|m| m.len() > LONGEST) {
-                let problem = format!("expected at most {LONGEST} bytes of settings");
-                return Err(Error::file(&path, problem));
-            }
-            let text = std::fs::read_to_string(&path)
-                .map_err(|e| Error::file(&path, format!("cannot be read ({e})")))?;
+            let text = read_text(&path, LONGEST)?;
             Self::parse(&path, &text)?
         } else {
             Self::default()

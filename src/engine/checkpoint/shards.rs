@@ -1,5 +1,6 @@
 //! Weights in several files that an index names: every shard is there, and every tensor is where the index says.
 
+use crate::checkpoint::{VOCABULARY, read_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
@@ -15,8 +16,7 @@ pub fn open(
     index_path: &Path,
     mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
 ) -> Result<Tensors> {
-    let text = std::fs::read_to_string(index_path)
-        .map_err(|e| Error::file(index_path, format!("cannot be read ({e})")))?;
+    let text = read_text(index_path, VOCABULARY)?;
     let json: serde_json::Value = serde_json::from_str(&text)
         .map_err(|e| Error::file(index_path, format!("is not valid JSON ({e})")))?;
     let Some(weight_map) = json.get("weight_map").and_then(|m| m.as_object()) else {

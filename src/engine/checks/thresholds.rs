@@ -1,5 +1,6 @@
 //! Where checks draw their lines: one table in TOML, which a file of the same form may change.
 
+use crate::checkpoint::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -24,8 +25,7 @@ impl Thresholds {
     /// # Errors
     /// When the file cannot be read, is no such table, or has a name that is not known.
     pub fn open(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+        let text = read_text(path, CONFIGURATION)?;
         let mut all = Self::default();
         for (name, value) in numbers(&text).map_err(|problem| Error::file(path, problem))? {
             match all.0.get_mut(&name) {

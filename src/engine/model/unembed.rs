@@ -11,7 +11,7 @@ use crate::ops::Ops;
 use crate::pace::Pace;
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 16 MiB each.
-const CHUNK_VALUES: usize = 4 << 20;
+const CHUNK_VALUES: usize = 1 << 20;
 
 /// Applies the final norm, where there is one. // [position, d_model]
 ///

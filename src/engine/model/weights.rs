@@ -1,6 +1,7 @@
 //! Reads the weights of one block, as its spec names them, and lets go of them after it.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -9,7 +10,7 @@ use super::source::{LinearSource, NormSource, Part};
 use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{HostLinear, HostNorm, HostWeight, Ops, lend, lend_bits};
+use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -31,12 +32,18 @@ impl<'a, O: Ops> Shelf<'a, O> {
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
-        let host = read_linear(self.tensors, source, self.ops.takes_bf16(), self.pace)?;
+        self.linear_of(source, &Fused::default())
+    }
+
+    /// One of several maps that may be parts of one stored matrix.
+    fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
+        let takes_bf16 = self.ops.takes_bf16();
+        let host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
         self.ops.linear_weights(host)
     }
 
     pub fn on_host(self, source: &LinearSource) -> Result<HostLinear<'a>> {
-        read_linear(self.tensors, source, false, self.pace)
+        read_linear(self.tensors, source, false, &Fused::default(), self.pace)
     }
 
     pub fn norm(self, source: &NormSource) -> Result<O::Norm<'a>> {
@@ -57,13 +64,14 @@ fn read_linear<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
     takes_bf16: bool,
+    fused: &Fused,
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let slab_idx = source.slab.map(|slab| slab.idx);
     let weight = match slab_idx.map(|idx| (idx, stored.slab(idx))) {
-        None => read_matrix(&stored, source, takes_bf16, pace)?,
-        Some((_, Some(slab))) => read_matrix(&slab, source, takes_bf16, pace)?,
+        None => read_matrix(&stored, source, takes_bf16, fused, pace)?,
+        Some((_, Some(slab))) => read_matrix(&slab, source, takes_bf16, fused, pace)?,
         Some((idx, None)) => HostWeight::F32(chosen(stored.widen_rows(idx..idx + 1)?, source)),
     };
     let bias = match &source.bias {
@@ -91,6 +99,7 @@ fn read_matrix<'a>(
     stored: &TensorView<'a>,
     source: &LinearSource,
     takes_bf16: bool,
+    fused: &Fused,
     pace: &dyn Pace,
 ) -> Result<HostWeight<'a>> {
     let is_whole = source.part.len == source.part.group;
@@ -102,7 +111,10 @@ fn read_matrix<'a>(
     }
     // One row of a transposed matrix costs as much as all of them.
     if stored.is_row_wise() && stored.shape().len() == 2 {
-        return read_rows(stored, source, pace);
+        if source.is_input_major && !is_whole {
+            return fused.columns(stored, source, pace);
+        }
+        return read_rows(stored, source, pace).map(HostWeight::Lent);
     }
     Ok(HostWeight::F32(chosen(stored.widen()?, source)))
 }
@@ -156,30 +168,25 @@ fn goes_on(pace: &dyn Pace) -> Result<()> {
     }
 }
 
-/// The outputs of a matrix that `part` means, read and widened in parallel.
-fn read_rows<'a>(
-    stored: &TensorView<'a>,
-    source: &LinearSource,
-    pace: &dyn Pace,
-) -> Result<HostWeight<'a>> {
+/// The outputs of a matrix that `part` means, which are rows of it or all its columns; read and widened in parallel.
+fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) -> Result<Lent> {
     let part = source.part;
-    let is_whole = part.len == part.group;
-    let (n_rows, width) = match source.is_input_major {
-        true => (source.n_in, source.n_out()),
-        false => (source.n_out(), source.n_in),
+    let is_whole = part.len == part.group || source.is_input_major;
+    let (n_rows, width) = if source.is_input_major {
+        (source.n_in, source.n_stored_out)
+    } else {
+        (source.n_out(), source.n_in)
     };
-    // Chosen rows that lie together in the file are widened together.
-    let together = match source.is_input_major || is_whole {
-        true => n_rows,
-        false => part.len,
-    };
+    // Chosen rows that lie together in the file are read together.
+    let together = if is_whole { n_rows } else { part.len };
     let n_at_once = (READ_AT_ONCE / width.max(1)).clamp(1, together.max(1));
     let mut wide = lend(n_rows * width);
     let mut tasks: Vec<(Range<usize>, &mut [f32])> = Vec::new();
     for (group_idx, mut to) in wide.chunks_mut((together * width).max(1)).enumerate() {
-        let mut first = match source.is_input_major || is_whole {
-            true => 0,
-            false => group_idx * part.group + part.offset,
+        let mut first = if is_whole {
+            0
+        } else {
+            group_idx * part.group + part.offset
         };
         while !to.is_empty() {
             let n = n_at_once.min(to.len() / width);
@@ -190,19 +197,43 @@ fn read_rows<'a>(
     }
     tasks.into_par_iter().try_for_each(|(rows, to)| {
         goes_on(pace)?;
-        if source.is_input_major && !is_whole {
-            let values = stored.widen_rows(rows)?;
-            let groups = values.chunks(part.group);
-            let chosen = groups.map(|group| &group[part.offset..part.offset + part.len]);
-            to.chunks_mut(part.len)
-                .zip(chosen)
-                .for_each(|(to, from)| to.copy_from_slice(from));
-            return Ok(());
-        }
         stored.widen_rows_into(rows, to)
     })?;
     goes_on(pace)?;
-    Ok(HostWeight::Lent(wide))
+    Ok(wide)
+}
+
+/// A matrix of which several maps are columns: it is read once for all of them.
+#[derive(Default)]
+struct Fused(RefCell<Option<(String, Lent)>>);
+
+impl Fused {
+    /// The columns that `part` means.
+    fn columns<'a>(
+        &self,
+        stored: &TensorView<'_>,
+        source: &LinearSource,
+        pace: &dyn Pace,
+    ) -> Result<HostWeight<'a>> {
+        let mut held = self.0.borrow_mut();
+        // What was held before goes first: its buffer may serve again.
+        let found = held.take().filter(|(name, _)| *name == source.weight);
+        let (_, whole) = held.insert(match found {
+            Some(found) => found,
+            None => (source.weight.clone(), read_rows(stored, source, pace)?),
+        });
+        let (part, width) = (source.part, source.n_out());
+        let mut wide = lend(source.n_in * width);
+        let n_at_once = (READ_AT_ONCE / source.n_stored_out.max(1)).max(1);
+        let from = whole.par_chunks((n_at_once * source.n_stored_out).max(1));
+        let to = wide.par_chunks_mut((n_at_once * width).max(1));
+        to.zip(from).for_each(|(to, from)| {
+            for (to, group) in to.chunks_mut(part.len).zip(from.chunks(part.group)) {
+                to.copy_from_slice(&group[part.offset..part.offset + part.len]);
+            }
+        });
+        Ok(HostWeight::Lent(wide))
+    }
 }
 
 /// Reads some outputs of an unfused affine map stored as [n_out, n_in].
@@ -343,11 +374,12 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             }),
             None => None,
         };
+        let fused = Fused::default();
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
-            q: shelf.linear(&spec.q)?,
-            k: shelf.linear(&spec.k)?,
-            v: shelf.linear(&spec.v)?,
+            q: shelf.linear_of(&spec.q, &fused)?,
+            k: shelf.linear_of(&spec.k, &fused)?,
+            v: shelf.linear_of(&spec.v, &fused)?,
             q_norm: shelf.optional_norm(&spec.q_norm)?,
             k_norm: shelf.optional_norm(&spec.k_norm)?,
             latent,

@@ -1,5 +1,6 @@
 //! A set of prompts: one JSON object a line.
 
+use crate::checkpoint::{DOCUMENT, read_text};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -25,8 +26,7 @@ struct Line {
 /// # Errors
 /// Names the line that is no such object, gives two sources or none, or repeats an id.
 pub fn read_inputs(path: &Path, usual: &Request) -> Result<Vec<(String, Request)>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::file(path, format!("cannot be read as text ({e})")))?;
+    let text = read_text(path, DOCUMENT)?;
     let mut ids = BTreeSet::new();
     let mut inputs = Vec::new();
     let lines = text.lines().enumerate();

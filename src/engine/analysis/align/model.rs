@@ -70,6 +70,7 @@ pub(super) fn model_of(tables: &[Table; 2], sentences: &[Sentence; 2], axis: Sof
         tokenizer: TokenizerFile::Missing,
         beside: serde_json::Map::new(),
         settings: Settings::default(),
+        described_by: Vec::new(),
     };
     Model {
         checkpoint: Arc::new(checkpoint),

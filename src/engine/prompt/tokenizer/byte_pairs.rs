@@ -1,5 +1,6 @@
 //! `vocab.json` and `merges.txt`: byte-level BPE as GPT-2 and those after it have it.
 
+use crate::checkpoint::{VOCABULARY, read_text, read_whole};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -185,8 +186,7 @@ pub fn template(before: Option<(String, u32)>, after: Option<(String, u32)>) -> 
 }
 
 fn read_vocab(path: &Path) -> Result<BTreeMap<String, u32>> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let bytes = read_whole(path, VOCABULARY)?;
     let vocab: BTreeMap<String, u32> = serde_json::from_slice(&bytes).map_err(|e| {
         Error::file(
             path,
@@ -209,8 +209,7 @@ fn read_vocab(path: &Path) -> Result<BTreeMap<String, u32>> {
 }
 
 fn read_merges(path: &Path, vocab: &BTreeMap<String, u32>) -> Result<Vec<[String; 2]>> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::file(path, format!("cannot be read as text ({e})")))?;
+    let text = read_text(path, VOCABULARY)?;
     let mut merges = Vec::new();
     for (idx, line) in text.lines().enumerate() {
         if line.starts_with("#version") {

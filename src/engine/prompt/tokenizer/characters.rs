@@ -1,5 +1,6 @@
 //! A table of single characters and their ids, as character models keep it.
 
+use crate::checkpoint::{VOCABULARY, read_whole};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,8 +41,7 @@ impl Characters {
 /// # Errors
 /// When the file cannot be read, is no plain pickle, or its table is none of characters.
 pub fn open(path: &Path) -> Result<Reading> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let bytes = read_whole(path, VOCABULARY)?;
     let value = pytorch::plain_pickle(&bytes, path)?;
     match value.get("stoi") {
         Some(stoi) => Ok(Reading::Tokenizer(tokenizer(path, stoi)?)),

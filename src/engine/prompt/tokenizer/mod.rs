@@ -8,6 +8,7 @@ mod special;
 mod stored;
 mod word_pieces;
 
+use crate::checkpoint::{VOCABULARY, read_whole};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -99,8 +100,7 @@ impl Tokenizer {
                 Self::stored(Path::new("tokenizer.json"), text.as_bytes())
             }
             TokenizerFile::Path(path) => {
-                let bytes = std::fs::read(path)
-                    .map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+                let bytes = read_whole(path, VOCABULARY)?;
                 Self::stored(path, &bytes)
             }
             TokenizerFile::BytePairs { vocab, merges, model_type } => {

@@ -1,5 +1,6 @@
 //! What the small JSON files beside a vocabulary say about special and added tokens.
 
+use crate::checkpoint::{CONFIGURATION, read_whole};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -70,8 +71,7 @@ fn object(path: &Path) -> Result<Map<String, Value>> {
     if !path.exists() {
         return Ok(Map::new());
     }
-    let bytes =
-        std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let bytes = read_whole(path, CONFIGURATION)?;
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(values)) => Ok(values),
         Ok(_) => Err(Error::file(

@@ -1,5 +1,6 @@
 //! `vocab.txt`: WordPiece as BERT and those after it have it.
 
+use crate::checkpoint::{VOCABULARY, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -26,8 +27,7 @@ const NAMED: [Option<&str>; 7] = [
 /// # Errors
 /// When a file is not what it must be, or a token that every text needs is missing.
 pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::file(path, format!("cannot be read as text ({e})")))?;
+    let text = read_text(path, VOCABULARY)?;
     let settings = Settings::read(directory_of(path))?;
     let class = settings.class();
     let known = match class {

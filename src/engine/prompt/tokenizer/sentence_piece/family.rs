@@ -1,5 +1,6 @@
 //! Which tokens a family puts around a text cut by SentencePiece, and how it numbers the pieces.
 
+use crate::checkpoint::{VOCABULARY, read_whole};
 use std::path::Path;
 
 use super::super::special::{NAMES, Settings, Token};
@@ -114,8 +115,7 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<&'static Habits> {
 /// # Errors
 /// When the file, or one beside it, is not what it must be. What is readable but unknown gives the reason to use ids.
 pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+    let bytes = read_whole(path, VOCABULARY)?;
     let fault = |problem: String| {
         Error::file(
             path,

@@ -1,5 +1,6 @@
 //! Marian's numbering: a model cuts the text, and `vocab.json` says which id each piece has.
 
+use crate::checkpoint::{VOCABULARY, read_whole};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,8 +19,7 @@ impl Listing {
     /// # Errors
     /// When the file is no list of texts and ids, two texts share an id, or the unknown token is missing.
     pub fn read(path: &Path, unknown: &str) -> Result<Self> {
-        let bytes =
-            std::fs::read(path).map_err(|e| Error::file(path, format!("cannot be read ({e})")))?;
+        let bytes = read_whole(path, VOCABULARY)?;
         let ids: BTreeMap<String, u32> = serde_json::from_slice(&bytes).map_err(|e| {
             Error::file(
                 path,
