@@ -4,6 +4,7 @@ mod align_files;
 mod bad_checkpoint;
 mod captured;
 mod captured_damage;
+mod changing_files;
 mod damaged_bytes;
 mod gguf_configs;
 mod gguf_damage;

@@ -13,9 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use super::identity::Identity;
+use super::writers::{Writers, writers_of};
 use crate::error::{Error, Result};
+
+/// How long is waited for a process that has a file open to write, and how often.
+const WAIT: Duration = Duration::from_millis(5);
+const MOST_WAITS: u32 = 1000;
+/// How long where the system does not say whether there is one.
+const BLIND_WAIT: Duration = Duration::from_millis(300);
 
 /// A file that is held open for as long as its checkpoint is; clones share the handle.
 ///
@@ -62,7 +70,7 @@ impl DataFile {
         let file = File::open(path).map_err(cannot)?;
         let identity = Identity::of(&file).map_err(cannot)?;
         let opened = Opened {
-            is_unsettled: AtomicBool::new(identity.unsettled().is_some()),
+            is_unsettled: AtomicBool::new(identity.is_fresh()),
             early: Mutex::default(),
             file,
             identity,
@@ -129,11 +137,11 @@ impl DataFile {
 
     /// Makes sure that from here on no write goes unnoticed, and that what was read before is still what the file holds.
     ///
-    /// Of a file that was written a moment ago, the end of the clock's tick is waited for: a few milliseconds. To be called before
-    /// the numbers of tensors are read; headers alone are not worth the wait.
+    /// Of a file that was written a moment ago, the end of the clock's tick is waited for, which takes some milliseconds, and the
+    /// end of a write that is under way. To be called before the numbers of tensors are read; headers alone are not worth the wait.
     ///
     /// # Errors
-    /// When the file changed, or cannot be read.
+    /// When the file changed, is still being written, or cannot be read.
     pub fn settle(&self) -> Result<()> {
         let Held::Open(opened) = &self.held else {
             return Ok(());
@@ -148,6 +156,7 @@ impl DataFile {
         while let Some(rest) = opened.identity.unsettled() {
             thread::sleep(rest);
         }
+        self.await_writers(opened)?;
         for (range, seen) in early.drain(..) {
             let mut bytes = vec![0; range.len()];
             self.read_into(range.start, &mut bytes)?;
@@ -179,6 +188,26 @@ impl DataFile {
                 Ok(())
             }
         }
+    }
+
+    /// Waits until nobody has the file open to write.
+    fn await_writers(&self, opened: &Opened) -> Result<()> {
+        for _ in 0..MOST_WAITS {
+            match writers_of(&opened.file) {
+                Writers::None => return Ok(()),
+                Writers::Some => {
+                    thread::sleep(WAIT);
+                    self.unwritten(opened)?;
+                }
+                Writers::Unknown => {
+                    // Nobody says: a write that began before takes a moment at most.
+                    thread::sleep(BLIND_WAIT);
+                    return Ok(());
+                }
+            }
+        }
+        // Whoever has it open does not write: times that stand still for seconds say so.
+        Ok(())
     }
 
     /// The file from its beginning, for what wants a stream.

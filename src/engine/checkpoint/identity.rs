@@ -3,7 +3,10 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// No single write takes longer than this: at most 2 GiB are written at once.
+const FRESH_SECONDS: i64 = 60;
 
 /// What the system says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,16 @@ pub(super) struct Identity {
 impl Identity {
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(Self::from(&file.metadata()?))
+    }
+
+    /// Whether the file was changed so lately that a write may still be under way.
+    pub fn is_fresh(&self) -> bool {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let age = now.as_secs() as i64 - self.changed.0;
+        // The clock of another machine may be some seconds ahead.
+        (-FRESH_SECONDS..=FRESH_SECONDS).contains(&age)
     }
 
     /// How long a further write could still go unnoticed.

@@ -26,6 +26,7 @@ mod tensor_view;
 mod tensors;
 mod tokenizer_file;
 mod whole_file;
+mod writers;
 
 use std::path::Path;
 
