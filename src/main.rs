@@ -1,9 +1,11 @@
 //! The program: reads the command line, runs it, and turns an error into one line and an exit code.
 
 use std::io::Write;
+use std::panic;
 use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended};
+use attnscope_engine::prompt::panics_are_caught;
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -13,6 +15,7 @@ const FOUND: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    keep_caught_panics_quiet();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version were asked for: they go to standard output.
@@ -28,6 +31,16 @@ fn main() -> ExitCode {
         Ok(Ended::WithFindings) => ExitCode::from(FOUND),
         Err(error) => failed(&format!("{error:#}")),
     }
+}
+
+/// A panic of a library that comes back as an error is told as that error, and not by the system too.
+fn keep_caught_panics_quiet() {
+    let usual = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !panics_are_caught() {
+            usual(info);
+        }
+    }));
 }
 
 fn failed(reason: &str) -> ExitCode {

@@ -11,6 +11,7 @@ mod gguf_damage;
 mod gguf_files;
 mod gguf_texts;
 mod homegrown_files;
+mod hostile_tokenizers;
 mod odd_configs;
 mod pytorch_damaged;
 mod pytorch_files;

@@ -4,7 +4,7 @@ mod inputs;
 mod tokenizer;
 
 pub use inputs::read_inputs;
-pub use tokenizer::{Reading, Tokenizer, Vocabulary};
+pub use tokenizer::{Reading, Tokenizer, Vocabulary, panics_are_caught};
 
 use crate::error::{Error, Result};
 

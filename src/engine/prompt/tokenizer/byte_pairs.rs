@@ -140,7 +140,7 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
     let model = json!({"type": "BPE", "vocab": vocab, "merges": merges, "fuse_unk": false, "byte_fallback": false});
     let value = assemble(habits.words, prefix_space, &added, around, model);
     Ok(Reading::Tokenizer(Tokenizer {
-        inner: Inner::Library(Box::new(stored::build(vocab_path, &value)?)),
+        inner: Inner::Library(stored::build(vocab_path, &value)?),
         source_name,
         target: None,
     }))

@@ -197,7 +197,7 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     let value = assemble(words, vocabulary.add_space_prefix, &added, ends, model);
     let pre = vocabulary.pre.as_deref().unwrap_or_default();
     Ok(Reading::Tokenizer(Tokenizer {
-        inner: Inner::Library(Box::new(stored::build(path, &value)?)),
+        inner: Inner::Library(stored::build(path, &value)?),
         source_name: format!("GGUF vocabulary (byte-level BPE, {pre})"),
         target: None,
     }))

@@ -3,20 +3,22 @@
 mod byte_pairs;
 mod characters;
 mod gguf;
+mod library;
+mod limited;
 mod sentence_piece;
 mod special;
 mod stored;
 mod word_pieces;
 
-use crate::checkpoint::{VOCABULARY, read_whole};
 use std::path::Path;
 use std::sync::LazyLock;
 
 pub use gguf::Vocabulary;
+pub use limited::panics_are_caught;
 use serde_json::Value;
 
 use super::Limits;
-use crate::checkpoint::TokenizerFile;
+use crate::checkpoint::{TokenizerFile, VOCABULARY, read_whole};
 use crate::error::{Error, Result};
 
 /// Turns text into ids and ids into labels.
@@ -28,7 +30,7 @@ pub struct Tokenizer {
 }
 
 enum Inner {
-    Library(Box<tokenizers::Tokenizer>),
+    Library(library::Library),
     Pieces(Box<sentence_piece::Encoder>),
     Characters(characters::Characters),
 }
@@ -117,7 +119,7 @@ impl Tokenizer {
 
     fn stored(path: &Path, bytes: &[u8]) -> Result<Reading> {
         Ok(Reading::Tokenizer(Self {
-            inner: Inner::Library(Box::new(stored::open(path, bytes)?)),
+            inner: Inner::Library(stored::open(path, bytes)?),
             source_name: file_name(path),
             target: None,
         }))
@@ -149,10 +151,11 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>> {
         match &self.inner {
             Inner::Library(library) => {
-                let encoding = library.encode_fast(text, special_tokens).map_err(|e| {
-                    Error::Prompt(format!("the tokenizer cannot encode the text ({e})"))
-                })?;
-                Ok(encoding.get_ids().to_vec())
+                let encoded = library.encode(text, special_tokens);
+                encoded.map_err(|problem| {
+                    let source = &self.source_name;
+                    Error::Prompt(format!("{source} cannot encode the text: {problem}"))
+                })
             }
             Inner::Pieces(encoder) => Ok(encoder.encode(text, special_tokens)),
             Inner::Characters(characters) => characters.encode(text),
@@ -175,18 +178,15 @@ impl Tokenizer {
     }
 }
 
-fn library_label(library: &tokenizers::Tokenizer, id: u32) -> String {
-    let Some(stored) = library.id_to_token(id) else {
+fn library_label(library: &library::Library, id: u32) -> String {
+    let Some(stored) = library.token(id) else {
         return id.to_string();
     };
     // SentencePiece writes a leading space as ▁; its decoder would drop it from a lone piece.
     if stored.contains('▁') {
         return stored.replace('▁', " ");
     }
-    match library.decode(&[id], false) {
-        Ok(text) if !text.is_empty() && !text.contains('\u{fffd}') => text,
-        _ => stored,
-    }
+    library.decoded(id).unwrap_or(stored)
 }
 
 fn directory_of(path: &Path) -> &Path {

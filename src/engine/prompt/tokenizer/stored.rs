@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::library::Library;
 use super::sentence_piece::Charsmap;
 use crate::error::{Error, Result};
 
@@ -11,33 +12,72 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When it is no tokenizer, or holds what its reader would stumble over.
-pub fn open(path: &Path, bytes: &[u8]) -> Result<tokenizers::Tokenizer> {
+pub fn open(path: &Path, bytes: &[u8]) -> Result<Library> {
     let fault = |e: &dyn std::fmt::Display| {
         Error::file(path, format!("is not a tokenizer that can be read ({e})"))
     };
-    let value: Value = serde_json::from_slice(bytes).map_err(|e| fault(&e))?;
+    let mut value: Value = serde_json::from_slice(bytes).map_err(|e| fault(&e))?;
     sound(&value).map_err(|problem| fault(&problem))?;
-    let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| fault(&e))?;
-    inner.with_padding(None);
-    inner
-        .with_truncation(None)
-        .map_err(|e| Error::file(path, format!("its truncation cannot be switched off ({e})")))?;
-    Ok(inner)
+    // Made for training: merges are left out at random, and every run would have other ids.
+    let dropout = value
+        .get_mut("model")
+        .and_then(|model| model.get_mut("dropout"));
+    let bytes = match dropout.filter(|dropout| !dropout.is_null()) {
+        Some(dropout) => {
+            *dropout = Value::Null;
+            value.to_string().into_bytes()
+        }
+        None => bytes.to_vec(),
+    };
+    let reads_labels = decoder_is_sound(&value["decoder"]);
+    Library::read(bytes, reads_labels).map_err(|problem| fault(&problem))
+}
+
+/// How many times longer a decoder's replacements may make a token, all of them together.
+const MOST_GROWTH: usize = 1 << 12;
+
+/// Whether a decoder can be asked for any token.
+fn decoder_is_sound(decoder: &Value) -> bool {
+    let mut growth = 1usize;
+    let all = parts(decoder, "decoders");
+    all.iter().all(|part| {
+        let n_bytes = |field: &Value| field.as_str().map_or(1, str::len);
+        match part["type"].as_str() {
+            // It cuts behind the beginning of a token that is shorter than what is cut.
+            Some("Strip") => part["stop"] == 0 && part["start"].as_u64().is_some_and(|n| n < 64),
+            Some("Replace") => {
+                growth = growth.saturating_mul(1 + n_bytes(&part["content"]));
+                growth <= MOST_GROWTH
+            }
+            _ => true,
+        }
+    })
+}
+
+/// A step, or the steps inside it, in order.
+fn parts<'v>(step: &'v Value, inside: &str) -> Vec<&'v Value> {
+    let mut waiting = vec![step];
+    let mut parts = Vec::new();
+    while let Some(step) = waiting.pop() {
+        match step[inside].as_array() {
+            Some(steps) => waiting.extend(steps.iter().rev()),
+            None => parts.push(step),
+        }
+    }
+    parts
 }
 
 /// Puts a tokenizer together from what other files say; `path` is the file to blame.
 ///
 /// # Errors
 /// When the parts do not make a tokenizer.
-pub fn build(path: &Path, value: &Value) -> Result<tokenizers::Tokenizer> {
+pub fn build(path: &Path, value: &Value) -> Result<Library> {
     open(path, value.to_string().as_bytes())
 }
 
 /// What would make the reader, or the tokenizer later, look where there is nothing.
 fn sound(value: &Value) -> std::result::Result<(), String> {
-    let mut normalizers = vec![&value["normalizer"]];
-    while let Some(normalizer) = normalizers.pop() {
-        normalizers.extend(normalizer["normalizers"].as_array().into_iter().flatten());
+    for normalizer in parts(&value["normalizer"], "normalizers") {
         let Some(encoded) = normalizer["precompiled_charsmap"].as_str() else {
             continue;
         };
@@ -46,7 +86,30 @@ fn sound(value: &Value) -> std::result::Result<(), String> {
             return Err("its precompiled_charsmap is no table of replacements".to_owned());
         }
     }
+    for cut in parts(&value["pre_tokenizer"], "pretokenizers") {
+        if cut["type"] == "FixedLength" && cut["length"] == 0 {
+            return Err("its FixedLength: expected a length from 1, found 0".to_owned());
+        }
+    }
+    for processor in parts(&value["post_processor"], "processors") {
+        template_is_sound(processor)?;
+    }
     merges_are_sound(&value["model"])
+}
+
+/// A template names special tokens, whose ids stand beside it.
+fn template_is_sound(processor: &Value) -> std::result::Result<(), String> {
+    for template in ["single", "pair"] {
+        let pieces = processor[template].as_array().into_iter().flatten();
+        for token in pieces.filter_map(|piece| piece["SpecialToken"]["id"].as_str()) {
+            if processor["special_tokens"][token]["ids"].is_null() {
+                return Err(format!(
+                    "its template names the special token {token:?}, whose ids it does not say"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The bytes that a text of the usual 64 letters stands for.

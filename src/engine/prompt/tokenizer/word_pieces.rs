@@ -89,7 +89,7 @@ pub fn open(path: &Path, model_type: &str) -> Result<Reading> {
         },
     });
     Ok(Reading::Tokenizer(Tokenizer {
-        inner: Inner::Library(Box::new(stored::build(path, &value)?)),
+        inner: Inner::Library(stored::build(path, &value)?),
         source_name: name,
         target: None,
     }))

@@ -1,0 +1,211 @@
+//! A tokenizer of the `tokenizers` crate, held to what a file may ask of it.
+//!
+//! Before a text is encoded it goes through the same normalizers and the same cuts once, step by step: a step that would make
+//! it many times longer is refused, and so is a pattern that gives up in the middle of it. The crate takes a pattern that gives
+//! up for one that does not match, and goes on with other ids.
+
+use std::sync::Arc;
+
+use fancy_regex::Regex;
+use serde_json::Value;
+use tokenizers::normalizers::NormalizerWrapper;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{
+    NormalizedString, Normalizer as _, OffsetReferential, OffsetType, PreTokenizedString,
+    PreTokenizer as _,
+};
+
+use super::limited::within_limits;
+
+/// How many times longer a text may become, and how long whatever it was.
+const MOST_GROWTH: usize = 64;
+const ALWAYS_ALLOWED: usize = 1 << 20;
+/// The pattern by which byte-level pre-tokenizers cut, unless they are told not to.
+const BYTE_LEVEL: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// A tokenizer, and what each of its steps does.
+#[derive(Clone)]
+pub struct Library(Arc<Steps>);
+
+struct Steps {
+    library: tokenizers::Tokenizer,
+    normalizers: Vec<(NormalizerWrapper, Option<Swap>)>,
+    cuts: Vec<(PreTokenizerWrapper, Option<Regex>)>,
+}
+
+/// What stands in for whatever a pattern finds.
+struct Swap {
+    pattern: Regex,
+    n_bytes: usize,
+}
+
+impl Library {
+    /// Reads the text of a `tokenizer.json`; without its decoder, labels are spelled as the vocabulary does.
+    ///
+    /// # Errors
+    /// One clause, when the crate cannot read it.
+    pub fn read(bytes: Vec<u8>, with_decoder: bool) -> Result<Self, String> {
+        let n_bytes = bytes.len();
+        let read = move || {
+            let mut library =
+                tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+            if !with_decoder {
+                let none: Option<tokenizers::DecoderWrapper> = None;
+                library.with_decoder(none);
+            }
+            Self::of(library)
+        };
+        within_limits(n_bytes, read)
+    }
+
+    fn of(mut library: tokenizers::Tokenizer) -> Result<Self, String> {
+        library.with_padding(None);
+        let off = library.with_truncation(None);
+        off.map_err(|e| format!("its truncation cannot be switched off ({e})"))?;
+        let mut normalizers = Vec::new();
+        if let Some(normalizer) = library.get_normalizer() {
+            flatten_normalizer(normalizer, &mut normalizers)?;
+        }
+        let mut cuts = Vec::new();
+        if let Some(cut) = library.get_pre_tokenizer() {
+            flatten_cut(cut, &mut cuts)?;
+        }
+        Ok(Self(Arc::new(Steps {
+            library,
+            normalizers,
+            cuts,
+        })))
+    }
+
+    /// # Errors
+    /// One clause, when a limit is passed or the crate cannot encode the text.
+    pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>, String> {
+        let (steps, text) = (self.0.clone(), text.to_owned());
+        within_limits(text.len(), move || {
+            steps.try_out(&text)?;
+            let encoded = steps.library.encode_fast(text.as_str(), special_tokens);
+            let encoded = encoded.map_err(|e| e.to_string())?;
+            Ok(encoded.get_ids().to_vec())
+        })
+    }
+
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.0.library.id_to_token(id)
+    }
+
+    /// What one id reads as; `None` where it is no text.
+    pub fn decoded(&self, id: u32) -> Option<String> {
+        let text = self.0.library.decode(&[id], false).ok()?;
+        (!text.is_empty() && !text.contains('\u{fffd}')).then_some(text)
+    }
+}
+
+impl Steps {
+    /// Goes through every step before the model.
+    fn try_out(&self, text: &str) -> Result<(), String> {
+        let most = text.len().saturating_mul(MOST_GROWTH).max(ALWAYS_ALLOWED);
+        let too_long =
+            || format!("its normalizer makes the text more than {MOST_GROWTH} times longer");
+        let mut normalized = NormalizedString::from(text);
+        for (normalizer, swap) in &self.normalizers {
+            if let Some(swap) = swap {
+                let n = matches(&swap.pattern, normalized.get())?;
+                let grown = n
+                    .saturating_mul(swap.n_bytes)
+                    .saturating_add(normalized.get().len());
+                if grown > most {
+                    return Err(too_long());
+                }
+            }
+            normalizer
+                .normalize(&mut normalized)
+                .map_err(|e| e.to_string())?;
+            if normalized.get().len() > most {
+                return Err(too_long());
+            }
+        }
+        let mut pieces = PreTokenizedString::from(normalized);
+        for (cut, pattern) in &self.cuts {
+            if let Some(pattern) = pattern {
+                let now = pieces.get_splits(OffsetReferential::Normalized, OffsetType::None);
+                for (piece, ..) in now {
+                    matches(pattern, piece)?;
+                }
+            }
+            cut.pre_tokenize(&mut pieces).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// How often a pattern is found.
+fn matches(pattern: &Regex, text: &str) -> Result<usize, String> {
+    let mut n = 0;
+    for found in pattern.find_iter(text) {
+        found.map_err(|_| {
+            let shown: String = pattern.as_str().chars().take(80).collect();
+            format!("its pattern {shown:?} gives up on this text: it would go back too often")
+        })?;
+        n += 1;
+    }
+    Ok(n)
+}
+
+fn flatten_normalizer(
+    normalizer: &NormalizerWrapper,
+    to: &mut Vec<(NormalizerWrapper, Option<Swap>)>,
+) -> Result<(), String> {
+    let swap = match normalizer {
+        NormalizerWrapper::Sequence(sequence) => {
+            let mut all = sequence.as_ref().iter();
+            return all.try_for_each(|normalizer| flatten_normalizer(normalizer, to));
+        }
+        NormalizerWrapper::Replace(replace) => {
+            let described = serde_json::to_value(replace).unwrap_or_default();
+            Some(Swap {
+                pattern: pattern_of(&described)?,
+                n_bytes: replace.content.len(),
+            })
+        }
+        _ => None,
+    };
+    to.push((normalizer.clone(), swap));
+    Ok(())
+}
+
+fn flatten_cut(
+    cut: &PreTokenizerWrapper,
+    to: &mut Vec<(PreTokenizerWrapper, Option<Regex>)>,
+) -> Result<(), String> {
+    let pattern = match cut {
+        PreTokenizerWrapper::Sequence(sequence) => {
+            let mut all = sequence.as_ref().iter();
+            return all.try_for_each(|cut| flatten_cut(cut, to));
+        }
+        PreTokenizerWrapper::Split(split) => {
+            let described = serde_json::to_value(split).unwrap_or_default();
+            Some(pattern_of(&described)?)
+        }
+        PreTokenizerWrapper::ByteLevel(byte_level) if byte_level.use_regex => {
+            Some(compiled(BYTE_LEVEL)?)
+        }
+        _ => None,
+    };
+    to.push((cut.clone(), pattern));
+    Ok(())
+}
+
+/// The pattern of a step, as the crate compiles it.
+fn pattern_of(described: &Value) -> Result<Regex, String> {
+    let pattern = &described["pattern"];
+    match (pattern["Regex"].as_str(), pattern["String"].as_str()) {
+        (Some(pattern), _) => compiled(pattern),
+        (None, Some(text)) => compiled(&fancy_regex::escape(text)),
+        (None, None) => Err("a step has no pattern".to_owned()),
+    }
+}
+
+fn compiled(pattern: &str) -> Result<Regex, String> {
+    Regex::new(pattern).map_err(|e| format!("a pattern cannot be read ({e})"))
+}

@@ -1,0 +1,86 @@
+//! Work of a library that a file can make endless, huge or broken: done on a thread that can be given up.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// Time for anything at all, and more for every byte.
+const TIME: Duration = Duration::from_secs(4);
+const TIME_PER_BYTE: Duration = Duration::from_micros(10);
+
+thread_local! {
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread ends as an ordinary error, so that nobody needs to be told of it.
+pub fn panics_are_caught() -> bool {
+    IS_CAUGHT.get()
+}
+
+/// Does some work that goes through `n_bytes`, unless it takes too long.
+///
+/// What takes too long goes on by itself until it ends or the process does: a thread cannot be stopped from outside.
+///
+/// # Errors
+/// One clause: that it took too long, that the library stumbled, or what it says itself.
+pub fn within_limits<T: Send + 'static>(
+    n_bytes: usize,
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let time = TIME + TIME_PER_BYTE.saturating_mul(n_bytes.try_into().unwrap_or(u32::MAX));
+    let (sender, done) = mpsc::channel();
+    let body = move || {
+        IS_CAUGHT.set(true);
+        let result = catch_unwind(AssertUnwindSafe(work));
+        // Nobody listens any more when it took too long.
+        drop(sender.send(result));
+    };
+    thread::Builder::new()
+        .name("tokenizer".to_owned())
+        .spawn(body)
+        .map_err(|e| format!("no thread for it: {e}"))?;
+    match done.recv_timeout(time) {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(format!("the tokenizer stumbled: {}", said_by(&*panic))),
+        Err(_) => Err(format!("took more than {} s", time.as_secs())),
+    }
+}
+
+/// What a panic says, on one line.
+fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or("nothing is known of it");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_errors_and_panics_come_back() {
+        assert_eq!(within_limits(0, || Ok(7)), Ok(7));
+        let refused = within_limits::<()>(0, || Err("no".to_owned()));
+        assert_eq!(refused, Err("no".to_owned()));
+        let broken = within_limits::<()>(0, || {
+            assert!(panics_are_caught());
+            panic!("index {}\nout of range", 3)
+        });
+        let said = broken.expect_err("a panic");
+        assert_eq!(said, "the tokenizer stumbled: index 3 out of range");
+        assert!(!panics_are_caught());
+    }
+
+    #[test]
+    fn what_does_not_end_is_given_up() {
+        let endless = within_limits::<()>(0, || {
+            loop {
+                thread::park();
+            }
+        });
+        assert_eq!(endless, Err("took more than 4 s".to_owned()));
+    }
+}
