@@ -337,7 +337,9 @@ impl Visibility {
         match self.mask().window {
             None => 0..self.n_keys,
             Some(Window::Back(width)) => (query_idx + 1).saturating_sub(width)..self.n_keys,
-            Some(Window::Around(reach)) => query_idx.saturating_sub(reach)..query_idx + reach + 1,
+            Some(Window::Around(reach)) => {
+                query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Visibility {
             }
             Some(Window::Around(reach)) => {
                 start = query_idx.saturating_sub(reach);
-                end = end.min(query_idx + reach + 1);
+                end = end.min((query_idx + 1).saturating_add(reach));
             }
             None => {}
         }
@@ -131,6 +131,21 @@ mod tests {
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5, 6, 7]);
         assert_eq!(visible(mask, 8, 0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_window_may_be_as_wide_as_a_number_can_say() {
+        for (causal, window, seen) in [
+            (false, Window::Around(usize::MAX), vec![0, 1, 2, 3]),
+            (true, Window::Back(usize::MAX), vec![0, 1, 2]),
+            (false, Window::Back(usize::MAX), vec![0, 1, 2]),
+        ] {
+            let mask = Mask {
+                causal,
+                window: Some(window),
+            };
+            assert_eq!(visible(mask, 4, 2), seen, "{window:?}");
+        }
     }
 
     #[test]

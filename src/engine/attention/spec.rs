@@ -53,8 +53,8 @@ impl Mask {
             _ => 0,
         };
         let end = match self.window {
-            Some(Window::Back(width)) => key_idx + width,
-            Some(Window::Around(reach)) => key_idx + reach + 1,
+            Some(Window::Back(width)) => key_idx.saturating_add(width),
+            Some(Window::Around(reach)) => (key_idx + 1).saturating_add(reach),
             None => n,
         };
         let end = end.min(n);
@@ -154,7 +154,14 @@ mod tests {
     #[test]
     fn the_queries_that_see_a_key_are_counted_as_the_mask_lets_them() {
         let n = 9;
-        let windows = [None, Some(Window::Back(3)), Some(Window::Around(2))];
+        let widest = usize::MAX;
+        let windows = [
+            None,
+            Some(Window::Back(3)),
+            Some(Window::Around(2)),
+            Some(Window::Back(widest)),
+            Some(Window::Around(widest)),
+        ];
         for (causal, window) in [false, true]
             .into_iter()
             .flat_map(|c| windows.map(|w| (c, w)))

@@ -225,6 +225,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A bound on values, above 0, where absent and null mean none.
+    ///
+    /// # Errors
+    /// When the key is there and is no such number.
+    pub fn bound_or_none(&mut self, knob: &'static str, key: &str) -> Result<Option<f64>> {
+        let bound = self.number_or_none(knob, key, None)?;
+        match bound.filter(|bound| *bound <= 0.0) {
+            Some(found) => {
+                let problem = format!("expected a number above 0, found {found}");
+                Err(Error::config(self.path(), key, problem))
+            }
+            None => Ok(bound),
+        }
+    }
+
     /// A positive size under the first of two names that is there.
     ///
     /// # Errors

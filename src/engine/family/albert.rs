@@ -17,6 +17,9 @@ pub const FAMILY: Family = Family {
     read,
 };
 
+/// Blocks that run one after another at most.
+const MOST_BLOCKS: usize = 1 << 14;
+
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("num_hidden_layers")?;
@@ -29,6 +32,15 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let problem =
             format!("expected at most {n_layers} groups, one per layer, found {n_groups}");
         return Err(Error::config(reader.path(), "num_hidden_groups", problem));
+    }
+    // Each layer of a group has tensors of its own, and each is described as often as it runs.
+    let n_blocks = n_layers.saturating_mul(n_inner);
+    if n_groups.saturating_mul(n_inner) > tensors.len() || n_blocks > MOST_BLOCKS {
+        let problem = format!(
+            "{n_groups} groups of {n_inner} layers, run as {n_blocks} blocks, need more than the {} tensors that are stored",
+            tensors.len()
+        );
+        return Err(Error::config(reader.path(), key, problem));
     }
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     let d_model = reader.size("d_model", "hidden_size")?;
@@ -105,7 +117,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         projection: Some(linear(&widening, d_embed, d_model, true)),
         ..EmbedSpec::plain(tokens)
     };
-    let blocks = (0..n_layers * n_inner).map(block).collect();
+    let blocks = (0..n_blocks).map(block).collect();
     let stack = StackSpec::only(embed, blocks, None);
     Ok(ModelSpec {
         d_model,

@@ -57,6 +57,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         None => (Scale::InvSqrtD, Origin::Family),
     };
     let clip = number("clip_qkv")?;
+    if let Some(clip) = clip.filter(|clip| *clip <= 0.0) {
+        let problem = format!("expected a number above 0 or null, found {clip}");
+        let key = "attn_config.clip_qkv";
+        return Err(Error::config(checkpoint.config.path(), key, problem));
+    }
     // The rest of attn_config (alibi, alibi_bias_max, qk_ln, …) is read by no version that transformers runs.
     let attention = AttentionSpec {
         scale,

@@ -134,8 +134,10 @@ impl Stated {
         if self.documents.is_empty() {
             return Vec::new();
         }
+        let mut starts = self.documents.clone();
+        starts.sort_unstable();
         (0..n)
-            .map(|idx| self.documents.iter().filter(|start| **start <= idx).count())
+            .map(|idx| starts.partition_point(|start| *start <= idx))
             .collect()
     }
 }

@@ -205,8 +205,15 @@ pub fn read_with(
     let qkv_bias = recipe.qkv_bias.read(reader, "qkv_bias")?;
     let o_bias = recipe.o_bias.read(reader, "o_bias")?;
     let qk_norm = qk_norm(reader, recipe)?;
+    if matches!(qk_norm, QkNorm::ListedGainsIf(_)) && n_heads > checkpoint.tensors.len() {
+        let problem = format!(
+            "{n_heads} heads with norms of their own need more than the {} tensors that are stored",
+            checkpoint.tensors.len()
+        );
+        return Err(Error::config(reader.path(), "num_attention_heads", problem));
+    }
     let clip = match recipe.clips_qkv {
-        true => reader.number_or_none("clip_qkv", "clip_qkv", None)?,
+        true => reader.bound_or_none("clip_qkv", "clip_qkv")?,
         false => None,
     };
     let windows = layer_windows(reader, n_layers, &recipe.window)?;

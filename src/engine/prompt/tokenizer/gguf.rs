@@ -6,7 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::byte_pairs::{Words, assemble, template};
-use super::sentence_piece::{Algorithm, Encoder, Kind, Mark, Model, Numbering, Parts, Piece};
+use super::sentence_piece::{
+    Algorithm, Encoder, Kind, Mark, Marks, Model, Numbering, Parts, Piece,
+};
 use super::special::Token;
 use super::{Inner, Reading, Tokenizer, stored};
 use crate::checkpoint::gguf;
@@ -259,7 +261,8 @@ fn pieces(
     let encoder = Encoder {
         before: before.into_iter().collect(),
         after: after.into_iter().collect(),
-        marks: marks.collect(),
+        marks: Marks::new(marks)
+            .map_err(|problem| Error::config(path, "tokenizer.ggml.tokens", problem))?,
         every_stretch_begins: algorithm == Algorithm::Unigram,
         numbering: Numbering::Same,
         model,

@@ -1,7 +1,7 @@
 //! What the small JSON files beside a vocabulary say about special and added tokens.
 
 use crate::checkpoint::{CONFIGURATION, read_whole};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -239,6 +239,8 @@ impl Settings {
         n_vocab: u32,
     ) -> Result<Vec<(u32, Token)>> {
         let mut all: Vec<(u32, Token)> = Vec::new();
+        let mut seen = BTreeSet::new();
+        let is_named: BTreeSet<&str> = named.iter().map(|token| token.content.as_str()).collect();
         let mut next = n_vocab;
         let stated = self
             .added
@@ -251,8 +253,7 @@ impl Settings {
         let listed = self.listed()?;
         let rest = listed.into_iter().map(|token| (None, token));
         for (stated, mut token) in stated.chain(others).chain(rest) {
-            if token.content.is_empty() || all.iter().any(|(_, seen)| seen.content == token.content)
-            {
+            if token.content.is_empty() || !seen.insert(token.content.clone()) {
                 continue;
             }
             let id = id_of(&token.content).unwrap_or_else(|| {
@@ -265,7 +266,7 @@ impl Settings {
                     format!("gives {what:?} the id {stated}, the vocabulary makes it {id}");
                 return Err(Error::file(&self.path, problem));
             }
-            token.special |= named.iter().any(|named| named.content == token.content);
+            token.special |= is_named.contains(token.content.as_str());
             all.push((id, token));
         }
         Ok(all)

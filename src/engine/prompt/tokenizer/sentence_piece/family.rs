@@ -6,7 +6,7 @@ use std::path::Path;
 use super::super::special::{NAMES, Settings, Token};
 use super::super::{Inner, Reading, Tokenizer, directory_of, file_name};
 use super::proto::{self, Kind, ModelFile};
-use super::{Algorithm, Encoder, Listing, Mark, Model, Numbering, Parts};
+use super::{Algorithm, Encoder, Listing, Mark, Marks, Model, Numbering, Parts};
 use crate::error::{Error, Result};
 
 /// The habits of a family.
@@ -221,21 +221,22 @@ fn listed(model: Model, list: &Path, settings: &Settings) -> Result<Encoder> {
     Ok(Encoder {
         before: Vec::new(),
         after: after.map(|(id, _)| *id).into_iter().collect(),
-        marks: marks(tokens),
+        marks: marks(&settings.path, tokens)?,
         every_stretch_begins: true,
         numbering: Numbering::Listed(listing),
         model,
     })
 }
 
-fn marks(tokens: Vec<(u32, Token)>) -> Vec<Mark> {
+fn marks(path: &Path, tokens: Vec<(u32, Token)>) -> Result<Marks> {
     let mark = |(id, token): (u32, Token)| Mark {
         text: token.content,
         id,
         takes_left: token.lstrip,
         takes_right: token.rstrip,
     };
-    tokens.into_iter().map(mark).collect()
+    let marks = Marks::new(tokens.into_iter().map(mark));
+    marks.map_err(|problem| Error::file(path, problem))
 }
 
 fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder> {
@@ -245,6 +246,11 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         0 => 0,
         default => settings.count("extra_ids")?.unwrap_or(default),
     };
+    if n_sentinels > n_pieces.max(habits.n_sentinels) {
+        let problem =
+            format!("expected at most {n_pieces}, one for each piece, found {n_sentinels}");
+        return Err(Error::config(&settings.path, "extra_ids", problem));
+    }
     let id_of = |text: &str| match (&habits.numbering, text) {
         (Numbering::Fairseq, "<s>") => Some(0),
         (Numbering::Fairseq, "<pad>") => Some(1),
@@ -316,7 +322,7 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
     Ok(Encoder {
         before,
         after,
-        marks: marks(tokens),
+        marks: marks(&settings.path, tokens)?,
         every_stretch_begins: habits.every_stretch_begins || legacy,
         numbering: habits.numbering.clone(),
         model,

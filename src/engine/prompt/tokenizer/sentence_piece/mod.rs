@@ -3,6 +3,7 @@
 mod charsmap;
 mod family;
 mod listing;
+mod marks;
 mod merges;
 mod pieces;
 mod proto;
@@ -11,6 +12,7 @@ mod unigram;
 pub use charsmap::Charsmap;
 pub use family::open;
 pub use listing::Listing;
+pub use marks::{Mark, Marks};
 use pieces::Pieces;
 pub use proto::{Kind, Piece};
 
@@ -161,20 +163,10 @@ pub struct Encoder {
     pub before: Vec<u32>,
     pub after: Vec<u32>,
     /// Tokens matched in the text as they stand.
-    pub marks: Vec<Mark>,
+    pub marks: Marks,
     /// Whether the blank before the text stands after every mark too.
     pub every_stretch_begins: bool,
     pub numbering: Numbering,
-}
-
-/// A token that is found in the text before anything else happens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
-    pub text: String,
-    pub id: u32,
-    /// Whether blanks to its left and right belong to it.
-    pub takes_left: bool,
-    pub takes_right: bool,
 }
 
 /// How ids of the vocabulary follow from places in the model.
@@ -198,7 +190,7 @@ impl Encoder {
             ids.extend(&self.before);
         }
         let (mut rest, mut begins) = (text, true);
-        while let Some((at, mark)) = self.first_mark(rest) {
+        while let Some((at, mark)) = self.marks.first(rest) {
             let mut stretch = &rest[..at];
             rest = &rest[at + mark.text.len()..];
             if mark.takes_left {
@@ -218,15 +210,6 @@ impl Encoder {
         ids
     }
 
-    /// The leftmost mark, and of those the longest.
-    fn first_mark(&self, text: &str) -> Option<(usize, &Mark)> {
-        let places = self
-            .marks
-            .iter()
-            .filter_map(|mark| Some((text.find(&mark.text)?, mark)));
-        places.min_by_key(|(at, mark)| (*at, std::cmp::Reverse(mark.text.len())))
-    }
-
     fn stretch(&self, text: &str, begins: bool, ids: &mut Vec<u32>) {
         let number = |place: u32| match &self.numbering {
             Numbering::Fairseq if place == self.model.unknown() => FAIRSEQ_UNKNOWN,
@@ -241,7 +224,7 @@ impl Encoder {
 
     /// What an id is written as in the vocabulary.
     pub fn text_of(&self, id: u32) -> Option<&str> {
-        if let Some(mark) = self.marks.iter().find(|mark| mark.id == id) {
+        if let Some(mark) = self.marks.of_id(id) {
             return Some(&mark.text);
         }
         let place = match &self.numbering {
