@@ -5,6 +5,7 @@ use std::panic;
 use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended};
+use attnscope::report::one_line;
 use attnscope_engine::prompt::panics_are_caught;
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         Err(refused) if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return failed("expected a subcommand, found none (see --help)");
         }
-        Err(refused) => return failed(&one_line(&refused.to_string())),
+        Err(refused) => return failed(&without_usage(&refused.to_string())),
     };
     match cli.run() {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
@@ -45,12 +46,12 @@ fn keep_caught_panics_quiet() {
 
 fn failed(reason: &str) -> ExitCode {
     // Nobody may be reading: the exit code still tells.
-    let _ = writeln!(std::io::stderr(), "attnscope: {reason}");
+    let _ = writeln!(std::io::stderr(), "attnscope: {}", one_line(reason));
     ExitCode::from(FAILED)
 }
 
 /// What is wrong with the command line, without the usage that follows it.
-fn one_line(refusal: &str) -> String {
+fn without_usage(refusal: &str) -> String {
     let reason = refusal.split("\nUsage:").next().unwrap_or(refusal);
     let reason = reason
         .split("\nFor more information")

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use super::WhatIfArgs;
 use super::figures::Format;
-use crate::report::{AlignShown, Output, write_arrays};
+use crate::report::{AlignShown, Output, printable, write_arrays};
 use crate::tui;
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::attention::SoftmaxAxis;
@@ -117,7 +117,10 @@ pub fn show(
     match format.unwrap_or(Format::Text) {
         Format::Json => shown.write_json(&mut numbers)?,
         Format::Csv => shown.write_csv(&mut numbers)?,
-        Format::Text => shown.write_text(&mut numbers)?,
+        Format::Text => {
+            shown.write_text(&mut numbers)?;
+            numbers = printable(&numbers);
+        }
     }
     Ok(Output::Stdout.write(&numbers)?)
 }

@@ -10,8 +10,8 @@ use super::progress::{StepMeter, note};
 use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
-    Output, TargetVerdict, read_baseline, write_github, write_junit, write_sarif, write_text,
-    write_verdicts,
+    Output, TargetVerdict, printable, read_baseline, write_github, write_junit, write_sarif,
+    write_text, write_verdicts,
 };
 use attnscope_engine::analysis::{
     self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of,
@@ -196,6 +196,9 @@ pub fn run(args: &Args) -> Result<Ended> {
                 write_text(verdict, &mut content)?;
             }
         }
+    }
+    if !matches!(args.format, Format::Json | Format::Sarif) {
+        content = printable(&content);
     }
     output.write(&content)?;
     let mut worst = verdicts.iter().filter_map(TargetVerdict::worst);

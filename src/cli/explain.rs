@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::report::Output;
+use crate::report::{Output, printable};
 use attnscope_engine::checks;
 use attnscope_engine::family;
 
@@ -55,5 +55,5 @@ fn list() -> String {
 }
 
 fn print(text: &str) -> Result<()> {
-    Ok(Output::open(Path::new("-"))?.write(text.as_bytes())?)
+    Ok(Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?)
 }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::progress::note;
 use super::prompts::{InputsArgs, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::report::Output;
+use crate::report::{Output, printable};
 use attnscope_engine::analysis::{self, Layers, MemoryNeed, Options, input_of, stripes};
 use attnscope_engine::family;
 use attnscope_engine::model::Stack;
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> Result<()> {
             table.push('\n');
         }
     }
-    Ok(Output::open(Path::new("-"))?.write(table.as_bytes())?)
+    Ok(Output::open(Path::new("-"))?.write(&printable(table.as_bytes()))?)
 }
 
 /// A share, or that it has no meaning here.

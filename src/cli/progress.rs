@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::report::one_line;
 use attnscope_engine::analysis::{Options, Progress, Step, work_of};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::pace::Pace;
@@ -86,7 +87,7 @@ impl WritingMeter {
         if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {elapsed}") {
             bar.set_style(style);
         }
-        bar.set_message(what);
+        bar.set_message(one_line(&what).into_owned());
         Self(Some(bar))
     }
 
@@ -170,5 +171,6 @@ impl StepMeter {
 
 /// One line to standard error. A reader that has gone away does not matter.
 pub fn note(line: &str) {
-    let _ = writeln!(stderr(), "{line}");
+    // Names of files and tensors are in it.
+    let _ = writeln!(stderr(), "{}", one_line(line));
 }

@@ -9,8 +9,8 @@ use super::progress::{Meter, note};
 use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
-    ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, write_csv, write_html,
-    write_json, write_markdown,
+    ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, printable, write_csv,
+    write_html, write_json, write_markdown,
 };
 use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use attnscope_engine::family;
@@ -35,6 +35,9 @@ pub struct Args {
     /// Where to write it; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
+    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    raw_csv: bool,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
@@ -114,9 +117,12 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => write_json(&report, &mut content)?,
-        Format::Csv => write_csv(&report, &mut content)?,
+        Format::Csv => write_csv(&report, args.raw_csv, &mut content)?,
         Format::Markdown => write_markdown(&Readable { report, shown }, &mut content)?,
         Format::Html => write_html(&Readable { report, shown }, &mut content)?,
+    }
+    if !matches!(args.format, Format::Json) && !args.raw_csv {
+        content = printable(&content);
     }
     Ok(output.write(&content)?)
 }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::WeightArgs;
-use crate::report::{Number, Output};
+use crate::report::{Number, Output, one_line, printable, write_pretty};
 use attnscope_engine::analysis::{TensorStats, tensor_stats};
 use attnscope_engine::checkpoint::{Checkpoint, TensorInfo};
 
@@ -35,37 +35,41 @@ enum Format {
 pub fn run(args: &Args) -> Result<()> {
     let checkpoint = args.weights.opening(Some(args.checkpoint.clone())).open()?;
     let content = match args.format {
-        Format::Table => table(&checkpoint, args.stats)?,
+        Format::Table => printable(table(&checkpoint, args.stats)?.as_bytes()),
         Format::Json => json_list(&checkpoint, args.stats)?,
     };
-    Ok(Output::open(Path::new("-"))?.write(content.as_bytes())?)
+    Ok(Output::open(Path::new("-"))?.write(&content)?)
+}
+
+/// Letters of the widest cell that its column is made wide enough for; a longer one is shown whole, and its row is out of line.
+const WIDEST: usize = 80;
+
+/// How wide a column is.
+fn width_of<'a>(title: &str, cells: impl Iterator<Item = &'a str>) -> usize {
+    let widest = cells.map(|cell| cell.chars().count()).max();
+    widest.unwrap_or(0).max(title.len()).min(WIDEST)
 }
 
 fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
-    let shape_of = |info: &TensorInfo| format!("{:?}", info.shape);
-    let name_width = checkpoint
-        .tensors
-        .iter()
-        .map(|(name, _)| name.len())
-        .max()
-        .unwrap_or(4);
-    let shape_width = checkpoint
-        .tensors
-        .iter()
-        .map(|(_, info)| shape_of(info).len())
-        .max()
-        .unwrap_or(5);
-    let dtype_width = checkpoint
-        .tensors
-        .iter()
-        .map(|(_, info)| info.dtype.to_string().len())
-        .max()
-        .unwrap_or(5)
-        .max(5);
-    let mut text = format!(
-        "{:name_width$}  {:dtype_width$}  {:shape_width$}  {:>12}",
-        "tensor", "dtype", "shape", "bytes"
-    );
+    let row = |(name, info): (&'_ str, &TensorInfo)| {
+        let shape = format!("{:?}", info.shape);
+        [one_line(name).into_owned(), info.dtype.to_string(), shape]
+    };
+    let rows: Vec<[String; 3]> = checkpoint.tensors.iter().map(row).collect();
+    let titles = ["tensor", "dtype", "shape"];
+    let widths: [usize; 3] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].as_str());
+        width_of(titles[column], cells)
+    });
+    let mut text = String::new();
+    let put = |text: &mut String, cells: [&str; 3]| {
+        for (cell, width) in cells.iter().zip(widths) {
+            write!(text, "{cell:width$}  ")?;
+        }
+        std::fmt::Result::Ok(())
+    };
+    put(&mut text, titles)?;
+    write!(text, "{:>12}", "bytes")?;
     if with_stats {
         write!(
             text,
@@ -74,27 +78,21 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
         )?;
     }
     text.push('\n');
-    for (name, info) in checkpoint.tensors.iter() {
-        let (dtype, shape, n_bytes) = (info.dtype, shape_of(info), info.n_bytes());
-        write!(
-            text,
-            "{name:name_width$}  {dtype:dtype_width$}  {shape:shape_width$}  {n_bytes:>12}"
-        )?;
+    for (cells, (name, info)) in rows.iter().zip(checkpoint.tensors.iter()) {
+        put(&mut text, cells.each_ref().map(String::as_str))?;
+        write!(text, "{:>12}", info.n_bytes())?;
         if with_stats {
             match tensor_stats(&checkpoint.tensors, name)? {
-                Some(s) => {
-                    let TensorStats {
-                        min,
-                        max,
-                        mean,
-                        n_nan,
-                        n_infinite,
-                    } = s;
-                    write!(
-                        text,
-                        "  {min:>12.5}  {max:>12.5}  {mean:>12.5}  {n_nan:>8}  {n_infinite:>8}"
-                    )?;
-                }
+                Some(TensorStats {
+                    min,
+                    max,
+                    mean,
+                    n_nan,
+                    n_infinite,
+                }) => write!(
+                    text,
+                    "  {min:>12.5}  {max:>12.5}  {mean:>12.5}  {n_nan:>8}  {n_infinite:>8}"
+                )?,
                 None => text.push_str("  not floating point"),
             }
         }
@@ -103,7 +101,7 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
     Ok(text)
 }
 
-fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
+fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<Vec<u8>> {
     let entry = |(name, info): (&str, &TensorInfo)| -> Result<Value> {
         let mut entry = json!({
             "name": name,
@@ -126,5 +124,7 @@ fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
         .iter()
         .map(entry)
         .collect::<Result<_>>()?;
-    Ok(serde_json::to_string_pretty(&entries)? + "\n")
+    let mut content = Vec::new();
+    write_pretty(&entries, &mut content)?;
+    Ok(content)
 }

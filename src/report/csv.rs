@@ -1,16 +1,18 @@
 //! The report as CSV: one row for each prompt, layer and head.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::document::Report;
+use super::plain::cell;
 use attnscope_engine::stats::STATISTICS;
 
 /// Writes a header and the rows. The stack of a model that has one is empty; statistics of single heads have their ids as
-/// columns.
+/// columns. Unless it is wanted raw, a text that a spreadsheet would compute is marked as text.
 ///
 /// # Errors
 /// When the target cannot be written.
-pub fn write_csv(report: &Report, to: &mut impl Write) -> io::Result<()> {
+pub fn write_csv(report: &Report, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
     let of_heads: Vec<usize> = (0..STATISTICS.len())
         .filter(|idx| STATISTICS[*idx].is_per_head())
         .collect();
@@ -18,10 +20,15 @@ pub fn write_csv(report: &Report, to: &mut impl Write) -> io::Result<()> {
     let ids = of_heads.iter().map(|idx| STATISTICS[*idx].id);
     writer.write_record(["prompt", "stack", "layer", "head"].into_iter().chain(ids))?;
     for prompt in &report.prompts {
+        let id = if is_raw {
+            Cow::Borrowed(prompt.id.as_str())
+        } else {
+            cell(&prompt.id)
+        };
         for layer in &prompt.layers {
             for head in &layer.heads {
                 let mut row = vec![
-                    prompt.id.clone(),
+                    id.to_string(),
                     layer.stack.label().unwrap_or_default().to_owned(),
                     layer.layer.to_string(),
                     head.head.to_string(),

@@ -1,10 +1,13 @@
 //! The report as JSON.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::{Formatter, PrettyFormatter};
 
 use super::document::Report;
+use super::plain::is_hidden;
 
 /// Writes the report, indented, with a newline at the end.
 ///
@@ -18,7 +21,90 @@ pub fn write_json(report: &Report, to: &mut impl Write) -> std::io::Result<()> {
 ///
 /// # Errors
 /// When the target cannot be written.
-pub(super) fn write_pretty(document: &impl Serialize, to: &mut impl Write) -> std::io::Result<()> {
-    serde_json::to_writer_pretty(&mut *to, document)?;
+pub fn write_pretty(document: &impl Serialize, to: &mut impl Write) -> std::io::Result<()> {
+    let mut indented = PrettyFormatter::new();
+    document.serialize(&mut Serializer::with_formatter(
+        &mut *to,
+        Shown(&mut indented),
+    ))?;
     to.write_all(b"\n")
+}
+
+/// Writes hidden letters of texts as `\uXXXX`: JSON itself asks for that of the first thirty-two alone.
+struct Shown<'f>(&'f mut PrettyFormatter<'static>);
+
+impl Formatter for Shown<'_> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        to: &mut W,
+        text: &str,
+    ) -> io::Result<()> {
+        for piece in text.split_inclusive(is_hidden) {
+            let (plain, hidden) = match piece.chars().next_back().filter(|c| is_hidden(*c)) {
+                Some(hidden) => (&piece[..piece.len() - hidden.len_utf8()], Some(hidden)),
+                None => (piece, None),
+            };
+            to.write_all(plain.as_bytes())?;
+            if let Some(hidden) = hidden {
+                // All of them have numbers of four digits.
+                write!(to, "\\u{:04x}", u32::from(hidden))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_array(to)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array(to)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(to, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_array_value(to)
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object(to)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object(to)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(to, first)
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(to)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.0.end_object_value(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_letters_are_written_by_their_number_and_read_back() {
+        let text = "a\u{7f}\u{9b}31m\u{202e}é\u{1b}\n";
+        let mut written = Vec::new();
+        write_pretty(&[text], &mut written).expect("a vector takes everything");
+        let written = String::from_utf8(written).expect("text");
+        assert_eq!(
+            written,
+            "[\n  \"a\\u007f\\u009b31m\\u202eé\\u001b\\n\"\n]\n"
+        );
+        let read: [String; 1] = serde_json::from_str(&written).expect("JSON");
+        assert_eq!(read, [text]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::plain::one_line;
 use super::verdicts::TargetVerdict;
 use attnscope_engine::checks::{Finding, Severity, Status};
 
@@ -38,7 +39,7 @@ pub fn write_text(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()>
             counts.push(format!("{n} {}", words(status)));
         }
     }
-    writeln!(to, "{}: {}", target.title(), counts.join(" · "))?;
+    writeln!(to, "{}: {}", one_line(&target.title()), counts.join(" · "))?;
     let findings = target.findings();
     let width = findings
         .iter()
@@ -75,7 +76,7 @@ pub fn write_text(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()>
                 "  {} {}: {}",
                 words(verdict.status),
                 check.id,
-                verdict.why
+                one_line(&verdict.why)
             )?;
         }
     }
@@ -97,14 +98,14 @@ fn write_finding(finding: &Finding, width: usize, to: &mut impl Write) -> io::Re
         unit => format!(" {unit}"),
     };
     writeln!(to, "  {severity:<7} {:<width$}  {place}", finding.check)?;
-    writeln!(to, "          seen: {}", finding.evidence)?;
+    writeln!(to, "          seen: {}", one_line(&finding.evidence))?;
     writeln!(
         to,
         "          {} against {}{unit}",
         figure(finding.value),
         figure(finding.threshold)
     )?;
-    writeln!(to, "          do: {}", finding.advice)
+    writeln!(to, "          do: {}", one_line(&finding.advice))
 }
 
 /// A number as a person reads it: few digits, and powers of ten where they are needed.

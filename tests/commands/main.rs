@@ -11,6 +11,7 @@ mod demos;
 mod device_choice;
 mod export_data;
 mod generated_docs;
+mod hostile_names;
 mod lab_command;
 mod plots;
 mod report_formats;

@@ -19,7 +19,7 @@ use self::stories::{Figures, STORIES, Story, Telling};
 use self::told::told;
 use super::{Cli, RunArgs, align};
 use crate::bundles::{self, demo_alignment};
-use crate::report::{Output, Page};
+use crate::report::{Output, Page, printable};
 use crate::tui::{self, InFront, Panel, Shown, Start, Storyteller};
 use crate::worker::{FirstPrompt, PromptOrigin};
 use attnscope_engine::analysis::WhatIf;
@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn print(text: &str) -> Result<()> {
-    Ok(Output::open(Path::new("-"))?.write(text.as_bytes())?)
+    Ok(Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?)
 }
 
 /// Names, and what each shows.

@@ -1,0 +1,88 @@
+//! Text of files on its way to a terminal: letters that would move the cursor, change colours or turn the order of letters around
+//! are shown by their number.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Letters that are not shown but do something: control codes (C0, DEL, C1), marks of the direction of writing, and the
+/// separators of lines and paragraphs.
+pub fn is_hidden(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A name, a path or a message on one line, whatever letters are in it.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_hidden)
+}
+
+/// `\u{…}` in the place of the letters that are meant.
+fn escaped(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&is_meant) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        if is_meant(letter) {
+            // A string takes everything.
+            let _ = write!(shown, "{}", letter.escape_unicode());
+        } else {
+            shown.push(letter);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A text of several lines: no hidden letter is left but the ends of lines and tabs.
+pub fn printable(text: &[u8]) -> Vec<u8> {
+    let is_meant = |letter| is_hidden(letter) && letter != '\n' && letter != '\t';
+    let text = String::from_utf8_lossy(text);
+    escaped(&text, is_meant).into_owned().into_bytes()
+}
+
+/// A cell of a table as text: a spreadsheet takes it for no formula.
+///
+/// What begins with one of these signs is computed when a spreadsheet opens the file; an apostrophe before it says that it is text.
+pub fn cell(text: &str) -> Cow<'_, str> {
+    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+        Cow::Owned(format!("'{text}"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_that_do_something_are_shown_by_their_number() {
+        assert_eq!(one_line("a\u{1b}[31mb"), "a\\u{1b}[31mb");
+        assert_eq!(one_line("\n\t\u{7f}\u{9b}"), "\\u{a}\\u{9}\\u{7f}\\u{9b}");
+        assert_eq!(
+            one_line("\u{202e}\u{2028}\u{2066}"),
+            "\\u{202e}\\u{2028}\\u{2066}"
+        );
+        assert_eq!(one_line("naïve 日本 ▁x 😀"), "naïve 日本 ▁x 😀");
+    }
+
+    #[test]
+    fn lines_and_tabs_of_a_text_stay() {
+        let shown = printable(b"a\tb\n\x1b]0;x\x07\r\n\xff");
+        assert_eq!(
+            String::from_utf8(shown).expect("text"),
+            "a\tb\n\\u{1b}]0;x\\u{7}\\u{d}\n\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn a_cell_is_no_formula() {
+        for text in ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"] {
+            assert_eq!(cell(text), format!("'{text}"));
+        }
+        for text in ["", "a=1", "▁the", "'x", " =1"] {
+            assert_eq!(cell(text), text);
+        }
+    }
+}
