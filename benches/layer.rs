@@ -5,7 +5,6 @@
 
 mod attention_case;
 mod ceiling;
-mod counting;
 mod repeated;
 mod times;
 
@@ -17,6 +16,10 @@ use clap::Parser;
 use repeated::{all_threads, repeat};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use testing::counting::{Counting, peak_of};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// One layer's attention with all statistics.
 #[derive(Parser)]
@@ -83,7 +86,7 @@ impl Args {
         let mut peak_bytes = 0;
         // The first call allocates most: its output, and what is kept for the next.
         let times = repeat(self.threads(), self.reps, || {
-            let peak = counting::peak_of(|| drop(case.attend()));
+            let ((), peak) = peak_of(|| drop(case.attend()));
             peak_bytes = peak.max(peak_bytes);
         });
         Measured {

@@ -4,7 +4,6 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it measured")]
 
 mod checkpoint_file;
-mod counting;
 mod repeated;
 mod times;
 
@@ -19,6 +18,10 @@ use checkpoint_file::{THIRD_OF_GPT2, checkpoint, ids};
 use clap::Parser;
 use repeated::{all_threads, repeat};
 use serde_json::json;
+use testing::counting::{Counting, peak_of};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
 
 /// A whole model on one prompt.
 #[derive(Parser)]
@@ -73,7 +76,7 @@ fn main() {
     let n_threads = args.threads.unwrap_or_else(all_threads);
     let (mut peak_bytes, mut loss) = (0, None);
     let times = repeat(n_threads, args.reps, || {
-        let peak = counting::peak_of(|| {
+        let ((), peak) = peak_of(|| {
             let outcome = run(&model, &input);
             loss = outcome.predictions.and_then(|predictions| predictions.loss);
         });

@@ -4,6 +4,8 @@
 
 pub mod bundles;
 pub mod cli;
+pub mod record;
 pub mod report;
+pub mod signals;
 pub mod tui;
 pub mod worker;

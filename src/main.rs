@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended};
 use attnscope::report::one_line;
-use attnscope_engine::prompt::panics_are_caught;
+use attnscope::signals;
+use attnscope_engine::caught::panics_are_caught;
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -17,19 +18,32 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     keep_caught_panics_quiet();
+    signals::watch();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version were asked for: they go to standard output.
-        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(asked) if !asked.use_stderr() => {
+            return match asked.print() {
+                Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                    failed(&format!("standard output: cannot be written ({e})"))
+                }
+                Err(_) | Ok(()) => ExitCode::SUCCESS,
+            };
+        }
         // Its own text is the help of the command.
         Err(refused) if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return failed("expected a subcommand, found none (see --help)");
         }
         Err(refused) => return failed(&without_usage(&refused.to_string())),
     };
-    match cli.run() {
+    let ended = cli.run();
+    // A screen that a signal ended has given the terminal back by now.
+    signals::die_if_asked();
+    match ended {
         Ok(Ended::Clean) => ExitCode::SUCCESS,
         Ok(Ended::WithFindings) => ExitCode::from(FOUND),
+        // Each was told of when it failed.
+        Ok(Ended::Partly) => ExitCode::from(FAILED),
         Err(error) => failed(&format!("{error:#}")),
     }
 }

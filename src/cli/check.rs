@@ -6,29 +6,26 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::progress::{StepMeter, note};
-use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
+use super::progress::{StepMeter, failed, note};
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
+use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
     Output, TargetVerdict, printable, read_baseline, write_github, write_junit, write_sarif,
     write_text, write_verdicts,
 };
-use attnscope_engine::analysis::{
-    self, Declared, DeclaredMask, Judging, MemoryNeed, Options, input_of,
-};
+use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
 use attnscope_engine::attention::SoftmaxAxis;
+use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks::{self, Baseline, Check, Severity, Thresholds};
-use attnscope_engine::family;
 use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
-use attnscope_engine::ops::Compute;
-use attnscope_engine::prompt::Tokenizer;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directories, weight files, traces (.safetensors, .npz) or probes
-    #[arg(required = true, value_name = "TARGET")]
-    targets: Vec<PathBuf>,
+    #[command(flatten)]
+    targets: TargetArgs,
     #[command(flatten)]
     trace: TraceArgs,
     #[command(flatten)]
@@ -157,7 +154,6 @@ fn known_check(id: &str) -> Result<&'static str, String> {
 }
 
 pub fn run(args: &Args) -> Result<Ended> {
-    let compute = args.run.prepare()?;
     let thresholds = match &args.thresholds {
         Some(path) => Thresholds::open(path)?,
         None => Thresholds::default(),
@@ -174,16 +170,31 @@ pub fn run(args: &Args) -> Result<Ended> {
             .is_none_or(|ids| ids.contains(&check.id));
         is_selected && !ignored.contains(check.id)
     };
+    let found = args.targets.resolve()?;
+    let mut prompt = args.prompt.clone();
+    prompt.positional(found.prompt.clone())?;
+    let session = Session::begin(&args.run, &args.what_if, prompt.clone(), &args.inputs)?;
+    found.tell();
+    let to_read = found.targets.iter().map(PathBuf::as_path);
+    let to_read = to_read.chain(prompt.file()).chain(args.inputs.file());
+    to_read.for_each(will_read);
     let output = Output::open(&args.output)?;
     let mut verdicts = Vec::new();
-    for target in &args.targets {
-        verdicts.push(judged(
-            args,
-            &compute,
-            target,
-            (&thresholds, &baselines),
-            &wants,
-        )?);
+    for target in found.told() {
+        let lines = (&thresholds, &baselines);
+        match judged(args, &prompt, &session, target, lines, &wants) {
+            Ok(verdict) => verdicts.push(verdict),
+            // Nothing else was asked for: the reason is all there is to say.
+            Err(e) if found.targets.len() == 1 => return Err(e),
+            Err(e) => {
+                let reason = format!("{e:#}");
+                failed(&reason);
+                verdicts.push(TargetVerdict::unread(target.display().to_string(), reason));
+            }
+        }
+    }
+    if verdicts.iter().all(|verdict| verdict.error.is_some()) {
+        bail!("none of {} targets could be judged", verdicts.len());
     }
     let mut content = Vec::new();
     match args.format {
@@ -201,6 +212,9 @@ pub fn run(args: &Args) -> Result<Ended> {
         content = printable(&content);
     }
     output.write(&content)?;
+    if verdicts.iter().any(|verdict| verdict.error.is_some()) {
+        return Ok(Ended::Partly);
+    }
     let mut worst = verdicts.iter().filter_map(TargetVerdict::worst);
     Ok(
         match worst.any(|severity| args.fail_on.is_met_by(severity)) {
@@ -213,25 +227,27 @@ pub fn run(args: &Args) -> Result<Ended> {
 /// Judges one target.
 fn judged(
     args: &Args,
-    compute: &Compute,
+    prompt: &PromptArgs,
+    session: &Session<'_>,
     target: &Path,
     (thresholds, baselines): (&Thresholds, &BTreeMap<String, Baseline>),
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
     if analysis::is_captured(target) {
-        Output::check_not_read(&args.output, &[target])?;
         if args.what_if.is_set() {
             bail!(
                 "{}: --what-if is for checkpoints; a trace holds no weights to run again",
                 target.display()
             );
         }
-        let declared = args.trace.declared(&args.prompt);
+        let declared = args.trace.declared(prompt);
         let (verdicts, about) = analysis::judge_captured(target, &declared, thresholds, wants)?;
         note(&format!("{}: {about}", target.display()));
         return Ok(TargetVerdict {
             target: target.display().to_string(),
             what_if: Vec::new(),
+            notes: Vec::new(),
+            error: None,
             verdicts,
         });
     }
@@ -241,24 +257,14 @@ fn judged(
             target.display()
         );
     }
-    let model = family::read(args.run.opening(Some(target.to_path_buf())).open()?)?;
-    let model = args.what_if.suppose(model)?;
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    check_target(&args.output, &model, &args.prompt, &args.inputs)?;
-    let mut named = prepare(&args.prompt, &args.inputs, &model, &reading)?;
+    let mut opened = session.open(target)?;
+    Output::check_not_read(&args.output)?;
     let options = Options {
         keep_bytes: Some(0),
         predicts: true,
     };
-    let longest = longest_inputs(&named);
-    args.run.check_memory(MemoryNeed::of(
-        &model,
-        &longest,
-        options,
-        rayon::current_num_threads(),
-    ))?;
-    note(&format!("tokenizer: {}", reading.describe()));
-    write_targets(&mut named, &model, &reading, compute)?;
+    session.ready(&mut opened, options, 0)?;
+    let Opened { model, named, .. } = opened;
     let prompts: Vec<(String, Input)> = named
         .into_iter()
         .map(|named| (named.id, input_of(&named.prompt)))
@@ -272,13 +278,15 @@ fn judged(
         told: &mut told,
         pace: &|| false,
     };
-    let judgement = on_device!(compute, ops => {
+    let judgement = on_device!(&session.compute, ops => {
         analysis::judge(ops, &model, &prompts, &mut judging)
     })?;
     meter.finish();
     Ok(TargetVerdict {
+        error: None,
         target: target.display().to_string(),
         what_if: args.what_if.words(),
+        notes: model.checkpoint.settings.of_file().into_iter().collect(),
         verdicts: judgement.verdicts,
     })
 }

@@ -42,11 +42,6 @@ pub struct Targets {
 }
 
 impl FigureArgs {
-    /// The picture's file, where there is one.
-    pub fn target(&self) -> Option<&Path> {
-        self.output.as_deref()
-    }
-
     /// Opens the picture's file, so that one that cannot be written fails at once.
     ///
     /// # Errors

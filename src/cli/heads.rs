@@ -1,20 +1,22 @@
-//! `attnscope heads`: what kind of place each head looks at, on a prompt and on random tokens said twice.
+//! `attnscope heads`: what kind of place each head looks at, on prompts and on random tokens said twice.
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 
+use super::figures::Format;
 use super::progress::note;
-use super::prompts::{InputsArgs, longest_inputs, prepare, write_targets};
-use super::{PositionalPrompt, PromptArgs, RunArgs};
-use crate::report::{Output, printable};
-use attnscope_engine::analysis::{self, Layers, MemoryNeed, Options, input_of, stripes};
-use attnscope_engine::family;
+use super::prompts::InputsArgs;
+use super::session::Session;
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{
+    HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
+};
+use attnscope_engine::analysis::{Options, Stripes, stripes};
 use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
-use attnscope_engine::prompt::Tokenizer;
-use attnscope_engine::stats::HeadType;
+use attnscope_engine::stats::{HeadType, LayerReport};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -25,86 +27,81 @@ pub struct Args {
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
+    inputs: InputsArgs,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    raw_csv: bool,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
     run: RunArgs,
 }
 
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: false,
+};
+
 pub fn run(args: &Args) -> Result<()> {
-    let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
-    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&prompt, &InputsArgs::none(), &model, &reading)?;
-    let options = Options {
-        keep_bytes: None,
-        predicts: false,
-    };
-    let longest = longest_inputs(&named);
-    args.run.check_memory(MemoryNeed::of(
-        &model,
-        &longest,
-        options,
-        rayon::current_num_threads(),
-    ))?;
-    write_targets(&mut named, &model, &reading, &compute)?;
-    let mut keep = Layers::default();
-    for named in &named {
-        let input = input_of(&named.prompt);
-        on_device!(&compute, ops => {
-            analysis::run(ops, &model, &input, options, &mut keep, None, &|| false)
-        })?;
-    }
-    let stripes = on_device!(&compute, ops => stripes(ops, &model, &|| false))?;
-    if stripes.is_none() {
+    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    let mut opened = session.open(&args.checkpoint)?;
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    session.ready(&mut opened, OPTIONS, 0)?;
+    let random = on_device!(&session.compute, ops => stripes(ops, &opened.model, &|| false))?;
+    if random.is_none() {
         note(
             "random tokens said twice are for causal models of one stack with room for a copy: those columns are left out",
         );
     }
-    let mut table = String::new();
-    let _ = write!(table, "{:<9}{:>4} {:>5}  {:<16}", "stack", "L", "H", "type");
-    let prompted = [
-        "previous_mass",
-        "induction_mass",
-        "duplicate_mass",
-        "first_key_mass",
-        "diagonal_mass",
-    ];
-    for title in ["previous", "induction", "duplicate", "first", "current"] {
-        let _ = write!(table, "{title:>10}");
-    }
-    if stripes.is_some() {
-        for title in ["r‖r prev", "r‖r ind", "r‖r dup"] {
-            let _ = write!(table, "{title:>10}");
+    let mut prompts = Vec::new();
+    // One prompt after another: whole layers are kept until they are read.
+    for named in &opened.named {
+        let ran = session.run(&opened.model, std::slice::from_ref(named), OPTIONS, true)?;
+        for ran in ran {
+            let layers = ran.layers.iter();
+            prompts.push(PromptTypes {
+                id: ran.record.id,
+                heads: layers
+                    .flat_map(|layer| rows(layer, random.as_deref()))
+                    .collect(),
+            });
         }
     }
-    table.push('\n');
-    for layer in &keep.0 {
-        for (head_idx, head) in layer.heads.iter().enumerate() {
-            let stack = layer.stack.label().unwrap_or("-");
-            let kind = head.kind.map_or("-", HeadType::title);
-            let _ = write!(
-                table,
-                "{stack:<9}{:>4} {head_idx:>5}  {kind:<16}",
-                layer.layer_idx
-            );
-            for id in prompted {
-                let _ = write!(table, "{:>10}", share(head.stats.of(id)));
-            }
-            let random = stripes.as_ref().filter(|_| layer.stack == Stack::Only);
-            if let Some(of_head) = random.and_then(|all| all.get(layer.layer_idx)?.get(head_idx)) {
-                for value in [of_head.previous, of_head.induction, of_head.duplicate] {
-                    let _ = write!(table, "{:>10}", share(value));
-                }
-            }
-            table.push('\n');
-        }
+    let types = HeadTypes::new(ModelRecord::of(&opened.model), session.what_ifs(), prompts);
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => types.write_json(&mut content)?,
+        Format::Csv => types.write_csv(args.raw_csv, &mut content)?,
+        Format::Text => content = printable(types.text().as_bytes()),
     }
-    Ok(Output::open(Path::new("-"))?.write(&printable(table.as_bytes()))?)
+    Ok(output.write(&content)?)
 }
 
-/// A share, or that it has no meaning here.
-fn share(value: f64) -> String {
-    match value.is_nan() {
-        true => "n/a".to_owned(),
-        false => format!("{value:.3}"),
-    }
+/// The heads of a layer. `random` has the stripes of every head of the only stack. // [layer, head]
+fn rows(layer: &Arc<LayerReport>, random: Option<&[Vec<Stripes>]>) -> Vec<HeadRow> {
+    let random = random.filter(|_| layer.stack == Stack::Only);
+    let of_layer = random.and_then(|all| all.get(layer.layer_idx));
+    let heads = layer.heads.iter().enumerate();
+    let row = |(head_idx, head): (usize, &attnscope_engine::stats::HeadReport)| HeadRow {
+        stack: layer.stack.label(),
+        layer: layer.layer_idx,
+        head: head_idx,
+        kind: head.kind.map(HeadType::title),
+        on_prompt: OnPrompt::of(|id| head.stats.of(id)),
+        random: of_layer
+            .and_then(|heads| heads.get(head_idx))
+            .map(|on| OnRandom {
+                previous: Number(on.previous),
+                induction: Number(on.induction),
+                duplicate: Number(on.duplicate),
+            }),
+    };
+    heads.map(row).collect()
 }

@@ -10,19 +10,22 @@ mod explain;
 mod figures;
 mod heads;
 mod lab;
+mod log_file;
 mod open;
 mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
 mod report;
+mod session;
 mod sweep;
 mod sweep_checkpoint;
+mod targets;
 mod tensors;
 mod trace;
 mod what_if_args;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -33,8 +36,10 @@ use self::what_if_args::WhatIfArgs;
 use crate::bundles::BUNDLES;
 use attnscope_engine::analysis::MemoryNeed;
 use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::family;
 use attnscope_engine::kernels::simd::Level;
 use attnscope_engine::machine;
+use attnscope_engine::model::Model;
 use attnscope_engine::ops::Compute;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
@@ -50,21 +55,25 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when there are some
+    #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)))]
     Check(check::Args),
     /// Say what a check does, why it matters, and what its false alarms are
     Explain(explain::Args),
     /// Print the table of thresholds, with sources
     Thresholds,
     /// Write the statistics of every layer and head
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Report(report::Args),
     /// Say what kind of place each head looks at: previous token, induction, sink, …
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Trace(trace::Args),
     /// Open one of the systems that come with the program, or print its figures
     Demo(demo::Args),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
-    #[command(mut_arg("force", |force| force.help(FORCE_PLOT)))]
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
     /// Multiply scores and watch the softmax harden: largest probability, entropy, Jacobian against the scale
     Sweep(sweep::Args),
@@ -80,8 +89,11 @@ enum Command {
     Completions(completions::Args),
 }
 
-/// What `--force` does in `plot`.
-const FORCE_PLOT: &str = "Write over files that are there, and run even when the memory that is left is less than what the run needs";
+/// What `check` takes.
+const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz) or probes; after them a text to run";
+
+/// What `--force` does where a command writes files.
+const FORCE_REPLACE: &str = "Replace files that exist, and run even when the memory that is left is less than what the run needs";
 
 /// How a command that could run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +101,8 @@ pub enum Ended {
     Clean,
     /// There are findings of the severity that was asked for.
     WithFindings,
+    /// Some targets could not be run; what came of the others was written.
+    Partly,
 }
 
 impl Cli {
@@ -102,7 +116,7 @@ impl Cli {
             Some(Command::Check(args)) => return check::run(&args),
             Some(Command::Explain(args)) => explain::run(&args)?,
             Some(Command::Thresholds) => explain::thresholds()?,
-            Some(Command::Report(args)) => report::run(&args)?,
+            Some(Command::Report(args)) => return report::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::Demo(args)) => demo::run(&args)?,
@@ -138,7 +152,10 @@ pub struct RunArgs {
     /// Run even when the memory that is left is less than what the run needs
     #[arg(long)]
     force: bool,
-    /// Write a log of what happens to this file
+    /// Tell nothing on standard error but errors
+    #[arg(long, short)]
+    quiet: bool,
+    /// Add a log of what happens to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
@@ -149,12 +166,16 @@ pub struct WeightArgs {
     /// Which file of the directory holds the weights
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
+    /// Ignore attnscope.toml beside the checkpoint
+    #[arg(long)]
+    no_settings: bool,
 }
 
 impl WeightArgs {
     fn opening(&self, path: Option<PathBuf>) -> Opening {
         Opening {
             weights: self.weights.clone(),
+            ignores_settings: self.no_settings,
             bundle: Some(&BUNDLES[0]),
             ..Opening::from(path)
         }
@@ -188,7 +209,7 @@ impl RunArgs {
         let said = [need.total(), need.weights, need.working].map(|n| machine::mebibytes(n as u64));
         let [total, weights, working] = said;
         progress::note(&format!(
-            "memory: about {total} beside the mapped files (weights {weights}, working {working})"
+            "memory: about {total} (weights {weights}, working {working})"
         ));
         match self.force {
             true => Ok(()),
@@ -202,6 +223,18 @@ impl RunArgs {
             set: self.set.clone(),
             ..self.weights.opening(path)
         }
+    }
+
+    /// Opens a model, and says what a file beside it changes in how it is read: whoever made it may have written that file.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not understood.
+    fn model(&self, path: &Path) -> Result<Model> {
+        let model = family::read(self.opening(Some(path.to_path_buf())).open()?)?;
+        if let Some(said) = model.checkpoint.settings.of_file() {
+            progress::note(&said);
+        }
+        Ok(model)
     }
 
     /// Sets everything up for a command that writes lines: what there is to say about the device is one.
@@ -221,6 +254,16 @@ impl RunArgs {
     /// # Errors
     /// When the device is not to be had, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
+        if self.quiet {
+            progress::be_quiet();
+        }
+        let of_environment = std::env::var("RAYON_NUM_THREADS").ok();
+        let of_environment = of_environment.and_then(|text| text.parse::<usize>().ok());
+        if let (None, Some(threads)) = (self.threads, of_environment)
+            && threads > MOST_THREADS
+        {
+            anyhow::bail!("RAYON_NUM_THREADS={threads}: expected at most {MOST_THREADS}");
+        }
         if let Some(threads) = self.threads {
             if !(1..=MOST_THREADS).contains(&threads) {
                 anyhow::bail!("--threads {threads}: expected 1 to {MOST_THREADS}");
@@ -231,13 +274,7 @@ impl RunArgs {
                 .build_global()?;
         }
         if let Some(log) = &self.log {
-            let file = std::fs::File::create(log)
-                .map_err(|e| anyhow::anyhow!("{}: cannot be written ({e})", log.display()))?;
-            simplelog::WriteLogger::init(
-                log::LevelFilter::Debug,
-                simplelog::Config::default(),
-                file,
-            )?;
+            log_file::begin(log)?;
         }
         Level::asked_for().map_err(anyhow::Error::msg)?;
         let chosen = device::choose(&self.device)?;

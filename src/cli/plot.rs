@@ -14,6 +14,7 @@ use crate::report::{Output, Pair};
 use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
 use crate::worker::{Sink, Worker};
 use attnscope_engine::analysis::is_captured;
+use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks;
 use attnscope_engine::model::Stack;
 use attnscope_engine::ops::Device;
@@ -35,6 +36,9 @@ pub struct Args {
     /// begins with]
     #[arg(long, value_name = "PANEL", value_parser = panel)]
     panel: Option<Panel>,
+    /// Leave texts in the CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    raw_csv: bool,
     /// Page of a demo's story, counted from 1
     #[arg(long, value_name = "N", requires = "demo")]
     page: Option<usize>,
@@ -162,7 +166,7 @@ enum Target {
 }
 
 impl Target {
-    fn open(svg: &Path, read: &[&Path], replaces: bool) -> Result<Self> {
+    fn open(svg: &Path, replaces: bool) -> Result<Self> {
         let is_file =
             svg != Path::new("-") && svg.metadata().map_or(true, |m| m.is_file() || m.is_dir());
         if !is_file {
@@ -175,9 +179,6 @@ impl Target {
             );
         }
         let csv = svg.with_extension("csv");
-        for target in [svg, &csv] {
-            Output::check_not_read(target, read)?;
-        }
         let pair = Pair::open([svg, &csv], replaces);
         pair.map(Self::Both).map_err(|e| match replaces {
             false if [svg, &csv].iter().any(|path| path.is_file()) => {
@@ -321,13 +322,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let prompt = args.positional.with(&args.prompt);
     let asked = prompt.request()?;
-    let read: Vec<&Path> = args
-        .checkpoint
-        .as_deref()
-        .into_iter()
-        .chain(prompt.file())
-        .collect();
-    let target = Target::open(&args.output, &read, args.run.force)?;
+    let to_read = args.checkpoint.as_deref().into_iter().chain(prompt.file());
+    to_read.for_each(will_read);
+    let target = Target::open(&args.output, args.run.force)?;
     let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
     if asked.is_none() && !is_trace && demo.is_none() {
         note("no prompt given: running a built-in one");
@@ -349,6 +346,7 @@ pub fn run(args: &Args) -> Result<()> {
             size: args.size,
             shown,
             what_ifs,
+            is_raw_csv: args.raw_csv,
             story,
         },
         &mut |share| meter.show(share),

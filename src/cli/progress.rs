@@ -1,6 +1,7 @@
 //! Progress of a batch run on standard error: a bar on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -8,6 +9,8 @@ use crate::report::one_line;
 use attnscope_engine::analysis::{Options, Progress, Step, work_of};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::pace::Pace;
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Shows how far a run is: a bar of the arithmetic that is done.
 pub struct Meter {
@@ -30,7 +33,7 @@ impl Pace for Meter {
 impl Meter {
     pub fn of(model: &Model, inputs: &[Input], options: Options) -> Self {
         let n_layers = model.spec.n_layers_to_run();
-        let bar = stderr().is_terminal().then(|| {
+        let bar = shows_bars().then(|| {
             let bar = ProgressBar::new(work_of(model, inputs, options));
             if let Ok(style) =
                 ProgressStyle::with_template("{msg:>30} [{bar:30}] {percent:>3} % {elapsed}")
@@ -79,7 +82,7 @@ pub struct WritingMeter(Option<ProgressBar>);
 impl WritingMeter {
     pub fn of(prompt_id: &str, n_most: usize) -> Self {
         let what = format!("{prompt_id}: no target given, writing one of up to {n_most} tokens");
-        if !stderr().is_terminal() {
+        if !shows_bars() {
             note(&what);
             return Self(None);
         }
@@ -110,7 +113,7 @@ pub struct RunMeter(Option<ProgressBar>);
 impl RunMeter {
     pub fn new() -> Self {
         const STEPS: u64 = 1000;
-        let bar = stderr().is_terminal().then(|| {
+        let bar = shows_bars().then(|| {
             let bar = ProgressBar::new(STEPS);
             if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {percent:>3} % {elapsed}") {
                 bar.set_style(style);
@@ -139,7 +142,7 @@ pub struct StepMeter(Option<ProgressBar>, std::cell::RefCell<String>);
 
 impl StepMeter {
     pub fn new() -> Self {
-        let bar = stderr().is_terminal().then(|| {
+        let bar = shows_bars().then(|| {
             let bar = ProgressBar::new(1);
             if let Ok(style) =
                 ProgressStyle::with_template("{msg:>30} [{bar:30}] {pos}/{len} {elapsed}")
@@ -169,8 +172,33 @@ impl StepMeter {
     }
 }
 
+/// Tells that one of several targets failed, in the form in which the program tells why it ends.
+pub fn failed(reason: &str) {
+    say(&format!("attnscope: {reason}"));
+}
+
 /// One line to standard error. A reader that has gone away does not matter.
 pub fn note(line: &str) {
+    if !is_quiet() {
+        say(line);
+    }
+}
+
+/// Lets only errors be told from here on: for `--quiet`.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+fn is_quiet() -> bool {
+    IS_QUIET.load(Ordering::Relaxed)
+}
+
+/// Whether bars are shown.
+fn shows_bars() -> bool {
+    stderr().is_terminal() && !is_quiet()
+}
+
+fn say(line: &str) {
     // Names of files and tensors are in it.
     let _ = writeln!(stderr(), "{}", one_line(line));
 }

@@ -89,6 +89,22 @@ const BUILT_IN: &str = "The old clock in the hall stopped at noon. Nobody in the
                         house ever looked at the old clock in the hall.";
 
 impl PromptArgs {
+    /// Takes a text that was given without a flag.
+    ///
+    /// # Errors
+    /// When another prompt was given with one.
+    pub fn positional(&mut self, prompt: Option<String>) -> Result<()> {
+        let is_given = self.text.is_some() || self.text_file.is_some() || self.tokens.is_some();
+        if let (Some(prompt), true) = (&prompt, is_given) {
+            let problem = format!(
+                "{prompt:?}: expected one prompt, found another with --text, --text-file or --tokens"
+            );
+            return Err(Error::Prompt(problem));
+        }
+        self.prompt = prompt;
+        Ok(())
+    }
+
     /// What was asked for; `None` when nothing was, and the built-in text is to be used.
     ///
     /// # Errors

@@ -1,35 +1,76 @@
 //! The prompts of a batch command: one from the flags, or a set from a file.
 
+use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::progress::{WritingMeter, note};
-use crate::report::Output;
 use attnscope_engine::analysis::{generate, input_of};
+use attnscope_engine::checkpoint::DOCUMENT;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, read_inputs};
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, parse_inputs, read_inputs};
 
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, clap::Args)]
 pub struct InputsArgs {
-    /// File with a set of prompts, one JSON object a line: id, text or tokens, target, attention_mask
+    /// File with a set of prompts, one JSON object a line: id, text or tokens, target, attention_mask; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "attention_mask"])]
     inputs: Option<PathBuf>,
 }
 
+/// The prompts of a set, for any number of targets.
+pub struct PromptSet {
+    path: PathBuf,
+    requests: Vec<(String, Request)>,
+}
+
 impl InputsArgs {
-    /// No set.
-    pub fn none() -> Self {
-        Self { inputs: None }
+    /// The file of the set.
+    pub fn file(&self) -> Option<&Path> {
+        self.inputs.as_deref()
     }
 
     /// Whether there is a set.
     pub fn is_set(&self) -> bool {
         self.inputs.is_some()
     }
+
+    /// Reads the set, if there is one; what its lines do not say is as in `args`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or another prompt was given too.
+    pub fn read(&self, args: &PromptArgs) -> Result<Option<PromptSet>> {
+        let Some(path) = &self.inputs else {
+            return Ok(None);
+        };
+        if args.prompt.is_some() {
+            let problem = "expected --inputs FILE or a prompt, found both";
+            return Err(Error::Prompt(problem.to_owned()));
+        }
+        let (path, requests) = if path == Path::new("-") {
+            let name = PathBuf::from("standard input");
+            let requests = parse_inputs(&name, &standard_input(&name)?, &args.usual())?;
+            (name, requests)
+        } else {
+            (path.clone(), read_inputs(path, &args.usual())?)
+        };
+        Ok(Some(PromptSet { path, requests }))
+    }
+}
+
+fn standard_input(name: &Path) -> Result<String> {
+    let mut text = String::new();
+    let most = DOCUMENT as u64;
+    let n_read = stdin().lock().take(most + 1).read_to_string(&mut text);
+    let n_read = n_read.map_err(|e| Error::file(name, format!("cannot be read ({e})")))?;
+    if n_read as u64 > most {
+        let problem = format!("expected at most {most} bytes, found more");
+        return Err(Error::file(name, problem));
+    }
+    Ok(text)
 }
 
 /// A prompt and what reports call it.
@@ -38,18 +79,18 @@ pub struct Named {
     pub prompt: Prompt,
 }
 
-/// Reads the prompts that the flags ask for, or the built-in one.
+/// Prepares the prompts that the flags ask for, or the built-in one.
 ///
 /// # Errors
 /// When one cannot be read, or the model cannot run it: names which.
 pub fn prepare(
     args: &PromptArgs,
-    inputs: &InputsArgs,
+    set: Option<&PromptSet>,
     model: &Model,
     reading: &Reading,
 ) -> Result<Vec<Named>> {
     args.check_fits(&model.spec)?;
-    let Some(path) = &inputs.inputs else {
+    let Some(set) = set else {
         let request = request(args, model, reading)?;
         let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
         return Ok(vec![Named {
@@ -57,36 +98,16 @@ pub fn prepare(
             prompt,
         }]);
     };
-    if args.prompt.is_some() {
-        let problem = "expected --inputs FILE or a prompt, found both";
-        return Err(Error::Prompt(problem.to_owned()));
-    }
-    let requests = read_inputs(path, &args.usual())?;
-    let prepared = requests.into_iter().map(|(id, request)| {
+    let prepared = set.requests.iter().map(|(id, request)| {
         let prompt =
-            prompt::prepare(&request, reading, model.spec.limits()).map_err(|e| match e {
-                Error::Prompt(problem) => Error::file(path, format!("prompt {id}: {problem}")),
+            prompt::prepare(request, reading, model.spec.limits()).map_err(|e| match e {
+                Error::Prompt(problem) => Error::file(&set.path, format!("prompt {id}: {problem}")),
                 other => other,
             })?;
+        let id = id.clone();
         Ok(Named { id, prompt })
     });
     prepared.collect()
-}
-
-/// Refuses to write over what is read: the checkpoint, a text file, a set of prompts.
-///
-/// # Errors
-/// When the target is one of them.
-pub fn check_target(
-    target: &Path,
-    model: &Model,
-    args: &PromptArgs,
-    inputs: &InputsArgs,
-) -> Result<()> {
-    let mut read = model.checkpoint.files();
-    read.extend(args.file());
-    read.extend(inputs.inputs.as_deref());
-    Output::check_not_read(target, &read)
 }
 
 fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {

@@ -1,30 +1,28 @@
 //! `attnscope report`: statistics of every layer and head, for programs and for people to read.
 
-use std::path::PathBuf;
+use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
-use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use super::progress::{failed, note};
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
+use super::targets::TargetArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::record::{Source, Table, step_of};
 use crate::report::{
-    ModelRecord, Output, PromptRecord, Readable, Recorder, Report, Shown, printable, write_csv,
-    write_html, write_json, write_markdown,
+    CheckpointRecord, ModelRecord, Output, Readable, Report, Shown, printable, write_html,
+    write_json, write_markdown, write_several,
 };
-use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
-use attnscope_engine::family;
-use attnscope_engine::model::{Input, Model};
-use attnscope_engine::on_device;
-use attnscope_engine::ops::Compute;
-use attnscope_engine::prompt::Tokenizer;
+use attnscope_engine::analysis::Options;
+use attnscope_engine::checkpoint::will_read;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory or weight file
-    checkpoint: PathBuf,
     #[command(flatten)]
-    positional: PositionalPrompt,
+    targets: TargetArgs,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -32,7 +30,7 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Json)]
     format: Format,
-    /// Where to write it; - is standard output
+    /// Where to write it; - is standard output, and in a directory the file is called report
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
@@ -44,11 +42,13 @@ pub struct Args {
     run: RunArgs,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Json,
-    /// One row for each prompt, layer and head
+    /// One row for each checkpoint, prompt, layer and head
     Csv,
+    /// The rows of csv, for data frames and databases
+    Parquet,
     /// Short enough for the comment of a pull request
     Markdown,
     /// One file with maps, charts and findings, for a browser
@@ -60,114 +60,181 @@ impl Format {
     fn is_readable(self) -> bool {
         matches!(self, Self::Markdown | Self::Html)
     }
-}
 
-pub fn run(args: &Args) -> Result<()> {
-    let compute = args.run.prepare()?;
-    let prompt = args.positional.with(&args.prompt);
-    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
-    let model = args.what_if.suppose(model)?;
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
-    let options = Options {
-        keep_bytes: None,
-        predicts: true,
-    };
-    let longest = longest_inputs(&named);
-    let mut need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
-    let n_at_once = match args.format.is_readable() {
-        true => {
-            let bytes = longest
-                .iter()
-                .map(|input| Shown::bytes_until_judged(&model, input));
-            let largest = bytes.max().unwrap_or(0);
-            let n_at_once = Shown::n_at_once(largest);
-            need.kept += largest * n_at_once.min(longest.len());
-            n_at_once
-        }
-        // All prompts pass a layer together.
-        false => named.len().max(1),
-    };
-    check_target(&args.output, &model, &prompt, &args.inputs)?;
-    let output = Output::open(&args.output)?;
-    args.run.check_memory(need)?;
-    note(&format!("tokenizer: {}", reading.describe()));
-    write_targets(&mut named, &model, &reading, &compute)?;
-    let mut records = Vec::new();
-    let mut shown = Vec::new();
-    for chunk in named.chunks(n_at_once) {
-        let ran = run_chunk(&compute, &model, chunk, options, args.format.is_readable())?;
-        for (record, seen) in ran {
-            records.push(record);
-            shown.extend(seen);
+    /// The ending of a file of this format.
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Parquet => "parquet",
+            Self::Markdown => "md",
+            Self::Html => "html",
         }
     }
-    if let Some(found) = records
+}
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+
+/// What came of one target.
+struct Ran {
+    report: Report,
+    step: Option<u64>,
+    shown: Vec<Shown>,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let found = args.targets.resolve()?;
+    if args.format.is_readable() && found.targets.len() > 1 {
+        bail!(
+            "--format {}: expected one checkpoint, found {} (json, csv and parquet hold several)",
+            args.format.ending(),
+            found.targets.len()
+        );
+    }
+    if args.format == Format::Parquet && args.output == Path::new("-") && stdout().is_terminal() {
+        bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
+    }
+    let mut prompt = args.prompt.clone();
+    prompt.positional(found.prompt.clone())?;
+    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    found.tell();
+    let mut output = None;
+    let mut all = Vec::new();
+    let n_targets = found.targets.len();
+    found.targets.iter().for_each(|target| will_read(target));
+    let unless_alone = |e: anyhow::Error| match n_targets {
+        1 => Err(e),
+        _ => {
+            failed(&format!("{e:#}"));
+            Ok(())
+        }
+    };
+    for target in found.told() {
+        let opened = match session.open(target) {
+            Ok(opened) => opened,
+            Err(e) => {
+                unless_alone(e)?;
+                continue;
+            }
+        };
+        // Not before the first target is open: what it reads is no place to write to.
+        if output.is_none() {
+            output = Some(open_output(args)?);
+        }
+        match ran(&session, opened, target, args.format) {
+            Ok(ran) => all.push(ran),
+            Err(e) => unless_alone(e)?,
+        }
+    }
+    let Some(output) = output.filter(|_| !all.is_empty()) else {
+        bail!("none of {n_targets} targets could be run");
+    };
+    let is_whole = all.len() == n_targets;
+    let what_if = args.what_if.words();
+    output.write(&content(args, all, n_targets > 1, what_if)?)?;
+    Ok(if is_whole {
+        Ended::Clean
+    } else {
+        Ended::Partly
+    })
+}
+
+fn open_output(args: &Args) -> Result<Output> {
+    let ends_as_directory = args.output.as_os_str().to_string_lossy().ends_with('/');
+    let target = if args.output.is_dir() || ends_as_directory {
+        args.output
+            .join("report")
+            .with_extension(args.format.ending())
+    } else {
+        args.output.clone()
+    };
+    Ok(Output::open_or_replace(&target, args.run.force)?)
+}
+
+fn content(args: &Args, all: Vec<Ran>, is_several: bool, what_if: Vec<String>) -> Result<Vec<u8>> {
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json if is_several => {
+            let records = all
+                .into_iter()
+                .map(|ran| CheckpointRecord::of(ran.report, ran.step));
+            write_several(records.collect(), &mut content)?;
+        }
+        Format::Csv | Format::Parquet => {
+            let sources = all.iter().map(|ran| Source {
+                model: &ran.report.model,
+                step: ran.step,
+                prompts: &ran.report.prompts,
+            });
+            let table = Table::of(&sources.collect::<Vec<_>>(), what_if);
+            if args.format == Format::Parquet {
+                table.write_parquet(&mut content)?;
+                return Ok(content);
+            }
+            table.write_csv(args.raw_csv, &mut content)?;
+        }
+        Format::Json | Format::Markdown | Format::Html => {
+            for Ran { report, shown, .. } in all {
+                match args.format {
+                    Format::Markdown => write_markdown(&Readable { report, shown }, &mut content)?,
+                    Format::Html => write_html(&Readable { report, shown }, &mut content)?,
+                    _ => write_json(&report, &mut content)?,
+                }
+            }
+        }
+    }
+    if args.format != Format::Json && !args.raw_csv {
+        content = printable(&content);
+    }
+    Ok(content)
+}
+
+/// Runs all prompts through one target.
+fn ran(session: &Session<'_>, mut opened: Opened, target: &Path, format: Format) -> Result<Ran> {
+    let n_prompts = opened.named.len().max(1);
+    let (n_at_once, kept) = if format.is_readable() {
+        let longest = opened.longest();
+        let bytes = longest
+            .iter()
+            .map(|input| Shown::bytes_until_judged(&opened.model, input));
+        let largest = bytes.max().unwrap_or(0);
+        let n_at_once = Shown::n_at_once(largest);
+        (n_at_once, largest * n_at_once.min(n_prompts))
+    } else {
+        // All prompts pass a layer together.
+        (n_prompts, 0)
+    };
+    session.ready(&mut opened, OPTIONS, kept)?;
+    let model = &opened.model;
+    let (mut records, mut shown) = (Vec::new(), Vec::new());
+    for chunk in opened.named.chunks(n_at_once) {
+        let ran = session.run(model, chunk, OPTIONS, format.is_readable())?;
+        for (ran, named) in ran.into_iter().zip(chunk) {
+            if format.is_readable() {
+                shown.push(Shown::of(model, &named.prompt, &ran.outcome, &ran.layers));
+            }
+            records.push(ran.record);
+        }
+    }
+    let found = records
         .iter()
-        .find_map(|record| record.first_nonfinite.as_ref())
-    {
+        .find_map(|record| record.first_nonfinite.as_ref());
+    if let Some(found) = found {
         note(found);
     }
     let report = Report {
         version: crate::report::VERSION,
-        model: ModelRecord::of(&model),
-        what_if: args.what_if.words(),
+        model: ModelRecord::of(model),
+        what_if: session.what_ifs(),
+        notes: model.checkpoint.settings.of_file().into_iter().collect(),
         prompts: records,
     };
-    let mut content = Vec::new();
-    match args.format {
-        Format::Json => write_json(&report, &mut content)?,
-        Format::Csv => write_csv(&report, args.raw_csv, &mut content)?,
-        Format::Markdown => write_markdown(&Readable { report, shown }, &mut content)?,
-        Format::Html => write_html(&Readable { report, shown }, &mut content)?,
-    }
-    if !matches!(args.format, Format::Json) && !args.raw_csv {
-        content = printable(&content);
-    }
-    Ok(output.write(&content)?)
-}
-
-/// Runs some prompts together: what the report says of each, and what is shown beside it where that is wanted.
-fn run_chunk(
-    compute: &Compute,
-    model: &Model,
-    chunk: &[Named],
-    options: Options,
-    is_readable: bool,
-) -> Result<Vec<(PromptRecord, Option<Shown>)>> {
-    let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
-    let meter = Meter::of(model, &inputs, options);
-    // The prompts pass a layer together: the first speaks for them.
-    let says = |idx: usize| {
-        let meter = &meter;
-        move |progress: Progress| {
-            if idx == 0 {
-                meter.show(progress);
-            }
-        }
-    };
-    let mut recorders: Vec<_> = (0..chunk.len())
-        .map(|idx| Recorder::keeping(is_readable, says(idx)))
-        .collect();
-    let jobs = inputs
-        .iter()
-        .zip(&mut recorders)
-        .map(|(input, recorder)| Job {
-            input,
-            observer: recorder,
-            tap: None,
-        });
-    let jobs: Vec<Job<'_>> = jobs.collect();
-    let outcomes = on_device!(compute, ops => {
-        analysis::run_all(ops, model, jobs, options, &meter)
-    })?;
-    meter.finish();
-    let ran = chunk.iter().zip(recorders).zip(&outcomes);
-    let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), &Outcome)| {
-        let layers = recorder.take_whole();
-        let shown = is_readable.then(|| Shown::of(model, &named.prompt, outcome, &layers));
-        let record = recorder.finish(named.id.clone(), &named.prompt, outcome);
-        (record, shown)
-    };
-    Ok(ran.map(finish).collect())
+    Ok(Ran {
+        step: step_of(target, &report.model.name),
+        report,
+        shown,
+    })
 }

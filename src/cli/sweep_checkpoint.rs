@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::progress::Meter;
-use super::prompts::{InputsArgs, check_target, longest_inputs, prepare, write_targets};
+use super::prompts::{longest_inputs, prepare, write_targets};
 use super::sweep::{Args, write};
 use crate::report::chart::Mark;
 use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
@@ -15,7 +15,6 @@ use attnscope_engine::analysis::{
 };
 use attnscope_engine::attention::{Bias, SoftmaxAxis};
 use attnscope_engine::error::Error;
-use attnscope_engine::family;
 use attnscope_engine::model::{ModelSpec, Stack};
 use attnscope_engine::on_device;
 use attnscope_engine::prompt::Tokenizer;
@@ -51,7 +50,7 @@ fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
 pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
-    let model = family::read(args.run.opening(Some(checkpoint.to_path_buf())).open()?)?;
+    let model = args.run.model(checkpoint)?;
     let (stack, layer_idx, heads) = args.place.find(&model.spec)?;
     let spec = model.spec.attention(stack, layer_idx);
     let spec = spec.ok_or_else(|| missing("layer", layer_idx, 0))?;
@@ -64,11 +63,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     let marks = rule_marks(spec);
     let scales = args.scales.with(&marks)?;
     let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let inputs = InputsArgs::none();
-    let mut named = prepare(&prompt, &inputs, &model, &reading)?;
-    if let Some(target) = args.figure.target() {
-        check_target(target, &model, &prompt, &inputs)?;
-    }
+    let mut named = prepare(&prompt, None, &model, &reading)?;
     let targets = args.figure.open()?;
     let options = Options {
         keep_bytes: None,

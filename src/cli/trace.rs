@@ -7,14 +7,13 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 
 use super::progress::{Meter, note};
-use super::prompts::{InputsArgs, Named, check_target, longest_inputs, prepare, write_targets};
+use super::prompts::{InputsArgs, Named};
+use super::session::{Opened, Session};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{Output, Selection, TracePlan, TraceWriter};
-use attnscope_engine::analysis::{self, Job, MemoryNeed, Observer, Options, Progress, input_of};
-use attnscope_engine::family;
+use attnscope_engine::analysis::{self, Job, Observer, Options, Progress, input_of};
 use attnscope_engine::model::{Hook, Input, Stack};
 use attnscope_engine::on_device;
-use attnscope_engine::prompt::Tokenizer;
 use attnscope_engine::stats::LayerReport;
 
 #[derive(Debug, clap::Args)]
@@ -100,43 +99,40 @@ fn index_list(text: &str) -> Result<Indices, String> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let compute = args.run.prepare()?;
     let prompt = args.positional.with(&args.prompt);
-    let model = family::read(args.run.opening(Some(args.checkpoint.clone())).open()?)?;
-    let model = args.what_if.suppose(model)?;
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&prompt, &args.inputs, &model, &reading)?;
+    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    let mut opened = session.open(&args.checkpoint)?;
     let selection = Selection {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
         what_if: args.what_if.words(),
     };
-    let targets = targets(args, &named)?;
-    for target in &targets {
-        check_target(target, &model, &prompt, &args.inputs)?;
-    }
+    let targets = targets(args, &opened.named)?;
     // What is asked for is checked before a decoder writes anything.
-    for named in &named {
-        TracePlan::new(&model, &named.prompt.longest(), &selection)?;
+    for named in &opened.named {
+        TracePlan::new(&opened.model, &named.prompt.longest(), &selection)?;
     }
     let outputs = targets
         .iter()
-        .map(|target| Output::open(target))
+        .map(|target| Output::open_or_replace(target, args.run.force))
         .collect::<Result<Vec<_>, _>>()?;
-    if outputs.iter().any(|output| output.file().is_none()) {
+    if let Some(target) = targets
+        .iter()
+        .zip(&outputs)
+        .find_map(|(target, output)| output.file().is_none().then_some(target))
+    {
         anyhow::bail!(
-            "--output -: expected a file, since a trace is written in several places at once"
+            "--output {}: expected a file, since a trace is written in several places at once",
+            target.display()
         );
     }
     let options = Options {
         keep_bytes: None,
         predicts: false,
     };
-    let longest = longest_inputs(&named);
-    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
-    args.run.check_memory(need)?;
-    write_targets(&mut named, &model, &reading, &compute)?;
+    session.ready(&mut opened, options, 0)?;
+    let Opened { model, named, .. } = opened;
     let plans = named
         .iter()
         .map(|named| TracePlan::new(&model, &named.prompt, &selection))
@@ -169,7 +165,7 @@ pub fn run(args: &Args) -> Result<()> {
         tap: Some(writer),
     });
     let jobs: Vec<Job<'_>> = jobs.collect();
-    let outcomes = on_device!(&compute, ops => {
+    let outcomes = on_device!(&session.compute, ops => {
         analysis::run_all(ops, &model, jobs, options, &meter)
     })?;
     meter.finish();

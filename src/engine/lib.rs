@@ -4,6 +4,7 @@
 
 pub mod analysis;
 pub mod attention;
+pub mod caught;
 pub mod checkpoint;
 pub mod checks;
 pub mod error;

@@ -9,9 +9,10 @@ use serde_json::Value;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::csv::number;
 use super::json::write_pretty;
 use super::number::Number;
+use super::number::number;
+use super::plain::cell;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::write_text;
 use super::verdicts::{TargetVerdict, record};
@@ -89,8 +90,10 @@ impl<'a> AlignShown<'a> {
     pub fn new(alignment: &'a Alignment, what_if: Vec<String>) -> Self {
         let aligned = alignment.align();
         let verdict = TargetVerdict {
+            error: None,
             target: alignment.model.checkpoint.name.clone(),
             what_if,
+            notes: Vec::new(),
             verdicts: aligned.judge(&Thresholds::default()),
         };
         Self {
@@ -229,11 +232,11 @@ impl<'a> AlignShown<'a> {
         write_pretty(&document, to)
     }
 
-    /// Writes one row for each pair of words.
+    /// Writes one row for each pair of words; `is_raw` leaves words as they are, also those that a spreadsheet would compute.
     ///
     /// # Errors
     /// When the target cannot be written.
-    pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
+    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
         let mut writer = ::csv::Writer::from_writer(to);
         writer.write_record([
             "query_idx",
@@ -245,15 +248,19 @@ impl<'a> AlignShown<'a> {
             "cosine",
         ])?;
         let n_keys = self.aligned.n_keys();
+        let word = |text: &str| match is_raw {
+            true => text.to_owned(),
+            false => cell(text).into_owned(),
+        };
         for (query_idx, query) in self.alignment.queries.words.iter().enumerate() {
             for (key_idx, key) in self.alignment.keys.words.iter().enumerate() {
                 let at = query_idx * n_keys + key_idx;
                 let of = |values: &[f32]| number(f64::from(values[at]));
                 writer.write_record([
                     query_idx.to_string(),
-                    query.text.clone(),
+                    word(&query.text),
                     key_idx.to_string(),
-                    key.text.clone(),
+                    word(&key.text),
                     of(&self.aligned.scores),
                     of(&self.aligned.pattern),
                     of(&self.aligned.cosines),

@@ -24,7 +24,46 @@ pub struct Report {
     pub model: ModelRecord,
     /// What-ifs that were on.
     pub what_if: Vec<String>,
+    /// What a person must know of how the checkpoint was read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     pub prompts: Vec<PromptRecord>,
+}
+
+/// Version of the shape with several checkpoints.
+pub const SEVERAL: u32 = 2;
+
+/// A report on several checkpoints.
+#[derive(Debug, Serialize)]
+pub struct Several {
+    pub version: u32,
+    pub checkpoints: Vec<CheckpointRecord>,
+}
+
+/// One checkpoint of several.
+#[derive(Debug, Serialize)]
+pub struct CheckpointRecord {
+    pub checkpoint: String,
+    /// Of its training, where the name or the trainer's state tells it.
+    pub step: Option<u64>,
+    pub model: ModelRecord,
+    pub what_if: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    pub prompts: Vec<PromptRecord>,
+}
+
+impl CheckpointRecord {
+    pub fn of(report: Report, step: Option<u64>) -> Self {
+        Self {
+            checkpoint: report.model.name.clone(),
+            step,
+            model: report.model,
+            what_if: report.what_if,
+            notes: report.notes,
+            prompts: report.prompts,
+        }
+    }
 }
 
 /// The model, in a few words.

@@ -17,6 +17,14 @@ const MOST_SHOWN: usize = 5;
 pub fn write_github(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
     let mut n_hidden = 0;
     for target in targets {
+        for note in &target.notes {
+            let message = in_message(&format!("{}: {note}", target.title()));
+            writeln!(to, "::notice title=note::{message}")?;
+        }
+        if let Some(error) = &target.error {
+            let message = in_message(&format!("{}: not judged: {error}", target.title()));
+            writeln!(to, "::error title=not judged::{message}")?;
+        }
         let mut shown: Vec<&str> = Vec::new();
         for finding in target.findings() {
             shown.push(finding.check);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-use super::document::Report;
+use super::document::{CheckpointRecord, Report, SEVERAL, Several};
 use super::plain::is_hidden;
 
 /// Writes the report, indented, with a newline at the end.
@@ -15,6 +15,24 @@ use super::plain::is_hidden;
 /// When the target cannot be written.
 pub fn write_json(report: &Report, to: &mut impl Write) -> std::io::Result<()> {
     write_pretty(report, to)
+}
+
+/// Writes what came of several checkpoints.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_several(
+    checkpoints: Vec<CheckpointRecord>,
+    to: &mut impl Write,
+) -> std::io::Result<()> {
+    let version = SEVERAL;
+    write_pretty(
+        &Several {
+            version,
+            checkpoints,
+        },
+        to,
+    )
 }
 
 /// Any document, indented, with a newline at the end.

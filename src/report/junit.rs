@@ -20,6 +20,14 @@ pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
         for (check, verdict) in &target.verdicts {
             suite.add_test_case(case(&target.title(), check, verdict));
         }
+        if let Some(error) = &target.error {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+            status.set_type("not-judged").set_message(error.as_str());
+            suite.add_test_case(TestCase::new("target", status));
+        }
+        if !target.notes.is_empty() {
+            suite.set_system_out(target.notes.join("\n") + "\n");
+        }
         report.add_test_suite(suite);
     }
     report.serialize(to).map_err(io::Error::other)

@@ -33,6 +33,9 @@ pub fn write_markdown(readable: &Readable, to: &mut impl Write) -> io::Result<()
         let on: Vec<String> = report.what_if.iter().map(|what| code(what)).collect();
         let _ = write!(text, "\nWhat if: {}\n", on.join(", "));
     }
+    for note in &report.notes {
+        let _ = write!(text, "\nNote: {}\n", escaped(note));
+    }
     text.push_str(&prompts(report));
     text.push_str(&findings(readable));
     text.push_str(&layers(report));

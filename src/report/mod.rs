@@ -3,9 +3,9 @@
 mod align;
 mod baseline;
 pub mod chart;
-mod csv;
 mod document;
 mod github;
+mod head_types;
 mod html;
 mod json;
 mod junit;
@@ -30,17 +30,19 @@ mod verdicts;
 
 pub use align::{AlignShown, write_arrays};
 pub use baseline::read_baseline;
-pub use csv::write_csv;
-pub use document::{LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION};
+pub use document::{
+    CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
+};
 pub use github::write_github;
+pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use html::write_html;
-pub use json::{write_json, write_pretty};
+pub use json::{write_json, write_pretty, write_several};
 pub use junit::write_junit;
 pub use markdown::write_markdown;
-pub use number::Number;
+pub use number::{Number, number};
 pub use output::Output;
 pub use pair::Pair;
-pub use plain::{cell, one_line, printable};
+pub use plain::{cell, cell_or_number, is_hidden, one_line, printable, text_of_cell};
 pub use readable::{Found, LayerMaps, Readable, Shown};
 pub use sarif::write_sarif;
 pub use story::{Map, Page, Passage, Picture, Sheet, Table};

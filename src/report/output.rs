@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
-
+use crate::signals::Temporary;
+use attnscope_engine::checkpoint::was_read;
 use attnscope_engine::error::{Error, Result};
 
 /// An open target.
@@ -19,7 +19,7 @@ pub enum Output {
     },
     /// Written beside the target under a temporary name, and renamed at the end.
     File {
-        temporary: NamedTempFile,
+        temporary: Temporary,
         target: PathBuf,
         /// Whether a file of that name may be there already.
         replaces: bool,
@@ -41,6 +41,7 @@ impl Output {
                 "expected a file to write to, found a directory",
             ));
         }
+        Self::check_not_read(target)?;
         // A device or a pipe is written to; renaming a file over it would destroy it.
         if target.metadata().is_ok_and(|m| !m.is_file()) {
             let file = File::options().write(true).open(target);
@@ -54,7 +55,7 @@ impl Output {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let temporary = NamedTempFile::new_in(directory).map_err(|e| {
+        let temporary = Temporary::new_in(directory).map_err(|e| {
             Error::file(target, format!("cannot be written ({})", without_path(&e)))
         })?;
         Ok(Self::File {
@@ -86,16 +87,34 @@ impl Output {
         }
     }
 
-    /// Refuses a target that is one of the files being read: writing would destroy what was asked about.
+    /// Opens a target of a command with `--force`: a file that holds something is replaced only when that flag is given.
     ///
     /// # Errors
-    /// When it is.
-    pub fn check_not_read(target: &Path, read: &[&Path]) -> Result<()> {
-        let Ok(full) = target.canonicalize() else {
-            return Ok(());
+    /// When nothing can be written there, or a file is there that is to stay.
+    pub fn open_or_replace(target: &Path, is_forced: bool) -> Result<Self> {
+        // An empty file has nothing to lose: `mktemp` makes one.
+        let is_free = || {
+            target
+                .metadata()
+                .is_ok_and(|m| m.len() == 0 || !m.is_file())
         };
-        let is_same = |path: &&Path| path.canonicalize().is_ok_and(|path| path == full);
-        match read.iter().any(is_same) {
+        if is_forced || target == Path::new("-") || is_free() {
+            return Self::open(target);
+        }
+        Self::open_new(target).map_err(|e| match target.symlink_metadata() {
+            Ok(about) if !about.is_dir() && !was_read(target) => {
+                Error::file(target, format!("{TAKEN}; --force writes over it"))
+            }
+            _ => e,
+        })
+    }
+
+    /// Refuses a target that this process has read: writing would destroy what was asked about.
+    ///
+    /// # Errors
+    /// When it has.
+    pub fn check_not_read(target: &Path) -> Result<()> {
+        match was_read(target) {
             true => Err(Error::file(
                 target,
                 "expected a file to write to, found one that this run reads",
@@ -154,14 +173,12 @@ impl Output {
                 target,
                 replaces,
             } => {
-                widen_permissions(temporary.as_file());
-                let kept = match replaces {
-                    true => temporary.persist(&target),
-                    false => temporary.persist_noclobber(&target),
-                };
-                kept.map(|_| ()).map_err(|e| match e.error.kind() {
+                // What the command read after the target was opened is not written over either.
+                Self::check_not_read(&target)?;
+                let kept = temporary.persist(&target, replaces);
+                kept.map_err(|e| match e.kind() {
                     ErrorKind::AlreadyExists => Error::file(&target, TAKEN),
-                    _ => Error::file(&target, format!("cannot be written ({})", e.error)),
+                    _ => Error::file(&target, format!("cannot be written ({e})")),
                 })
             }
         }
@@ -177,18 +194,6 @@ impl Output {
 
 /// What is said of a name that is not free.
 const TAKEN: &str = "is there already, and stays as it is";
-
-/// Temporary files are private; a report is as readable as any file its owner makes.
-fn widen_permissions(file: &File) {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Failing to widen leaves a file that its owner can read: no reason to lose the report.
-        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o644));
-    }
-    #[cfg(not(unix))]
-    let _ = file;
-}
 
 /// The reason alone: tempfile adds the temporary path, which means nothing to a person.
 fn without_path(error: &io::Error) -> String {

@@ -1,9 +1,10 @@
 //! A picture and its data: two files that appear together, or not at all.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Output;
+use crate::signals::undisturbed;
 use attnscope_engine::error::Result;
 
 /// Two open targets.
@@ -43,14 +44,25 @@ impl Pair {
             Output::File { target, .. } => Some(target.clone()),
             Output::Stdout | Output::Special { .. } => None,
         };
-        self.first.close()?;
-        let closed = self.second.close();
-        if let (Err(_), true, Some(first)) = (&closed, self.is_new, named) {
-            // It is ours, a moment old. Where it cannot be taken away either, the reason is the same.
-            let _ = fs::remove_file(first);
-        }
-        closed
+        let Self {
+            first,
+            second,
+            is_new,
+        } = self;
+        // A signal between the two names would leave a picture without its data.
+        undisturbed(|| name_both(first, second, is_new.then_some(named).flatten()))
     }
+}
+
+/// Names both; takes the first one away again, where it is new and the second cannot be named.
+fn name_both(first: Output, second: Output, new: Option<PathBuf>) -> Result<()> {
+    first.close()?;
+    let closed = second.close();
+    if let (Err(_), Some(first)) = (&closed, new) {
+        // It is ours, a moment old. Where it cannot be taken away either, the reason is the same.
+        let _ = fs::remove_file(first);
+    }
+    closed
 }
 
 #[cfg(test)]

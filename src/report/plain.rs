@@ -19,7 +19,9 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 
 /// `\u{…}` in the place of the letters that are meant.
 fn escaped(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(&is_meant) {
+    // Most texts are plain letters, which a look at the bytes tells.
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if is_plain || !text.contains(&is_meant) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
@@ -45,10 +47,32 @@ pub fn printable(text: &[u8]) -> Vec<u8> {
 ///
 /// What begins with one of these signs is computed when a spreadsheet opens the file; an apostrophe before it says that it is text.
 pub fn cell(text: &str) -> Cow<'_, str> {
-    if text.starts_with(['=', '+', '-', '@', '\t', '\r']) {
+    if is_computed(text) {
         Cow::Owned(format!("'{text}"))
     } else {
         Cow::Borrowed(text)
+    }
+}
+
+/// A text that [`cell`] made a cell of.
+pub fn text_of_cell(cell: &str) -> &str {
+    match cell.strip_prefix('\'') {
+        Some(text) if is_computed(text) => text,
+        _ => cell,
+    }
+}
+
+/// Whether a text is to be marked: one that is marked already gets another mark, so that reading takes away one alone.
+fn is_computed(text: &str) -> bool {
+    let bare = text.trim_start_matches('\'');
+    bare.starts_with(['=', '+', '-', '@', '\t', '\r'])
+}
+
+/// A cell of a table that holds numbers and texts alike: numbers stay as they are, minus signs included.
+pub fn cell_or_number(value: &str) -> Cow<'_, str> {
+    match value.parse::<f64>() {
+        Ok(_) => Cow::Borrowed(value),
+        Err(_) => cell(value),
     }
 }
 
@@ -83,6 +107,13 @@ mod tests {
         }
         for text in ["", "a=1", "▁the", "'x", " =1"] {
             assert_eq!(cell(text), text);
+        }
+    }
+
+    #[test]
+    fn a_cell_reads_back_as_the_text_it_was() {
+        for text in ["=1", "'=1", "''=1", "'a", "a", "", "'", "-1", "@x'"] {
+            assert_eq!(text_of_cell(&cell(text)), text);
         }
     }
 }

@@ -43,10 +43,19 @@ pub fn write_sarif(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
         let unjudged = target.verdicts.iter().filter(|(_, verdict)| {
             matches!(verdict.status, Status::Undecidable | Status::NotApplicable)
         });
-        unjudged.map(|(check, verdict)| notification(&target.target, check, verdict))
+        let notes = target.notes.iter().map(|note| told(&target.target, note));
+        let error = target.error.as_deref().map(|error| {
+            let mut notification = told(&target.target, error);
+            notification.level = Some(json!(sarif::ResultLevel::Error));
+            notification
+        });
+        let notes = notes.chain(error);
+        let unjudged =
+            unjudged.map(|(check, verdict)| notification(&target.target, check, verdict));
+        notes.chain(unjudged)
     });
     let invocation = sarif::Invocation::builder()
-        .execution_successful(true)
+        .execution_successful(targets.iter().all(|target| target.error.is_none()))
         .tool_execution_notifications(notes.collect::<Vec<_>>())
         .build();
     let run = sarif::Run::builder()
@@ -185,6 +194,15 @@ fn notification(target: &str, check: &Check, verdict: &Verdict) -> sarif::Notifi
         .level(json!(sarif::ResultLevel::Note))
         .message(message_of(&said))
         .associated_rule(rule)
+        .locations(vec![location(target, None)])
+        .build()
+}
+
+/// What a person must know of a target.
+fn told(target: &str, note: &str) -> sarif::Notification {
+    sarif::Notification::builder()
+        .level(json!(sarif::ResultLevel::Note))
+        .message(message_of(note))
         .locations(vec![location(target, None)])
         .build()
 }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
-use super::csv::number;
 use super::json::write_pretty;
 use super::number::Number;
+use super::number::number;
 use super::text_table::{digits, text_table};
 use attnscope_engine::analysis::{Averaged, Sweep, SweepPoint, round_scales};
 use attnscope_engine::attention::{AttentionSpec, RowSummary};

@@ -39,7 +39,18 @@ pub fn write_text(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()>
             counts.push(format!("{n} {}", words(status)));
         }
     }
+    if let Some(error) = &target.error {
+        return writeln!(
+            to,
+            "{}: not judged: {}",
+            one_line(&target.title()),
+            one_line(error)
+        );
+    }
     writeln!(to, "{}: {}", one_line(&target.title()), counts.join(" · "))?;
+    for note in &target.notes {
+        writeln!(to, "  note: {}", one_line(note))?;
+    }
     let findings = target.findings();
     let width = findings
         .iter()

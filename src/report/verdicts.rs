@@ -17,10 +17,25 @@ pub struct TargetVerdict {
     pub target: String,
     /// What was supposed of it.
     pub what_if: Vec<String>,
+    /// What a person must know of how it was read.
+    pub notes: Vec<String>,
+    /// Why nothing could be judged.
+    pub error: Option<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
 }
 
 impl TargetVerdict {
+    /// A target that could not be read or run.
+    pub fn unread(target: String, reason: String) -> Self {
+        Self {
+            target,
+            what_if: Vec::new(),
+            notes: Vec::new(),
+            error: Some(reason),
+            verdicts: Vec::new(),
+        }
+    }
+
     /// The target as people are told of it, with what was supposed of it.
     pub fn title(&self) -> String {
         match self.what_if.is_empty() {
@@ -88,6 +103,12 @@ pub(super) fn record(target: &TargetVerdict) -> Value {
     // Only where it is not the checkpoint as it is.
     if !target.what_if.is_empty() {
         said["what_if"] = json!(target.what_if);
+    }
+    if let Some(error) = &target.error {
+        said["error"] = json!(error);
+    }
+    if !target.notes.is_empty() {
+        said["notes"] = json!(target.notes);
     }
     said
 }

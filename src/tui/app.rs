@@ -23,7 +23,8 @@ use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Check, Finding, Severity};
 use attnscope_engine::error::Result;
 use attnscope_engine::model::{Model, Stack};
-use attnscope_engine::prompt::{Prompt, Request};
+use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::{Prompt, Request, Source};
 use attnscope_engine::stats::{HeadType, LayerReport, STATISTICS, Statistic};
 
 /// Everything that can happen.
@@ -38,8 +39,11 @@ pub enum Msg {
     Exported(Result<Written>),
     /// The story of a demo.
     Story(Result<Vec<Page>>),
-    /// The program is asked to end from outside.
+    /// The program is asked from outside to end, or to stop for a while.
     Terminate,
+    Stop,
+    /// It goes on after it was stopped: everything is drawn again.
+    Continued,
 }
 
 /// What an update wants done outside the state.
@@ -52,8 +56,12 @@ pub enum Effect {
     Tensor(String),
     Probe(RunId),
     Suppose(Vec<WhatIf>),
+    /// Read the files of the checkpoint again, and run the text through what they hold now.
+    ReadAgain,
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
+    /// Give the terminal to the shell until it continues the program.
+    Stop,
     /// Write what is on screen, and its data.
     Export,
 }
@@ -213,11 +221,17 @@ pub struct App {
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,
     pub run: Option<RunView>,
+    /// What the last run was of, where the files were read again and nothing runs yet.
+    pub last_source: Option<Source>,
+    /// Why what is shown is no longer what the files of the checkpoint hold.
+    pub changed: Option<String>,
     /// Another attention beside the checkpoint's own.
     pub supposed: Option<Supposed>,
     pub sweep: SweepView,
     /// What a demo tells.
     pub story: Option<StoryView>,
+    /// What computes.
+    pub device: Device,
     /// What happens to a prompt that was handed over and does not run yet.
     pub preparing: Option<Preparing>,
     pub statistic_idx: usize,
@@ -261,9 +275,12 @@ impl App {
             has_tokenizer: false,
             tokenizer: String::new(),
             run: None,
+            last_source: None,
+            changed: None,
             supposed: None,
             sweep: SweepView::default(),
             story: None,
+            device: Device::default(),
             preparing: Some(Preparing::Text),
             statistic_idx: 0,
             detail: None,

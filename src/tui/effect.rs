@@ -4,7 +4,7 @@ use super::app::Effect;
 use crate::worker::Worker;
 
 impl Effect {
-    /// Asks the worker. What is on screen is not known here: an export is for whoever draws.
+    /// Asks the worker. What is on screen is not known here: an export, and the terminal, are for whoever draws.
     pub fn ask(self, worker: &Worker) {
         match self {
             Self::Run(request) => worker.run(request),
@@ -14,9 +14,10 @@ impl Effect {
             Self::Tensor(name) => worker.tensor(name),
             Self::Probe(run) => worker.probe(run),
             Self::Suppose(what_ifs) => worker.suppose(what_ifs),
+            Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
-            Self::Export => {}
+            Self::Export | Self::Stop => {}
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::app::{App, Axis};
+use super::app::{App, Axis, ModelView};
 use super::run_view::{Preparing, RunState, RunView};
-use crate::worker::Event;
+use crate::worker::{Event, Question};
 
 impl App {
     pub(super) fn event(&mut self, event: Event) {
@@ -13,10 +13,20 @@ impl App {
                 model,
                 has_tokenizer,
                 tokenizer,
+                device,
             } => {
+                let is_again = self.model.is_some();
+                if is_again {
+                    self.forget();
+                }
+                self.device = device;
                 self.model = Some(model);
                 self.has_tokenizer = has_tokenizer;
                 self.tokenizer = tokenizer;
+                if is_again {
+                    // The head that was looked at stays selected, or the last one that there is.
+                    self.step_layer(0);
+                }
             }
             Event::OpenFailed(reason) => {
                 self.fatal = Some(reason);
@@ -52,10 +62,23 @@ impl App {
                 self.notice = Some(self.supposed_refused(reason));
                 self.preparing = None;
             }
+            Event::Changed(what) => {
+                self.notice = Some(format!("{what} · r reads it again"));
+                self.changed = Some(what);
+            }
             Event::Swept { of, swept } => self.take_sweep(of, swept),
             Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
             Event::Tensor { name, stats } => {
                 self.model_view.stats.insert(name, Some(stats));
+            }
+            Event::TensorFailed { name, reason } => {
+                self.model_view.stats.insert(name, Some(None));
+                self.take_failure(reason);
+            }
+            Event::Broken { run, ref message } => {
+                self.preparing = None;
+                self.notice = Some(format!("{message} · e runs a text, R reads all again"));
+                self.with_half_of(run, |app| app.event_of_run(event));
             }
             Event::Progress { run, .. }
             | Event::Work { run, .. }
@@ -72,6 +95,30 @@ impl App {
                 self.with_half_of(run, |app| app.event_of_run(event));
             }
         }
+    }
+
+    /// Why something could not be answered, where the notice does not say already that the files changed.
+    fn take_failure(&mut self, reason: String) {
+        if self.changed.as_ref() != Some(&reason) {
+            self.notice = Some(reason);
+        }
+    }
+
+    /// The files were read again: nothing of what they held before is shown with what they hold now.
+    fn forget(&mut self) {
+        let what_ifs = self.drop_supposed();
+        if let Some(run) = self.run.take() {
+            self.last_source = Some(run.source);
+        }
+        if !what_ifs.is_empty() {
+            self.begin_supposing(what_ifs);
+        }
+        (self.changed, self.notice) = (None, None);
+        (self.detail, self.awaited) = (None, None);
+        (self.part, self.awaited_part) = (None, None);
+        self.sweep.forget();
+        self.model_view = ModelView::default();
+        self.preparing = Some(Preparing::Text);
     }
 
     fn event_of_run(&mut self, event: Event) {
@@ -99,7 +146,12 @@ impl App {
                 };
             }
             Event::Failed { reason, .. } => run.state = RunState::Ended(reason),
+            Event::Broken { message, .. } => {
+                run.probing = None;
+                run.state = RunState::Broken(message);
+            }
             Event::Detail { query, detail, .. } => {
+                run.failed_head = None;
                 self.detail = Some((query, Arc::clone(&detail)));
                 if self.awaited == Some(query) {
                     self.awaited = None;
@@ -116,11 +168,15 @@ impl App {
                 run.probing = None;
             }
             Event::Probing { step, .. } => run.probing = Some(step),
-            Event::DetailFailed { reason, query, .. } => {
-                if query.is_none() {
-                    run.probing = None;
+            Event::DetailFailed {
+                reason, question, ..
+            } => {
+                match question {
+                    Question::Probes => run.probing = None,
+                    Question::Head(query) => run.failed_head = Some((query, reason.clone())),
+                    Question::Part | Question::Sweep | Question::LayerSweep => {}
                 }
-                self.notice = Some(reason);
+                self.take_failure(reason);
             }
             Event::Opened { .. }
             | Event::OpenFailed(_)
@@ -128,6 +184,8 @@ impl App {
             | Event::Supposed { .. }
             | Event::Writing { .. }
             | Event::Refused(_)
+            | Event::Changed(_)
+            | Event::TensorFailed { .. }
             | Event::Swept { .. }
             | Event::SweptLayer { .. }
             | Event::Tensor { .. } => {}

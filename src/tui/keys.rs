@@ -10,11 +10,13 @@ use super::app::{App, Panel};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Quit,
+    Stop,
     Back,
     Help,
     Find,
     Edit,
     StopRun,
+    ReadAgain,
     Export,
     WhatIf,
     ClearWhatIf,
@@ -194,6 +196,16 @@ fn needs_whole_run(app: &App) -> Option<&'static str> {
     }
 }
 
+fn needs_files(app: &App) -> Option<&'static str> {
+    match &app.model {
+        None => Some("the checkpoint is still being opened"),
+        Some(model) if model.spec.family == "alignment" => {
+            Some("an alignment is not read again: start attnscope align again")
+        }
+        Some(_) => None,
+    }
+}
+
 fn needs_supposed(app: &App) -> Option<&'static str> {
     match &app.supposed {
         Some(_) => None,
@@ -287,8 +299,10 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::Esc)], "Esc", Action::Back, "", "go back", Everywhere, &[], always),
     binding!(&[char('c')], "c", Action::StopRun, "", "stop the run that is going", Everywhere, &[], needs_running),
+    binding!(&[char('R')], "R", Action::ReadAgain, "", "read the files and run the text again; r too when files changed", Everywhere, &[], needs_files),
     binding!(&[char('?')], "?", Action::Help, "help", "this list", Everywhere, &[], always),
     binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], always),
+    binding!(&[(KeyCode::Char('z'), KeyModifiers::CONTROL)], "Ctrl-Z", Action::Stop, "", "back to the shell; fg there returns", Everywhere, &[], always),
 ];
 
 /// The row that a key means in a panel.

@@ -10,6 +10,7 @@ mod export;
 mod figure;
 mod find;
 mod full_part;
+mod input;
 mod keys;
 mod mouse;
 mod panels;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 
-use super::app::{App, Axis, Effect, HeadView, Msg, Panel};
+use super::app::{App, Axis, HeadView, Msg, Panel};
 use super::export::Export;
 use super::panels;
 use super::run_view::RunView;
@@ -25,6 +25,8 @@ pub struct Plot {
     pub size: (u16, u16),
     pub shown: Shown,
     pub what_ifs: Vec<WhatIf>,
+    /// Leaves texts in the table as they are, also those that a spreadsheet would compute.
+    pub is_raw_csv: bool,
     /// The story of a demo, and which of its pages is open.
     pub story: Option<StoryView>,
 }
@@ -149,7 +151,7 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     if let Some(check) = shown.check {
         app.checks_view.line_idx = panels::checks::line_of(&app, check).unwrap_or(0);
     }
-    Export::of(&mut app)
+    Export::of(&mut app, plot.is_raw_csv)
 }
 
 fn take_in(
@@ -163,6 +165,11 @@ fn take_in(
     match event {
         Event::Refused(reason)
         | Event::OpenFailed(reason)
+        | Event::Changed(reason)
+        | Event::Broken {
+            message: reason, ..
+        }
+        | Event::TensorFailed { reason, .. }
         | Event::Failed { reason, .. }
         | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
         Event::Opened { .. } => {
@@ -188,10 +195,7 @@ fn take_in(
         Event::Work { share, .. } => told(share),
         event => effects = app.update(Msg::Worker(event)),
     }
-    effects
-        .into_iter()
-        .filter(|effect| *effect != Effect::Export)
-        .for_each(|effect| effect.ask(worker));
+    effects.into_iter().for_each(|effect| effect.ask(worker));
     Ok(())
 }
 

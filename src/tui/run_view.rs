@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::worker::{PromptOrigin, RunId};
-use attnscope_engine::analysis::{Judgement, NonFinite, Outcome, Progress, Step};
+use attnscope_engine::analysis::{HeadQuery, Judgement, NonFinite, Outcome, Progress, Step};
 use attnscope_engine::checks::{Finding, Severity};
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Prompt, Source};
@@ -35,6 +35,8 @@ pub struct RunView {
     pub is_probed: bool,
     /// How far it is being asked.
     pub probing: Option<Step>,
+    /// The head that could not be computed last, and why.
+    pub failed_head: Option<(HeadQuery, String)>,
 }
 
 /// What happens to a prompt before its run begins.
@@ -55,8 +57,10 @@ pub enum RunState {
         labels: Arc<BTreeMap<u32, String>>,
         took: Duration,
     },
-    /// Stopped or broken off; says why.
+    /// Stopped, or something could not be read or computed; says why.
     Ended(String),
+    /// An internal error broke it off.
+    Broken(String),
 }
 
 impl RunView {
@@ -76,7 +80,16 @@ impl RunView {
             share: None,
             is_probed: false,
             probing: None,
+            failed_head: None,
         }
+    }
+
+    /// Why a head could not be computed, if it is the last one that failed.
+    pub fn failure_of(&self, head: HeadQuery) -> Option<&str> {
+        let failed = self.failed_head.as_ref();
+        failed
+            .filter(|(query, _)| *query == head)
+            .map(|(_, reason)| reason.as_str())
     }
 
     pub fn outcome(&self) -> Option<&Outcome> {

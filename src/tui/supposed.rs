@@ -79,7 +79,7 @@ impl App {
         }
     }
 
-    fn begin_supposing(&mut self, what_ifs: Vec<WhatIf>) {
+    pub(super) fn begin_supposing(&mut self, what_ifs: Vec<WhatIf>) {
         self.supposed = Some(Supposed {
             what_ifs,
             side: Side::After,

@@ -19,6 +19,16 @@ pub struct SweepView {
     awaited_layer: Option<LayerSweepOf>,
 }
 
+impl SweepView {
+    /// Drops what was computed, and what is awaited; what is wanted stays.
+    pub(super) fn forget(&mut self) {
+        *self = Self {
+            wants_layer: self.wants_layer,
+            ..Self::default()
+        };
+    }
+}
+
 impl App {
     fn sweep_wanted(&self) -> Option<SweepOf> {
         let run = self.run.as_ref()?.id;

@@ -4,29 +4,36 @@ use std::io::{self, Stdout, Write, stdout};
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(debug_assertions)]
+use crossterm::event::KeyCode;
 use crossterm::event::{
-    self, DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
+    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
     Event as TermEvent,
 };
 use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute};
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg, Panel};
 use super::export::{Export, Writer};
+use super::input::read_events;
 use super::plot::Shown;
 use super::story_view::{StoryView, Storyteller};
 use super::supposed::Side;
 use super::theme::{Depth, Theme};
 use super::view;
-use crate::worker::{Event, FirstPrompt, Sink, Worker};
+#[cfg(unix)]
+use crate::signals::{self, Asked};
+use crate::worker::{Event, FirstPrompt, Sink, Worker, caught};
 use attnscope_engine::analysis::WhatIf;
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
@@ -67,6 +74,11 @@ struct Hands {
     /// What is to be selected and supposed when the first text has its tokens.
     place: Option<Shown>,
     what_ifs: Vec<WhatIf>,
+    /// Whether the program is to stop, and whether the terminal is no longer ours.
+    stops: bool,
+    is_lost: bool,
+    /// Whether everything is to be drawn again.
+    is_resized: bool,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -111,6 +123,7 @@ fn stay(
     in_front: InFront,
     story: Option<Storyteller>,
 ) -> Result<()> {
+    tell_panics_apart();
     let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
@@ -130,11 +143,13 @@ fn stay(
         writer,
         place: in_front.shown.clone(),
         what_ifs: in_front.what_ifs,
+        stops: false,
+        is_lost: false,
+        is_resized: false,
     };
-    let size = crossterm::terminal::size().unwrap_or((80, 24));
     let mut app = App::new(
         Theme::new(Depth::detect(|name| std::env::var(name).ok())),
-        size,
+        size(),
         opening,
     );
     app.opening_notice = in_front.notice;
@@ -144,12 +159,17 @@ fn stay(
     if let Some(story) = story {
         app.story = Some(StoryView::default());
         let sender = sender.clone();
-        thread::spawn(move || drop(sender.send(Msg::Story(story()))));
+        thread::spawn(move || {
+            let told = caught(story).unwrap_or_else(|said| Err(Error::Prompt(said)));
+            drop(sender.send(Msg::Story(told)));
+        });
     }
     if let Ok(msg) = receiver.recv_timeout(GRACE) {
         take_in(&mut app, &mut hands, msg);
     }
     if !app.is_over {
+        #[cfg(unix)]
+        let _claim = hear_signals(sender.clone());
         listen(sender);
         show(&mut app, &mut hands, &receiver)
             .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
@@ -161,21 +181,72 @@ fn stay(
 /// Draws and waits in turn: everything that has queued is taken in before the next frame.
 fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
     let guard = Guard::take()?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+    // It may have changed before anybody listened.
+    app.size = size();
+    // Of our own size, not the terminal's: a terminal may say any.
+    let viewport = Viewport::Fixed(area_of(app.size));
+    let mut terminal = Terminal::with_options(
+        CrosstermBackend::new(stdout()),
+        TerminalOptions { viewport },
+    )?;
     while !app.is_over {
+        // Also to the size it had: what a terminal keeps of its cells when it changes there and back is its own affair.
+        if std::mem::take(&mut hands.is_resized) {
+            terminal.resize(area_of(app.size))?;
+        }
         terminal.draw(|frame| view::draw(frame, app))?;
         let Ok(msg) = receiver.recv() else { break };
         take_in(app, hands, msg);
         while let Ok(msg) = receiver.try_recv() {
             take_in(app, hands, msg);
         }
+        if std::mem::take(&mut hands.stops) && !app.is_over {
+            stop(app);
+            hands.is_lost = true;
+        }
+        if std::mem::take(&mut hands.is_lost) && !app.is_over {
+            guard.take_again()?;
+            app.size = size();
+            hands.is_resized = true;
+        }
     }
     drop(guard);
     Ok(())
 }
 
+/// No screen is larger; a terminal that says so would have us hold gigabytes of cells.
+const LARGEST: (u16, u16) = (1000, 1000);
+
+/// The terminal's size, as far as it is drawn on.
+fn size() -> (u16, u16) {
+    bounded(crossterm::terminal::size().unwrap_or((80, 24)))
+}
+
+fn bounded((width, height): (u16, u16)) -> (u16, u16) {
+    (width.clamp(1, LARGEST.0), height.clamp(1, LARGEST.1))
+}
+
+fn area_of((width, height): (u16, u16)) -> Rect {
+    Rect::new(0, 0, width, height)
+}
+
+/// Gives the terminal to the shell, until the shell continues the program.
+fn stop(app: &mut App) {
+    #[cfg(unix)]
+    if signals::can_stop() {
+        restore();
+        signals::stop();
+        return;
+    }
+    app.notice = Some("there is no shell to go back to".to_owned());
+}
+
 fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
     let begins = matches!(msg, Msg::Worker(Event::Started { .. }));
+    hands.is_lost |= matches!(msg, Msg::Continued);
+    hands.is_resized |= matches!(msg, Msg::Resize(..));
+    #[cfg(debug_assertions)]
+    panic_if_asked(&msg);
     let mut effects = app.update(msg);
     if begins {
         let selected = hands.place.take().map_or(Ok(()), |place| place.select(app));
@@ -192,74 +263,100 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         effects.extend(app.update(Msg::Resize(app.size.0, app.size.1)));
     }
     for effect in effects {
-        if effect != Effect::Export {
-            effect.ask(&hands.worker);
-            continue;
+        match effect {
+            Effect::Export => match Export::of(app, false) {
+                Ok(export) => hands.writer.write(export),
+                Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
+            },
+            Effect::Stop => hands.stops = true,
+            effect => effect.ask(&hands.worker),
         }
-        match Export::of(app) {
-            Ok(export) => hands.writer.write(export),
-            Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
-        }
+    }
+}
+
+/// Panics as the screen itself would, for the test of what is left of the terminal. No build that anyone installs has this.
+#[cfg(debug_assertions)]
+fn panic_if_asked(msg: &Msg) {
+    let is_asked = || std::env::var_os("ATTNSCOPE_TEST_PANIC").is_some();
+    if matches!(msg, Msg::Key(key) if key.code == KeyCode::F(12)) && is_asked() {
+        panic!("asked to panic");
     }
 }
 
 /// Turns what the person and the system do into messages, on threads that end with the program.
 fn listen(sender: Sender<Msg>) {
-    let signals = sender.clone();
     thread::spawn(move || {
-        while let Ok(event) = event::read() {
+        read_events(|event| {
             let msg = match event {
                 TermEvent::Key(key) => Msg::Key(key),
                 TermEvent::Mouse(mouse) => Msg::Mouse(mouse),
                 TermEvent::Paste(text) => Msg::Paste(text),
-                TermEvent::Resize(width, height) => Msg::Resize(width, height),
-                TermEvent::FocusGained | TermEvent::FocusLost => continue,
+                TermEvent::Resize(width, height) => resized((width, height)),
+                TermEvent::FocusGained | TermEvent::FocusLost => return true,
             };
-            if sender.send(msg).is_err() {
-                return;
-            }
-        }
+            sender.send(msg).is_ok()
+        });
         // The terminal is gone.
         let _ = sender.send(Msg::Terminate);
     });
-    #[cfg(unix)]
-    thread::spawn(move || {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        match signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP]) {
-            Ok(mut caught) => {
-                if caught.forever().next().is_some() {
-                    let _ = signals.send(Msg::Terminate);
-                }
-            }
-            Err(e) => log::warn!("signals cannot be caught: {e}"),
-        }
-    });
-    #[cfg(not(unix))]
-    drop(signals);
 }
+
+fn resized(size: (u16, u16)) -> Msg {
+    let (width, height) = bounded(size);
+    Msg::Resize(width, height)
+}
+
+/// Has signals told as messages, as long as what it gives is held.
+#[cfg(unix)]
+fn hear_signals(sender: Sender<Msg>) -> signals::Claim {
+    let tell = move |asked| {
+        // The screen may be gone: then it has ended already.
+        let _ = sender.send(match asked {
+            Asked::End => Msg::Terminate,
+            Asked::Stop => Msg::Stop,
+            Asked::Continue => Msg::Continued,
+            Asked::Resize => {
+                let (width, height) = size();
+                Msg::Resize(width, height)
+            }
+        });
+    };
+    signals::claim(tell, || drop(disable_raw_mode()))
+}
+
+/// Whether there is something to give back.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Holds the terminal; dropping it gives the terminal back.
 struct Guard;
 
 impl Guard {
     fn take() -> io::Result<Self> {
-        enable_raw_mode()?;
         // From here on, whatever fails is undone by the drop.
         let guard = Self;
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            // A message printed over the alternate screen would be lost with it.
-            restore();
-            before(info);
-        }));
+        guard.begin()?;
+        Ok(guard)
+    }
+
+    /// Takes it once more, after the shell had it.
+    fn take_again(&self) -> io::Result<()> {
+        if !is_raw() {
+            // What the shell left is what to go back to.
+            disable_raw_mode()?;
+        }
+        self.begin()
+    }
+
+    fn begin(&self) -> io::Result<()> {
+        IS_TAKEN.store(true, Ordering::SeqCst);
+        enable_raw_mode()?;
         execute!(
             stdout(),
             EnterAlternateScreen,
             EnableMouseCapture,
             EnableBracketedPaste,
             cursor::Hide
-        )?;
-        Ok(guard)
+        )
     }
 }
 
@@ -269,7 +366,39 @@ impl Drop for Guard {
     }
 }
 
+/// Whether the system gives us keys as they come: a shell that had the terminal took that back.
+#[cfg(unix)]
+fn is_raw() -> bool {
+    use rustix::termios::{LocalModes, tcgetattr};
+    tcgetattr(io::stdin()).is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON))
+}
+
+#[cfg(not(unix))]
+fn is_raw() -> bool {
+    false
+}
+
+/// Decides what a panic prints while there is a screen.
+///
+/// One on the thread that draws ends the program: the terminal is given back first, since a message on the alternate screen
+/// would be lost with it. Others end a job that the screen tells of: they print nothing.
+fn tell_panics_apart() {
+    let drawing = thread::current().id();
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().id() == drawing {
+            restore();
+            before(info);
+        } else {
+            log::error!("{info}");
+        }
+    }));
+}
+
 fn restore() {
+    if !IS_TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
     let mut out: Stdout = stdout();
     // Each step is worth trying even when another failed.
     let _ = execute!(

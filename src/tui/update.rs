@@ -14,6 +14,7 @@ use super::selection::step;
 use super::view;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
+use attnscope_engine::prompt::Source;
 use attnscope_engine::stats::{HeadType, STATISTICS};
 
 /// Rows or columns of a page.
@@ -25,6 +26,8 @@ impl App {
         let mut effects = Vec::new();
         match msg {
             Msg::Terminate => self.is_over = true,
+            Msg::Stop => effects.push(Effect::Stop),
+            Msg::Continued => {}
             Msg::Resize(width, height) => self.size = (width, height),
             Msg::Key(key) if key.kind != KeyEventKind::Release => self.key(key, &mut effects),
             Msg::Key(_) => {}
@@ -52,11 +55,19 @@ impl App {
     }
 
     fn key(&mut self, key: KeyEvent, effects: &mut Vec<Effect>) {
-        let is_interrupt =
-            key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-        if is_interrupt {
-            self.is_over = true;
-            return;
+        // These two are the terminal's own: they mean the same in every field of text.
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('c') => {
+                    self.is_over = true;
+                    return;
+                }
+                KeyCode::Char('z') => {
+                    effects.push(Effect::Stop);
+                    return;
+                }
+                _ => {}
+            }
         }
         self.written = None;
         if self.exports(key) {
@@ -108,6 +119,11 @@ impl App {
             },
             None => {
                 self.notice = None;
+                // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
+                let key = match key.code {
+                    KeyCode::Char('r') if self.changed.is_some() => KeyCode::Char('R').into(),
+                    _ => key,
+                };
                 let Some(binding) = keys::binding_of(key, self.panel) else {
                     return;
                 };
@@ -132,13 +148,22 @@ impl App {
     fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
         match action {
             Action::Quit => self.is_over = true,
+            Action::Stop => effects.push(Effect::Stop),
             Action::Back => self.back(),
             Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
             Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
             Action::Edit => {
-                if let Some(run) = &self.run {
-                    self.overlay = Some(Overlay::Edit(Box::new(Editor::new(&run.source))));
-                }
+                let empty = match self.has_tokenizer {
+                    true => Source::Text(String::new()),
+                    false => Source::Ids(Vec::new()),
+                };
+                let run = self.run.as_ref().map(|run| &run.source);
+                let source = run.or(self.last_source.as_ref()).unwrap_or(&empty);
+                self.overlay = Some(Overlay::Edit(Box::new(Editor::new(source))));
+            }
+            Action::ReadAgain => {
+                self.preparing = Some(Preparing::Text);
+                effects.push(Effect::ReadAgain);
             }
             Action::StopRun => effects.push(Effect::Cancel),
             Action::WhatIf => {

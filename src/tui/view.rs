@@ -1,6 +1,7 @@
 //! State → one frame: header, tabs, the panel, the footer, and what lies over them. Changes nothing.
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -14,6 +15,7 @@ use super::run_view::{Preparing, RunState, RunView};
 use super::supposed::{Side, Supposed};
 use super::theme::Theme;
 use super::widgets::{chooser, overlay};
+use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
 use attnscope_engine::analysis::Progress;
 use attnscope_engine::checks::Severity;
@@ -81,6 +83,17 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
         None => {}
     }
+    leave_hidden_out(frame.buffer_mut());
+}
+
+/// Takes letters out that a terminal would act on: names and texts of files may hold any.
+fn leave_hidden_out(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        if cell.symbol().len() > 1 && cell.symbol().contains(is_hidden) {
+            let shown: String = cell.symbol().chars().filter(|c| !is_hidden(*c)).collect();
+            cell.set_symbol(if shown.is_empty() { " " } else { &shown });
+        }
+    }
 }
 
 /// Line 1: what is open, what runs, and the worst that was found.
@@ -113,11 +126,12 @@ fn header(app: &App, width: u16) -> Line<'static> {
                 label => format!(" · {label}"),
             };
             let facts = format!(
-                " · {} · {} × {} heads{kv} · d_head {}{dtype} · cpu",
+                " · {} · {} × {} heads{kv} · d_head {}{dtype} · {}",
                 model.spec.family,
                 n_layers.join("+"),
                 n_heads,
                 d_head,
+                app.device,
             );
             match &app.supposed {
                 // What is shown is not the checkpoint: that matters more than its sizes.
@@ -203,6 +217,13 @@ fn gauge(theme: &Theme, share: f32, what: &str) -> Vec<Span<'static>> {
 fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
+        // What is shown is not what the file holds: that matters more than how long it took.
+        RunState::Done { .. } | RunState::Ended(_) if app.changed.is_some() => {
+            vec![Span::styled(
+                "changed on disk · r reads it again",
+                theme.notable(),
+            )]
+        }
         RunState::Running(progress) => {
             let model = app.model.as_ref();
             let n_layers = model.map_or(1, |model| model.spec.n_layers_to_run().max(1));
@@ -231,6 +252,7 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
             format!("done in {}", duration(*took)),
             theme.dim(),
         )],
+        RunState::Broken(_) => vec![Span::styled("broken · e runs again", theme.bad())],
         RunState::Ended(reason) => vec![Span::styled(cut(reason, 40), theme.notable())],
     }
 }

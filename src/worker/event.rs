@@ -10,11 +10,22 @@ use attnscope_engine::analysis::{
     TensorStats,
 };
 use attnscope_engine::model::Model;
+use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
 
 /// Tells apart what belongs to the run on screen from what an older one still sends.
 pub type RunId = u64;
+
+/// What was asked about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    Head(HeadQuery),
+    Part,
+    Probes,
+    Sweep,
+    LayerSweep,
+}
 
 /// Where a prompt came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +43,8 @@ pub enum Event {
         has_tokenizer: bool,
         /// What ids come from, or why prompts can only be ids.
         tokenizer: String,
+        /// What computes.
+        device: Device,
     },
     /// The checkpoint, or the first prompt, cannot be used: there is nothing to show.
     OpenFailed(String),
@@ -53,6 +66,8 @@ pub enum Event {
     },
     /// A later prompt cannot be used; what is on screen stays.
     Refused(String),
+    /// A file of the checkpoint changed on disk since it was opened: says which, and how.
+    Changed(String),
     Progress {
         run: RunId,
         progress: Progress,
@@ -81,6 +96,11 @@ pub enum Event {
         run: RunId,
         reason: String,
     },
+    /// An internal error broke the run off.
+    Broken {
+        run: RunId,
+        message: String,
+    },
     /// What every check makes of the run; again after the model was asked on changed prompts.
     Judged {
         run: RunId,
@@ -103,10 +123,10 @@ pub enum Event {
         head: HeadQuery,
         detail: Arc<PartDetail>,
     },
-    /// A question about the run could not be answered; one about a head says which.
+    /// A question about the run could not be answered.
     DetailFailed {
         run: RunId,
-        query: Option<HeadQuery>,
+        question: Question,
         reason: String,
     },
     /// The scores of a head, multiplied.
@@ -122,5 +142,10 @@ pub enum Event {
     Tensor {
         name: String,
         stats: Option<TensorStats>,
+    },
+    /// The figures of a tensor could not be computed.
+    TensorFailed {
+        name: String,
+        reason: String,
     },
 }

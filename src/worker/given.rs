@@ -13,6 +13,7 @@ use attnscope_engine::analysis::{self, Declared, Judgement, WhatIf};
 use attnscope_engine::checkpoint::captured::Captured;
 use attnscope_engine::checks::{Probes, Thresholds};
 use attnscope_engine::error::{Error, Result};
+use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Request, Source};
 
 impl Runner {
@@ -41,6 +42,7 @@ impl Runner {
             model: view.model,
             has_tokenizer: false,
             tokenizer: format!("a trace; {}", trace.mask_origin),
+            device: Device::Cpu,
         });
         let ids = view.prompt.given().tokens.clone();
         sink(Event::Started {
@@ -77,6 +79,7 @@ impl Runner {
             model: alignment.model.clone(),
             has_tokenizer: true,
             tokenizer: "words as the dictionaries have them".to_owned(),
+            device: Device::Cpu,
         });
         self.begin_alignment(run, alignment);
     }

@@ -1,5 +1,6 @@
 //! A thread that does one job at a time: one running, one waiting, the newest wins.
 
+use super::caught::caught;
 use attnscope_engine::pace::Pace;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,11 @@ impl<J: Send + 'static> Lane<J> {
         let body = move || {
             loop {
                 let (id, job) = ours.next();
-                work(id, job, &|| ours.newest.load(Ordering::Relaxed) != id);
+                let pace = || ours.newest.load(Ordering::Relaxed) != id;
+                // Whoever listens is told by the work itself; the thread is there for the next job in any case.
+                if let Err(said) = caught(|| work(id, job, &pace)) {
+                    log::error!("job {id}: {said}");
+                }
             }
         };
         if let Err(e) = thread::Builder::new().name(name.to_owned()).spawn(body) {
@@ -75,6 +80,22 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_job_that_panics_leaves_the_thread_to_the_next_one() {
+        let (done, is_done) = mpsc::channel();
+        let lane = Lane::spawn("test", move |_, job: u32, _: &dyn Pace| {
+            assert_ne!(job, 1, "a job that breaks");
+            done.send(job).expect("a listener");
+        });
+        lane.submit(1);
+        // Another job takes the place of one that waits: this one is to be begun first.
+        while lock(&lane.waiting).is_some() {
+            thread::yield_now();
+        }
+        lane.submit(2);
+        assert_eq!(is_done.recv(), Ok(2));
+    }
 
     #[test]
     fn of_many_jobs_only_the_running_and_the_newest_are_done() {

@@ -3,18 +3,50 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use super::caught::caught;
 use super::lane::lock;
 use super::own_device::OwnDevice;
-use super::runner::{judged, reason};
+use super::runner::{judged, reason, tell_of_change};
 use super::sweep::{sweep, sweep_layer};
-use super::{Context, Event, Given, Look, RunId, Sink};
+use super::{Context, Event, Given, Look, Question, RunId, Sink};
 use attnscope_engine::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
 use attnscope_engine::checks::Thresholds;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
 
-/// Answers one question, from what the run has kept.
+/// What a question is about, to tell when it could not be answered.
+#[derive(Debug, Clone)]
+enum About {
+    Run(RunId, Question),
+    Tensor(String),
+}
+
+impl About {
+    fn of(look: &Look) -> Self {
+        match look {
+            Look::Head(run, query) => Self::Run(*run, Question::Head(*query)),
+            Look::Tensor(name) => Self::Tensor(name.clone()),
+            Look::Probes(run) => Self::Run(*run, Question::Probes),
+            Look::Part(run, _) => Self::Run(*run, Question::Part),
+            Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
+            Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
+        }
+    }
+
+    fn failed(self, reason: String) -> Event {
+        match self {
+            Self::Run(run, question) => Event::DetailFailed {
+                run,
+                question,
+                reason,
+            },
+            Self::Tensor(name) => Event::TensorFailed { name, reason },
+        }
+    }
+}
+
+/// Answers one question, from what the run has kept; every question gets an answer, an error included.
 pub(super) fn answer(
     context: &Mutex<Context>,
     sink: &Sink,
@@ -22,6 +54,46 @@ pub(super) fn answer(
     look: Look,
     pace: &dyn Pace,
 ) {
+    let about = About::of(&look);
+    let reason = match caught(|| find(context, sink, device, look, pace)) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => {
+            tell_if_current(context, sink, &about, &error);
+            reason(&error)
+        }
+        Err(message) => {
+            log::error!("{about:?}: {message}");
+            message
+        }
+    };
+    sink(about.failed(reason));
+}
+
+/// Tells of a change of the files that are open: what is asked about may be of files that were open before them.
+fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: &Error) {
+    // Held while it is told: nothing else is opened in between.
+    let mut context = lock(context);
+    let is_current = match about {
+        About::Run(run, _) => {
+            let given = context.given.as_ref();
+            given.is_some_and(|(given, _)| given == run) || context.of_run(*run).is_some()
+        }
+        About::Tensor(_) => context.model.is_some(),
+    };
+    if is_current {
+        tell_of_change(sink, error);
+    }
+}
+
+/// # Errors
+/// When there is no answer: why.
+fn find(
+    context: &Mutex<Context>,
+    sink: &Sink,
+    device: &mut OwnDevice,
+    look: Look,
+    pace: &dyn Pace,
+) -> Result<()> {
     let (model, given) = {
         let context = lock(context);
         let given = [&context.given, &context.supposed_given];
@@ -32,10 +104,10 @@ pub(super) fn answer(
     let ran = |run: RunId| lock(context).of_run(run).cloned();
     match look {
         Look::Tensor(name) => {
-            let stats = model.and_then(|model| {
-                let stats = analysis::tensor_stats(&model.checkpoint.tensors, &name);
-                stats.unwrap_or_default()
-            });
+            let stats = match model {
+                Some(model) => analysis::tensor_stats(&model.checkpoint.tensors, &name)?,
+                None => None,
+            };
             sink(Event::Tensor { name, stats });
         }
         Look::Part(run, part) => {
@@ -55,9 +127,9 @@ pub(super) fn answer(
             });
         }
         Look::Probes(run) => {
-            let Some(ran) = ran(run) else { return };
+            let Some(ran) = ran(run) else { return Ok(()) };
             let Some((layers, outcome)) = ran.seen else {
-                return;
+                return Ok(());
             };
             let (model, input) = (ran.model, ran.input);
             let mut told = |step: Step| sink(Event::Probing { run, step });
@@ -72,14 +144,7 @@ pub(super) fn answer(
             let probed = device.get().and_then(|compute| {
                 on_device!(&compute, ops => analysis::probe(ops, &model, inputs, &mut judging))
             });
-            match probed {
-                Ok(probes) => judged(sink, run, &model, (&layers, &outcome), Some(probes)),
-                Err(error) => sink(Event::DetailFailed {
-                    run,
-                    query: None,
-                    reason: reason(&error),
-                }),
-            }
+            judged(sink, run, &model, (&layers, &outcome), Some(probed?));
         }
         Look::Head(run, query) => match heads.detail(device, run, query, pace) {
             None | Some(Err(Error::Cancelled)) => {}
@@ -88,11 +153,7 @@ pub(super) fn answer(
                 query,
                 detail: Arc::new(detail),
             }),
-            Some(Err(error)) => sink(Event::DetailFailed {
-                run,
-                query: Some(query),
-                reason: error.to_string(),
-            }),
+            Some(Err(error)) => return Err(error),
         },
         Look::SweepLayer(query) => {
             let detail = |head: HeadQuery| heads.detail(device, query.of.0, head, pace);
@@ -102,14 +163,11 @@ pub(super) fn answer(
                     of: query.of,
                     points: Arc::new(points),
                 }),
-                Some(Err(error)) => sink(Event::DetailFailed {
-                    run: query.of.0,
-                    query: None,
-                    reason: error.to_string(),
-                }),
+                Some(Err(error)) => return Err(error),
             }
         }
     }
+    Ok(())
 }
 
 /// Where heads are computed from.

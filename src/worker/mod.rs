@@ -1,5 +1,6 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
+mod caught;
 mod event;
 mod given;
 mod lane;
@@ -8,8 +9,10 @@ mod own_device;
 mod progress;
 mod runner;
 mod sweep;
+mod watch;
 
-pub use event::{Event, PromptOrigin, RunId};
+pub use caught::caught;
+pub use event::{Event, PromptOrigin, Question, RunId};
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
 use std::ops::Range;
@@ -19,6 +22,7 @@ use self::lane::Lane;
 use self::look::answer;
 use self::own_device::OwnDevice;
 use self::runner::Runner;
+use self::watch::watch;
 use attnscope_engine::analysis::align::{Aligned, Alignment};
 use attnscope_engine::analysis::{ArrayNames, HeadQuery, Kept, Outcome, WhatIf};
 use attnscope_engine::attention::HeadRows;
@@ -44,6 +48,8 @@ enum RunJob {
     Run(Request),
     /// The prompt of the last run again, with another attention.
     Suppose(Vec<WhatIf>),
+    /// The files once more, and the last prompt through them.
+    ReadAgain,
 }
 
 /// A part of a head that is wanted at full resolution.
@@ -129,6 +135,8 @@ pub struct Worker {
     layer_sweeps: Arc<Lane<Look>>,
     tensors: Arc<Lane<Look>>,
     probes: Arc<Lane<Look>>,
+    /// Files are looked after as long as this is held.
+    _watched: Arc<()>,
 }
 
 impl Worker {
@@ -164,6 +172,8 @@ impl Worker {
                 context,
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
+                opening: None,
+                last: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)
         });
@@ -182,7 +192,14 @@ impl Worker {
             layer_sweeps: looker("layer sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
+            _watched: watch(&context, sink.clone()),
         }
+    }
+
+    /// Reads the files again, as they are now, and runs the last prompt; a run still going is stopped.
+    pub fn read_again(&self) {
+        self.probes.cancel();
+        self.runs.submit(RunJob::ReadAgain);
     }
 
     /// Runs another prompt; a run still going is stopped.

@@ -14,6 +14,10 @@ impl OwnDevice {
         Self { device, open: None }
     }
 
+    pub fn kind(&self) -> Device {
+        self.device
+    }
+
     /// # Errors
     /// When it cannot be opened.
     pub fn get(&mut self) -> Result<Compute> {

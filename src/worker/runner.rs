@@ -1,9 +1,11 @@
 //! The thread that opens a checkpoint and runs prompts, one after another, and sends what the pipeline says.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::caught::caught;
 use super::event::{Event, PromptOrigin, RunId};
 use super::lane::lock;
 use super::own_device::OwnDevice;
@@ -32,6 +34,19 @@ pub(super) fn reason(error: &Error) -> String {
     }
 }
 
+/// Tells where an error is that a file changed: whatever failed, there are numbers on screen that are no longer the file's.
+pub(super) fn tell_of_change(sink: &Sink, error: &Error) {
+    if matches!(error, Error::Changed { .. }) {
+        sink(Event::Changed(error.to_string()));
+    }
+}
+
+/// The file of a trace, where one is opened in place of a checkpoint.
+fn trace_of(opening: &Opening) -> Option<&Path> {
+    let path = opening.path.as_deref();
+    path.filter(|path| analysis::is_captured(path))
+}
+
 /// The thread that opens and runs.
 pub(super) struct Runner {
     pub is_forced: bool,
@@ -39,66 +54,114 @@ pub(super) struct Runner {
     pub context: Arc<Mutex<Context>>,
     pub sink: Sink,
     pub reading: Reading,
+    /// What was opened, to be opened again.
+    pub opening: Option<Opening>,
+    /// The prompt that was last asked for.
+    pub last: Option<(Request, PromptOrigin)>,
 }
 
 impl Runner {
     pub fn job(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) {
-        match job {
-            RunJob::Open(opening, first) => {
-                match self.open(id, &opening, first, pace) {
-                    Ok(()) => {}
-                    // The checkpoint is open; only its first prompt was given up.
-                    Err(given_up @ Error::Cancelled) => {
-                        (self.sink)(Event::Refused(reason(&given_up)));
-                    }
-                    Err(error) => (self.sink)(Event::OpenFailed(reason(&error))),
-                }
-            }
-            RunJob::Align(alignment) => self.show_alignment(id, *alignment),
-            RunJob::Run(request) => {
-                if let Err(error) = self.run(id, request, PromptOrigin::Asked, pace) {
-                    (self.sink)(Event::Refused(reason(&error)));
-                }
-            }
-            RunJob::Suppose(what_ifs) => {
-                if let Err(error) = self.suppose(id, &what_ifs, pace) {
-                    (self.sink)(Event::Refused(reason(&error)));
-                }
-            }
+        let is_first = matches!(job, RunJob::Open(..) | RunJob::Align(_));
+        match caught(|| self.act(id, job, pace)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.refused(is_first, &error),
+            Err(message) => self.broken(id, message),
         }
+    }
+
+    fn act(&mut self, id: RunId, job: RunJob, pace: &dyn Pace) -> Result<()> {
+        match job {
+            RunJob::Open(opening, first) => self.open(id, opening, first, pace),
+            RunJob::Align(alignment) => {
+                self.show_alignment(id, *alignment);
+                Ok(())
+            }
+            RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
+            RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
+            RunJob::ReadAgain => self.read_again(id, pace),
+        }
+    }
+
+    /// Tells that nothing ran.
+    fn refused(&self, is_first: bool, error: &Error) {
+        tell_of_change(&self.sink, error);
+        // Where the opening was given up, the checkpoint is open: only its first prompt is missing.
+        let is_fatal = is_first && !matches!(error, Error::Cancelled);
+        (self.sink)(match is_fatal {
+            true => Event::OpenFailed(reason(error)),
+            false => Event::Refused(reason(error)),
+        });
+    }
+
+    /// Tells of a panic: of the run, where it had begun.
+    fn broken(&self, run: RunId, message: String) {
+        let (has_begun, is_open) = {
+            let mut context = lock(&self.context);
+            (context.of_run(run).is_some(), context.model.is_some())
+        };
+        log::error!("run {run}: {message}");
+        (self.sink)(match (has_begun, is_open) {
+            (true, _) => Event::Broken { run, message },
+            (false, true) => Event::Refused(message),
+            (false, false) => Event::OpenFailed(message),
+        });
     }
 
     fn open(
         &mut self,
         id: RunId,
-        opening: &Opening,
+        opening: Opening,
         first: FirstPrompt,
         pace: &dyn Pace,
     ) -> Result<()> {
-        if let Some(path) = opening
-            .path
-            .as_deref()
-            .filter(|path| analysis::is_captured(path))
-        {
+        let opening = self.opening.insert(opening).clone();
+        if let Some(path) = trace_of(&opening) {
             return self.show_trace(id, path);
         }
+        let model = self.read(&opening)?;
+        let (request, origin) = first(&model, self.reading.tokenizer().is_some())?;
+        self.run(id, request, origin, pace)
+    }
+
+    /// Opens the files again, as they are now, and runs the last prompt through what they hold.
+    fn read_again(&mut self, id: RunId, pace: &dyn Pace) -> Result<()> {
+        let Some(opening) = self.opening.clone() else {
+            let problem = "there are no files to read again: start the command again";
+            return Err(Error::Prompt(problem.to_owned()));
+        };
+        if let Some(path) = trace_of(&opening) {
+            return self.show_trace(id, path);
+        }
+        self.read(&opening)?;
+        match self.last.clone() {
+            Some((request, origin)) => self.run(id, request, origin, pace),
+            None => Err(Error::Prompt("nothing ran yet: e takes a text".to_owned())),
+        }
+    }
+
+    /// Reads what a checkpoint says of itself; only when all of it can be used does it take the place of the last one.
+    fn read(&mut self, opening: &Opening) -> Result<Arc<Model>> {
         let started = Instant::now();
         let model = Arc::new(family::read(opening.open()?)?);
+        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
         log::info!(
             "opened {} in {:?}",
             model.checkpoint.name,
             started.elapsed()
         );
-        lock(&self.context).model = Some(model.clone());
-        self.reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let has_tokenizer = self.reading.tokenizer().is_some();
+        *lock(&self.context) = Context {
+            model: Some(model.clone()),
+            ..Context::default()
+        };
         (self.sink)(Event::Opened {
             model: model.clone(),
-            has_tokenizer,
-            tokenizer: self.reading.describe(),
+            has_tokenizer: reading.tokenizer().is_some(),
+            tokenizer: reading.describe(),
+            device: self.device.kind(),
         });
-        let (request, origin) = first(&model, has_tokenizer)?;
-        self.run(id, request, origin, pace)
+        self.reading = reading;
+        Ok(model)
     }
 
     /// Fails only when the prompt cannot be used; what goes wrong later is an event of the run.
@@ -119,6 +182,7 @@ impl Runner {
         if let Some((_, given)) = given {
             return self.run_given(run, &given, &request);
         }
+        self.last = Some((request.clone(), origin));
         let reading = &self.reading;
         let limits = model.spec.limits();
         let mut prompt = prompt::prepare(&request, reading, limits)?;
@@ -252,10 +316,13 @@ impl Runner {
                 });
                 judged(sink, run, model, (&layers, &outcome), None);
             }
-            Err(error) => sink(Event::Failed {
-                run,
-                reason: reason(&error),
-            }),
+            Err(error) => {
+                tell_of_change(sink, &error);
+                sink(Event::Failed {
+                    run,
+                    reason: reason(&error),
+                });
+            }
         }
         Ok(())
     }

@@ -117,6 +117,10 @@ fn an_output_that_cannot_be_written_is_refused_before_the_run() {
     for (place, why) in places {
         let place = place.to_str().expect("a path");
         for command in ["report", "trace"] {
+            if command == "report" && why == "found a directory" {
+                // A report in a directory has a name of its own.
+                continue;
+            }
             let arguments = [PROMPT, &["--output", place]].concat();
             assert_says(&refused(command, copy.path(), &arguments), &[place, why]);
         }

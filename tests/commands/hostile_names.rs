@@ -130,11 +130,48 @@ fn a_text_in_csv_is_no_formula_unless_it_is_wanted_raw() {
         ids.dedup();
         ids
     };
-    assert_eq!(ids(&[]), ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "plain"]);
+    assert_eq!(ids(&[]), ["'\tx", "'+x", "'-x", "'=1+1", "'@x", "plain"]);
     assert_eq!(
         ids(&["--raw-csv"]),
-        ["=1+1", "+x", "-x", "@x", "\tx", "plain"]
+        ["\tx", "+x", "-x", "=1+1", "@x", "plain"]
     );
+}
+
+#[test]
+fn a_panel_that_is_drawn_shows_hostile_names_as_letters_or_leaves_them_out() {
+    let copy = hostile_checkpoint();
+    let path = copy.path().to_str().expect("a path");
+    let plain = [
+        "plot", path, "--tokens", TOKENS, "--panel", "model", "--output", "-",
+    ];
+    let (picture, _) = harmless(&[&plain[..], &["--size", "200x300"]].concat());
+    assert!(picture.contains("a[2J"), "the name is not shown");
+}
+
+#[test]
+fn a_name_in_the_table_of_a_panel_is_no_formula() {
+    let copy = Copy::of("gpt2");
+    copy.weights(|weights| {
+        weights.insert("=1+1".to_owned(), Stored::f32(&[1], &[0.5]));
+    });
+    let path = copy.path().to_str().expect("a path");
+    let [svg, csv] = ["model.svg", "model.csv"].map(|name| copy.output(name));
+    for (more, name) in [(&[][..], "'=1+1"), (&["--raw-csv"], "=1+1")] {
+        let to = svg.to_str().expect("a path");
+        let plain = [
+            "plot", path, "--tokens", TOKENS, "--panel", "model", "--force", "--output", to,
+        ];
+        harmless(&[&plain[..], more].concat());
+        let mut rows = csv::Reader::from_path(&csv).expect("a table");
+        let rows: Vec<csv::StringRecord> = rows.records().map(|row| row.expect("a row")).collect();
+        assert!(
+            rows.iter().any(|row| row.iter().any(|cell| cell == name)),
+            "{name}"
+        );
+        // Numbers are numbers, also below 0.
+        let is_spoilt = |cell: &str| cell.starts_with("'-") || cell.starts_with("'+");
+        assert!(!rows.iter().any(|row| row.iter().any(is_spoilt)));
+    }
 }
 
 #[test]
@@ -152,4 +189,43 @@ fn names_longer_than_any_column_and_shapes_of_many_axes_are_listed() {
         assert_eq!(n_short + 2, table.lines().count());
         assert!(table.len() < 400_000, "{}", table.len());
     }
+}
+
+#[test]
+fn a_file_of_settings_beside_a_checkpoint_is_told_of_in_every_verdict_and_can_be_ignored() {
+    let copy = Copy::of("gpt2");
+    copy.write("attnscope.toml", "[set]\nmask = \"bidirectional\"\n");
+    let path = copy.path().to_str().expect("a path");
+    let says = "attnscope.toml beside the checkpoint sets mask = bidirectional";
+    let prompt = ["--tokens", TOKENS];
+    for format in ["text", "json", "junit", "sarif", "github"] {
+        let all = [&["check", path, "--format", format][..], &prompt].concat();
+        let (shown, told) = harmless(&all);
+        assert!(shown.contains(says), "{format}: {shown}");
+        assert!(told.contains(says), "{told}");
+        let (shown, told) = harmless(&[&all[..], &["--no-settings"]].concat());
+        assert!(
+            !shown.contains("attnscope.toml") && !told.contains("attnscope.toml"),
+            "{format}"
+        );
+    }
+    for format in ["json", "markdown", "html"] {
+        let all = [&["report", path, "--format", format][..], &prompt].concat();
+        let (shown, _) = harmless(&all);
+        let shown = shown.replace('\\', "");
+        assert!(shown.contains("attnscope.toml beside"), "{format}: {shown}");
+        let (shown, _) = harmless(&[&all[..], &["--no-settings"]].concat());
+        assert!(!shown.contains("attnscope.toml"), "{format}");
+    }
+    // The mask that the file takes away shows in the numbers, and does not when the file is ignored.
+    let entropy = |arguments: &[&str]| {
+        let (shown, _) = harmless(&[&["report", path][..], &prompt, arguments].concat());
+        let report: Value = serde_json::from_str(&shown).expect("JSON");
+        report["prompts"][0]["layers"][0]["heads"][0]["stats"].clone()
+    };
+    assert_eq!(
+        entropy(&["--no-settings"]),
+        entropy(&["--set", "mask=causal"])
+    );
+    assert_ne!(entropy(&["--no-settings"]), entropy(&[]));
 }

@@ -16,7 +16,11 @@ mod lab_command;
 mod plots;
 mod report_formats;
 mod sets;
+mod several_checkpoints;
+#[cfg(unix)]
+mod signals;
 mod sweep_checkpoint;
 mod sweep_command;
+mod targets_of_output;
 mod tidy;
 mod verdict_formats;

@@ -77,8 +77,24 @@ const T5: [&str; 4] = [
     "0,5,9,8,7",
 ];
 
+/// Where a row of the table belongs.
+const PLACES: [&str; 8] = [
+    "checkpoint",
+    "step",
+    "prompt",
+    "n_tokens",
+    "loss",
+    "stack",
+    "layer",
+    "head",
+];
+
+fn ids_of_prompt() -> usize {
+    testing::running::ids().len()
+}
+
 #[test]
-fn csv_has_a_row_for_each_head_and_the_numbers_of_the_json() {
+fn csv_has_a_row_for_each_layer_and_head_and_the_numbers_of_the_json() {
     let copy = Copy::of("gpt2");
     let json = report_bytes(&copy, &[]);
     let json: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
@@ -90,21 +106,38 @@ fn csv_has_a_row_for_each_head_and_the_numbers_of_the_json() {
         .iter()
         .map(str::to_owned)
         .collect();
-    let ids = STATISTICS.iter().filter(|s| s.is_per_head()).map(|s| s.id);
-    let expected: Vec<&str> = ["prompt", "stack", "layer", "head"]
-        .into_iter()
-        .chain(ids)
-        .collect();
+    let ids = STATISTICS.iter().map(|s| s.id);
+    let expected: Vec<&str> = PLACES.into_iter().chain(ids).collect();
     assert_eq!(header, expected);
     let rows: Vec<csv::StringRecord> = reader.records().map(|row| row.expect("a row")).collect();
-    assert_eq!(rows.len(), 3 * 4);
+    assert_eq!(rows.len(), 3 * (1 + 4));
     for (nth, row) in rows.iter().enumerate() {
-        let (layer, head) = (nth / 4, nth % 4);
-        let place = [&row[0], &row[1], &row[2], &row[3]];
-        assert_eq!(place, ["prompt", "", &layer.to_string(), &head.to_string()]);
-        let stats = &json["prompts"][0]["layers"][layer]["heads"][head]["stats"];
-        for (name, value) in header.iter().zip(row.iter()).skip(4) {
-            let in_json = &stats[name];
+        // A layer's own row comes before those of its heads.
+        let (layer, head) = (nth / 5, (nth % 5).checked_sub(1));
+        let name = copy.path().file_name().expect("a name").to_string_lossy();
+        let head_cell = head.map(|head| head.to_string()).unwrap_or_default();
+        let place = [0, 1, 2, 3, 5, 6, 7].map(|at| &row[at]);
+        let n_tokens = ids_of_prompt().to_string();
+        let expected = [
+            &*name,
+            "",
+            "prompt",
+            &n_tokens,
+            "",
+            &layer.to_string(),
+            &head_cell,
+        ];
+        assert_eq!(place, expected);
+        let in_json = &json["prompts"][0]["layers"][layer];
+        let stats = match head {
+            Some(head) => &in_json["heads"][head]["stats"],
+            None => &in_json["stats"],
+        };
+        for (name, value) in header.iter().zip(row.iter()).skip(PLACES.len()) {
+            let Some(in_json) = stats.get(name) else {
+                assert_eq!(value, "", "{name}");
+                continue;
+            };
             match in_json.as_f64() {
                 // The reader of JSON may be off by the last bit.
                 Some(number) => {
@@ -124,7 +157,7 @@ fn csv_names_stacks_and_keeps_hostile_names() {
     let bytes = ran(&[&["report", path, "--format", "csv"], &T5[..]].concat());
     let mut stacks: Vec<String> = csv::Reader::from_reader(&bytes[..])
         .records()
-        .map(|row| row.expect("a row")[1].to_owned())
+        .map(|row| row.expect("a row")[5].to_owned())
         .collect();
     stacks.dedup();
     stacks.sort_unstable();
@@ -134,7 +167,7 @@ fn csv_names_stacks_and_keeps_hostile_names() {
     let bytes = hostile_report("csv");
     let mut reader = csv::Reader::from_reader(bytes.as_bytes());
     let first = reader.records().next().expect("a row").expect("a row");
-    assert_eq!(&first[0], HOSTILE_ID);
+    assert_eq!(&first[2], HOSTILE_ID);
 }
 
 /// Markdown as a forge shows it.

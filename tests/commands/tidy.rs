@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms and their levels; imports go to a lower level, or along an edge below.
 const LEVELS: &[(&str, u32)] = &[
+    ("caught", 0),
     ("error", 0),
     ("checkpoint", 0),
     ("prompt", 0),
@@ -17,11 +18,13 @@ const LEVELS: &[(&str, u32)] = &[
     ("stats", 3),
     ("checks", 3),
     ("analysis", 4),
+    ("signals", 4),
     ("bundles", 5),
     ("worker", 5),
     ("report", 5),
+    ("record", 6),
     ("tui", 5),
-    ("cli", 6),
+    ("cli", 7),
 ];
 
 /// Imports inside one level that are allowed.
@@ -29,6 +32,7 @@ const EDGES: &[(&str, &str)] = &[
     ("checkpoint", "error"),
     ("checkpoint", "machine"),
     ("machine", "error"),
+    ("prompt", "caught"),
     ("prompt", "error"),
     ("prompt", "checkpoint"),
     ("ops", "attention"),

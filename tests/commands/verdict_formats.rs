@@ -43,7 +43,9 @@ fn hostile() -> Vec<TargetVerdict> {
         finding(Severity::Info, "for information"),
     ];
     vec![TargetVerdict {
+        error: None,
         what_if: Vec::new(),
+        notes: vec![format!("a note {HOSTILE}")],
         target: format!("models/{HOSTILE}"),
         verdicts: vec![
             (check(0), verdict(Status::Fired, errors)),
@@ -239,8 +241,8 @@ fn sarif_keeps_hostile_names_and_numbers_that_json_lacks() {
     let notes = run["invocations"][0]["toolExecutionNotifications"].as_array();
     assert_eq!(
         notes.expect("notes").len(),
-        2,
-        "what was not judged is said"
+        3,
+        "what was not judged is said, and the note"
     );
 }
 
@@ -249,6 +251,7 @@ fn workflow_commands_keep_to_their_lines() {
     let lines = written(write_github, &hostile());
     let lines: Vec<&str> = lines.split('\n').collect();
     let begins = [
+        "::notice title=note::",
         "::error title=",
         "::warning title=",
         "::notice title=",
@@ -259,9 +262,9 @@ fn workflow_commands_keep_to_their_lines() {
         assert!(line.starts_with(begin), "{line}");
     }
     assert!(
-        lines[0].contains("%0D%0A::error::x, y: 50 %25"),
+        lines[1].contains("%0D%0A::error::x, y: 50 %25"),
         "{}",
-        lines[0]
+        lines[1]
     );
     assert_eq!(lines.last(), Some(&""), "a line end at the end");
 }

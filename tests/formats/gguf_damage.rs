@@ -356,13 +356,6 @@ fn open(path: &Path) -> bool {
     true
 }
 
-/// Peak memory of this process in KiB, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// A file of a few hundred bytes with something of everything, so that most changes hit something.
 fn tiny() -> Vec<u8> {
     let texts = |all: &[&str]| {
@@ -394,7 +387,6 @@ fn tiny() -> Vec<u8> {
 fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
     let fixtures = testing::root().join("fixtures/formats/gguf");
     let place = Place::default();
-    let before = peak_memory();
     assert!(open(&place.write(&tiny())), "the tiny file must open");
     let (mut n_read, mut n_refused) = (0, 0);
     // A small generator with a fixed seed: the same changes every time.
@@ -437,10 +429,6 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
         n_read > 300 && n_refused > 1000,
         "{n_read} read, {n_refused} refused"
     );
-    if let (Some(before), Some(after)) = (before, peak_memory()) {
-        let grown = after - before;
-        assert!(grown < 128 * 1024, "memory grew by {grown} KiB");
-    }
 }
 
 #[test]

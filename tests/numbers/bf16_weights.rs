@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
-use attnscope_engine::kernels::amx;
+use attnscope_engine::kernels::amx::{self, Bf16Product};
 use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Request;
@@ -35,10 +35,17 @@ fn weights_left_as_bf16_compute_what_widened_ones_do() {
     for case in CASES {
         let model = family::read(Checkpoint::open(&cases.join(case).join("model")).expect("opens"))
             .unwrap_or_else(|e| panic!("{case}: {e}"));
-        let widened = run(&model, 19);
-        amx::stand_in(true);
-        let as_stored = run(&model, 19);
-        amx::stand_in(false);
+        let by = |product| {
+            amx::choose(product);
+            let hooks = run(&model, 19);
+            amx::choose(Bf16Product::Best);
+            hooks
+        };
+        let widened = by(Bf16Product::Widened);
+        let as_stored = by(Bf16Product::Portable);
+        if amx::is_usable() {
+            assert!(by(Bf16Product::Best) == as_stored, "{case}: tiles differ");
+        }
         assert_eq!(widened.len(), as_stored.len());
         let mut is_other_arithmetic = false;
         for (name, widened) in &widened {

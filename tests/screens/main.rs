@@ -1,8 +1,15 @@
 //! What is on screen.
 
 mod align_screen;
+mod beside_a_trainer;
+mod broken_runs;
+mod changed_files;
 mod exports;
+mod failed_questions;
 mod screens;
 mod story_screens;
 mod sweep_screens;
+#[cfg(unix)]
+mod terminal;
+mod tiny_screens;
 mod what_if_screens;

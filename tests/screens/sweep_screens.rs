@@ -62,7 +62,7 @@ fn a_layer_is_swept_on_demand_and_is_the_mean_of_its_heads() {
 fn its_data_have_the_layer_where_it_is_swept() {
     let mut screen = swept((120, 40));
     let parts = |screen: &mut Screen| -> Vec<String> {
-        let export = Export::of(&mut screen.app).expect("an export");
+        let export = Export::of(&mut screen.app, false).expect("an export");
         let mut table = csv::Reader::from_reader(export.csv.as_slice());
         let rows = table.records().map(|row| row.expect("a row"));
         let mut parts: Vec<String> = rows.map(|row| row[0].to_owned()).collect();

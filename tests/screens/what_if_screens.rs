@@ -74,7 +74,7 @@ fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
     let mut screen = demo((120, 40));
     screen.go(Panel::Rows);
     let sides = |screen: &mut Screen| -> Vec<(String, String)> {
-        let export = Export::of(&mut screen.app).expect("an export");
+        let export = Export::of(&mut screen.app, false).expect("an export");
         let mut table = csv::Reader::from_reader(export.csv.as_slice());
         let names = table.headers().expect("names").clone();
         let entropy = names.iter().position(|name| name == "entropy");

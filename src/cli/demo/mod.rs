@@ -69,7 +69,13 @@ pub fn run(args: &Args) -> Result<()> {
         if !args.report && !can_show {
             return no_terminal(ALIGNMENT.0);
         }
-        return align::show(alignment, ALIGNMENT_HINT, Vec::new(), args.report, None);
+        return align::show(
+            alignment,
+            ALIGNMENT_HINT,
+            Vec::new(),
+            args.report,
+            (None, false),
+        );
     }
     match STORIES.iter().find(|story| Some(story.name) == name) {
         None => list(),

@@ -1,4 +1,4 @@
-//! How much memory a run will need beside the mapped files, told before it begins.
+//! How much memory a run will need, told before it begins.
 
 use super::pipeline::{KEEP_BYTES, Options};
 use crate::attention::{POOLED_CELLS, RowSummary};
@@ -11,9 +11,9 @@ const VALUE: usize = size_of::<f32>();
 const BLOCK_ROWS: usize = 64;
 const BLOCK_MATRICES: usize = 2;
 /// Logits and the weights they come from, a chunk of the vocabulary at a time.
-const LOGIT_BYTES: usize = 48 << 20;
+const LOGIT_BYTES: usize = 12 << 20;
 
-/// Anonymous memory that a run needs at its peak, in bytes; mapped files come and go beside it.
+/// Anonymous memory that a run needs at its peak, in bytes; what the system keeps of files comes and goes beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// Weights of the largest layer that are not used as they lie in the file.

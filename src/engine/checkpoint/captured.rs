@@ -12,10 +12,14 @@ use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
 use super::{Checkpoint, Config, Dtype, Settings, TokenizerFile};
 use crate::error::{Error, Result};
-use crate::machine::too_much;
+use crate::machine::{mebibytes, too_much};
 
 /// Elements of one array at most: more would not be a pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;
+
+/// How many times larger than its archive an array may be in memory, and how large it may be in any case.
+const MOST_INFLATION: usize = 64;
+const ALWAYS_READ: usize = 64 << 20;
 
 /// One array, widened.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,10 +165,21 @@ impl Captured {
         let stored = archive.by_name(member);
         let stored = stored.map_err(|e| self.at(name, &format!("cannot be read ({e})")))?;
         let refused = |problem: String| self.at(name, &problem);
+        let n_stored = stored.size();
         let array = Npy::open(stored, MOST_ELEMENTS).map_err(refused)?;
+        array.fits_into(n_stored).map_err(refused)?;
         let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
         // A list that grows is copied to a larger one: for a moment there are two.
-        let needed = array.n_bytes_as_f32().saturating_mul(2);
+        let needed = array.n_elements().saturating_mul(2 * size_of::<T>());
+        let most = ALWAYS_READ.saturating_add(file.len().saturating_mul(MOST_INFLATION));
+        if needed > most {
+            return Err(refused(format!(
+                "shape {shape:?} needs {} of memory, expected at most {} of a file of {}: save it without compression",
+                mebibytes(needed as u64),
+                mebibytes(most as u64),
+                mebibytes(file.len() as u64)
+            )));
+        }
         if let Some(problem) = too_much(needed) {
             return Err(refused(format!("shape {shape:?} {problem}")));
         }

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::identity::Identity;
+use super::read_files;
 use super::writers::{Writers, writers_of};
 use crate::error::{Error, Result};
 
@@ -68,7 +69,9 @@ impl DataFile {
         refuse_other_kinds(path, expected)?;
         let cannot = |e: io::Error| Error::file(path, format!("cannot be opened ({e})"));
         let file = File::open(path).map_err(cannot)?;
-        let identity = Identity::of(&file).map_err(cannot)?;
+        let about = file.metadata().map_err(cannot)?;
+        read_files::remember(path, &about);
+        let identity = Identity::from(&about);
         let opened = Opened {
             is_unsettled: AtomicBool::new(identity.is_fresh()),
             early: Mutex::default(),

@@ -14,6 +14,7 @@ mod open;
 mod packed;
 pub mod pytorch;
 mod quantisation;
+mod read_files;
 mod reader;
 mod safetensors;
 mod scales;
@@ -38,6 +39,7 @@ pub use config::{Config, Knob, Origin, SetBy};
 pub use dtype::Dtype;
 pub use open::Opening;
 pub use quantisation::Quantisation;
+pub use read_files::{was_read, will_read};
 pub use reader::Reader;
 pub use settings::{Setting, Settings};
 pub use tensor_view::TensorView;
@@ -48,7 +50,7 @@ pub use whole_file::{CONFIGURATION, DOCUMENT, VOCABULARY, read_text, read_whole}
 use self::data_file::DataFile;
 use crate::error::Result;
 
-/// An open checkpoint: configuration read, weight files mapped, headers checked, no weight touched.
+/// An open checkpoint: configuration read, weight files opened, headers checked, no weight touched.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// Base name of the directory or file: what screens and reports call it.

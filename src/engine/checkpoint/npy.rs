@@ -19,6 +19,8 @@ const AT_ONCE: usize = 1 << 14;
 pub(super) struct Npy<R> {
     stored: R,
     kind: Kind,
+    /// Bytes before the first element.
+    n_before: usize,
     pub shape: Vec<usize>,
     /// The first axis runs fastest.
     pub is_fortran: bool,
@@ -38,7 +40,7 @@ impl<R: Read> Npy<R> {
     /// # Errors
     /// One clause: what is wrong with the header, or that there are more elements than `most`.
     pub fn open(mut stored: R, most: u64) -> Result<Self, String> {
-        let header = header(&mut stored)?;
+        let (n_before, header) = header(&mut stored)?;
         let Header {
             kind,
             is_fortran,
@@ -53,9 +55,26 @@ impl<R: Read> Npy<R> {
         Ok(Self {
             stored,
             kind,
+            n_before,
             shape,
             is_fortran,
         })
+    }
+
+    /// Checks that all elements can lie in so many bytes, before any of them is read.
+    ///
+    /// # Errors
+    /// One clause, when there are fewer bytes than the header describes.
+    pub fn fits_into(&self, n_bytes: u64) -> Result<(), String> {
+        let of_elements = self.n_elements().saturating_mul(self.kind.n_bytes);
+        let needed = of_elements.saturating_add(self.n_before);
+        if needed as u64 > n_bytes {
+            let (shape, said) = (&self.shape, &self.kind.said);
+            return Err(format!(
+                "truncated: shape {shape:?} of {said} needs {needed} bytes with its header, found {n_bytes}"
+            ));
+        }
+        Ok(())
     }
 
     pub fn is_float(&self) -> bool {
@@ -71,12 +90,7 @@ impl<R: Read> Npy<R> {
         }
     }
 
-    /// Bytes that its elements take once they are f32.
-    pub fn n_bytes_as_f32(&self) -> usize {
-        self.n_elements().saturating_mul(size_of::<f32>())
-    }
-
-    fn n_elements(&self) -> usize {
+    pub fn n_elements(&self) -> usize {
         self.shape.iter().product()
     }
 
@@ -162,8 +176,8 @@ pub(super) fn unreadable(error: &dyn std::fmt::Display) -> String {
     format!("cannot be read ({})", first.trim_end_matches(':'))
 }
 
-/// The text of the header, after magic, version and length.
-fn header(stored: &mut impl Read) -> Result<String, String> {
+/// The text of the header, after magic, version and length; and the bytes of all of these.
+fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
     let mut take = |n: usize| {
         let mut bytes = vec![0; n];
         let read = stored.read_exact(&mut bytes);
@@ -190,7 +204,8 @@ fn header(stored: &mut impl Read) -> Result<String, String> {
             "a header of at most {LONGEST_HEADER} bytes expected, found {length}"
         ));
     }
-    String::from_utf8(take(length)?).map_err(|_| "the header is no text".to_owned())
+    let text = String::from_utf8(take(length)?).map_err(|_| "the header is no text".to_owned())?;
+    Ok((begin.len() + n_length + length, text))
 }
 
 /// What a header says.
@@ -401,6 +416,17 @@ mod tests {
             let refused = Npy::open(array(&header, &[]).as_slice(), 100).expect_err("refused");
             assert!(refused.contains("at most 100 elements"), "{refused}");
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_into_its_file_is_told_before_it_is_read() {
+        let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (5, 4)}";
+        let whole = array(header, &[0; 80]);
+        let opened = Npy::open(whole.as_slice(), 100).expect("an array");
+        assert_eq!(opened.fits_into(whole.len() as u64), Ok(()));
+        let refused = opened.fits_into(whole.len() as u64 - 1);
+        let said = refused.expect_err("too short");
+        assert!(said.contains("shape [5, 4] of <f4"), "{said}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::bundle::Bundle;
 use super::config::Config;
 use super::data_file::DataFile;
 use super::pytorch::StateDict;
+use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::TokenizerFile;
@@ -38,6 +39,8 @@ pub struct Opening {
     pub weights: Option<PathBuf>,
     /// Keys and values that correct how it is read.
     pub set: Vec<(String, String)>,
+    /// Whether the file of settings beside it counts for nothing.
+    pub ignores_settings: bool,
 }
 
 impl From<Option<PathBuf>> for Opening {
@@ -88,7 +91,11 @@ impl Opening {
             return Err(Error::file(&file, "no such file; --weights names it"));
         }
         let described_by = describing(&directory, &file)?;
-        let settings = Settings::read(&directory, &self.set)?;
+        let settings = if self.ignores_settings {
+            Settings::of_command_line(&self.set)
+        } else {
+            Settings::read(&directory, &self.set)?
+        };
         let opened = match Format::of(&file)? {
             Format::Gguf => open_gguf(&file, &directory),
             format => open_weights(format, &file, &directory),
@@ -106,6 +113,8 @@ impl Opening {
         }
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;
+        // Also those that this command may never need, as a tokenizer where ids are given.
+        checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
     }
 }

@@ -15,6 +15,9 @@ pub const FILE: &str = "attnscope.toml";
 /// A longer file is no list of settings.
 const LONGEST: usize = 1 << 20;
 
+/// Rules for names at most: each is tried on each tensor, and a model needs a dozen.
+const MOST_RENAMES: usize = 1000;
+
 /// The part of a tensor's name that stands for the number of a layer.
 const LAYER: &str = "{layer}";
 
@@ -57,6 +60,29 @@ impl Settings {
         };
         settings.add(from_command_line);
         Ok(settings)
+    }
+
+    /// What the file beside the checkpoint changes, in a sentence; `None` where it changes nothing.
+    pub fn of_file(&self) -> Option<String> {
+        let from_file = self.values.iter().filter(|set| set.by == SetBy::File);
+        let set: Vec<String> = from_file
+            .map(|set| format!("{} = {}", set.key, set.value))
+            .collect();
+        let mut does = Vec::new();
+        if !set.is_empty() {
+            does.push(format!("sets {}", set.join(", ")));
+        }
+        match self.renames.len() {
+            0 => {}
+            1 => does.push("renames tensors by a rule".to_owned()),
+            n => does.push(format!("renames tensors by {n} rules")),
+        }
+        (!does.is_empty()).then(|| {
+            format!(
+                "{FILE} beside the checkpoint {}; --no-settings ignores it",
+                does.join(" and ")
+            )
+        })
     }
 
     /// What the command line alone gives.
@@ -118,6 +144,10 @@ impl Settings {
                         by: SetBy::File,
                     });
                 } else {
+                    if settings.renames.len() == MOST_RENAMES {
+                        let problem = format!("expected at most {MOST_RENAMES} names");
+                        return Err(Error::Setting(format!("{place}: {problem}")));
+                    }
                     let to = value.as_str().ok_or_else(|| refused("a tensor's name"))?;
                     let holes = [key, to].map(|name| name.matches(LAYER).count());
                     if holes[0] != holes[1] || holes[0] > 1 {
@@ -146,6 +176,9 @@ impl Settings {
                 let problem = format!("no tensor has this name; found {found}, …");
                 return Err(Error::config(&self.file, &rename.from, problem));
             }
+        }
+        if self.renames.is_empty() {
+            return Ok(());
         }
         tensors.rename(|name| self.renames.iter().find_map(|rename| rename.apply(name)))
     }
@@ -234,6 +267,22 @@ mod tests {
             assert!(said.contains(line) && said.contains(part), "{said}");
             assert_eq!(said.lines().count(), 1, "{said}");
         }
+    }
+
+    #[test]
+    fn what_a_file_changes_is_said_in_a_sentence() {
+        let said = |text: &str| parse(text).expect("parses").of_file();
+        assert_eq!(said(""), None);
+        assert_eq!(said("[set]\n"), None);
+        assert_eq!(
+            said("[set]\nmask = \"none\"\nn_heads = 2\n[rename]\na = \"b\"").as_deref(),
+            Some(
+                "attnscope.toml beside the checkpoint sets mask = none, n_heads = 2 and renames tensors by a rule; \
+                 --no-settings ignores it"
+            )
+        );
+        let given = [("mask".to_owned(), "none".to_owned())];
+        assert_eq!(Settings::of_command_line(&given).of_file(), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::ops::Ops;
 use crate::pace::Pace;
 
-/// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 16 MiB each.
+/// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;
 
 /// Applies the final norm, where there is one. // [position, d_model]

@@ -17,7 +17,7 @@ const WORK_AT_ONCE: usize = 1 << 30;
 /// Outputs that are computed together at least: fewer would waste what is packed for them.
 const LEAST_OUTPUTS: usize = 64;
 
-/// The CPU as a device. Weights stay where they are: mapped, or widened by the reader.
+/// The CPU as a device. Weights stay where the reader put them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
 

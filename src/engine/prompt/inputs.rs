@@ -26,7 +26,14 @@ struct Line {
 /// # Errors
 /// Names the line that is no such object, gives two sources or none, or repeats an id.
 pub fn read_inputs(path: &Path, usual: &Request) -> Result<Vec<(String, Request)>> {
-    let text = read_text(path, DOCUMENT)?;
+    parse_inputs(path, &read_text(path, DOCUMENT)?, usual)
+}
+
+/// Reads a set from a text; `path` is only what messages call it.
+///
+/// # Errors
+/// As for [`read_inputs`].
+pub fn parse_inputs(path: &Path, text: &str, usual: &Request) -> Result<Vec<(String, Request)>> {
     let mut ids = BTreeSet::new();
     let mut inputs = Vec::new();
     let lines = text.lines().enumerate();

@@ -3,8 +3,8 @@
 mod inputs;
 mod tokenizer;
 
-pub use inputs::read_inputs;
-pub use tokenizer::{Reading, Tokenizer, Vocabulary, panics_are_caught};
+pub use inputs::{parse_inputs, read_inputs};
+pub use tokenizer::{Reading, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};
 

@@ -186,6 +186,7 @@ impl Values {
 
     /// The value of a statistic by its id; NaN for an id that is not registered.
     pub fn of(&self, id: &str) -> f64 {
+        debug_assert!(index_of(id).is_some(), "no statistic is called {id}");
         index_of(id).map_or(f64::NAN, |idx| self.0[idx])
     }
 }

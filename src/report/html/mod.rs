@@ -86,6 +86,9 @@ pub fn write_html(readable: &Readable, to: &mut impl Write) -> io::Result<()> {
                     @if !report.what_if.is_empty() {
                         p.what-if { "What if: " (report.what_if.join(", ")) }
                     }
+                    @for note in &report.notes {
+                        p.note { "Note: " (note) }
+                    }
                 }
                 main {
                     (findings::section(readable))

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::{Components, VERSION};
 use crate::report::chart::{Axis, Chart, Figure, Series};
-use crate::report::csv::number;
 use crate::report::json::write_pretty;
+use crate::report::number;
 use crate::report::number::Number;
 use crate::report::text_table::{digits, share_digits, text_table};
 use attnscope_engine::analysis::lab::{

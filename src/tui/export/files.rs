@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Export;
 use crate::report::Pair;
+use crate::worker::caught;
 use attnscope_engine::error::{Error, Result};
 
 /// More exports of one thing in a directory than anyone makes.
@@ -67,7 +68,9 @@ impl Writer {
         let (exports, received) = mpsc::channel::<Export>();
         let body = move || {
             for export in received {
-                let written = export.write(&directory);
+                let name = export.name.clone();
+                let written = caught(|| export.write(&directory))
+                    .unwrap_or_else(|said| Err(Error::file(directory.join(name), said)));
                 match &written {
                     Ok(Written { svg, .. }) => log::info!("wrote {}", svg.display()),
                     Err(e) => log::warn!("{e}"),

@@ -1,16 +1,18 @@
 //! The table of a panel with what is supposed told apart: each row says which side it is of, and a change has both.
 
+use std::borrow::Cow;
 use std::io;
 
 use super::data;
+use crate::report::cell_or_number;
 use crate::tui::app::{App, Panel};
 use crate::tui::supposed::Side;
 
 /// Name of the last column of every table.
 pub const COLUMN: &str = "side";
 
-/// The table of the panel that is open.
-pub fn csv(app: &mut App) -> io::Result<Vec<u8>> {
+/// The table of the panel that is open. `is_raw` leaves texts as they are, also those that a spreadsheet would compute.
+pub fn csv(app: &mut App, is_raw: bool) -> io::Result<Vec<u8>> {
     let write = data::of(app.panel).csv;
     let shown = app.supposed.as_ref().map(|supposed| supposed.side);
     let sides = match shown {
@@ -23,7 +25,7 @@ pub fn csv(app: &mut App) -> io::Result<Vec<u8>> {
     };
     let mut table = csv::Writer::from_writer(Vec::new());
     if sides.is_empty() {
-        add(&mut table, &write(app)?, "", true)?;
+        add(&mut table, &write(app)?, "", true, is_raw)?;
     }
     for (nth, side) in sides.into_iter().enumerate() {
         app.show_side(side);
@@ -31,7 +33,7 @@ pub fn csv(app: &mut App) -> io::Result<Vec<u8>> {
         if let Some(side) = shown {
             app.show_side(side);
         }
-        add(&mut table, &told?, side.label(), nth == 0)?;
+        add(&mut table, &told?, side.label(), nth == 0, is_raw)?;
     }
     table.into_inner().map_err(|e| e.into_error())
 }
@@ -42,6 +44,7 @@ fn add(
     table: &[u8],
     side: &str,
     with_header: bool,
+    is_raw: bool,
 ) -> io::Result<()> {
     let mut builder = csv::ReaderBuilder::new();
     let mut reader = builder.has_headers(false).from_reader(table);
@@ -50,7 +53,11 @@ fn add(
         match nth {
             0 if with_header => to.write_record(row.iter().chain([COLUMN]))?,
             0 => {}
-            _ => to.write_record(row.iter().chain([side]))?,
+            _ if is_raw => to.write_record(row.iter().chain([side]))?,
+            _ => {
+                let cells = row.iter().map(cell_or_number);
+                to.write_record(cells.chain([side.into()]).map(Cow::into_owned))?;
+            }
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
+use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit};
 use crate::tui::theme::Theme;
@@ -141,6 +142,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let parts = parts(app, area);
     let title = cut(&title(app), area.width as usize - 4);
     let inside = framed(frame, parts.list, app, title);
+    draw_settings(frame, parts.list, app);
     let Some(run) = &app.run else {
         waiting(frame, inside, app);
         framed(frame, parts.detail, app, "");
@@ -176,6 +178,23 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     if let (Some(area), Some(influence)) = (parts.map, influence(app)) {
         draw_influence(frame, area, app, influence);
     }
+}
+
+/// On the lower border: what a file beside the checkpoint changed in how it was read. Whoever made the checkpoint may have written it.
+fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: &App) {
+    let settings = app.model.as_ref().map(|model| &model.checkpoint.settings);
+    let Some(said) = settings.and_then(|settings| settings.of_file()) else {
+        return;
+    };
+    let border = Rect {
+        x: area.x + 1,
+        y: area.bottom().saturating_sub(1),
+        width: area.width.saturating_sub(2),
+        height: 1,
+    };
+    let text = cut(&one_line(&said), border.width.saturating_sub(2) as usize);
+    let line = Line::styled(format!(" {text} "), app.theme.notable());
+    frame.render_widget(line, border.intersection(area));
 }
 
 /// How many of each, in one line.

@@ -77,12 +77,21 @@ fn waiting(frame: &mut Frame<'_>, area: Rect, app: &App) {
             _ => "reading the text …".to_owned(),
         },
         (_, Some(run)) => match &run.state {
-            RunState::Ended(reason) => {
-                format!("layer {layer_idx} did not run: {reason}. Press e to run again.")
+            RunState::Ended(reason) | RunState::Broken(reason) => {
+                let again = match &app.changed {
+                    Some(_) => "R to read the checkpoint again",
+                    None => "e to run again",
+                };
+                format!("layer {layer_idx} did not run: {reason}. Press {again}.")
             }
             _ if app.layers_of(app.selection.stack).len() <= layer_idx => {
                 format!("layer {layer_idx} has not run yet …")
             }
+            _ if run.failure_of(app.wanted_head()).is_some() => format!(
+                "layer {layer_idx} head {} could not be computed: {}. Press e to run again.",
+                app.selection.head_idx,
+                run.failure_of(app.wanted_head()).unwrap_or_default()
+            ),
             _ => format!(
                 "computing layer {layer_idx} head {} …",
                 app.selection.head_idx

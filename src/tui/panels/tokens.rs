@@ -28,7 +28,11 @@ fn parts(app: &App, area: Rect) -> Parts {
         .is_none_or(|model| model.spec.head.is_some());
     // The text takes the lines it needs, and leaves half of the panel to the predictions.
     let n_lines = wrapped(app, words(area).width as usize).len() as u16;
-    let n_least = if has_predictions { area.height / 2 } else { 3 };
+    let n_least = if has_predictions {
+        area.height / 2
+    } else {
+        area.height.min(3)
+    };
     let n_text = (n_lines + 4).max(7).min(area.height - n_least);
     let n_text = if has_predictions {
         n_text
@@ -229,7 +233,10 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
         false => " 0".to_owned(),
     };
     let mut line = legend(theme, &low, &figure(range.1, 0), 12);
-    let state = if values.is_none() {
+    let run = app.run.as_ref();
+    let state = if run.is_some_and(|run| run.failure_of(app.wanted_head()).is_some()) {
+        "the head could not be computed"
+    } else if values.is_none() {
         "computing the head …"
     } else {
         "r gives/receives · underlined: selected"

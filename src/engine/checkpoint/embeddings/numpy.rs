@@ -51,7 +51,8 @@ pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
             );
             return Err(damaged(&file, &name, &problem));
         }
-        header(stored).map_err(|e| damaged(&file, &name, &e))?
+        let n_bytes = stored.size();
+        header(stored, n_bytes).map_err(|e| damaged(&file, &name, &e))?
     };
     drop(opened);
     Ok(described(&file, header, Source::Npz(file.clone(), member)))
@@ -59,7 +60,8 @@ pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
 
 /// Opens a table that is a file of its own.
 pub(super) fn open_array(file: DataFile) -> Result<Embeddings> {
-    let header = header(BufReader::new(file.reader()?)).map_err(|e| Error::file(file.path(), e))?;
+    let header = header(BufReader::new(file.reader()?), file.len() as u64);
+    let header = header.map_err(|e| Error::file(file.path(), e))?;
     Ok(described(&file, header, Source::Npy(file.clone())))
 }
 
@@ -73,8 +75,10 @@ struct Header {
     stored_as: String,
 }
 
-fn header(stored: impl Read) -> std::result::Result<Header, String> {
+/// The header of an array that is stored in so many bytes.
+fn header(stored: impl Read, n_bytes: u64) -> std::result::Result<Header, String> {
     let array = Npy::open(stored, MOST_NUMBERS)?;
+    array.fits_into(n_bytes)?;
     if !array.is_float() {
         let found = array.stored_as();
         return Err(format!("expected floating point, found {found}"));

@@ -10,8 +10,6 @@ mod rope;
 mod value;
 mod vocabulary;
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use vocabulary::{Vocabulary, Words};
@@ -76,10 +74,10 @@ pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
 
 /// Whether a file says that it is one: some programs keep these files under names of their own.
 fn begins_as_gguf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    File::open(path)
-        .and_then(|mut file| file.read_exact(&mut magic))
-        .is_ok_and(|()| &magic == header::MAGIC)
+    let magic = header::MAGIC;
+    DataFile::open(path)
+        .and_then(|file| file.read(0..magic.len()).map(|found| *found == *magic))
+        .unwrap_or(false)
 }
 
 /// Opens one GGUF file.

@@ -16,7 +16,7 @@ mod tiles;
 mod usable;
 
 pub use product::{Bf16Matrix, product_bf16};
-pub use usable::{is_usable, stand_in};
+pub use usable::{Bf16Product, choose, is_usable};
 
 /// What multiplies packed tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,16 +2,29 @@
 //! were seen to compute what they should.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::Engine;
 
-static STANDS_IN: AtomicBool = AtomicBool::new(false);
+static CHOSEN: AtomicU8 = AtomicU8::new(Bf16Product::Best as u8);
 
-/// Lets the same arithmetic without tiles be used from now on where tiles would be: for tests of what uses them.
+/// What multiplies weights that are stored as bf16.
 #[doc(hidden)]
-pub fn stand_in(stands_in: bool) {
-    STANDS_IN.store(stands_in, Ordering::SeqCst);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bf16Product {
+    /// Tiles where they are usable, the f32 product elsewhere.
+    Best,
+    /// The arithmetic of tiles without tiles.
+    Portable,
+    /// The f32 product, after the weights were widened.
+    Widened,
+}
+
+/// Chooses for the whole process from now on: for tests, which compare one with another.
+#[doc(hidden)]
+pub fn choose(product: Bf16Product) {
+    CHOSEN.store(product as u8, Ordering::SeqCst);
 }
 
 /// Whether weights that are bf16 are best left as they are, for [`super::product_bf16`].
@@ -20,9 +33,13 @@ pub fn is_usable() -> bool {
 }
 
 pub(super) fn engine() -> Option<Engine> {
-    match STANDS_IN.load(Ordering::SeqCst) {
-        true => Some(Engine::Portable),
-        false => tiles(),
+    let chosen = CHOSEN.load(Ordering::SeqCst);
+    if chosen == Bf16Product::Portable as u8 {
+        Some(Engine::Portable)
+    } else if chosen == Bf16Product::Widened as u8 {
+        None
+    } else {
+        tiles()
     }
 }
 

@@ -1,23 +1,14 @@
 //! Work of a library that a file can make endless, huge or broken: done on a thread that can be given up.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::caught::caught;
+
 /// Time for anything at all, and more for every byte.
 const TIME: Duration = Duration::from_secs(4);
 const TIME_PER_BYTE: Duration = Duration::from_micros(10);
-
-thread_local! {
-    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether a panic of this thread ends as an ordinary error, so that nobody needs to be told of it.
-pub fn panics_are_caught() -> bool {
-    IS_CAUGHT.get()
-}
 
 /// Does some work that goes through `n_bytes`, unless it takes too long.
 ///
@@ -32,8 +23,7 @@ pub fn within_limits<T: Send + 'static>(
     let time = TIME + TIME_PER_BYTE.saturating_mul(n_bytes.try_into().unwrap_or(u32::MAX));
     let (sender, done) = mpsc::channel();
     let body = move || {
-        IS_CAUGHT.set(true);
-        let result = catch_unwind(AssertUnwindSafe(work));
+        let result = caught(work);
         // Nobody listens any more when it took too long.
         drop(sender.send(result));
     };
@@ -43,22 +33,15 @@ pub fn within_limits<T: Send + 'static>(
         .map_err(|e| format!("no thread for it: {e}"))?;
     match done.recv_timeout(time) {
         Ok(Ok(result)) => result,
-        Ok(Err(panic)) => Err(format!("the tokenizer stumbled: {}", said_by(&*panic))),
+        Ok(Err(said)) => Err(format!("the tokenizer stumbled: {said}")),
         Err(_) => Err(format!("took more than {} s", time.as_secs())),
     }
-}
-
-/// What a panic says, on one line.
-fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    let text = text.unwrap_or("nothing is known of it");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caught::panics_are_caught;
 
     #[test]
     fn results_errors_and_panics_come_back() {

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 pub use gguf::Vocabulary;
-pub use limited::panics_are_caught;
 use serde_json::Value;
 
 use super::Limits;

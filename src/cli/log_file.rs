@@ -1,0 +1,96 @@
+//! The file of `--log`: lines are added to a log, and nothing else is ever written to.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use attnscope_engine::checkpoint::{was_read, will_read};
+
+/// What the first line of a log begins with: a file that does not is something else.
+const MARK: &str = "attnscope log";
+
+/// Begins to log to a file.
+///
+/// # Errors
+/// When it cannot be written, or holds something that is no log of this program.
+pub fn begin(path: &Path) -> Result<()> {
+    let file = open(path)?;
+    // A command may not replace the log by what it writes.
+    will_read(path);
+    let config = simplelog::Config::default();
+    simplelog::WriteLogger::init(log::LevelFilter::Debug, config, file)?;
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File> {
+    let said = || format!("--log {}", path.display());
+    let cannot = || format!("{}: cannot be written", said());
+    // A pipe or a device is written to as it is; opening a pipe to read would wait for its other end.
+    if path.metadata().is_ok_and(|about| !about.is_file()) {
+        let mut file = File::options()
+            .append(true)
+            .open(path)
+            .with_context(cannot)?;
+        // Later lines are dropped where they cannot be written: the first one says so.
+        begin_lines(&mut file).with_context(cannot)?;
+        return Ok(file);
+    }
+    let mut options = File::options();
+    let mut file = options
+        .create(true)
+        .read(true)
+        .append(true)
+        .open(path)
+        .with_context(cannot)?;
+    let mut beginning = Vec::new();
+    (&file)
+        .take(MARK.len() as u64)
+        .read_to_end(&mut beginning)
+        .with_context(cannot)?;
+    if was_read(path) || !(beginning.is_empty() || beginning == MARK.as_bytes()) {
+        bail!(
+            "{}: expected a new file or a log that this program began, found another file",
+            said()
+        );
+    }
+    file.seek(std::io::SeekFrom::End(0)).with_context(cannot)?;
+    begin_lines(&mut file).with_context(cannot)?;
+    Ok(file)
+}
+
+fn begin_lines(file: &mut File) -> std::io::Result<()> {
+    writeln!(file, "{MARK}, version {}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_added_to_and_another_file_is_left_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("run.log");
+        drop(open(&path).expect("begins"));
+        let mut file = open(&path).expect("goes on");
+        writeln!(file, "a line").expect("writes");
+        let text = fs::read_to_string(&path).expect("reads");
+        assert_eq!(text.matches(MARK).count(), 2, "{text}");
+        assert!(text.ends_with("\na line\n"), "{text}");
+        let weights = directory.path().join("model.safetensors");
+        fs::write(&weights, b"\x08\0\0\0\0\0\0\0{}      ").expect("writes");
+        let link = directory.path().join("link.log");
+        std::os::unix::fs::symlink(&weights, &link).expect("links");
+        let before = fs::read(&weights).expect("reads");
+        for path in [&weights, &link] {
+            let said = open(path).expect_err("refused").to_string();
+            assert!(said.contains("found another file"), "{said}");
+        }
+        assert_eq!(fs::read(&weights).expect("reads"), before);
+        let said = format!("{:#}", open(directory.path()).expect_err("refused"));
+        assert!(said.starts_with("--log "), "{said}");
+    }
+}

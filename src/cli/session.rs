@@ -1,0 +1,159 @@
+//! What commands that run models have in common: the device, then for each target the model, its tokenizer, its prompts, and whether
+//! there is memory for them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use super::progress::{Meter, note};
+use super::prompts::{InputsArgs, Named, PromptSet, longest_inputs, prepare, write_targets};
+use super::{PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{PromptRecord, Recorder};
+use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::on_device;
+use attnscope_engine::ops::Compute;
+use attnscope_engine::prompt::{Reading, Tokenizer};
+use attnscope_engine::stats::LayerReport;
+
+/// A device, and what is to run on it.
+pub struct Session<'a> {
+    pub compute: Compute,
+    run: &'a RunArgs,
+    what_if: &'a WhatIfArgs,
+    prompt: PromptArgs,
+    set: Option<PromptSet>,
+}
+
+/// What came of one prompt.
+pub struct Ran {
+    pub record: PromptRecord,
+    pub outcome: Outcome,
+    /// Whole layers, where they were to be kept.
+    pub layers: Vec<Arc<LayerReport>>,
+}
+
+/// A target that is open, with its prompts.
+pub struct Opened {
+    pub model: Model,
+    pub named: Vec<Named>,
+    reading: Reading,
+}
+
+impl<'a> Session<'a> {
+    /// Opens the device, and reads the set of prompts.
+    ///
+    /// # Errors
+    /// When the device is not to be had, or the set cannot be read.
+    pub fn begin(
+        run: &'a RunArgs,
+        what_if: &'a WhatIfArgs,
+        prompt: PromptArgs,
+        inputs: &InputsArgs,
+    ) -> Result<Self> {
+        Ok(Self {
+            compute: run.prepare()?,
+            set: inputs.read(&prompt)?,
+            run,
+            what_if,
+            prompt,
+        })
+    }
+
+    /// What is supposed of every target.
+    pub fn what_ifs(&self) -> Vec<String> {
+        self.what_if.words()
+    }
+
+    /// Opens a target, and prepares the prompts for it.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a prompt cannot be run by it.
+    pub fn open(&self, target: &Path) -> Result<Opened> {
+        let model = self.what_if.suppose(self.run.model(target)?)?;
+        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let named = prepare(&self.prompt, self.set.as_ref(), &model, &reading)?;
+        Ok(Opened {
+            model,
+            named,
+            reading,
+        })
+    }
+
+    /// Runs some prompts together: they pass each layer at the same time. With `keeps`, whole layers are kept beside their numbers.
+    ///
+    /// # Errors
+    /// When the model cannot be run.
+    pub fn run(
+        &self,
+        model: &Model,
+        chunk: &[Named],
+        options: Options,
+        keeps: bool,
+    ) -> Result<Vec<Ran>> {
+        let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
+        let meter = Meter::of(model, &inputs, options);
+        // The first prompt speaks for all.
+        let says = |idx: usize| {
+            let meter = &meter;
+            move |progress: Progress| {
+                if idx == 0 {
+                    meter.show(progress);
+                }
+            }
+        };
+        let mut recorders: Vec<_> = (0..chunk.len())
+            .map(|idx| Recorder::keeping(keeps, says(idx)))
+            .collect();
+        let jobs = inputs.iter().zip(&mut recorders);
+        let jobs = jobs.map(|(input, recorder)| Job {
+            input,
+            observer: recorder,
+            tap: None,
+        });
+        let jobs: Vec<Job<'_>> = jobs.collect();
+        let outcomes = on_device!(&self.compute, ops => {
+            analysis::run_all(ops, model, jobs, options, &meter)
+        })?;
+        meter.finish();
+        let ran = chunk.iter().zip(recorders).zip(outcomes);
+        let finish = |((named, mut recorder), outcome): ((&Named, Recorder<_>), Outcome)| Ran {
+            layers: recorder.take_whole(),
+            record: recorder.finish(named.id.clone(), &named.prompt, &outcome),
+            outcome,
+        };
+        Ok(ran.map(finish).collect())
+    }
+
+    /// Makes sure that there is memory, and lets decoders write the targets that were not given.
+    ///
+    /// `kept` is how many bytes are kept beside what a run needs.
+    ///
+    /// # Errors
+    /// When memory is short, or a decoder fails.
+    pub fn ready(&self, opened: &mut Opened, options: Options, kept: usize) -> Result<()> {
+        let mut need = opened.need(options);
+        need.kept += kept;
+        self.run.check_memory(need)?;
+        note(&format!("tokenizer: {}", opened.reading.describe()));
+        Ok(write_targets(
+            &mut opened.named,
+            &opened.model,
+            &opened.reading,
+            &self.compute,
+        )?)
+    }
+}
+
+impl Opened {
+    /// The prompts as they will be at most, targets that are still to be written included.
+    pub fn longest(&self) -> Vec<Input> {
+        longest_inputs(&self.named)
+    }
+
+    fn need(&self, options: Options) -> MemoryNeed {
+        let n_threads = rayon::current_num_threads();
+        MemoryNeed::of(&self.model, &self.longest(), options, n_threads)
+    }
+}

@@ -1,0 +1,283 @@
+//! What a command is about: checkpoints by their paths, directories of checkpoints, and perhaps a text after them.
+
+use std::cmp::Ordering;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::progress::note;
+use crate::record::natural;
+
+/// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
+const ENDINGS: [&str; 12] = [
+    "safetensors",
+    "bin",
+    "pt",
+    "pth",
+    "ckpt",
+    "gguf",
+    "npz",
+    "npy",
+    "json",
+    "jsonl",
+    "parquet",
+    "csv",
+];
+/// Endings of files of weights.
+const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];
+
+/// Targets, and a text to run after them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Targets {
+    /// As given, or in natural order where a shell put them in order; directories of checkpoints replaced by what they hold.
+    pub targets: Vec<PathBuf>,
+    pub prompt: Option<String>,
+}
+
+/// Arguments without a flag, for commands that take several targets.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TargetArgs {
+    /// Checkpoint directories or weight files, or directories of checkpoints; after them a text to run
+    #[arg(value_name = "TARGET", required = true)]
+    positional: Vec<OsString>,
+}
+
+impl Targets {
+    /// The targets one after another, each told of as its turn comes where there are several.
+    pub fn told(&self) -> impl Iterator<Item = &Path> {
+        let n = self.targets.len();
+        self.targets.iter().enumerate().map(move |(idx, target)| {
+            if n > 1 {
+                note(&format!("{} ({} of {n})", target.display(), idx + 1));
+            }
+            target.as_path()
+        })
+    }
+
+    /// Says that a word is run as a text: a name with a typo would otherwise be run so without a sign.
+    pub fn tell(&self) {
+        let word = self
+            .prompt
+            .as_ref()
+            .filter(|text| !text.contains(char::is_whitespace));
+        if let Some(word) = word {
+            note(&format!("no file is called {word:?}: it is run as a text"));
+        }
+    }
+}
+
+impl TargetArgs {
+    /// Tells targets from the text. The last argument is a text when it is not the only one, names nothing that exists, and does not
+    /// look like a path.
+    ///
+    /// # Errors
+    /// When a directory of checkpoints cannot be listed.
+    pub fn resolve(&self) -> Result<Targets> {
+        let mut targets: Vec<PathBuf> = self.positional.iter().map(PathBuf::from).collect();
+        let prompt = match self.positional.as_slice() {
+            [_, .., last] => last.to_str().filter(|last| !is_path(last)),
+            _ => None,
+        };
+        if prompt.is_some() {
+            targets.pop();
+        }
+        let mut resolved = Vec::new();
+        for target in targets {
+            match checkpoints_in(&target)? {
+                Some(mut inside) => {
+                    inside.sort_by(|a, b| in_order(a, b));
+                    resolved.extend(inside);
+                }
+                None => resolved.push(target),
+            }
+        }
+        // A shell expands `step-*` letter by letter, which puts 450 before 50. Any other order is a person's own.
+        if resolved.is_sorted_by_key(|target| target.as_os_str()) {
+            resolved.sort_by(|a, b| in_order(a, b));
+        }
+        resolved.dedup();
+        Ok(Targets {
+            targets: resolved,
+            prompt: prompt.map(str::to_owned),
+        })
+    }
+}
+
+fn in_order(a: &Path, b: &Path) -> Ordering {
+    natural(&a.to_string_lossy(), &b.to_string_lossy())
+}
+
+/// Whether an argument is a path rather than a text.
+fn is_path(argument: &str) -> bool {
+    if Path::new(argument).symlink_metadata().is_ok() {
+        return true;
+    }
+    let ends_as_file = Path::new(argument).extension().is_some_and(|ending| {
+        ENDINGS
+            .iter()
+            .any(|known| ending.eq_ignore_ascii_case(known))
+    });
+    let is_one_word = !argument.contains(char::is_whitespace);
+    is_one_word && (ends_as_file || argument.contains('/') || argument.starts_with('~'))
+}
+
+/// The checkpoints in a directory that is none itself; `None` for anything else.
+fn checkpoints_in(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
+    if !directory.is_dir() || is_checkpoint(directory) {
+        return Ok(None);
+    }
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(e) => bail!("{}: cannot be listed ({e})", directory.display()),
+    };
+    let mut files = Vec::new();
+    let mut inside = Vec::new();
+    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
+        if path.is_dir() && is_checkpoint(&path) {
+            inside.push(path);
+        } else if is_weights(&path) {
+            files.push(path);
+        }
+    }
+    // One file, or the shards of one model, is a checkpoint without a configuration: the directory names it.
+    if files.len() > 1 && !files.iter().any(|file| is_shard(file)) {
+        inside.extend(files);
+    }
+    Ok((!inside.is_empty()).then_some(inside))
+}
+
+/// Whether a directory holds one model, by the names in it.
+fn is_checkpoint(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).is_file();
+    let names = [
+        "config.json",
+        "params.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ];
+    if names.into_iter().any(has) {
+        return true;
+    }
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let files = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let weights: Vec<PathBuf> = files.filter(|file| is_weights(file)).collect();
+    weights.len() == 1 || weights.iter().any(|file| is_shard(file))
+}
+
+fn is_weights(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    // What trainers leave beside the weights.
+    let is_state = [
+        "optimizer",
+        "scheduler",
+        "rng_state",
+        "training_args",
+        "scaler",
+    ]
+    .iter()
+    .any(|word| stem.starts_with(word));
+    !is_state
+        && path.is_file()
+        && path.extension().is_some_and(|ending| {
+            WEIGHTS
+                .iter()
+                .any(|known| ending.eq_ignore_ascii_case(known))
+        })
+}
+
+/// Whether a file is one of several that make a model: `model-00001-of-00002.safetensors`.
+fn is_shard(path: &Path) -> bool {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    name.rsplit_once("-of-").is_some_and(|(before, n)| {
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        is_number(n)
+            && before
+                .rsplit_once('-')
+                .is_some_and(|(_, nth)| is_number(nth))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(arguments: &[&Path], text: &[&str]) -> Targets {
+        let paths = arguments.iter().map(|path| path.as_os_str().to_owned());
+        let positional = paths.chain(text.iter().map(OsString::from)).collect();
+        TargetArgs { positional }.resolve().expect("resolves")
+    }
+
+    fn directory_with(names: &[&str]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().expect("a directory");
+        for name in names {
+            let path = directory.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("makes");
+            std::fs::write(path, "").expect("writes");
+        }
+        directory
+    }
+
+    #[test]
+    fn the_last_argument_is_a_text_unless_it_is_or_looks_like_a_path() {
+        let directory = directory_with(&["a/config.json", "word/config.json"]);
+        let a = directory.path().join("a");
+        for text in ["some text", "and/or else", "word", "..."] {
+            let found = resolved(&[&a], &[text]);
+            assert_eq!(found.prompt.as_deref(), Some(text));
+            assert_eq!(found.targets, std::slice::from_ref(&a));
+        }
+        for path in ["b/c", "./b", "~/b", "b.safetensors", "B.PT"] {
+            let found = resolved(&[&a], &[path]);
+            assert_eq!(found.prompt, None, "{path}");
+            assert_eq!(found.targets.len(), 2, "{path}");
+        }
+        let word = directory.path().join("word");
+        assert_eq!(resolved(&[&a, &word], &[]).prompt, None);
+        // A lone word can only be a target that is not there.
+        assert_eq!(resolved(&[], &["word"]).targets, [PathBuf::from("word")]);
+    }
+
+    #[test]
+    fn a_directory_of_checkpoints_stands_for_them_in_natural_order() {
+        let directory = directory_with(&[
+            "step-450/config.json",
+            "step-50/config.json",
+            "step-50/model.safetensors",
+            "logs/events",
+            "notes.txt",
+        ]);
+        let at = |name: &str| directory.path().join(name);
+        let found = resolved(&[directory.path()], &[]);
+        assert_eq!(found.targets, [at("step-50"), at("step-450")]);
+        let both = [at("step-450"), at("step-50")];
+        assert_eq!(
+            resolved(&[&both[0], &both[1]], &[]).targets,
+            [at("step-50"), at("step-450")]
+        );
+    }
+
+    #[test]
+    fn loose_weight_files_are_checkpoints_and_shards_are_one() {
+        let loose = directory_with(&["step-9.pt", "step-10.pt"]);
+        let at = |name: &str| loose.path().join(name);
+        assert_eq!(
+            resolved(&[loose.path()], &[]).targets,
+            [at("step-9.pt"), at("step-10.pt")]
+        );
+        let shards = directory_with(&[
+            "m-00001-of-00002.safetensors",
+            "m-00002-of-00002.safetensors",
+        ]);
+        let one = directory_with(&["ckpt.pt", "meta.pkl"]);
+        let empty = directory_with(&["notes.txt"]);
+        for directory in [&shards, &one, &empty] {
+            assert_eq!(
+                resolved(&[directory.path()], &[]).targets,
+                [directory.path()]
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The table as Parquet: optional doubles for statistics, zstd, what was run as metadata of the file.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::Result;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{Type, TypePtr};
+
+use super::columns::{COLUMNS, Kind, SCHEMA};
+use super::table::{Row, Table};
+use attnscope_engine::stats::STATISTICS;
+
+/// Rows that are compressed together: some megabytes.
+const GROUP: usize = 1 << 16;
+
+impl Table {
+    /// Writes the table. The same rows give the same bytes.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_parquet(&self, to: &mut (impl Write + Send)) -> Result<()> {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_created_by(format!("attnscope {}", self.about.version))
+            .set_key_value_metadata(Some(self.metadata()))
+            .build();
+        let mut writer = SerializedFileWriter::new(to, schema()?, Arc::new(properties))?;
+        for rows in self.rows.chunks(GROUP) {
+            let mut group = writer.next_row_group()?;
+            write_places(&mut group, rows)?;
+            for idx in 0..STATISTICS.len() {
+                doubles(&mut group, rows.iter().map(|row| row.stats[idx]))?;
+            }
+            group.close()?;
+        }
+        writer.close()?;
+        Ok(())
+    }
+
+    fn metadata(&self) -> Vec<KeyValue> {
+        let what_if = self.about.what_if.join("; ");
+        [
+            ("attnscope.version", self.about.version.clone()),
+            ("attnscope.schema", SCHEMA.to_string()),
+            ("attnscope.models", self.about.models.clone()),
+            ("attnscope.what_if", what_if),
+        ]
+        .map(|(key, value)| KeyValue::new(key.to_owned(), value))
+        .into()
+    }
+}
+
+fn schema() -> Result<TypePtr> {
+    let places = COLUMNS.iter().map(|column| {
+        let (physical, logical) = match column.kind {
+            Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            Kind::Integer => (Physical::INT64, None),
+            Kind::Number => (Physical::DOUBLE, None),
+        };
+        (column.name, physical, logical, column.is_required)
+    });
+    let statistics = STATISTICS
+        .iter()
+        .map(|s| (s.id, Physical::DOUBLE, None, false));
+    let mut fields = Vec::new();
+    for (name, physical, logical, is_required) in places.chain(statistics) {
+        let repetition = if is_required {
+            Repetition::REQUIRED
+        } else {
+            Repetition::OPTIONAL
+        };
+        let field = Type::primitive_type_builder(name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .build()?;
+        fields.push(Arc::new(field));
+    }
+    let schema = Type::group_type_builder("attnscope").with_fields(fields);
+    Ok(Arc::new(schema.build()?))
+}
+
+type Group<'a, W> = SerializedRowGroupWriter<'a, W>;
+
+/// The columns that say where rows belong, in their order.
+fn write_places<W: Write + Send>(group: &mut Group<'_, W>, rows: &[Row]) -> Result<()> {
+    texts(
+        group,
+        rows.iter().map(|row| Some(row.checkpoint.as_str())),
+        true,
+    )?;
+    integers(group, rows.iter().map(|row| row.step), false)?;
+    texts(
+        group,
+        rows.iter().map(|row| Some(row.prompt.as_str())),
+        true,
+    )?;
+    integers(group, rows.iter().map(|row| Some(row.n_tokens)), true)?;
+    doubles(group, rows.iter().map(|row| row.loss))?;
+    texts(group, rows.iter().map(|row| row.stack.as_deref()), false)?;
+    integers(group, rows.iter().map(|row| Some(row.layer)), true)?;
+    integers(group, rows.iter().map(|row| row.head), false)
+}
+
+/// Values that are there, and for each row whether it has one.
+fn split<T>(values: impl Iterator<Item = Option<T>>) -> (Vec<T>, Vec<i16>) {
+    let (mut present, mut levels) = (Vec::new(), Vec::new());
+    for value in values {
+        levels.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    (present, levels)
+}
+
+fn texts<'v, W: Write + Send>(
+    group: &mut Group<'_, W>,
+    values: impl Iterator<Item = Option<&'v str>>,
+    is_required: bool,
+) -> Result<()> {
+    let (present, levels) = split(values.map(|text| text.map(ByteArray::from)));
+    write::<ByteArrayType, W>(group, &present, levels, is_required)
+}
+
+fn integers<W: Write + Send>(
+    group: &mut Group<'_, W>,
+    values: impl Iterator<Item = Option<u64>>,
+    is_required: bool,
+) -> Result<()> {
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let (present, levels) = split(values.map(|value| value.map(signed)));
+    write::<Int64Type, W>(group, &present, levels, is_required)
+}
+
+fn doubles<W: Write + Send>(
+    group: &mut Group<'_, W>,
+    values: impl Iterator<Item = Option<f64>>,
+) -> Result<()> {
+    let (present, levels) = split(values);
+    write::<DoubleType, W>(group, &present, levels, false)
+}
+
+fn write<T: parquet::data_type::DataType, W: Write + Send>(
+    group: &mut Group<'_, W>,
+    present: &[T::T],
+    levels: Vec<i16>,
+    is_required: bool,
+) -> Result<()> {
+    // The schema has as many columns as are written.
+    let Some(mut column) = group.next_column()? else {
+        return Ok(());
+    };
+    let levels = (!is_required).then_some(levels);
+    column
+        .typed::<T>()
+        .write_batch(present, levels.as_deref(), None)?;
+    column.close()
+}

@@ -1,0 +1,278 @@
+//! The table read back from Parquet: columns are known by their names, and others are passed over.
+
+use std::fs::File;
+use std::path::Path;
+
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::{ParquetError, Result as Found};
+use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
+
+use super::columns::{COLUMNS, Kind};
+use super::table::{About, Row, Table};
+use attnscope_engine::caught::caught;
+use attnscope_engine::checkpoint::will_read;
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::machine::too_much;
+use attnscope_engine::stats::STATISTICS;
+
+/// Values of one column, `None` where a row has none.
+enum Column {
+    Texts(Vec<Option<String>>),
+    Integers(Vec<Option<u64>>),
+    Numbers(Vec<Option<f64>>),
+}
+
+impl Table {
+    /// Reads a table that was written as Parquet.
+    ///
+    /// # Errors
+    /// When it cannot be read, lacks a column, or a column holds something else than it should.
+    pub fn read_parquet(path: &Path) -> Result<Self> {
+        let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
+        if !path.metadata().map_err(cannot)?.is_file() {
+            return Err(Error::file(path, "expected a file, found something else"));
+        }
+        let file = File::open(path).map_err(cannot)?;
+        will_read(path);
+        // The crate panics on some damaged files.
+        let read = caught(|| whole(path, file));
+        read.unwrap_or_else(|said| {
+            let problem = format!("expected a table, found a damaged file ({said})");
+            Err(Error::file(path, problem))
+        })
+    }
+}
+
+fn whole(path: &Path, file: File) -> Result<Table> {
+    let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
+    let reader = SerializedFileReader::new(file).map_err(damaged)?;
+    let mut rows = Vec::new();
+    for idx in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(idx).map_err(damaged)?;
+        rows.extend(rows_of(path, &*group)?);
+    }
+    Ok(Table {
+        about: about(&reader),
+        rows,
+    })
+}
+
+fn about(reader: &SerializedFileReader<File>) -> About {
+    let metadata = reader.metadata().file_metadata().key_value_metadata();
+    let value = |key: &str| {
+        let entry = metadata?.iter().find(|entry| entry.key == key)?;
+        entry.value.clone()
+    };
+    let what_if = value("attnscope.what_if").filter(|text| !text.is_empty());
+    About {
+        version: value("attnscope.version").unwrap_or_default(),
+        models: value("attnscope.models").unwrap_or_default(),
+        what_if: what_if.map_or_else(Vec::new, |text| {
+            text.split("; ").map(str::to_owned).collect()
+        }),
+    }
+}
+
+fn rows_of(path: &Path, group: &dyn RowGroupReader) -> Result<Vec<Row>> {
+    let n_rows = usize::try_from(group.metadata().num_rows())
+        .map_err(|_| Error::file(path, "expected a table, found a negative number of rows"))?;
+    check_counts(path, group, n_rows)?;
+    let schema = group.metadata().schema_descr();
+    let place = |name: &str| {
+        schema
+            .columns()
+            .iter()
+            .position(|column| column.name() == name)
+    };
+    let mut columns = Vec::new();
+    for column in &COLUMNS {
+        columns.push(match place(column.name) {
+            Some(at) => read(path, group, (at, column.name), column.kind, n_rows)?,
+            None if column.is_required => {
+                let problem = format!("expected a table with a column {}, found none", column.name);
+                return Err(Error::file(path, problem));
+            }
+            None => empty(column.kind, n_rows),
+        });
+    }
+    let mut statistics = Vec::new();
+    for statistic in STATISTICS {
+        let at = place(statistic.id);
+        let read = at.map(|at| read(path, group, (at, statistic.id), Kind::Number, n_rows));
+        statistics.push(
+            read.transpose()?
+                .unwrap_or_else(|| empty(Kind::Number, n_rows)),
+        );
+    }
+    let text = |idx: usize, row: usize| match &columns[idx] {
+        Column::Texts(values) => values[row].clone(),
+        _ => None,
+    };
+    let integer = |idx: usize, row: usize| match &columns[idx] {
+        Column::Integers(values) => values[row],
+        _ => None,
+    };
+    let number = |column: &Column, row: usize| match column {
+        Column::Numbers(values) => values[row],
+        _ => None,
+    };
+    let rows = (0..n_rows).map(|row| Row {
+        checkpoint: text(0, row).unwrap_or_default(),
+        step: integer(1, row),
+        prompt: text(2, row).unwrap_or_default(),
+        n_tokens: integer(3, row).unwrap_or_default(),
+        loss: number(&columns[4], row),
+        stack: text(5, row).filter(|stack| !stack.is_empty()),
+        layer: integer(6, row).unwrap_or_default(),
+        head: integer(7, row),
+        stats: statistics
+            .iter()
+            .map(|column| number(column, row))
+            .collect(),
+    });
+    Ok(rows.collect())
+}
+
+/// Checks that every column says to have the rows that the group has, and that there is memory for them.
+fn check_counts(path: &Path, group: &dyn RowGroupReader, n_rows: usize) -> Result<()> {
+    let columns = group.metadata().columns();
+    if let Some(other) = columns
+        .iter()
+        .find(|column| column.num_values() != n_rows as i64)
+    {
+        let problem = format!(
+            "expected {n_rows} rows in every column, found {} in {}",
+            other.num_values(),
+            other.column_path()
+        );
+        return Err(Error::file(path, problem));
+    }
+    let of_row = size_of::<Row>() + STATISTICS.len() * 2 * size_of::<Option<f64>>();
+    match too_much(n_rows.saturating_mul(of_row)) {
+        Some(problem) => Err(Error::file(
+            path,
+            format!("a table of {n_rows} rows {problem}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn empty(kind: Kind, n_rows: usize) -> Column {
+    match kind {
+        Kind::Text => Column::Texts(vec![None; n_rows]),
+        Kind::Integer => Column::Integers(vec![None; n_rows]),
+        Kind::Number => Column::Numbers(vec![None; n_rows]),
+    }
+}
+
+/// Reads one column whole.
+fn read(
+    path: &Path,
+    group: &dyn RowGroupReader,
+    (at, name): (usize, &str),
+    kind: Kind,
+    n_rows: usize,
+) -> Result<Column> {
+    let damaged = |e: ParquetError| Error::file(path, format!("column {name}: {e}"));
+    let reader = group.get_column_reader(at).map_err(damaged)?;
+    let read = match reader {
+        ColumnReader::ByteArrayColumnReader(of) => {
+            let texts = values(of, n_rows).map_err(damaged)?.into_iter();
+            let text = |bytes: ByteArray| bytes.as_utf8().map(str::to_owned).map_err(damaged);
+            Column::Texts(
+                texts
+                    .map(|bytes| bytes.map(text).transpose())
+                    .collect::<Result<_>>()?,
+            )
+        }
+        ColumnReader::Int64ColumnReader(of) => integers(values(of, n_rows).map_err(damaged)?),
+        ColumnReader::Int32ColumnReader(of) => integers(values(of, n_rows).map_err(damaged)?),
+        ColumnReader::DoubleColumnReader(of) => {
+            Column::Numbers(values(of, n_rows).map_err(damaged)?)
+        }
+        ColumnReader::FloatColumnReader(of) => {
+            let values = values(of, n_rows).map_err(damaged)?.into_iter();
+            Column::Numbers(values.map(|value| value.map(f64::from)).collect())
+        }
+        _ => return Err(Error::file(path, wrong(name, kind))),
+    };
+    match (kind, read) {
+        (Kind::Text, read @ Column::Texts(_)) | (Kind::Integer, read @ Column::Integers(_)) => {
+            Ok(read)
+        }
+        (Kind::Number, read @ Column::Numbers(_)) => Ok(read),
+        // Other programs write an integer column with gaps as floating-point numbers.
+        (Kind::Integer, Column::Numbers(values)) => {
+            let whole = |value: f64| (value >= 0.0 && value.fract() == 0.0).then_some(value as u64);
+            Ok(Column::Integers(
+                values.into_iter().map(|v| v.and_then(whole)).collect(),
+            ))
+        }
+        _ => Err(Error::file(path, wrong(name, kind))),
+    }
+}
+
+fn wrong(name: &str, kind: Kind) -> String {
+    let expected = match kind {
+        Kind::Text => "texts",
+        Kind::Integer => "integers",
+        Kind::Number => "numbers",
+    };
+    format!("column {name}: expected {expected}, found another type")
+}
+
+fn integers<T: Into<i64>>(values: Vec<Option<T>>) -> Column {
+    let values = values.into_iter();
+    Column::Integers(
+        values
+            .map(|value| u64::try_from(value?.into()).ok())
+            .collect(),
+    )
+}
+
+/// The values of all rows of a column, `None` where a row has none.
+fn values<T: DataType>(mut column: ColumnReaderImpl<T>, n_rows: usize) -> Found<Vec<Option<T::T>>> {
+    let (mut levels, mut present) = (Vec::new(), Vec::new());
+    let (n_read, ..) = column.read_records(n_rows, Some(&mut levels), None, &mut present)?;
+    if n_read != n_rows {
+        let problem = format!("expected {n_rows} rows, found {n_read}");
+        return Err(ParquetError::General(problem));
+    }
+    let mut present = present.into_iter();
+    // A column that every row has comes without levels.
+    let has = |row: usize| levels.get(row).is_none_or(|level| *level > 0);
+    Ok((0..n_rows)
+        .map(|row| if has(row) { present.next() } else { None })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_all_alike_are_read_however_small_their_file_is() {
+        let row = Row {
+            checkpoint: "collapsed".to_owned(),
+            step: None,
+            prompt: "prompt".to_owned(),
+            n_tokens: 12,
+            loss: None,
+            stack: None,
+            layer: 0,
+            head: None,
+            stats: vec![None; STATISTICS.len()],
+        };
+        let table = Table {
+            rows: vec![row; 100_000],
+            ..Table::default()
+        };
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        table.write_parquet(file.as_file_mut()).expect("writes");
+        let n_bytes = file.as_file().metadata().expect("a file").len();
+        assert!(n_bytes < 100_000, "{n_bytes} bytes: rows of their own");
+        let read = Table::read_parquet(file.path()).expect("reads");
+        assert_eq!(read.rows, table.rows);
+    }
+}

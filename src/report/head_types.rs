@@ -1,0 +1,216 @@
+//! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::document::ModelRecord;
+use super::number::{Number, number};
+use super::plain::cell;
+
+/// Columns on the prompt: a title for people, and the id of the statistic.
+pub const ON_PROMPT: [(&str, &str); 5] = [
+    ("previous", "previous_mass"),
+    ("induction", "induction_mass"),
+    ("duplicate", "duplicate_mass"),
+    ("first", "first_key_mass"),
+    ("current", "diagonal_mass"),
+];
+/// Columns on random tokens that are said twice.
+const ON_RANDOM: [&str; 3] = ["r‖r prev", "r‖r ind", "r‖r dup"];
+
+/// Version of the JSON.
+const VERSION: u32 = 1;
+
+/// The types of all heads on some prompts.
+#[derive(Debug, Serialize)]
+pub struct HeadTypes {
+    version: u32,
+    model: ModelRecord,
+    what_if: Vec<String>,
+    prompts: Vec<PromptTypes>,
+}
+
+/// The types of all heads on one prompt.
+#[derive(Debug, Serialize)]
+pub struct PromptTypes {
+    pub id: String,
+    pub heads: Vec<HeadRow>,
+}
+
+/// One head.
+#[derive(Debug, Serialize)]
+pub struct HeadRow {
+    /// The label of the stack; none for models with one.
+    pub stack: Option<&'static str>,
+    pub layer: usize,
+    pub head: usize,
+    /// None where no type fits.
+    #[serde(rename = "type")]
+    pub kind: Option<&'static str>,
+    /// Mean probabilities, in the order of [`ON_PROMPT`].
+    #[serde(flatten)]
+    pub on_prompt: OnPrompt,
+    pub random: Option<OnRandom>,
+}
+
+/// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`].
+#[derive(Debug, Serialize)]
+pub struct OnPrompt {
+    pub previous_mass: Number,
+    pub induction_mass: Number,
+    pub duplicate_mass: Number,
+    pub first_key_mass: Number,
+    pub diagonal_mass: Number,
+}
+
+/// Mean probabilities on random tokens that are said twice.
+#[derive(Debug, Serialize)]
+pub struct OnRandom {
+    pub previous: Number,
+    pub induction: Number,
+    pub duplicate: Number,
+}
+
+impl OnPrompt {
+    /// From the values of statistics by their ids.
+    pub fn of(value: impl Fn(&str) -> f64) -> Self {
+        let [
+            previous_mass,
+            induction_mass,
+            duplicate_mass,
+            first_key_mass,
+            diagonal_mass,
+        ] = ON_PROMPT.map(|(_, id)| Number(value(id)));
+        Self {
+            previous_mass,
+            induction_mass,
+            duplicate_mass,
+            first_key_mass,
+            diagonal_mass,
+        }
+    }
+
+    fn values(&self) -> [f64; 5] {
+        [
+            self.previous_mass,
+            self.induction_mass,
+            self.duplicate_mass,
+            self.first_key_mass,
+            self.diagonal_mass,
+        ]
+        .map(|value| value.0)
+    }
+}
+
+impl OnRandom {
+    fn values(&self) -> [f64; 3] {
+        [self.previous, self.induction, self.duplicate].map(|value| value.0)
+    }
+}
+
+impl HeadTypes {
+    pub fn new(model: ModelRecord, what_if: Vec<String>, prompts: Vec<PromptTypes>) -> Self {
+        Self {
+            version: VERSION,
+            model,
+            what_if,
+            prompts,
+        }
+    }
+
+    /// Writes the document.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
+        super::json::write_pretty(self, to)
+    }
+
+    /// Writes one row for each prompt and head; `is_raw` leaves ids as they are, also those that a spreadsheet would compute.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
+        let mut writer = ::csv::Writer::from_writer(to);
+        let places = ["prompt", "stack", "layer", "head", "type"];
+        let random = ["random_previous", "random_induction", "random_duplicate"];
+        let ids = ON_PROMPT.map(|(_, id)| id);
+        writer.write_record(places.iter().chain(&ids).chain(&random))?;
+        for prompt in &self.prompts {
+            let id = if is_raw {
+                prompt.id.as_str().into()
+            } else {
+                cell(&prompt.id)
+            };
+            for row in &prompt.heads {
+                let mut cells = vec![
+                    id.to_string(),
+                    row.stack.unwrap_or_default().to_owned(),
+                    row.layer.to_string(),
+                    row.head.to_string(),
+                    row.kind.unwrap_or_default().to_owned(),
+                ];
+                cells.extend(row.on_prompt.values().map(number));
+                let random = row.random.as_ref().map(OnRandom::values);
+                cells.extend(
+                    (0..3).map(|at| random.map_or_else(String::new, |all| number(all[at]))),
+                );
+                writer.write_record(cells)?;
+            }
+        }
+        writer.flush()
+    }
+
+    /// The table for people; prompts of a set stand below one another, each under its id.
+    pub fn text(&self) -> String {
+        let has_random = self.rows().any(|row| row.random.is_some());
+        let mut text = String::new();
+        for (idx, prompt) in self.prompts.iter().enumerate() {
+            if self.prompts.len() > 1 {
+                let gap = if idx == 0 { "" } else { "\n" };
+                let _ = writeln!(text, "{gap}{}", super::plain::one_line(&prompt.id));
+            }
+            let _ = write!(text, "{:<9}{:>4} {:>5}  {:<16}", "stack", "L", "H", "type");
+            for (title, _) in ON_PROMPT {
+                let _ = write!(text, "{title:>10}");
+            }
+            for title in ON_RANDOM.iter().filter(|_| has_random) {
+                let _ = write!(text, "{title:>10}");
+            }
+            text.push('\n');
+            prompt.heads.iter().for_each(|row| line(row, &mut text));
+        }
+        text
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &HeadRow> {
+        self.prompts.iter().flat_map(|prompt| &prompt.heads)
+    }
+}
+
+fn line(row: &HeadRow, text: &mut String) {
+    let (stack, kind) = (row.stack.unwrap_or("-"), row.kind.unwrap_or("-"));
+    let _ = write!(
+        text,
+        "{stack:<9}{:>4} {:>5}  {kind:<16}",
+        row.layer, row.head
+    );
+    for value in row.on_prompt.values() {
+        let _ = write!(text, "{:>10}", share(value));
+    }
+    for value in row.random.iter().flat_map(OnRandom::values) {
+        let _ = write!(text, "{:>10}", share(value));
+    }
+    text.push('\n');
+}
+
+/// A share, or that it has no meaning here.
+fn share(value: f64) -> String {
+    if value.is_nan() {
+        "n/a".to_owned()
+    } else {
+        format!("{value:.3}")
+    }
+}

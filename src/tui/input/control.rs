@@ -1,0 +1,144 @@
+//! What whole control sequences of terminals mean: the table of keys, and the mouse.
+
+use crossterm::event::{Event, KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+
+use super::parser::key;
+
+/// What a sequence means, from what stands before its last byte, and that byte.
+pub(super) fn event(parameters: &[u8], last: u8) -> Option<Event> {
+    let text = std::str::from_utf8(parameters).ok()?;
+    if let Some(text) = text.strip_prefix('<') {
+        let [button, column, row] = numbers(text)?;
+        return match last {
+            b'M' | b'm' => mouse(button, column, row, last == b'm'),
+            _ => None,
+        };
+    }
+    let mut parts = text.split(';');
+    // Parts of a number stand behind colons.
+    let mut number = || {
+        let part = parts.next()?.split(':').next()?;
+        part.parse::<u32>().ok()
+    };
+    let (first, second, third) = (number(), number(), number());
+    let modifiers = second.map_or(KeyModifiers::NONE, modifiers);
+    match last {
+        b'~' => match (first?, third) {
+            (27, Some(letter)) => Some(key(of_letter(letter)?, modifiers)),
+            (number, _) => Some(key(of_number(number)?, modifiers)),
+        },
+        b'u' => Some(key(of_letter(first?)?, modifiers)),
+        b'Z' => Some(key(KeyCode::BackTab, modifiers | KeyModifiers::SHIFT)),
+        b'I' if text.is_empty() => Some(Event::FocusGained),
+        b'O' if text.is_empty() => Some(Event::FocusLost),
+        b'a'..=b'd' if text.is_empty() => {
+            let code = function_key(last.to_ascii_uppercase())?;
+            Some(key(code, KeyModifiers::SHIFT))
+        }
+        // As urxvt tells of the mouse.
+        b'M' => {
+            let [button, column, row] = numbers(text)?;
+            mouse(button.checked_sub(32)?, column, row, false)
+        }
+        // Other numbers before them are answers of the terminal, which nobody asked for.
+        _ if first.is_none_or(|first| first == 1) => Some(key(function_key(last)?, modifiers)),
+        _ => None,
+    }
+}
+
+/// Keys that one letter stands for, with and without parameters before it.
+pub(super) fn function_key(letter: u8) -> Option<KeyCode> {
+    Some(match letter {
+        b'A' => KeyCode::Up,
+        b'B' => KeyCode::Down,
+        b'C' => KeyCode::Right,
+        b'D' => KeyCode::Left,
+        b'H' => KeyCode::Home,
+        b'F' => KeyCode::End,
+        b'M' => KeyCode::Enter,
+        b'P'..=b'S' => KeyCode::F(letter - b'P' + 1),
+        _ => return None,
+    })
+}
+
+fn of_number(number: u32) -> Option<KeyCode> {
+    Some(match number {
+        1 | 7 => KeyCode::Home,
+        2 => KeyCode::Insert,
+        3 => KeyCode::Delete,
+        4 | 8 => KeyCode::End,
+        5 => KeyCode::PageUp,
+        6 => KeyCode::PageDown,
+        // The numbers have gaps.
+        11..=15 => KeyCode::F(number as u8 - 10),
+        17..=21 => KeyCode::F(number as u8 - 11),
+        23..=26 => KeyCode::F(number as u8 - 12),
+        28..=29 => KeyCode::F(number as u8 - 13),
+        31..=34 => KeyCode::F(number as u8 - 14),
+        _ => return None,
+    })
+}
+
+/// A key by the number of its letter.
+fn of_letter(letter: u32) -> Option<KeyCode> {
+    Some(match letter {
+        9 => KeyCode::Tab,
+        13 => KeyCode::Enter,
+        27 => KeyCode::Esc,
+        127 => KeyCode::Backspace,
+        letter => KeyCode::Char(char::from_u32(letter).filter(|c| !c.is_control())?),
+    })
+}
+
+fn modifiers(number: u32) -> KeyModifiers {
+    let bits = number.saturating_sub(1);
+    let of = |bit: u32, modifier| {
+        if bits & bit == 0 {
+            KeyModifiers::NONE
+        } else {
+            modifier
+        }
+    };
+    of(1, KeyModifiers::SHIFT) | of(2, KeyModifiers::ALT) | of(4, KeyModifiers::CONTROL)
+}
+
+fn numbers(text: &str) -> Option<[u16; 3]> {
+    let mut parts = text.split(';').map(|part| part.parse().ok());
+    let numbers = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(numbers)
+}
+
+/// What the mouse did at a column and a row counted from 1; the bits of `button` say which button, and how.
+pub(super) fn mouse(button: u16, column: u16, row: u16, is_up: bool) -> Option<Event> {
+    let has = |bit: u16| button & bit != 0;
+    let which = match (button & 0b11) | (button & 0b1100_0000) >> 4 {
+        0 => Some(MouseButton::Left),
+        1 => Some(MouseButton::Middle),
+        2 => Some(MouseButton::Right),
+        _ => None,
+    };
+    let kind = match (has(64), has(32), which) {
+        (true, _, _) => match button & 0b11 {
+            0 => MouseEventKind::ScrollUp,
+            1 => MouseEventKind::ScrollDown,
+            2 => MouseEventKind::ScrollLeft,
+            _ => MouseEventKind::ScrollRight,
+        },
+        (false, true, Some(which)) => MouseEventKind::Drag(which),
+        (false, true, None) => MouseEventKind::Moved,
+        (false, false, Some(which)) if is_up => MouseEventKind::Up(which),
+        (false, false, Some(which)) => MouseEventKind::Down(which),
+        // Old forms do not say which button was let go.
+        (false, false, None) => MouseEventKind::Up(MouseButton::Left),
+    };
+    let mut modifiers = KeyModifiers::NONE;
+    modifiers.set(KeyModifiers::SHIFT, has(4));
+    modifiers.set(KeyModifiers::ALT, has(8));
+    modifiers.set(KeyModifiers::CONTROL, has(16));
+    Some(Event::Mouse(MouseEvent {
+        kind,
+        column: column.checked_sub(1)?,
+        row: row.checked_sub(1)?,
+        modifiers,
+    }))
+}

@@ -1,0 +1,118 @@
+//! Waits for bytes of the terminal, and for the moment at which a half sequence is given up.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use crossterm::event::Event;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::parser::Parser;
+
+/// A terminal hands over this much at once at most.
+const CHUNK: usize = 4096;
+
+/// Reads until the terminal is gone, or `tell` says that nobody listens.
+pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Event) -> bool) {
+    let mut parser = Parser::default();
+    let mut bytes = [0; CHUNK];
+    let mut events = Vec::new();
+    // When bytes last came.
+    let mut last = Instant::now();
+    loop {
+        let left = parser
+            .patience()
+            .map(|patience| patience.saturating_sub(last.elapsed()));
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut waited_for = [PollFd::new(&terminal, PollFlags::IN)];
+        match poll(&mut waited_for, timeout.as_ref()) {
+            Ok(0) => parser.give_up(&mut events),
+            // Also when the terminal hung up: reading says so.
+            Ok(_) => match rustix::io::read(&terminal, &mut bytes) {
+                Ok(0) => return,
+                Ok(n) => {
+                    last = Instant::now();
+                    parser.feed(&bytes[..n], &mut events);
+                }
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(e) => {
+                    log::info!("the terminal is gone: {e}");
+                    return;
+                }
+            },
+            Err(Errno::INTR) => {}
+            Err(e) => {
+                log::error!("the terminal cannot be waited for: {e}");
+                return;
+            }
+        }
+        for event in events.drain(..) {
+            if !tell(event) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+    use super::*;
+
+    #[test]
+    fn a_half_sequence_is_given_up_and_the_next_key_is_answered() {
+        let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+        let (sender, events) = mpsc::channel();
+        let reader = thread::spawn(move || read_from(theirs, |event| sender.send(event).is_ok()));
+        let key = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
+        let mut next = |sent: &[u8]| {
+            ours.write_all(sent).expect("writes");
+            let begun = Instant::now();
+            let event = events.recv_timeout(Duration::from_secs(5));
+            (event.expect("an event"), begun.elapsed())
+        };
+        let (event, took) = next(b"\x1b");
+        assert_eq!(event, key(KeyCode::Esc, KeyModifiers::NONE));
+        // 50 ms are asked for; a busy machine may wake us later.
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        // A half sequence alone gives nothing; what comes after a while is a key of its own.
+        for half in [
+            &b"\x1b[1;"[..],
+            b"\x1b[<3;4",
+            b"\x1b[M!",
+            b"\xe2\x82",
+            b"\x1b[200~",
+        ] {
+            ours.write_all(half).expect("writes");
+            thread::sleep(Duration::from_millis(if half.ends_with(b"~") {
+                1500
+            } else {
+                300
+            }));
+            ours.write_all(b"q").expect("writes");
+            let event = loop {
+                match events
+                    .recv_timeout(Duration::from_secs(5))
+                    .expect("an event")
+                {
+                    Event::Paste(text) => assert_eq!(text, ""),
+                    event => break event,
+                }
+            };
+            assert_eq!(
+                event,
+                key(KeyCode::Char('q'), KeyModifiers::NONE),
+                "{half:?}"
+            );
+        }
+        drop(ours);
+        reader.join().expect("ends when the terminal is gone");
+    }
+}

@@ -1,0 +1,57 @@
+//! Looks every two seconds whether the files that are open changed on disk, also when nothing runs.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::lane::lock;
+use super::runner::tell_of_change;
+use super::{Context, Sink};
+use attnscope_engine::error::Error;
+use attnscope_engine::model::Model;
+
+/// Between two looks: each asks the system for the times of every file, and reads nothing.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Begins to look; ends when what it gives is dropped.
+pub(super) fn watch(context: &Arc<Mutex<Context>>, sink: Sink) -> Arc<()> {
+    let watched = Arc::new(());
+    let (context, is_watched) = (context.clone(), Arc::downgrade(&watched));
+    let body = move || {
+        let mut told = Weak::new();
+        loop {
+            thread::sleep(EVERY);
+            if is_watched.strong_count() == 0 {
+                return;
+            }
+            look(&context, &sink, &mut told);
+        }
+    };
+    let thread = thread::Builder::new().name("files".to_owned()).spawn(body);
+    if let Err(e) = thread {
+        log::error!("no thread for files: {e}");
+    }
+    watched
+}
+
+/// Tells once of each model that its files changed.
+fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Weak<Model>) {
+    let Some(model) = lock(context).model.clone() else {
+        return;
+    };
+    let is_open = |open: &Option<Arc<Model>>| open.as_ref().is_some_and(|m| Arc::ptr_eq(m, &model));
+    if told
+        .upgrade()
+        .is_some_and(|told| Arc::ptr_eq(&told, &model))
+    {
+        return;
+    }
+    if let Err(error @ Error::Changed { .. }) = model.checkpoint.unchanged() {
+        // Held while it is told: what is opened next is not marked for what was open before.
+        let context = lock(context);
+        if is_open(&context.model) {
+            *told = Arc::downgrade(&model);
+            tell_of_change(sink, &error);
+        }
+    }
+}

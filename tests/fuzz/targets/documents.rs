@@ -1,0 +1,147 @@
+//! Sets of prompts, thresholds, and earlier reports to compare with.
+
+use std::path::Path;
+
+use attnscope::report::read_baseline;
+use attnscope_engine::checks::{DEFAULT_THRESHOLDS, Thresholds};
+use attnscope_engine::prompt::{self, Limits, PositionRule, Reading, Request, read_inputs};
+use serde_json::json;
+
+use super::Target;
+use crate::seeds::{Kind, Seed};
+
+/// Prompts, prepared for a small model with an encoder and for one without.
+fn prepared(path: &Path) -> Result<(), String> {
+    let said = |e: attnscope_engine::error::Error| e.to_string();
+    let requests = read_inputs(path, &Request::text("")).map_err(said)?;
+    let reading = Reading::Ids("not asked for".to_owned());
+    for (_, request) in &requests {
+        for (start_token, positions) in [
+            (None, PositionRule::Index),
+            (None, PositionRule::NotPad { pad: 1 }),
+            (Some(0), PositionRule::RealTokens { first: 2 }),
+        ] {
+            let limits = Limits {
+                d_vocab: 100,
+                d_vocab_target: None,
+                n_ctx: Some(64),
+                positions,
+                start_token,
+            };
+            if let Ok(prompt) = prompt::prepare(request, &reading, limits) {
+                prompt.longest();
+            }
+        }
+    }
+    Ok(())
+}
+
+pub const PROMPTS: Target = Target {
+    name: "prompts",
+    n_quick: 10_000,
+    seeds: || {
+        let lines = [
+            json!({ "id": "a", "text": "some words" }),
+            json!({ "tokens": [1, 2, 3], "attention_mask": [0, 1, 1] }),
+            json!({ "tokens": [4, 5], "target_tokens": [0, 7], "id": "b" }),
+            json!({ "text": "source", "target": "written" }),
+        ];
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        vec![
+            Seed::ending(Kind::Lines, "jsonl", lines.join("\n")),
+            Seed::ending(Kind::Lines, "jsonl", lines[1].clone()),
+            Seed::ending(Kind::Lines, "jsonl", lines[2].clone()),
+        ]
+    },
+    tokens: &[
+        "id",
+        "text",
+        "tokens",
+        "target",
+        "target_tokens",
+        "attention_mask",
+        "a",
+        "0",
+        "\u{2028}",
+        "{}",
+        "[]",
+        "null",
+    ],
+    read: prepared,
+};
+
+pub const BASELINES: Target = Target {
+    name: "baselines",
+    n_quick: 8_000,
+    seeds: || {
+        let layer = json!({
+            "stack": null, "layer": 0, "stats": { "resid_norm": 1.5, "attn_share": "NaN" },
+            "heads": [{ "head": 0, "stats": { "entropy_mean": 0.5, "sink_mass": "Infinity" } }, { "head": 1, "stats": {} }],
+        });
+        let of = |stack: &str| {
+            let mut layer = layer.clone();
+            layer["stack"] = json!(stack);
+            layer
+        };
+        let whole = json!({ "version": 1, "model": { "name": "m" }, "prompts": [{ "id": "prompt", "loss": 2.5, "layers": [layer] }] });
+        let two = json!({ "version": 1, "prompts": [{ "id": "a", "loss": null, "layers": [of("encoder"), of("cross")] }, { "id": "b", "layers": [] }] });
+        vec![
+            Seed::ending(Kind::Json, "json", whole.to_string()),
+            Seed::ending(Kind::Json, "json", two.to_string()),
+        ]
+    },
+    tokens: &[
+        "version",
+        "prompts",
+        "layers",
+        "layer",
+        "stack",
+        "encoder",
+        "decoder",
+        "cross",
+        "heads",
+        "head",
+        "stats",
+        "NaN",
+        "-Infinity",
+        "loss",
+        "id",
+    ],
+    read: |path| read_baseline(path).map(drop).map_err(|e| e.to_string()),
+};
+
+pub const THRESHOLDS: Target = Target {
+    name: "thresholds",
+    n_quick: 8_000,
+    seeds: || {
+        vec![
+            Seed::ending(
+                Kind::Lines,
+                "toml",
+                "[entropy-collapse]\nrelative_entropy = 0.05\n",
+            ),
+            Seed::ending(Kind::Lines, "toml", DEFAULT_THRESHOLDS),
+        ]
+    },
+    tokens: &[
+        "[",
+        "]",
+        "[[",
+        "=",
+        "'''",
+        "\"\"\"",
+        "1e309",
+        "nan",
+        "inf",
+        "-0",
+        "0x",
+        "1979-05-27T07:32:00Z",
+        "{",
+        "}",
+        ".",
+        "#",
+        "relative_entropy",
+        "[entropy-collapse]",
+    ],
+    read: |path| Thresholds::open(path).map(drop).map_err(|e| e.to_string()),
+};

@@ -1,0 +1,93 @@
+//! Questions about a run that cannot be answered: each says what failed, and stops nothing else.
+
+use attnscope::tui::{Depth, Msg, Panel};
+use attnscope::worker::{Event, Question};
+use attnscope_engine::analysis::Step;
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::Request;
+use testing::screen::Screen;
+
+fn open() -> Screen {
+    let request = Request::text("the old king gave a red apple to his horse .");
+    Screen::open(Opening::default(), request, (120, 40), Depth::Truecolor)
+}
+
+fn failed(screen: &mut Screen, question: Question) {
+    let run = screen.app.run.as_ref().expect("a run").id;
+    let reason = "the weights are gone".to_owned();
+    screen.app.update(Msg::Worker(Event::DetailFailed {
+        run,
+        question,
+        reason,
+    }));
+}
+
+#[test]
+fn a_head_that_could_not_be_computed_is_not_said_to_be_computing() {
+    let mut screen = open();
+    screen.go(Panel::Head);
+    screen.app.detail = None;
+    let head = screen.app.wanted_head();
+    screen.app.awaited = Some(head);
+    assert!(
+        screen.text().contains("computing layer 0 head 0"),
+        "{}",
+        screen.text()
+    );
+    failed(&mut screen, Question::Head(head));
+    let text = screen.text();
+    assert!(
+        text.contains("layer 0 head 0 could not be computed: the weights are gone"),
+        "{text}"
+    );
+    // Another head is another question.
+    screen.app.selection.head_idx = 1;
+    let text = screen.text();
+    assert!(!text.contains("could not be computed"), "{text}");
+}
+
+#[test]
+fn a_sweep_that_fails_leaves_probes_running() {
+    let mut screen = open();
+    let run = screen.app.run.as_ref().expect("a run").id;
+    let step = Step {
+        what: "adding padding".to_owned(),
+        n_done: 1,
+        n: 4,
+    };
+    screen.app.update(Msg::Worker(Event::Probing { run, step }));
+    let is_probing = |screen: &Screen| {
+        screen
+            .app
+            .run
+            .as_ref()
+            .is_some_and(|run| run.probing.is_some())
+    };
+    for question in [Question::Sweep, Question::LayerSweep, Question::Part] {
+        failed(&mut screen, question);
+        assert!(is_probing(&screen), "{question:?}");
+    }
+    failed(&mut screen, Question::Probes);
+    assert!(!is_probing(&screen));
+}
+
+#[test]
+fn the_header_names_what_computes() {
+    let mut screen = open();
+    assert!(
+        screen
+            .text()
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains(" · cpu "))
+    );
+    screen.app.device = Device::Cuda(1);
+    assert!(
+        screen
+            .text()
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains(" · cuda:1 "))
+    );
+}
