@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpid, getppid, getsid, kill_current_process_group};
+use nix::unistd::{getpid, getppid, getsid};
+use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH, SIGXFSZ};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
@@ -147,11 +148,11 @@ pub fn claim(tell: impl Fn(Asked) + Send + 'static, at_last: fn()) -> Claim {
 }
 
 /// Whether there is a shell that could continue the program once it has stopped.
+///
+/// In a container a session may have begun outside: its leader is then process 0, which `rustix` takes for impossible.
 pub fn can_stop() -> bool {
     let own = getsid(None);
-    let leads = own == Ok(getpid());
-    let parent = getppid().map(|parent: Pid| getsid(Some(parent)));
-    !leads && parent == Some(own)
+    own != Ok(getpid()) && own == getsid(Some(getppid()))
 }
 
 /// Stops the program, and those that were started together with it, until a shell continues them.
