@@ -1,10 +1,8 @@
 //! What the worker tells → state.
 
-use std::sync::Arc;
-
 use super::app::{App, Axis, ModelView};
-use super::run_view::{Preparing, RunState, RunView};
-use crate::worker::{Event, Question};
+use super::run::{Preparing, Run, RunState};
+use crate::worker::{Event, Question, RunId};
 
 impl App {
     pub(super) fn event(&mut self, event: Event) {
@@ -15,12 +13,12 @@ impl App {
                 tokenizer,
                 device,
             } => {
-                let is_again = self.model.is_some();
+                let is_again = self.opened.is_some();
                 if is_again {
                     self.forget();
                 }
                 self.device = device;
-                self.model = Some(model);
+                self.opened = Some(model);
                 self.has_tokenizer = has_tokenizer;
                 self.tokenizer = tokenizer;
                 if is_again {
@@ -38,15 +36,16 @@ impl App {
                 source,
                 origin,
             } => {
+                let Some(model) = self.opened.clone() else {
+                    return;
+                };
                 self.suppose_of_next();
-                self.run = Some(RunView::new(run, prompt, source, origin));
+                self.runs.a = Some(Run::new(run, model, prompt, source, origin));
                 self.preparing = None;
-                (self.detail, self.awaited) = (None, None);
                 self.notice = self.opening_notice.take();
-                (self.part, self.awaited_part) = (None, None);
                 // The last token of a text is where a causal model has seen it all.
-                self.selection.query_idx = self.n_along(Axis::Query).saturating_sub(1);
-                let grids = self.grids();
+                self.selection.query_idx = self.scene().n_along(Axis::Query).saturating_sub(1);
+                let grids = self.scene().grids();
                 let is_known = grids.contains(&self.selection.stack);
                 self.select_grid(if is_known {
                     self.selection.stack
@@ -78,7 +77,7 @@ impl App {
             Event::Broken { run, ref message } => {
                 self.preparing = None;
                 self.notice = Some(format!("{message} · e runs a text, R reads all again"));
-                self.with_half_of(run, |app| app.event_of_run(event));
+                self.event_of_run(run, event);
             }
             Event::Progress { run, .. }
             | Event::Work { run, .. }
@@ -90,10 +89,7 @@ impl App {
             | Event::Probing { run, .. }
             | Event::Detail { run, .. }
             | Event::Part { run, .. }
-            | Event::DetailFailed { run, .. } => {
-                // What an older run still sends is of no interest.
-                self.with_half_of(run, |app| app.event_of_run(event));
-            }
+            | Event::DetailFailed { run, .. } => self.event_of_run(run, event),
         }
     }
 
@@ -107,22 +103,21 @@ impl App {
     /// The files were read again: nothing of what they held before is shown with what they hold now.
     fn forget(&mut self) {
         let what_ifs = self.drop_supposed();
-        if let Some(run) = self.run.take() {
+        if let Some(run) = self.runs.a.take() {
             self.last_source = Some(run.source);
         }
         if !what_ifs.is_empty() {
             self.begin_supposing(what_ifs);
         }
         (self.changed, self.notice) = (None, None);
-        (self.detail, self.awaited) = (None, None);
-        (self.part, self.awaited_part) = (None, None);
         self.sweep.forget();
         self.model_view = ModelView::default();
         self.preparing = Some(Preparing::Text);
     }
 
-    fn event_of_run(&mut self, event: Event) {
-        let Some(run) = &mut self.run else { return };
+    fn event_of_run(&mut self, id: RunId, event: Event) {
+        // What an older run still sends is of no interest.
+        let Some(run) = self.runs.of(id) else { return };
         match event {
             Event::Progress { progress, .. } => run.state = RunState::Running(progress),
             Event::Work { share, .. } => run.share = Some(share),
@@ -152,12 +147,12 @@ impl App {
             }
             Event::Detail { query, detail, .. } => {
                 run.failed_head = None;
-                self.detail = Some((query, Arc::clone(&detail)));
-                if self.awaited == Some(query) {
-                    self.awaited = None;
+                run.detail = Some((query, detail));
+                if run.awaited == Some(query) {
+                    run.awaited = None;
                 }
             }
-            Event::Part { head, detail, .. } => self.part = Some((head, detail)),
+            Event::Part { head, detail, .. } => run.part = Some((head, detail)),
             Event::Judged {
                 judgement,
                 is_probed,

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use super::app::{App, Axis, Effect, Panel};
+use super::app::{App, Axis, Effect};
+use super::panel::Panel;
 use super::panels;
+use super::scene::Scene;
 use super::view;
 use crate::worker::PartQuery;
 use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail};
@@ -11,9 +13,9 @@ use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail};
 /// The part of a head that is wanted.
 pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);
 
-impl App {
+impl<'a> Scene<'a> {
     /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.
-    pub fn pooling(&self) -> usize {
+    pub fn pooling(self) -> usize {
         match self.shown_detail() {
             Some(detail) if self.head_view.is_full && detail.rows.is_some() => 1,
             detail => detail.map_or(1, HeadDetail::pooling),
@@ -21,51 +23,56 @@ impl App {
     }
 
     /// Whether the map shows single cells of a head that is otherwise pooled.
-    pub fn shows_part(&self) -> bool {
+    pub fn shows_part(self) -> bool {
         let detail = self.shown_detail();
         detail.is_some_and(|detail| detail.pooling() > self.pooling())
     }
 
     /// The part at full resolution that holds some cells, if it has been computed.
-    pub fn part_with(&self, queries: &Range<usize>, keys: &Range<usize>) -> Option<&PartDetail> {
-        let (head, part) = self.part.as_ref()?;
+    pub fn part_with(self, queries: &Range<usize>, keys: &Range<usize>) -> Option<&'a PartDetail> {
+        let (head, part) = self.run()?.part.as_ref()?;
         let holds = *head == self.wanted_head()
             && covers(&part.queries, queries)
             && covers(&part.keys, keys);
         holds.then_some(part)
     }
+}
 
+impl App {
     /// Asks for what the Head panel shows, where it is not there yet.
     pub(super) fn ask_for_part(&mut self, effects: &mut Vec<Effect>) {
-        if self.panel != Panel::Head || !self.shows_part() {
+        let scene = self.scene();
+        if self.panel != Panel::Head || !scene.shows_part() {
             return;
         }
-        let (queries, keys) = panels::head::shown_cells(self, view::areas(self.size).body);
-        let head = self.wanted_head();
-        let is_awaited = self.awaited_part.as_ref().is_some_and(|wanted| {
+        let (queries, keys) = panels::head::shown_cells(scene, view::areas(self.size).body);
+        let head = scene.wanted_head();
+        let Some(run) = scene.run() else { return };
+        let is_awaited = run.awaited_part.as_ref().is_some_and(|wanted| {
             wanted.0 == head && covers(&wanted.1, &queries) && covers(&wanted.2, &keys)
         });
-        if is_awaited || self.part_with(&queries, &keys).is_some() {
+        if is_awaited || scene.part_with(&queries, &keys).is_some() {
             return;
         }
-        let rows = self.shown_detail().and_then(|detail| detail.rows.clone());
-        let (Some(run), Some(rows)) = (&self.run, rows) else {
-            return;
-        };
+        let rows = scene.shown_detail().and_then(|detail| detail.rows.clone());
+        let Some(rows) = rows else { return };
         // As much again on every side, so that scrolling finds it there.
         let wider = |range: &Range<usize>, n: usize| {
             range.start.saturating_sub(range.len())..(range.end + range.len()).min(n)
         };
-        let queries = wider(&queries, self.n_along(Axis::Query));
-        let keys = wider(&keys, self.n_along(Axis::Key));
-        self.awaited_part = Some((head, queries.clone(), keys.clone()));
+        let queries = wider(&queries, scene.n_along(Axis::Query));
+        let keys = wider(&keys, scene.n_along(Axis::Key));
+        let run_id = run.id;
+        if let Some(run) = self.runs.of(run_id) {
+            run.awaited_part = Some((head, queries.clone(), keys.clone()));
+        }
         let query = PartQuery {
             head,
             rows,
             queries,
             keys,
         };
-        effects.push(Effect::LookAtPart(run.id, query));
+        effects.push(Effect::LookAtPart(run_id, query));
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::app::{App, Panel};
+use super::app::App;
+use super::panel::Panel;
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +128,7 @@ fn always(_: &App) -> Option<&'static str> {
 }
 
 fn needs_run(app: &App) -> Option<&'static str> {
-    if app.run.is_some() {
+    if app.runs.a.is_some() {
         None
     } else {
         Some("nothing has run yet")
@@ -136,12 +137,10 @@ fn needs_run(app: &App) -> Option<&'static str> {
 
 fn needs_running(app: &App) -> Option<&'static str> {
     // While the checkpoint opens there is nothing to stop at: a prompt can be given up, an opening only quit.
-    let is_preparing = app.preparing.is_some() && app.model.is_some();
-    let is_running = app
-        .run
-        .as_ref()
-        .is_some_and(super::run_view::RunView::is_running);
-    let is_probing = app.run.as_ref().is_some_and(|run| run.probing.is_some());
+    let is_preparing = app.preparing.is_some() && app.opened.is_some();
+    let run = app.scene().run();
+    let is_running = run.is_some_and(super::run::Run::is_running);
+    let is_probing = run.is_some_and(|run| run.probing.is_some());
     if is_preparing || is_running || is_probing {
         None
     } else {
@@ -150,7 +149,7 @@ fn needs_running(app: &App) -> Option<&'static str> {
 }
 
 fn needs_probing(app: &App) -> Option<&'static str> {
-    match &app.run {
+    match app.scene().run() {
         None => Some("nothing has run yet"),
         Some(run) if run.judgement.is_none() => Some("the run is not over"),
         Some(run) if run.probing.is_some() => Some("the model is being asked: c stops"),
@@ -168,7 +167,7 @@ fn needs_pattern(app: &App) -> Option<&'static str> {
 }
 
 fn needs_model(app: &App) -> Option<&'static str> {
-    if app.model.is_some() {
+    if app.opened.is_some() {
         None
     } else {
         Some("the checkpoint is still being opened")
@@ -184,9 +183,9 @@ pub fn needs_room(app: &App) -> Option<&'static str> {
 }
 
 fn needs_whole_run(app: &App) -> Option<&'static str> {
-    let run = app.run.as_ref();
+    let run = app.scene().run();
     let is_trace = app
-        .model
+        .opened
         .as_ref()
         .is_some_and(|model| model.spec.family == "trace");
     match run {
@@ -197,7 +196,7 @@ fn needs_whole_run(app: &App) -> Option<&'static str> {
 }
 
 fn needs_files(app: &App) -> Option<&'static str> {
-    match &app.model {
+    match &app.opened {
         None => Some("the checkpoint is still being opened"),
         Some(model) if model.spec.family == "alignment" => {
             Some("an alignment is not read again: start attnscope align again")
@@ -207,7 +206,7 @@ fn needs_files(app: &App) -> Option<&'static str> {
 }
 
 fn needs_supposed(app: &App) -> Option<&'static str> {
-    match &app.supposed {
+    match &app.runs.b {
         Some(_) => None,
         None => Some("nothing is supposed: press w"),
     }
@@ -221,7 +220,7 @@ fn needs_story(app: &App) -> Option<&'static str> {
 }
 
 fn needs_grids(app: &App) -> Option<&'static str> {
-    if app.grids().len() > 1 {
+    if app.scene().grids().len() > 1 {
         None
     } else {
         Some("this model has one stack")

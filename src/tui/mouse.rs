@@ -2,7 +2,8 @@
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-use super::app::{App, Overlay, Panel};
+use super::app::{App, Overlay};
+use super::panel::Panel;
 use super::panels;
 use super::view;
 
@@ -15,7 +16,7 @@ impl App {
                 self.overlay = None
             }
             MouseEventKind::Down(MouseButton::Left) => {
-                if let Some(panel) = view::tab_at(self, areas.tabs, at) {
+                if let Some(panel) = view::tab_at(self.scene(), areas.tabs, at) {
                     self.go(panel);
                 } else {
                     panels::click(self, areas.body, at);

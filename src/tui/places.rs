@@ -1,14 +1,16 @@
 //! Places one can jump to: what the finder lists, where it goes, and where findings are.
 
-use super::app::{App, Axis, Panel};
+use super::app::{App, Axis};
 use super::find::{Item, Target};
+use super::panel::Panel;
 use super::panels;
 use super::selection::step;
 
 impl App {
     /// Selects the place of a finding and shows it.
     pub(super) fn open_finding(&mut self) {
-        let Some(place) = panels::checks::selected_finding(self).map(|finding| finding.place)
+        let Some(place) =
+            panels::checks::selected_finding(self.scene()).map(|finding| finding.place)
         else {
             self.notice = Some("this line has no place: i explains the check".to_owned());
             return;
@@ -21,7 +23,7 @@ impl App {
         self.selection.layer_idx = layer_idx;
         self.selection.head_idx = place.head_idx.unwrap_or(0);
         self.step_layer(0);
-        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         if let Some(query_idx) = place.query_idx {
             self.selection.query_idx = step(query_idx, 0, n_queries);
         }
@@ -33,10 +35,10 @@ impl App {
     }
 
     pub(super) fn find_items(&self) -> Vec<Item> {
-        let Some(model) = &self.model else {
+        let Some(model) = self.scene().model() else {
             return Vec::new();
         };
-        let heads = self.grids().into_iter().flat_map(|grid| {
+        let heads = self.scene().grids().into_iter().flat_map(|grid| {
             let layers = 0..model.spec.n_layers(grid);
             layers.flat_map(move |layer_idx| {
                 let heads = 0..model.spec.n_heads(grid, layer_idx);
@@ -56,8 +58,8 @@ impl App {
                 })
             })
         });
-        let tokens = (0..self.n_along(Axis::Query)).map(|idx| Item {
-            label: format!("{} {idx}", self.token(Axis::Query, idx)),
+        let tokens = (0..self.scene().n_along(Axis::Query)).map(|idx| Item {
+            label: format!("{} {idx}", self.scene().token(Axis::Query, idx)),
             kind: "token",
             target: Target::Token(idx),
         });

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, mpsc};
 
-use super::app::{App, Axis, HeadView, Msg, Panel};
+use super::app::{App, Axis, HeadView, Msg};
 use super::export::Export;
+use super::panel::Panel;
 use super::panels;
-use super::run_view::RunView;
+use super::run::Run;
 use super::story_view::StoryView;
 use super::theme::Theme;
 use super::view::areas;
@@ -97,12 +98,12 @@ impl Shown {
 
     /// Selects the place, once the text has its tokens.
     pub(super) fn select(&self, app: &mut App) -> Result<()> {
-        let Some(model) = app.model.clone() else {
+        let Some(model) = app.opened.clone() else {
             return Ok(());
         };
         app.select_grid(self.grid_in(&model.spec)?);
-        let query_idx = within("--query", self.query_idx, app.n_along(Axis::Query))?;
-        let key_idx = within("--key", self.key_idx, app.n_along(Axis::Key))?;
+        let query_idx = within("--query", self.query_idx, app.scene().n_along(Axis::Query))?;
+        let key_idx = within("--key", self.key_idx, app.scene().n_along(Axis::Key))?;
         let at = &mut app.selection;
         at.layer_idx = self.layer_idx.unwrap_or(at.layer_idx);
         at.head_idx = self.head_idx.unwrap_or(at.head_idx);
@@ -149,9 +150,9 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         }
     }
     if let Some(check) = shown.check {
-        app.checks_view.line_idx = panels::checks::line_of(&app, check).unwrap_or(0);
+        app.checks_view.line_idx = panels::checks::line_of(app.scene(), check).unwrap_or(0);
     }
-    Export::of(&mut app, plot.is_raw_csv)
+    Export::of(&app, plot.is_raw_csv)
 }
 
 fn take_in(
@@ -174,7 +175,7 @@ fn take_in(
         | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
         Event::Opened { .. } => {
             effects = app.update(Msg::Worker(event));
-            if let Some(model) = &app.model {
+            if let Some(model) = &app.opened {
                 shown.grid_in(&model.spec)?;
             }
             if shown.panel == Panel::Model {
@@ -187,7 +188,7 @@ fn take_in(
         }
         Event::Judged { .. } => {
             effects = app.update(Msg::Worker(event));
-            let is_probed = app.run.as_ref().is_some_and(|run| run.is_probed);
+            let is_probed = app.scene().run().is_some_and(|run| run.is_probed);
             if shown.is_probed && !is_probed {
                 app.probe(&mut effects);
             }
@@ -202,24 +203,27 @@ fn take_in(
 /// Whether all that the panel shows is there.
 fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
     if is_compared {
-        let are_judged = |both: [&RunView; 2]| both.iter().all(|run| run.judgement.is_some());
-        let has_maps = !app.panel.compares() || app.difference().is_some();
-        if !app.both_runs().is_some_and(are_judged) || !has_maps {
+        let are_judged = |both: [&Run; 2]| both.iter().all(|run| run.judgement.is_some());
+        let has_maps = !app.panel.compares() || app.scene().difference().is_some();
+        if !app.scene().both_runs().is_some_and(are_judged) || !has_maps {
             return false;
         }
     }
-    let Some(run) = app.run.as_ref().filter(|run| run.judgement.is_some()) else {
+    let Some(run) = app.scene().run().filter(|run| run.judgement.is_some()) else {
         return false;
     };
     let has_head = || {
-        let view = panels::head::view(app, areas(app.size).body);
-        app.shown_detail().is_some()
-            && (!app.shows_part() || app.part_with(&view.queries, &view.keys).is_some())
+        let view = panels::head::view(app.scene(), areas(app.size).body);
+        app.scene().shown_detail().is_some()
+            && (!app.scene().shows_part()
+                || app.scene().part_with(&view.queries, &view.keys).is_some())
     };
     // What was asked of a tensor has its answer.
     let has_figures = || app.model_view.stats.values().all(Option::is_some);
     (!shown.is_probed || run.is_probed)
-        && (app.panel != Panel::Sweep || app.swept().is_some() || app.no_sweep().is_some())
+        && (app.panel != Panel::Sweep
+            || app.scene().swept().is_some()
+            || app.scene().no_sweep().is_some())
         && (!app.panel.shows_head() || has_head())
         && (app.panel != Panel::Model || has_figures())
 }

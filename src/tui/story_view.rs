@@ -1,6 +1,7 @@
 //! The story that a demo tells: its pages, and which one is open.
 
-use super::app::{App, Panel};
+use super::app::App;
+use super::panel::Panel;
 use super::panels::story::most_scroll;
 use super::selection::step;
 use super::view;

@@ -23,12 +23,13 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::app::{App, Effect, Msg, Panel};
+use super::app::{App, Effect, Msg};
 use super::export::{Export, Writer};
 use super::input::read_events;
+use super::panel::Panel;
 use super::plot::Shown;
+use super::runs::Shows;
 use super::story_view::{StoryView, Storyteller};
-use super::supposed::Side;
 use super::theme::{Depth, Theme};
 use super::view;
 #[cfg(unix)]
@@ -258,7 +259,7 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         }
         // A story is of the checkpoint as it is.
         if app.panel == Panel::Story {
-            app.show_side(Side::Before);
+            app.show_side(Shows::A);
         }
         effects.extend(app.update(Msg::Resize(app.size.0, app.size.1)));
     }

@@ -2,14 +2,17 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::app::{App, Axis, Effect, Msg, Overlay, Panel};
+use super::app::{App, Axis, Effect, Msg, Overlay};
 use super::chooser::{Chooser, Chose};
 use super::editor::{Edited, Editor};
 use super::export::Written;
 use super::find::{Find, Found};
 use super::keys::{self, Action};
+use super::panel::Panel;
 use super::panels;
-use super::run_view::Preparing;
+use super::run::{Preparing, Run};
+use super::runs::Shows;
+use super::scene::Scene;
 use super::selection::step;
 use super::view;
 use attnscope_engine::analysis::Step;
@@ -46,7 +49,7 @@ impl App {
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
         self.ask_supposed(&mut effects);
-        self.ask_for_head(&mut effects);
+        self.ask_for_head(self.runs.shows, &mut effects);
         self.ask_both_heads(&mut effects);
         self.ask_for_part(&mut effects);
         self.ask_for_sweep(&mut effects);
@@ -157,7 +160,7 @@ impl App {
                     true => Source::Text(String::new()),
                     false => Source::Ids(Vec::new()),
                 };
-                let run = self.run.as_ref().map(|run| &run.source);
+                let run = self.runs.a.as_ref().map(|run| &run.source);
                 let source = run.or(self.last_source.as_ref()).unwrap_or(&empty);
                 self.overlay = Some(Overlay::Edit(Box::new(Editor::new(source))));
             }
@@ -172,7 +175,7 @@ impl App {
                 self.overlay = Some(Overlay::WhatIf(chooser));
             }
             Action::ClearWhatIf => {
-                let supposed = self.both_runs().map(|[_, after]| after.is_running());
+                let supposed = self.runs.second().map(Run::is_running);
                 self.drop_supposed();
                 if supposed == Some(true) {
                     effects.push(Effect::Cancel);
@@ -213,7 +216,7 @@ impl App {
             Action::OpenFinding => self.open_finding(),
             Action::ToggleLayerSweep => self.sweep.wants_layer = !self.sweep.wants_layer,
             Action::OpenPage => {
-                if let Some(check) = panels::checks::selected_check(self) {
+                if let Some(check) = panels::checks::selected_check(self.scene()) {
                     self.overlay = Some(Overlay::Page { check, scroll: 0 });
                 }
             }
@@ -257,11 +260,12 @@ impl App {
 
     /// Moves what the panel moves: a head in grids, the crosshair on maps, a token in the text, a tensor in lists.
     pub(super) fn step(&mut self, across: isize, down: isize) {
-        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         match self.panel {
             Panel::Overview | Panel::Scores | Panel::WhatIf => {
                 self.step_layer(down);
-                self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
+                self.selection.head_idx =
+                    step(self.selection.head_idx, across, self.scene().n_heads());
             }
             Panel::Head => {
                 self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
@@ -282,17 +286,18 @@ impl App {
             }
             Panel::Rows | Panel::Sweep => {
                 self.selection.query_idx = step(self.selection.query_idx, down, n_queries);
-                self.selection.head_idx = step(self.selection.head_idx, across, self.n_heads());
+                self.selection.head_idx =
+                    step(self.selection.head_idx, across, self.scene().n_heads());
             }
             Panel::Story => self.step_story(across, down),
             Panel::Checks => {
-                let n_lines = panels::checks::n_lines(self);
+                let n_lines = panels::checks::n_lines(self.scene());
                 self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);
             }
             Panel::Model => {
                 let n_tensors = self
-                    .model
-                    .as_ref()
+                    .scene()
+                    .model()
                     .map_or(0, |model| model.checkpoint.tensors.len());
                 self.model_view.tensor_idx =
                     step(self.model_view.tensor_idx, down + across, n_tensors);
@@ -306,41 +311,41 @@ impl App {
         if down.abs() > PAGE || self.selection.stack == Stack::Cross {
             return down;
         }
-        panels::tokens::step_line(self, view::areas(self.size).body, down)
+        panels::tokens::step_line(self.scene(), view::areas(self.size).body, down)
     }
 
     /// Selects a grid of heads, and keeps the rest of the selection inside it.
     pub(super) fn select_grid(&mut self, grid: Stack) {
         self.selection.stack = grid;
         self.step_layer(0);
-        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.n_along(axis));
+        let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         self.selection.query_idx = step(self.selection.query_idx, 0, n_queries);
         self.selection.key_idx = step(self.selection.key_idx, 0, n_keys);
         self.keep_crosshair_in_sight();
     }
 
     fn next_grid(&mut self) {
-        let grids = self.grids();
+        let grids = self.scene().grids();
         let here = grids.iter().position(|grid| *grid == self.selection.stack);
         let next = here.map_or(0, |idx| (idx + 1) % grids.len());
         self.select_grid(grids[next]);
     }
 
     pub(super) fn step_layer(&mut self, by: isize) {
-        self.selection.layer_idx = step(self.selection.layer_idx, by, self.n_layers());
-        self.selection.head_idx = step(self.selection.head_idx, 0, self.n_heads());
+        self.selection.layer_idx = step(self.selection.layer_idx, by, self.scene().n_layers());
+        self.selection.head_idx = step(self.selection.head_idx, 0, self.scene().n_heads());
     }
 
     /// The next head in reading order.
     fn next_head(&mut self, by: isize) {
-        let n_heads = self.n_heads();
+        let n_heads = self.scene().n_heads();
         if n_heads == 0 {
             return;
         }
         let place = step(
             self.selection.layer_idx * n_heads + self.selection.head_idx,
             by,
-            self.n_layers() * n_heads,
+            self.scene().n_layers() * n_heads,
         );
         (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
     }
@@ -353,15 +358,15 @@ impl App {
     /// Zooms about the crosshair.
     pub(super) fn zoom(&mut self, by: i32) {
         let body = view::areas(self.size).body;
-        let now = panels::head::zoom(self, body);
-        let most_out = -(self.n_along(Axis::Query).max(1).ilog2() as i32);
+        let now = panels::head::zoom(self.scene(), body);
+        let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
         // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
         let next = match (now, by) {
             (1, -1) => -1,
             (-1, 1) => 1,
             (now, by) => now + by,
         };
-        let detail = self.shown_detail();
+        let detail = self.scene().shown_detail();
         let has_full = detail.is_some_and(|detail| detail.pooling() > 1 && detail.rows.is_some());
         // Beyond one pooled cell a pixel, single cells; and back.
         let (is_full, next) = match self.head_view.is_full && has_full {
@@ -376,13 +381,13 @@ impl App {
 
     pub(super) fn keep_crosshair_in_sight(&mut self) {
         let body = view::areas(self.size).body;
-        let (first_query, first_key) = panels::head::window_start(self, body);
+        let (first_query, first_key) = panels::head::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
     }
 
     /// Asks the model on changed prompts.
     pub(super) fn probe(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(run) = &mut self.run {
+        if let Some(run) = self.runs.shown_mut(self.runs.shows) {
             run.probing = Some(Step {
                 what: "beginning".to_owned(),
                 n_done: 0,
@@ -393,7 +398,9 @@ impl App {
     }
 
     pub(super) fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
-        let Some(model) = &self.model else { return };
+        let Some(model) = self.scene().model().cloned() else {
+            return;
+        };
         if let Some((name, _)) = model
             .checkpoint
             .tensors
@@ -405,18 +412,17 @@ impl App {
         }
     }
 
-    /// Asks for the selected head in full, once its layer is there and a panel shows it.
-    pub(super) fn ask_for_head(&mut self, effects: &mut Vec<Effect>) {
-        let wanted = self.wanted_head();
-        if !self.panel.shows_head()
-            || self.layer().is_none()
-            || self.shown_detail().is_some()
-            || self.awaited == Some(wanted)
-        {
+    /// Asks for the selected head of a run in full, once its layer is there and a panel shows it.
+    pub(super) fn ask_for_head(&mut self, shows: Shows, effects: &mut Vec<Effect>) {
+        let scene = Scene::of(self, shows);
+        let wanted = scene.wanted_head();
+        let is_due = self.panel.shows_head() && scene.layer().is_some();
+        if !is_due || scene.shown_detail().is_some() {
             return;
         }
-        if let Some(run) = &self.run {
-            self.awaited = Some(wanted);
+        let run = self.runs.shown_mut(shows);
+        if let Some(run) = run.filter(|run| run.awaited != Some(wanted)) {
+            run.awaited = Some(wanted);
             effects.push(Effect::LookAt(run.id, wanted));
         }
     }

@@ -7,12 +7,14 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
 
-use super::app::{App, Overlay, Panel};
+use super::app::{App, Overlay};
 use super::figure::{bar, cut};
 use super::keys::{self, Action, Binding};
+use super::panel::Panel;
 use super::panels;
-use super::run_view::{Preparing, RunState, RunView};
-use super::supposed::{Side, Supposed};
+use super::run::{Preparing, Run, RunState};
+use super::runs::{Second, Shows};
+use super::scene::Scene;
 use super::theme::Theme;
 use super::widgets::{chooser, overlay};
 use crate::report::is_hidden;
@@ -56,6 +58,7 @@ pub fn areas((width, height): (u16, u16)) -> Areas {
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
+    let app = app.scene();
     let size = frame.area().as_size();
     if !has_room((size.width, size.height)) {
         let text = format!(
@@ -97,12 +100,12 @@ fn leave_hidden_out(buffer: &mut Buffer) {
 }
 
 /// Line 1: what is open, what runs, and the worst that was found.
-fn header(app: &App, width: u16) -> Line<'static> {
+fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     let theme = &app.theme;
     // A narrow terminal needs the room for what is open.
     let program = if width < 100 { " " } else { " attnscope  " };
     let mut left = vec![Span::styled(program, theme.title())];
-    match &app.model {
+    match app.model() {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(model) => {
             let n_layers: Vec<String> = model
@@ -133,9 +136,9 @@ fn header(app: &App, width: u16) -> Line<'static> {
                 d_head,
                 app.device,
             );
-            match &app.supposed {
+            match &app.runs.b {
                 // What is shown is not the checkpoint: that matters more than its sizes.
-                Some(supposed) => left.extend(banner(app, supposed)),
+                Some(second) => left.extend(banner(app, second)),
                 None => left.push(Span::raw(facts)),
             }
         }
@@ -144,7 +147,7 @@ fn header(app: &App, width: u16) -> Line<'static> {
     if let Some(Preparing::Target { n_written, n_most }) = app.preparing {
         let what = format!("writing the target · {n_written} of at most {n_most}");
         right.extend(gauge(&app.theme, n_written as f32 / n_most as f32, &what));
-    } else if let Some(run) = &app.run {
+    } else if let Some(run) = app.run() {
         match &run.probing {
             Some(step) => {
                 let what = format!("{} · {} of {}", step.what, step.n_done, step.n);
@@ -164,25 +167,25 @@ fn header(app: &App, width: u16) -> Line<'static> {
 }
 
 /// What is supposed, and which side of it is shown.
-fn banner(app: &App, supposed: &Supposed) -> [Span<'static>; 3] {
+fn banner(app: Scene<'_>, second: &Second) -> [Span<'static>; 3] {
     let style = app
         .theme
         .notable()
         .add_modifier(Modifier::REVERSED | Modifier::BOLD);
-    let (shown, is_ours) = match supposed.side {
-        Side::Before => ("BEFORE", "the checkpoint as it is"),
-        Side::After => ("AFTER", "not the checkpoint as it is"),
-        Side::Difference => ("DIFFERENCE", "not the checkpoint as it is"),
+    let (shown, is_ours) = match app.runs.shows {
+        Shows::A => ("BEFORE", "the checkpoint as it is"),
+        Shows::B => ("AFTER", "not the checkpoint as it is"),
+        Shows::Difference => ("DIFFERENCE", "not the checkpoint as it is"),
     };
     [
         Span::raw("  "),
-        Span::styled(format!(" WHAT IF {} · {shown} ", supposed.words()), style),
+        Span::styled(format!(" WHAT IF {} · {shown} ", second.way.words()), style),
         Span::styled(format!(" {is_ours}"), app.theme.notable()),
     ]
 }
 
 /// The worst that is known of the run so far.
-fn badge(app: &App, run: &RunView) -> Span<'static> {
+fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
     let theme = &app.theme;
     match &run.nonfinite {
         Some(found) if found.value.is_nan() => return Span::styled("● NaN", theme.bad()),
@@ -214,7 +217,7 @@ fn gauge(theme: &Theme, share: f32, what: &str) -> Vec<Span<'static>> {
     ]
 }
 
-fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
+fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
     let theme = &app.theme;
     match &run.state {
         // What is shown is not what the file holds: that matters more than how long it took.
@@ -225,7 +228,7 @@ fn state_of(app: &App, run: &RunView) -> Vec<Span<'static>> {
             )]
         }
         RunState::Running(progress) => {
-            let model = app.model.as_ref();
+            let model = app.model();
             let n_layers = model.map_or(1, |model| model.spec.n_layers_to_run().max(1));
             let (done, what) = match progress {
                 Progress::Embedding => (0, "embedding".to_owned()),
@@ -281,13 +284,13 @@ fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Li
 }
 
 /// The tabs as text, in order; titles are cut alike where they do not all fit.
-fn tab_texts(app: &App, width: u16) -> Vec<(Panel, String)> {
+fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     let texts = |most: usize| -> Vec<(Panel, String)> {
         let text = |panel: Panel| format!(" {} {}", panel.key(), cut(panel.title(), most));
         app.panels().map(|panel| (panel, text(panel))).collect()
     };
-    let longest = Panel::ALL.map(|panel| panel.title().len());
-    let longest = longest.into_iter().max().unwrap_or(0);
+    let longest = Panel::ALL.into_iter().map(|panel| panel.title().len());
+    let longest = longest.max().unwrap_or(0);
     let fits = |texts: &[(Panel, String)]| {
         let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
         used <= width as usize
@@ -297,7 +300,7 @@ fn tab_texts(app: &App, width: u16) -> Vec<(Panel, String)> {
 }
 
 /// Line 2: the panels, and what text is on screen.
-fn tabs(app: &App, width: u16) -> Line<'static> {
+fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
     let theme = &app.theme;
     let style = |panel: Panel| {
         if panel == app.panel {
@@ -313,7 +316,7 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
     // The tabs are buttons: what stands beside them is cut, not they.
     let used: usize = left.iter().map(Span::width).sum();
     let room = (width as usize).saturating_sub(used + 2);
-    let right = match &app.run {
+    let right = match app.run() {
         None => Vec::new(),
         Some(run) => {
             let origin = match run.origin {
@@ -337,7 +340,7 @@ fn tabs(app: &App, width: u16) -> Line<'static> {
 }
 
 /// How many tokens the run has, on both sides where there are two.
-fn n_tokens(run: &RunView) -> String {
+fn n_tokens(run: &Run) -> String {
     let n = run.prompt.tokens.len();
     match &run.prompt.source {
         Some(source) => format!("{} → {n} tokens", source.tokens.len()),
@@ -346,7 +349,7 @@ fn n_tokens(run: &RunView) -> String {
 }
 
 /// The panel whose tab is at a place.
-pub fn tab_at(app: &App, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
+pub fn tab_at(app: Scene<'_>, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel> {
     if !tabs.contains(Position::new(column, row)) {
         return None;
     }
@@ -362,7 +365,7 @@ pub fn tab_at(app: &App, tabs: Rect, (column, row): (u16, u16)) -> Option<Panel>
 }
 
 /// Last line: a notice, what was written, or the keys that matter here.
-fn footer(app: &App, width: u16) -> Line<'static> {
+fn footer(app: Scene<'_>, width: u16) -> Line<'static> {
     let theme = &app.theme;
     if let Some(notice) = &app.notice {
         return Line::styled(
@@ -385,7 +388,7 @@ fn footer(app: &App, width: u16) -> Line<'static> {
         texts.iter().map(|text| text.chars().count()).sum()
     };
     let enabled: Vec<&Binding> = keys::footer_of(app.panel)
-        .filter(|binding| (binding.disabled)(app).is_none())
+        .filter(|binding| (binding.disabled)(&app).is_none())
         .collect();
     // Whoever is lost needs these: the others have what room they leave.
     let is_kept = |binding: &&&Binding| matches!(binding.action, Action::Help | Action::Quit);
@@ -412,7 +415,7 @@ fn footer(app: &App, width: u16) -> Line<'static> {
 pub fn clear_box<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     title: impl Into<Line<'a>>,
 ) -> Rect {
     frame.render_widget(Clear, area);
@@ -423,7 +426,7 @@ pub fn clear_box<'a>(
 pub fn framed<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     title: impl Into<Line<'a>>,
 ) -> Rect {
     let block = ratatui::widgets::Block::bordered()

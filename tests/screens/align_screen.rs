@@ -23,7 +23,7 @@ fn the_map_has_the_words_of_both_sentences_on_its_axes() {
             assert!(text.contains(word), "{word} at {size:?} in\n{text}");
         }
         assert!(text.contains("neunten") || text.contains("juli"), "{text}");
-        let detail = screen.app.shown_detail().expect("the head");
+        let detail = screen.app.scene().shown_detail().expect("the head");
         assert_eq!((detail.n_queries, detail.n_keys), (8, 10));
         // What there is to know of the tables stands in the Model panel.
         screen.key(KeyCode::Char('5'));
@@ -41,18 +41,24 @@ fn the_axis_is_flipped_in_place_and_the_check_fires() {
     screen.key(KeyCode::Char('w'));
     screen.typed("softmax_axis=queries");
     screen.key(KeyCode::Enter);
-    let findings = screen.app.findings();
+    let findings = screen.app.scene().findings();
     assert!(findings.iter().any(|finding| finding.check == "wrong-axis"));
     assert!(screen.text().contains("WHAT IF softmax_axis=queries"));
     // The difference needs the maps of both sides.
     screen.key(KeyCode::Char('2'));
     screen.key(KeyCode::Char('v'));
-    let difference = screen.app.difference().expect("a difference").finest();
+    let difference = screen
+        .app
+        .scene()
+        .difference()
+        .expect("a difference")
+        .finest();
     assert!(difference.cells.iter().any(|cell| cell.abs() > 0.1));
     screen.key(KeyCode::Char('W'));
     assert!(
         screen
             .app
+            .scene()
             .findings()
             .iter()
             .all(|finding| finding.check != "wrong-axis")

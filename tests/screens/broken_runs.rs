@@ -85,13 +85,13 @@ impl Broken {
 }
 
 fn is_judged(app: &App) -> bool {
-    app.run.as_ref().is_some_and(|run| run.judgement.is_some())
+    app.scene().run().is_some_and(|run| run.judgement.is_some())
 }
 
 #[test]
 fn a_run_that_breaks_is_marked_and_another_text_runs() {
     let mut screen = Broken::open(|event| matches!(event, Event::Layer { .. }));
-    screen.until(|app| app.run.is_some() && app.notice.is_some());
+    screen.until(|app| app.scene().run().is_some() && app.notice.is_some());
     let text = screen.text();
     assert!(text.contains("broken · e runs again"), "{text}");
     assert!(
@@ -136,7 +136,7 @@ fn a_question_that_breaks_is_told_and_the_next_one_is_answered() {
     screen.until(|app| app.notice.is_some());
     assert!(screen.text().contains("internal error"));
     screen.typed("]");
-    screen.until(|app| app.shown_detail().is_some());
+    screen.until(|app| app.scene().shown_detail().is_some());
 
     let mut screen = Broken::open(|event| matches!(event, Event::Tensor { .. }));
     screen.until(is_judged);

@@ -20,7 +20,7 @@ fn open(copy: &Copy) -> Screen {
 fn a_change_is_told_while_nothing_runs_and_the_files_are_read_again() {
     let copy = Copy::of("gpt2");
     let mut screen = open(&copy);
-    let n_heads = screen.app.n_heads();
+    let n_heads = screen.app.scene().n_heads();
     copy.config(|config| drop(config.insert("n_head".to_owned(), (2 * n_heads).into())));
     screen.wait_for(|app| app.changed.is_some());
     let text = screen.text();
@@ -35,9 +35,9 @@ fn a_change_is_told_while_nothing_runs_and_the_files_are_read_again() {
     let selected = screen.app.selection;
     assert_eq!((selected.layer_idx, selected.head_idx), (2, n_heads - 1));
     assert_eq!(screen.app.changed, None);
-    assert_eq!(screen.app.n_heads(), 2 * n_heads);
+    assert_eq!(screen.app.scene().n_heads(), 2 * n_heads);
     assert!(!screen.text().contains("changed on disk"));
-    let run = screen.app.run.as_ref().expect("a run");
+    let run = screen.app.scene().run().expect("a run");
     assert_eq!(run.prompt.tokens, [1, 2, 3, 4]);
 }
 
@@ -67,7 +67,7 @@ fn what_fails_because_files_changed_marks_the_run() {
         (None, None)
     );
     screen.go(Panel::Head);
-    assert!(screen.app.shown_detail().is_some());
+    assert!(screen.app.scene().shown_detail().is_some());
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn the_picture_is_what_is_on_screen_in_every_panel_and_with_everything_over_it()
     for size in [(80, 24), (120, 40), (200, 60)] {
         let mut screen = demo(size);
         let check = |screen: &mut Screen, what: &str| -> usize {
-            let export = Export::of(&mut screen.app, false).expect("an export");
+            let export = Export::of(&screen.app, false).expect("an export");
             let picture = Picture::read(&export.svg);
             let buffer = screen.frame();
             has_the_letters_of(&picture, &buffer, what);
@@ -128,7 +128,7 @@ fn a_page_without_colours_and_a_light_one_show_the_same_letters() {
     ] {
         screen.app.theme = theme;
         screen.go(Panel::Head);
-        let export = Export::of(&mut screen.app, false).expect("an export");
+        let export = Export::of(&screen.app, false).expect("an export");
         let picture = Picture::read(&export.svg);
         has_the_letters_of(&picture, &screen.frame(), "head");
         let expected = match screen.app.theme.ground {
@@ -144,7 +144,7 @@ fn a_picture_says_what_it_is_of() {
     let mut screen = demo((120, 40));
     screen.typed("]]]");
     screen.go(Panel::Head);
-    let export = Export::of(&mut screen.app, false).expect("an export");
+    let export = Export::of(&screen.app, false).expect("an export");
     let picture = Picture::read(&export.svg);
     assert_eq!(picture.title, "attnscope · Head · induction-demo · L0 H3");
     for words in [TEXT, "120 by 40", "layer 0 head 3", "22 tokens"] {
@@ -306,7 +306,7 @@ fn what_is_there_is_written_before_the_checkpoint_is_open_and_while_it_runs() {
     }
     shows(&mut app, "induction-demo-");
     app.panel = Panel::Overview;
-    let export = Export::of(&mut app, false).expect("an export");
+    let export = Export::of(&app, false).expect("an export");
     let table = String::from_utf8(export.csv).expect("UTF-8");
     let of_heads = table.lines().filter(|line| line.starts_with("head,"));
     assert_eq!(of_heads.count(), 4, "the heads of one layer");
@@ -323,18 +323,18 @@ fn of_a_map_too_long_to_hold_single_cells_in_view_are_written() {
     let tokens = (0..4200).map(|i| (i * 7 + i / 50) % 90 + 3).collect();
     let mut screen = Screen::open(opening, Request::ids(tokens), (120, 40), Depth::Truecolor);
     screen.key(KeyCode::Enter);
-    let pooled = Export::of(&mut screen.app, false).expect("an export").csv;
+    let pooled = Export::of(&screen.app, false).expect("an export").csv;
     for cell in testing::tables::part(&pooled, "cell").iter().take(100) {
         let n = cell.index("query_last") - cell.index("query") + 1;
         assert!(n >= 2 || cell.index("query_last") == 4199, "{cell:?}");
     }
-    while screen.app.pooling() > 1 {
+    while screen.app.scene().pooling() > 1 {
         screen.typed("+");
     }
     // In the middle of the text: all four cells of a pooled one are in view.
     (0..10).for_each(|_| screen.key(KeyCode::PageUp));
     screen.typed("jjj");
-    let single = Export::of(&mut screen.app, false).expect("an export").csv;
+    let single = Export::of(&screen.app, false).expect("an export").csv;
     let cells = testing::tables::part(&single, "cell");
     assert!(cells.len() > 1000);
     for cell in &cells {

@@ -14,7 +14,7 @@ fn open() -> Screen {
 }
 
 fn failed(screen: &mut Screen, question: Question) {
-    let run = screen.app.run.as_ref().expect("a run").id;
+    let run = screen.app.scene().run().expect("a run").id;
     let reason = "the weights are gone".to_owned();
     screen.app.update(Msg::Worker(Event::DetailFailed {
         run,
@@ -27,9 +27,9 @@ fn failed(screen: &mut Screen, question: Question) {
 fn a_head_that_could_not_be_computed_is_not_said_to_be_computing() {
     let mut screen = open();
     screen.go(Panel::Head);
-    screen.app.detail = None;
-    let head = screen.app.wanted_head();
-    screen.app.awaited = Some(head);
+    let head = screen.app.scene().wanted_head();
+    let run = screen.app.runs.a.as_mut().expect("a run");
+    (run.detail, run.awaited) = (None, Some(head));
     assert!(
         screen.text().contains("computing layer 0 head 0"),
         "{}",
@@ -50,7 +50,7 @@ fn a_head_that_could_not_be_computed_is_not_said_to_be_computing() {
 #[test]
 fn a_sweep_that_fails_leaves_probes_running() {
     let mut screen = open();
-    let run = screen.app.run.as_ref().expect("a run").id;
+    let run = screen.app.scene().run().expect("a run").id;
     let step = Step {
         what: "adding padding".to_owned(),
         n_done: 1,
@@ -60,8 +60,8 @@ fn a_sweep_that_fails_leaves_probes_running() {
     let is_probing = |screen: &Screen| {
         screen
             .app
-            .run
-            .as_ref()
+            .scene()
+            .run()
             .is_some_and(|run| run.probing.is_some())
     };
     for question in [Question::Sweep, Question::LayerSweep, Question::Part] {

@@ -116,16 +116,20 @@ fn a_map_too_long_to_hold_shows_single_cells_where_one_zooms_in() {
     let tokens = (0..n).map(|i| (i * 7 + i / 50) % 90 + 3).collect();
     let mut screen = Screen::open(opening, Request::ids(tokens), (120, 40), Depth::Truecolor);
     screen.key(KeyCode::Enter);
-    assert_eq!(screen.app.pooling(), 2, "longer than what is held whole");
+    assert_eq!(
+        screen.app.scene().pooling(),
+        2,
+        "longer than what is held whole"
+    );
     // To one pooled cell a pixel, and one step further.
-    while screen.app.pooling() > 1 {
+    while screen.app.scene().pooling() > 1 {
         screen.typed("+");
     }
-    assert!(screen.app.shows_part());
+    assert!(screen.app.scene().shows_part());
     let shows_crosshair = |screen: &Screen| {
         let at = screen.app.selection;
         let (query, key) = (at.query_idx..at.query_idx + 1, at.key_idx..at.key_idx + 1);
-        screen.app.part_with(&query, &key).is_some()
+        screen.app.scene().part_with(&query, &key).is_some()
     };
     assert!(shows_crosshair(&screen));
     shows("long_head", (120, 40), &mut screen);
@@ -135,7 +139,7 @@ fn a_map_too_long_to_hold_shows_single_cells_where_one_zooms_in() {
     assert_ne!(screen.app.selection.query_idx, before);
     assert!(shows_crosshair(&screen));
     screen.typed("-");
-    assert_eq!(screen.app.pooling(), 2, "back to pooled cells");
+    assert_eq!(screen.app.scene().pooling(), 2, "back to pooled cells");
 }
 
 /// A model with an encoder: two texts, three grids.
@@ -157,8 +161,8 @@ fn a_model_with_an_encoder_shows_three_grids_and_maps_between_two_texts() {
         assert_eq!(screen.app.selection.stack, Stack::Cross);
         shows("cross_overview", size, &mut screen);
         screen.key(KeyCode::Enter);
-        assert_eq!(screen.app.n_along(Axis::Query), 5);
-        assert_eq!(screen.app.n_along(Axis::Key), 9);
+        assert_eq!(screen.app.scene().n_along(Axis::Query), 5);
+        assert_eq!(screen.app.scene().n_along(Axis::Key), 9);
         shows("cross_head", size, &mut screen);
         screen.go(Panel::Tokens);
         shows("cross_tokens", size, &mut screen);
@@ -255,6 +259,7 @@ fn tabs_cells_and_tokens_answer_to_the_mouse() {
     assert_eq!(
         screen
             .app
+            .scene()
             .token(Axis::Query, screen.app.selection.query_idx),
         "gave"
     );
@@ -295,11 +300,11 @@ fn one_selection_is_moved_in_all_panels() {
 #[test]
 fn the_text_is_edited_in_place_and_run_again() {
     let mut screen = demo((120, 40));
-    let n_before = screen.app.n_along(Axis::Query);
+    let n_before = screen.app.scene().n_along(Axis::Query);
     screen.typed("e horse");
     screen.key(KeyCode::Enter);
-    assert_eq!(screen.app.n_along(Axis::Query), n_before + 1);
-    assert_eq!(screen.app.token(Axis::Query, n_before), "horse");
+    assert_eq!(screen.app.scene().n_along(Axis::Query), n_before + 1);
+    assert_eq!(screen.app.scene().token(Axis::Query, n_before), "horse");
 }
 
 #[test]

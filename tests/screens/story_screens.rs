@@ -103,7 +103,7 @@ fn an_export_holds_what_the_page_shows() {
     let all = pages("degenerate");
     let mut screen = told("degenerate", (120, 40));
     for page in &all {
-        let export = Export::of(&mut screen.app, false).expect("an export");
+        let export = Export::of(&screen.app, false).expect("an export");
         let mut table = csv::Reader::from_reader(export.csv.as_slice());
         let rows: Vec<csv::StringRecord> = table.records().map(|row| row.expect("a row")).collect();
         let n_expected = match &page.picture {

@@ -20,10 +20,10 @@ fn swept(size: (u16, u16)) -> Screen {
 fn by_hand(screen: &mut Screen, scales: &[f64]) -> Vec<SweepPoint> {
     let mut sweep = Sweep::new(scales);
     let start = screen.app.selection.head_idx;
-    for head_idx in 0..screen.app.n_heads() {
+    for head_idx in 0..screen.app.scene().n_heads() {
         screen.app.selection.head_idx = head_idx;
         screen.resize(120, 40);
-        let detail = screen.app.shown_detail().expect("a head");
+        let detail = screen.app.scene().shown_detail().expect("a head");
         let scores = detail.scores.finest();
         sweep.add_rows(&scores.cells, scores.n_cols);
     }
@@ -35,10 +35,10 @@ fn by_hand(screen: &mut Screen, scales: &[f64]) -> Vec<SweepPoint> {
 #[test]
 fn a_layer_is_swept_on_demand_and_is_the_mean_of_its_heads() {
     let mut screen = swept((120, 40));
-    assert!(screen.app.swept_layer().is_none());
+    assert!(screen.app.scene().swept_layer().is_none());
     assert!(screen.text().contains("a adds the whole layer"));
     screen.typed("a");
-    let points = screen.app.swept_layer().expect("a sweep").to_vec();
+    let points = screen.app.scene().swept_layer().expect("a sweep").to_vec();
     assert!(screen.text().contains("all heads"));
     let scales: Vec<f64> = points.iter().map(|point| point.scale).collect();
     let expected = by_hand(&mut screen, &scales);
@@ -49,20 +49,20 @@ fn a_layer_is_swept_on_demand_and_is_the_mean_of_its_heads() {
     // Another layer is another sweep, and the key takes it away.
     screen.typed("}");
     assert_eq!(screen.app.selection.layer_idx, 1);
-    let other = screen.app.swept_layer().expect("a sweep").to_vec();
+    let other = screen.app.scene().swept_layer().expect("a sweep").to_vec();
     assert_ne!(
         other[20].relative_entropy.mean,
         points[20].relative_entropy.mean
     );
     screen.typed("a");
-    assert!(screen.app.swept_layer().is_none());
+    assert!(screen.app.scene().swept_layer().is_none());
 }
 
 #[test]
 fn its_data_have_the_layer_where_it_is_swept() {
     let mut screen = swept((120, 40));
     let parts = |screen: &mut Screen| -> Vec<String> {
-        let export = Export::of(&mut screen.app, false).expect("an export");
+        let export = Export::of(&screen.app, false).expect("an export");
         let mut table = csv::Reader::from_reader(export.csv.as_slice());
         let rows = table.records().map(|row| row.expect("a row"));
         let mut parts: Vec<String> = rows.map(|row| row[0].to_owned()).collect();
@@ -78,12 +78,12 @@ fn its_data_have_the_layer_where_it_is_swept() {
 fn what_is_supposed_has_a_sweep_of_its_own() {
     let mut screen = swept((120, 40));
     screen.typed("a");
-    let before = screen.app.swept_layer().expect("a sweep").to_vec();
+    let before = screen.app.scene().swept_layer().expect("a sweep").to_vec();
     screen.typed("w");
     screen.typed("scale=none");
     screen.key(KeyCode::Enter);
     assert!(screen.text().contains("WHAT IF"));
-    let after = screen.app.swept_layer().expect("a sweep").to_vec();
+    let after = screen.app.scene().swept_layer().expect("a sweep").to_vec();
     let at = |points: &[SweepPoint], scale: f64| {
         let nearest = points.iter().min_by(|a, b| {
             let off = |point: &SweepPoint| (point.scale / scale).ln().abs();
@@ -92,7 +92,7 @@ fn what_is_supposed_has_a_sweep_of_its_own() {
         nearest.expect("points").relative_entropy.mean
     };
     // In the first layer, unscaled scores are those from before times √d.
-    let root = (screen.app.attention().expect("a layer").d_head as f64).sqrt();
+    let root = (screen.app.scene().attention().expect("a layer").d_head as f64).sqrt();
     assert_eq!(screen.app.selection.stack, Stack::Only);
     assert!((at(&after, 1.0) - at(&before, root)).abs() < 2e-2);
     assert!(screen.text().contains("now, unscaled"));

@@ -74,7 +74,7 @@ fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
     let mut screen = demo((120, 40));
     screen.go(Panel::Rows);
     let sides = |screen: &mut Screen| -> Vec<(String, String)> {
-        let export = Export::of(&mut screen.app, false).expect("an export");
+        let export = Export::of(&screen.app, false).expect("an export");
         let mut table = csv::Reader::from_reader(export.csv.as_slice());
         let names = table.headers().expect("names").clone();
         let entropy = names.iter().position(|name| name == "entropy");
@@ -108,7 +108,11 @@ fn the_data_of_a_change_hold_both_sides_and_those_of_one_side_its_own() {
 fn a_change_is_after_less_before() {
     let mut screen = demo((120, 40));
     suppose(&mut screen, "scale=none@L0");
-    let [before, after] = screen.app.both_layers(Stack::Only, 0).expect("both");
+    let [before, after] = screen
+        .app
+        .scene()
+        .both_layers(Stack::Only, 0)
+        .expect("both");
     let of = |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of("entropy");
     let moved = of(after) - of(before);
     assert!(moved < -0.1, "{moved}");
@@ -139,7 +143,7 @@ fn rows() {
 
 /// The statistic of a head as it is shown.
 fn entropy(screen: &Screen, layer_idx: usize, head_idx: usize) -> f64 {
-    let layers = screen.app.layers_of(Stack::Only);
+    let layers = screen.app.scene().layers_of(Stack::Only);
     layers[layer_idx].heads[head_idx].stats.of("entropy")
 }
 
@@ -172,7 +176,7 @@ fn changes_add_up_and_the_last_can_be_taken_back() {
     suppose(&mut screen, "softmax_axis=queries");
     suppose(&mut screen, "drop=zero@L1H0");
     let attention = |screen: &Screen| {
-        let model = screen.app.model.clone().expect("a model");
+        let model = screen.app.scene().model().cloned().expect("a model");
         let block = model.spec.main_stack().blocks[1].clone();
         (block.attention.softmax_axis, block.exceptions.ablated.len())
     };
@@ -191,11 +195,15 @@ fn another_text_keeps_what_is_supposed() {
     screen.typed("e");
     screen.typed(" the end");
     screen.key(KeyCode::Enter);
-    let runs = screen.app.both_runs().expect("both");
+    let runs = screen.app.scene().both_runs().expect("both");
     assert!(runs.iter().all(|run| run.outcome().is_some()));
     assert!(runs[0].prompt.tokens.len() > 18);
     assert!(screen.text().contains("WHAT IF temperature=3 · AFTER"));
-    let [before, after] = screen.app.both_layers(Stack::Only, 0).expect("both");
+    let [before, after] = screen
+        .app
+        .scene()
+        .both_layers(Stack::Only, 0)
+        .expect("both");
     let of = |layer: &attnscope_engine::stats::LayerReport| layer.stats.of("entropy");
     assert!(of(after) > of(before));
 }
@@ -205,7 +213,7 @@ fn what_cannot_be_is_said_and_the_checkpoint_stays() {
     let mut screen = translator((120, 40));
     suppose(&mut screen, "softmax_axis=queries");
     assert!(screen.text().contains("input feeding"));
-    assert!(screen.app.supposed.is_none());
+    assert!(screen.app.runs.b.is_none());
     suppose(&mut screen, "scale=none@L7");
     assert!(screen.text().contains("there is no L7"));
     screen.typed("w");
@@ -218,7 +226,11 @@ fn what_cannot_be_is_said_and_the_checkpoint_stays() {
 fn a_translator_heals_when_its_scores_are_scaled() {
     let mut screen = translator((120, 40));
     suppose(&mut screen, "scale=inv_sqrt_d");
-    let [before, after] = screen.app.both_layers(Stack::Cross, 0).expect("both");
+    let [before, after] = screen
+        .app
+        .scene()
+        .both_layers(Stack::Cross, 0)
+        .expect("both");
     let relative =
         |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of("entropy_relative");
     assert!(relative(before) < 0.2 && relative(after) > 0.9);

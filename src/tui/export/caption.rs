@@ -1,14 +1,14 @@
 //! What a picture is of, in words: for readers of screens, search, and whoever finds the file later.
 
 use super::svg::Caption;
-use crate::tui::app::App;
+use crate::tui::scene::Scene;
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Source;
 
 /// Letters of the text that are quoted.
 const QUOTED: usize = 300;
 
-pub fn caption(app: &App) -> Caption {
+pub fn caption(app: Scene<'_>) -> Caption {
     let mut title = vec!["attnscope".to_owned(), app.panel.title().to_owned()];
     let mut sentences = vec![format!(
         "The {} panel of attnscope, {} by {} cells",
@@ -16,7 +16,7 @@ pub fn caption(app: &App) -> Caption {
         app.size.0,
         app.size.1
     )];
-    match &app.model {
+    match app.model() {
         None => sentences.push(format!("Opening {}", app.opening)),
         Some(model) => {
             title.push(model.checkpoint.name.clone());
@@ -38,7 +38,7 @@ pub fn caption(app: &App) -> Caption {
             at.layer_idx, at.head_idx, at.query_idx, at.key_idx
         ));
     }
-    if let Some(run) = &app.run {
+    if let Some(run) = app.run() {
         let n_tokens = run.prompt.tokens.len();
         let text = quoted(&run.source);
         sentences.push(format!("Text, {n_tokens} tokens: {text}"));

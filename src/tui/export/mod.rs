@@ -31,17 +31,18 @@ pub struct Export {
 }
 
 impl Export {
-    /// Takes what is on screen now; of a change both sides, which is why the state is lent for a moment.
+    /// Takes what is on screen now; of a difference both runs.
     ///
     /// `is_raw_csv` leaves texts in the table as they are, also those that a spreadsheet would compute.
     ///
     /// # Errors
     /// None that writing to memory has.
-    pub fn of(app: &mut App, is_raw_csv: bool) -> Result<Self> {
-        let name = name::name_of(app);
+    pub fn of(app: &App, is_raw_csv: bool) -> Result<Self> {
+        let name = name::name_of(app.scene());
         let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
         let buffer = frame(app);
-        let svg = svg::svg(&buffer, app.theme.ground, &caption::caption(app)).map_err(failed)?;
+        let svg =
+            svg::svg(&buffer, app.theme.ground, &caption::caption(app.scene())).map_err(failed)?;
         let csv = sides::csv(app, is_raw_csv).map_err(failed)?;
         Ok(Self { name, svg, csv })
     }

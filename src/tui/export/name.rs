@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use crate::tui::app::{App, Overlay, Panel};
+use crate::tui::app::Overlay;
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 
 /// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
 const LONGEST: usize = 32;
 
 /// The name of an export without its ending: the model, the panel, the head where one is shown, and what is shown of it.
-pub fn name_of(app: &App) -> String {
+pub fn name_of(app: Scene<'_>) -> String {
     let mut parts = vec![
         model(app),
         app.panel.title().to_lowercase().replace(' ', "-"),
@@ -28,9 +30,10 @@ pub fn name_of(app: &App) -> String {
         Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
         Panel::Tokens => format!("given-by-{}", at.query_idx),
         Panel::WhatIf => app
-            .supposed
+            .runs
+            .b
             .as_ref()
-            .map_or(String::new(), |supposed| plain(&supposed.words())),
+            .map_or(String::new(), |second| plain(&second.way.words())),
         Panel::Sweep => format!("query-{}", at.query_idx),
         Panel::Story => app
             .story
@@ -52,8 +55,8 @@ pub fn name_of(app: &App) -> String {
 }
 
 /// The model, or what is being opened, as part of a file's name.
-fn model(app: &App) -> String {
-    let name = match &app.model {
+fn model(app: Scene<'_>) -> String {
+    let name = match app.model() {
         Some(model) => model.checkpoint.name.clone(),
         None => {
             let path = Path::new(&app.opening);

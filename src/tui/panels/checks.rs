@@ -11,6 +11,7 @@ use super::waiting;
 use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
@@ -38,12 +39,12 @@ enum Entry<'a> {
     Check(&'static Check, &'a Verdict),
 }
 
-fn judgement(app: &App) -> Option<&Judgement> {
-    app.run.as_ref()?.judgement.as_deref()
+fn judgement(app: Scene<'_>) -> Option<&Judgement> {
+    app.run()?.judgement.as_deref()
 }
 
 /// Findings first; then the checks that found nothing, those that say something before those that do not apply.
-fn entries(app: &App) -> Vec<Entry<'_>> {
+fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = app.findings().iter().map(Entry::Finding).collect();
     let Some(judgement) = judgement(app) else {
         return entries;
@@ -64,18 +65,18 @@ fn entries(app: &App) -> Vec<Entry<'_>> {
 }
 
 /// The first line that is about a check.
-pub fn line_of(app: &App, id: &str) -> Option<usize> {
+pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
     entries(app).iter().position(|entry| match entry {
         Entry::Finding(finding) => finding.check == id,
         Entry::Check(check, _) => check.id == id,
     })
 }
 
-pub fn n_lines(app: &App) -> usize {
+pub fn n_lines(app: Scene<'_>) -> usize {
     entries(app).len()
 }
 
-fn selected(app: &App) -> Option<Entry<'_>> {
+fn selected(app: Scene<'_>) -> Option<Entry<'_>> {
     let mut entries = entries(app);
     let at = app
         .checks_view
@@ -84,14 +85,14 @@ fn selected(app: &App) -> Option<Entry<'_>> {
     (!entries.is_empty()).then(|| entries.swap_remove(at))
 }
 
-pub fn selected_finding(app: &App) -> Option<&Finding> {
+pub fn selected_finding(app: Scene<'_>) -> Option<&Finding> {
     match selected(app)? {
         Entry::Finding(finding) => Some(finding),
         Entry::Check(..) => None,
     }
 }
 
-pub fn selected_check(app: &App) -> Option<&'static Check> {
+pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
     match selected(app)? {
         Entry::Finding(finding) => attnscope_engine::checks::find(finding.check),
         Entry::Check(check, _) => Some(check),
@@ -106,7 +107,7 @@ struct Parts {
     map: Option<Rect>,
 }
 
-fn parts(app: &App, area: Rect) -> Parts {
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let n_detail = (area.height * 2 / 5).clamp(9, 18);
     let [list, below] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(n_detail)]).areas(area);
@@ -128,7 +129,7 @@ fn parts(app: &App, area: Rect) -> Parts {
 }
 
 /// The influence map, where the selected line is about it.
-pub fn influence(app: &App) -> Option<&Influence> {
+pub fn influence(app: Scene<'_>) -> Option<&Influence> {
     let is_shown = selected_check(app).is_some_and(|check| check.id == "future-leak");
     match &judgement(app)?.probes.future {
         Probed::Ran(probe) if is_shown && !probe.influence.changed.is_empty() => {
@@ -138,12 +139,12 @@ pub fn influence(app: &App) -> Option<&Influence> {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let title = cut(&title(app), area.width as usize - 4);
     let inside = framed(frame, parts.list, app, title);
     draw_settings(frame, parts.list, app);
-    let Some(run) = &app.run else {
+    let Some(run) = app.run() else {
         waiting(frame, inside, app);
         framed(frame, parts.detail, app, "");
         return;
@@ -181,8 +182,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// On the lower border: what a file beside the checkpoint changed in how it was read. Whoever made the checkpoint may have written it.
-fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let settings = app.model.as_ref().map(|model| &model.checkpoint.settings);
+fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let settings = app.model().map(|model| &model.checkpoint.settings);
     let Some(said) = settings.and_then(|settings| settings.of_file()) else {
         return;
     };
@@ -198,7 +199,7 @@ fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// How many of each, in one line.
-fn title(app: &App) -> String {
+fn title(app: Scene<'_>) -> String {
     let Some(judgement) = judgement(app) else {
         return " checks ".to_owned();
     };
@@ -232,7 +233,7 @@ fn title(app: &App) -> String {
             parts.push(format!("{n} {what}"));
         }
     }
-    if let Some(probing) = app.run.as_ref().and_then(|run| run.probing.as_ref()) {
+    if let Some(probing) = app.run().and_then(|run| run.probing.as_ref()) {
         parts.push(format!(
             "{} {} of {}",
             probing.what, probing.n_done, probing.n
@@ -258,7 +259,7 @@ pub fn style_of(theme: &Theme, severity: Severity) -> Style {
     }
 }
 
-fn line(app: &App, entry: &Entry<'_>, is_selected: bool, width: usize) -> Line<'static> {
+fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let base = if is_selected {
         theme.selected()
@@ -322,7 +323,7 @@ fn excess(finding: &Finding) -> f32 {
     ((excess.max(1.0).ln() / FULL_BAR.ln()) as f32).clamp(0.05, 1.0)
 }
 
-fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let Some(entry) = selected(app) else {
         framed(frame, area, app, "");
@@ -414,7 +415,7 @@ fn why_it_matters(check: &Check) -> String {
 }
 
 /// Changed positions against those that moved.
-fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: &App, influence: &Influence) {
+fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: &Influence) {
     let inside = framed(frame, area, app, " influence: changed ↓ moved → ");
     // Positions are pooled to the columns there are; the few that were changed keep their rows.
     let most = influence.changed.len().max(inside.width as usize);
@@ -436,12 +437,12 @@ fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: &App, influence: &Infl
 
 /// Selects the line under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let list = parts(app, area).list;
+    let list = parts(app.scene(), area).list;
     let inside = ratatui::widgets::Block::bordered().inner(list);
     if !inside.contains(Position::new(column, row)) {
         return;
     }
-    let (n, n_shown) = (n_lines(app), inside.height as usize);
+    let (n, n_shown) = (n_lines(app.scene()), inside.height as usize);
     let at = app.checks_view.line_idx.min(n.saturating_sub(1));
     let first = at
         .saturating_sub(n_shown / 2)

@@ -9,6 +9,7 @@ use ratatui::text::Span;
 use super::{head_row, selection_title, waiting};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure};
+use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
@@ -33,7 +34,7 @@ struct Parts {
     side: Rect,
 }
 
-fn parts(app: &App, area: Rect) -> Parts {
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let [frame, side] =
         Layout::horizontal([Constraint::Percentage(66), Constraint::Min(30)]).areas(area);
     let map_with = |n_key_labels: u16| Rect {
@@ -74,7 +75,7 @@ fn parts(app: &App, area: Rect) -> Parts {
 }
 
 /// The scale in force in a map: what was chosen, or what fits.
-fn zoom_in(app: &App, map: Rect) -> i32 {
+fn zoom_in(app: Scene<'_>, map: Rect) -> i32 {
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| n_cells(app, axis));
     let (rows, cols) = (2 * map.height as usize, map.width as usize);
     let fitting = || Window::zoom_to_fit(n_queries, n_keys, rows, cols);
@@ -82,19 +83,19 @@ fn zoom_in(app: &App, map: Rect) -> i32 {
 }
 
 /// The scale in force: what was chosen, or what fits.
-pub fn zoom(app: &App, area: Rect) -> i32 {
+pub fn zoom(app: Scene<'_>, area: Rect) -> i32 {
     // Longer labels take only rows that the map does not need: its scale stays the same.
     zoom_in(app, parts(app, area).map)
 }
 
 /// Cells of the finest level along an axis.
-fn n_cells(app: &App, axis: Axis) -> usize {
+fn n_cells(app: Scene<'_>, axis: Axis) -> usize {
     let pooling = app.pooling();
     app.n_along(axis).div_ceil(pooling)
 }
 
 /// The first query and key to show, such that the crosshair is in sight.
-pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
+pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
     let map = parts(app, area).map;
     let zoom = zoom(app, area);
     let window = Window {
@@ -133,7 +134,7 @@ pub fn window_start(app: &App, area: Rect) -> (usize, usize) {
     )
 }
 
-fn window(app: &App, area: Rect) -> Window {
+fn window(app: Scene<'_>, area: Rect) -> Window {
     let (first_query, first_key) = window_start(app, area);
     Window {
         first_query,
@@ -143,7 +144,7 @@ fn window(app: &App, area: Rect) -> Window {
 }
 
 /// The cells on screen, when each is one query and one key.
-pub fn shown_cells(app: &App, area: Rect) -> (Range<usize>, Range<usize>) {
+pub fn shown_cells(app: Scene<'_>, area: Rect) -> (Range<usize>, Range<usize>) {
     let (map, window) = (parts(app, area).map, window(app, area));
     let along = |axis: Axis, first: usize, n_pixels: usize| {
         // A cell that is cut off is on screen too.
@@ -164,7 +165,7 @@ pub struct View {
 }
 
 /// The tokens in view, cells that are cut off among them.
-pub fn view(app: &App, area: Rect) -> View {
+pub fn view(app: Scene<'_>, area: Rect) -> View {
     let (map, window, pooling) = (parts(app, area).map, window(app, area), app.pooling());
     let along = |axis: Axis, first: usize, n_pixels: usize| {
         let n_shown = match window.zoom {
@@ -182,7 +183,7 @@ pub fn view(app: &App, area: Rect) -> View {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let what = match (app.head_view.shows_scores, app.head_view.hides_first_key) {
@@ -222,7 +223,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// Colours of values, or of what they changed by.
-fn map_theme(app: &App) -> Theme {
+fn map_theme(app: Scene<'_>) -> Theme {
     match app.shown_difference() {
         Some(_) => app.theme.diverging(),
         None => app.theme.clone(),
@@ -230,7 +231,7 @@ fn map_theme(app: &App) -> Theme {
 }
 
 /// The colour scale of what is shown.
-fn scale(app: &App, detail: &HeadDetail) -> Scale {
+fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
     if let Some(difference) = app.shown_difference() {
         let most = difference.level(usize::MAX).cells[0].abs();
         let most = if most > 0.0 && most.is_finite() {
@@ -270,7 +271,7 @@ fn scale(app: &App, detail: &HeadDetail) -> Scale {
     }
 }
 
-fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail: &HeadDetail) {
+fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, detail: &HeadDetail) {
     let window = window(app, area);
     let scale = scale(app, detail);
     let difference = app.shown_difference();
@@ -328,7 +329,13 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: &App, detail:
 }
 
 /// Labels of queries on the left, and the entropy of each row on the right.
-fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, pooling: usize) {
+fn draw_query_axis(
+    frame: &mut Frame<'_>,
+    map: Rect,
+    app: Scene<'_>,
+    window: Window,
+    pooling: usize,
+) {
     let layer = app.layer();
     let head = layer.and_then(|layer| layer.heads.get(app.selection.head_idx));
     let relative_entropy = |query_idx: usize| {
@@ -347,7 +354,7 @@ fn draw_query_axis(frame: &mut Frame<'_>, map: Rect, app: &App, window: Window, 
 }
 
 /// What a key receives on average from the queries that see it: later keys are seen by fewer.
-pub fn received(app: &App, summary: &HeadSummary, key_idx: usize) -> Option<f32> {
+pub fn received(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<f32> {
     let n = summary.rows.len();
     let spec = app.attention();
     let n_seeing = spec.map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
@@ -355,7 +362,13 @@ pub fn received(app: &App, summary: &HeadSummary, key_idx: usize) -> Option<f32>
 }
 
 /// What keys receive, below the map, and their labels.
-fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window, pooling: usize) {
+fn draw_key_axis(
+    frame: &mut Frame<'_>,
+    parts: &Parts,
+    app: Scene<'_>,
+    window: Window,
+    pooling: usize,
+) {
     let layer = app.layer();
     let head = layer.and_then(|layer| layer.heads.get(app.selection.head_idx));
     let received = |key_idx: usize| received(app, &head?.summary, key_idx);
@@ -378,7 +391,7 @@ fn draw_key_axis(frame: &mut Frame<'_>, parts: &Parts, app: &App, window: Window
 fn draw_legend(
     frame: &mut Frame<'_>,
     parts: &Parts,
-    app: &App,
+    app: Scene<'_>,
     window: Window,
     scale: Scale,
     pooling: usize,
@@ -418,13 +431,13 @@ fn draw_legend(
 
 /// Puts the crosshair under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let map = parts(app, area).map;
-    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.n_along(axis));
+    let map = parts(app.scene(), area).map;
+    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.scene().n_along(axis));
     if !map.contains(Position::new(column, row)) || n_queries * n_keys == 0 {
         return;
     }
-    let window = window(app, area);
-    let pooling = app.pooling();
+    let window = window(app.scene(), area);
+    let pooling = app.scene().pooling();
     let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
     let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
     app.selection.query_idx = query.min(n_queries - 1);

@@ -10,6 +10,7 @@ use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
 use super::waiting;
+use crate::tui::scene::Scene;
 
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
@@ -49,7 +50,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn of(app: &App, area: Rect, pitch: usize, grid: Stack) -> Self {
+    fn of(app: Scene<'_>, area: Rect, pitch: usize, grid: Stack) -> Self {
         let inside = Rect {
             x: area.x + 1,
             y: area.y + 1,
@@ -94,12 +95,12 @@ impl Grid {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize, grid: Stack) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, grid: Stack) {
     let theme = &app.theme;
     let statistic = app.statistic();
     let grid = Grid::of(app, area, pitch, grid);
     framed(frame, area, app, title(app, &grid));
-    let Some(run) = &app.run else {
+    let Some(run) = app.run() else {
         return waiting(frame, grid.inside, app);
     };
     let shown = app.layers_of(grid.grid).len();
@@ -138,7 +139,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, pitch: usize, grid: St
 }
 
 /// What the grid shows, and which part of it where not all fits.
-fn title(app: &App, grid: &Grid) -> String {
+fn title(app: Scene<'_>, grid: &Grid) -> String {
     let part = |what: &str, shown: &Range<usize>, n: usize| {
         if shown.len() < n {
             format!(" · {what} {}–{} of {n}", shown.start, shown.end - 1)
@@ -163,7 +164,7 @@ fn title(app: &App, grid: &Grid) -> String {
 }
 
 /// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
-fn values(app: &App, grid: Stack, layer_idx: usize) -> Vec<f64> {
+fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
     if app.statistic().is_per_head() {
         let heads = 0..app.n_heads_of(grid);
         heads
@@ -175,7 +176,7 @@ fn values(app: &App, grid: Stack, layer_idx: usize) -> Vec<f64> {
 }
 
 /// The statistic of a head, or of a layer; what it changed by, where that is shown. NaN where there is none yet.
-fn value(app: &App, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
+fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
     let of = |layer: &LayerReport| match head_idx {
         None => layer.stats.at(app.statistic_idx),
         Some(head_idx) => layer
@@ -193,7 +194,7 @@ fn value(app: &App, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f
 
 /// One terminal row of a layer; numbers stand in its middle row only.
 fn layer_line(
-    app: &App,
+    app: Scene<'_>,
     grid: &Grid,
     layer_idx: usize,
     range: (f64, f64),
@@ -291,7 +292,7 @@ struct Marks {
 }
 
 /// Colours of values, or of what they changed by.
-fn grid_theme(app: &App) -> Theme {
+fn grid_theme(app: Scene<'_>) -> Theme {
     match app.grid_differs() {
         true => app.theme.diverging(),
         false => app.theme.clone(),
@@ -301,7 +302,7 @@ fn grid_theme(app: &App) -> Theme {
 /// One row of a head's cell: its colour, its number where there is room, the worst finding before and the head's type after
 /// it; brackets where it is selected.
 fn cell(
-    app: &App,
+    app: Scene<'_>,
     width: usize,
     at: f32,
     number: Option<f64>,
@@ -365,7 +366,7 @@ fn from_bottom(grid: &Grid, n: u16) -> Rect {
     }
 }
 
-fn draw_legend(frame: &mut Frame<'_>, app: &App, grid: &Grid, range: (f64, f64)) {
+fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, f64)) {
     let statistic = app.statistic();
     let unit = if statistic.unit.is_empty() {
         String::new()
@@ -396,7 +397,7 @@ fn draw_legend(frame: &mut Frame<'_>, app: &App, grid: &Grid, range: (f64, f64))
 
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, pitch: usize, stack: Stack, (column, row): (u16, u16)) {
-    let grid = Grid::of(app, area, pitch, stack);
+    let grid = Grid::of(app.scene(), area, pitch, stack);
     if !grid.inside.contains(Position::new(column, row)) {
         return;
     }

@@ -6,13 +6,14 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::tui::app::{App, Axis};
+use crate::tui::app::Axis;
 use crate::tui::figure::{bar, figure, fit, share};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use attnscope_engine::analysis::{HeadDetail, Pyramid};
 
 /// The selected query: its figures, and the keys it gives most to.
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {
     let theme = &app.theme;
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let inside = framed(
@@ -113,7 +114,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, detail: &HeadDetail) {
 
 /// The likeliest keys of a row as labelled bars, highest first.
 fn top_keys(
-    app: &App,
+    app: Scene<'_>,
     detail: &HeadDetail,
     row_idx: usize,
     n: usize,

@@ -20,11 +20,13 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::widgets::Paragraph;
 
-use super::app::{App, Panel};
-use super::run_view::{Preparing, RunState};
+use super::app::App;
+use super::panel::Panel;
+use super::run::{Preparing, RunState};
+use crate::tui::scene::Scene;
 
 /// Draws the panel that is open.
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     match app.panel {
         Panel::Overview => overview::draw(frame, area, app),
         Panel::Head => head::draw(frame, area, app),
@@ -55,7 +57,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
 }
 
 /// The selection as a frame's title: the same words in every panel.
-fn selection_title(app: &App, rest: &str) -> String {
+fn selection_title(app: Scene<'_>, rest: &str) -> String {
     let grid = app.selection.stack.label();
     let grid = grid.map_or(String::new(), |label| format!("{label} "));
     format!(
@@ -65,9 +67,9 @@ fn selection_title(app: &App, rest: &str) -> String {
 }
 
 /// What a panel says while there is nothing to draw yet.
-fn waiting(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
-    let text = match (&app.model, &app.run) {
+    let text = match (app.model(), app.run()) {
         (None, _) => "opening the checkpoint …".to_owned(),
         (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
         (Some(_), None) => match app.preparing {

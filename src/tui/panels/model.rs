@@ -12,6 +12,7 @@ use unicode_width::UnicodeWidthStr;
 use super::waiting;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use attnscope_engine::analysis::TensorStats;
 use attnscope_engine::checkpoint::Knob;
@@ -40,9 +41,9 @@ fn parts(area: Rect) -> Parts {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(area);
-    let Some(model) = &app.model else {
+    let Some(model) = app.model() else {
         let inside = framed(frame, area, app, " model ");
         return waiting(frame, inside, app);
     };
@@ -52,7 +53,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_figures(frame, parts.figures, app, model);
 }
 
-fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
     let inside = ratatui::widgets::Block::bordered().inner(area);
     let lines = knob_lines(app, &model.spec.knobs, inside.width as usize);
     let n_rows = inside.height as usize;
@@ -71,7 +72,7 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
 }
 
 /// Name, value and origin of every knob; an origin that does not fit beside its value stands below it.
-fn knob_lines(app: &App, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
+fn knob_lines(app: Scene<'_>, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
     let longest = knobs.iter().map(|knob| knob.name.len()).max().unwrap_or(0);
     let name_width = longest.min(20);
     let room = width.saturating_sub(name_width + 3);
@@ -100,7 +101,7 @@ fn knob_lines(app: &App, knobs: &[Knob], width: usize) -> Vec<Line<'static>> {
 }
 
 /// What ids come from; a reason for having none goes over several lines.
-fn tokenizer_lines(app: &App, name_width: usize, room: usize) -> Vec<Line<'static>> {
+fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'static>> {
     let letters: Vec<char> = app.tokenizer.chars().collect();
     let line = |(idx, part): (usize, &[char])| {
         let name = if idx == 0 { "tokenizer" } else { "" };
@@ -112,7 +113,7 @@ fn tokenizer_lines(app: &App, name_width: usize, room: usize) -> Vec<Line<'stati
     letters.chunks(room.max(1)).enumerate().map(line).collect()
 }
 
-fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
     let unread = &model.spec.unread_keys;
     let title = format!(" config keys never read · {} ", unread.len());
     let inside = framed(frame, area, app, title);
@@ -121,7 +122,7 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
     } else {
         unread.join(", ")
     };
-    let nonfinite = app.run.as_ref().and_then(|run| run.nonfinite.as_ref());
+    let nonfinite = app.run().and_then(|run| run.nonfinite.as_ref());
     let mut lines: Vec<Line<'_>> = nonfinite
         .map(|found| Line::styled(found.to_string(), app.theme.bad()))
         .into_iter()
@@ -132,7 +133,7 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
 }
 
 /// The first tensor shown, such that the selected one is in sight.
-fn first_tensor(app: &App, n_tensors: usize, n_rows: usize) -> usize {
+fn first_tensor(app: Scene<'_>, n_tensors: usize, n_rows: usize) -> usize {
     app.model_view
         .tensor_idx
         .saturating_sub(n_rows / 2)
@@ -144,7 +145,7 @@ fn tensor_rows(area: Rect) -> usize {
     area.height.saturating_sub(3) as usize
 }
 
-fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
     let theme = &app.theme;
     let tensors = &model.checkpoint.tensors;
     let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
@@ -219,7 +220,7 @@ fn shape(dims: &[usize]) -> String {
         .join("×")
 }
 
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
     let Some((name, info)) = model
         .checkpoint
         .tensors
@@ -247,7 +248,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, model: &Model) {
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
-fn figure_lines(app: &App, stats: &TensorStats) -> [Line<'static>; 2] {
+fn figure_lines(app: Scene<'_>, stats: &TensorStats) -> [Line<'static>; 2] {
     let number = |v: f64| figure(v, 0);
     let text = format!(
         " min {}   max {}   mean {}",
@@ -268,13 +269,13 @@ fn figure_lines(app: &App, stats: &TensorStats) -> [Line<'static>; 2] {
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let area = parts(area).tensors;
     let n_tensors = app
-        .model
-        .as_ref()
+        .scene()
+        .model()
         .map_or(0, |model| model.checkpoint.tensors.len());
     if !area.contains(Position::new(column, row)) || n_tensors == 0 {
         return;
     }
-    let first = first_tensor(app, n_tensors, tensor_rows(area));
+    let first = first_tensor(app.scene(), n_tensors, tensor_rows(area));
     if let Some(down) = (row as usize)
         .checked_sub(area.y as usize + 2)
         .filter(|down| *down < tensor_rows(area))

@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::{head_grid, ranking, selection_title, waiting};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
 use crate::tui::widgets::legend::legend;
@@ -30,7 +31,7 @@ struct Parts {
     figures: Rect,
 }
 
-fn parts(app: &App, area: Rect) -> Parts {
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let left_share = if area.width < 100 { 55 } else { 52 };
     let [left, side] =
         Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
@@ -73,7 +74,7 @@ fn parts(app: &App, area: Rect) -> Parts {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     for (grid, area) in &parts.grids {
         head_grid::draw(frame, *area, app, parts.pitch, *grid);
@@ -98,7 +99,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
 }
 
-fn draw_map(frame: &mut Frame<'_>, area: Rect, app: &App, pooled: &Pooled, title: &str) {
+fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, title: &str) {
     let inside = framed(frame, area, app, title.to_owned());
     let [map, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
     let zoom = Window::zoom_to_fit(
@@ -181,14 +182,14 @@ const FIGURES: [&str; 20] = [
 const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
 
 /// The figures that have a meaning for the selected head.
-pub fn figures(app: &App) -> impl Iterator<Item = &'static str> + use<> {
+pub fn figures(app: Scene<'_>) -> impl Iterator<Item = &'static str> + use<> {
     // Between two texts, positions do not compare.
     let compares = app.selection.stack != Stack::Cross;
     let figures = FIGURES.into_iter();
     figures.filter(move |id| compares || !BY_POSITION.contains(id))
 }
 
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
     let kind = head.kind;
     let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
     let inside = framed(frame, area, app, format!(" key figures {kind}"));
@@ -216,7 +217,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport)
 
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
-    let parts = parts(app, area);
+    let parts = parts(app.scene(), area);
     for (grid, area) in &parts.grids {
         head_grid::click(app, *area, parts.pitch, *grid, at);
     }

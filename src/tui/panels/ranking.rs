@@ -9,6 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::waiting;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, figure, fit, share};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 
 /// A head and its value.
@@ -20,7 +21,7 @@ struct Ranked {
 }
 
 /// All heads that have run, NaN first, then highest first.
-fn ranked(app: &App) -> Vec<Ranked> {
+fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
         layer
@@ -44,7 +45,7 @@ fn nan_first(value: f64) -> f64 {
 }
 
 /// What stands in each of two columns: everything in turn, or the top and the bottom.
-fn columns(app: &App, n_rows: usize) -> [Vec<Ranked>; 2] {
+fn columns(app: Scene<'_>, n_rows: usize) -> [Vec<Ranked>; 2] {
     let mut all = ranked(app);
     if all.len() <= n_rows {
         return [all, Vec::new()];
@@ -62,7 +63,7 @@ fn inside(area: Rect) -> Rect {
     ratatui::widgets::Block::bordered().inner(area)
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let statistic = app.statistic();
     if !statistic.is_per_head() {
@@ -124,10 +125,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let place = inside(area);
-    if !place.contains(Position::new(column, row)) || !app.statistic().is_per_head() {
+    if !place.contains(Position::new(column, row)) || !app.scene().statistic().is_per_head() {
         return;
     }
-    let columns = columns(app, place.height as usize);
+    let columns = columns(app.scene(), place.height as usize);
     let is_right = !columns[1].is_empty() && (column - place.x) >= place.width / 2;
     let Some(head) = columns[usize::from(is_right)].get((row - place.y) as usize) else {
         return;

@@ -9,6 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::{selection_title, waiting};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use attnscope_engine::analysis::{Bearing, questions};
 use attnscope_engine::attention::{HeadSummary, RowSummary};
@@ -63,20 +64,20 @@ fn parts(area: Rect) -> [Rect; 2] {
 }
 
 /// The selected head's summary.
-pub fn head(app: &App) -> Option<&HeadSummary> {
+pub fn head(app: Scene<'_>) -> Option<&HeadSummary> {
     let head = app.layer()?.heads.get(app.selection.head_idx)?;
     Some(&head.summary)
 }
 
 /// The same without what is supposed, where the screen shows changes.
-fn head_before(app: &App) -> Option<&HeadSummary> {
+fn head_before(app: Scene<'_>) -> Option<&HeadSummary> {
     let both = app.both_layers(app.selection.stack, app.selection.layer_idx);
     let [before, _] = both.filter(|_| app.shows_difference())?;
     let head = before.heads.get(app.selection.head_idx)?;
     Some(&head.summary)
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let [above, below] = parts(area);
     let Some(head) = head(app) else {
         let inside = framed(frame, area, app, selection_title(app, " · rows"));
@@ -86,7 +87,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_rows(frame, below, app, head);
 }
 
-fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
+fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
     let theme = &app.theme;
     let title = selection_title(app, " · from a collapse to its cause");
     let inside = framed(frame, area, app, title);
@@ -118,13 +119,13 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSumma
 }
 
 /// The first row that is shown, such that the selected one is in sight.
-fn first_row(app: &App, n: usize, n_shown: usize) -> usize {
+fn first_row(app: Scene<'_>, n: usize, n_shown: usize) -> usize {
     let at = app.selection.query_idx;
     at.saturating_sub(n_shown / 2)
         .min(n.saturating_sub(n_shown))
 }
 
-fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
     let theme = &app.theme;
     let before = head_before(app);
     let inside = framed(
@@ -195,11 +196,11 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadSummary) {
 /// Selects the query under the pointer.
 pub fn click(app: &mut App, area: Rect, (_, row): (u16, u16)) {
     let [_, below] = parts(area);
-    let Some(n) = head(app).map(|head| head.rows.len()) else {
+    let Some(n) = head(app.scene()).map(|head| head.rows.len()) else {
         return;
     };
     let n_shown = (below.height as usize).saturating_sub(3);
-    let first = first_row(app, n, n_shown);
+    let first = first_row(app.scene(), n, n_shown);
     let Some(nth) = (row as usize).checked_sub(below.y as usize + 2) else {
         return;
     };

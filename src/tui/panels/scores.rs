@@ -8,15 +8,15 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
 use super::{scores_change, selection_title, waiting};
-use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit, share};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use attnscope_engine::analysis::Histogram;
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::stats::STATISTICS;
 use attnscope_engine::stats::{HeadReport, LayerReport};
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let left_share = if area.width < 100 { 61 } else { 58 };
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(left_share), Constraint::Min(0)]).areas(area);
@@ -61,7 +61,7 @@ pub struct Ranges {
 }
 
 /// The ranges of a statistic among the heads of a layer and of all layers of the stack, or among layers alone.
-pub fn ranges(app: &App, layer: &LayerReport, idx: usize) -> Ranges {
+pub fn ranges(app: Scene<'_>, layer: &LayerReport, idx: usize) -> Ranges {
     let layers = app.layers_of(app.selection.stack).iter();
     let of_heads = |layer: &LayerReport| -> Vec<f64> {
         layer.heads.iter().map(|head| head.stats.at(idx)).collect()
@@ -94,7 +94,7 @@ fn range_text((low, high): (f64, f64)) -> String {
 fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     layer: &LayerReport,
     head: &HeadReport,
 ) {
@@ -176,7 +176,7 @@ fn gauge(value: f64, (low, high): (f64, f64)) -> String {
     format!("  {line}")
 }
 
-fn axis<'a>(app: &App, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
+fn axis<'a>(app: Scene<'_>, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
     let labels = vec![figure(bounds[0], 0), figure(bounds[1], 0)];
     Axis::default()
         .title(title)
@@ -200,7 +200,7 @@ fn predicted_normal(variance: f64, low: f64, high: f64) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
+fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
     let title = " scores and the predicted normal ";
     let inside = framed(frame, area, app, title);
     let Some(histogram) = app.shown_detail().map(|detail| &detail.histogram) else {
@@ -229,7 +229,7 @@ fn filled(histogram: &Histogram) -> Vec<(f64, f64)> {
 fn draw_densities(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     histogram: &Histogram,
     variance: f64,
 ) {
@@ -287,7 +287,7 @@ pub fn relative_entropies(head: &HeadReport) -> Vec<(f64, f64)> {
         .collect()
 }
 
-fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: &App, head: &HeadReport) {
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
     let inside = framed(frame, area, app, " by query ");
     let entropy = relative_entropies(head);
     let largest: Vec<(f64, f64)> = judged_rows(head)

@@ -8,8 +8,8 @@ use ratatui::widgets::Paragraph;
 
 use super::{scores, selection_title, waiting};
 use crate::report::chart::{Axis, Chart, Series};
-use crate::tui::app::App;
 use crate::tui::figure::{change, figure, fit};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use crate::tui::widgets::chart::draw_chart;
 use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
@@ -21,7 +21,7 @@ const FIGURE: usize = 10;
 pub fn draw(
     frame: &mut Frame<'_>,
     [left, top, bottom]: [Rect; 3],
-    app: &App,
+    app: Scene<'_>,
     both: [&LayerReport; 2],
 ) {
     draw_table(frame, left, app, both);
@@ -57,7 +57,7 @@ pub fn draw(
     draw_chart(&chart, entropies, frame.buffer_mut(), &app.theme);
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&LayerReport; 2]) {
+fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerReport; 2]) {
     let theme = &app.theme;
     let inside = framed(
         frame,

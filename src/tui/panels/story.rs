@@ -9,6 +9,7 @@ use crate::report::chart::Chart;
 use crate::report::{Map, Page, Passage, Picture, Sheet, wrapped};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure};
+use crate::tui::scene::Scene;
 use crate::tui::story_view::StoryView;
 use crate::tui::view::framed;
 use crate::tui::widgets::chart::{chart_places, draw_chart};
@@ -16,7 +17,7 @@ use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::margins::Margin;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let Some(story) = &app.story else {
         let inside = framed(frame, area, app, " story ");
@@ -188,7 +189,7 @@ fn hint(story: &StoryView, page: &Page, area: Rect) -> String {
     hint
 }
 
-fn draw_charts(frame: &mut Frame<'_>, area: Rect, app: &App, charts: &[Chart]) {
+fn draw_charts(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, charts: &[Chart]) {
     for (chart, area) in charts.iter().zip(chart_places(area, charts.len())) {
         let inside = Rect {
             x: area.x + 1,
@@ -200,7 +201,7 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, app: &App, charts: &[Chart]) {
 }
 
 /// The sheets of the selected head, side by side, in one scale: otherwise they could not be compared.
-fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: &App, maps: &[Map]) {
+fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, maps: &[Map]) {
     let (layer_idx, head_idx) = (app.selection.layer_idx, app.selection.head_idx);
     let sheets: Vec<(&Map, &Sheet)> = maps
         .iter()
@@ -232,7 +233,7 @@ fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: &App, maps: &[Map]) {
 fn draw_sheet(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     map: &Map,
     sheet: &Sheet,
     scale: Scale,

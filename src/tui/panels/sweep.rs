@@ -8,8 +8,9 @@ use ratatui::widgets::Paragraph;
 use super::{selection_title, waiting};
 use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use crate::report::{qk_norm_mark, rule_marks};
-use crate::tui::app::{App, Axis};
+use crate::tui::app::Axis;
 use crate::tui::figure::{cut, figure};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use crate::tui::widgets::chart::{chart_places, draw_chart};
 use crate::worker::Swept;
@@ -27,7 +28,7 @@ const DRAWN: [Drawn; 2] = [
     }),
 ];
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let query = app.selection.query_idx;
     let title = format!(
         " · scores × scale · query {query} “{}”",
@@ -57,7 +58,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// Scales with a meaning, as multiples of the one that is in force.
-pub fn marks(app: &App) -> Vec<Mark> {
+pub fn marks(app: Scene<'_>) -> Vec<Mark> {
     let Some(spec) = app.attention() else {
         return Vec::new();
     };
@@ -70,7 +71,7 @@ pub fn marks(app: &App) -> Vec<Mark> {
     marks
 }
 
-fn chart(app: &App, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
+fn chart(app: Scene<'_>, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
     let line = |name: &str, points: &[SweepPoint]| {
         let points = points.iter().map(|point| (point.scale, of(point)));
         Series::line(name, points.collect())
@@ -90,7 +91,7 @@ fn chart(app: &App, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
 }
 
 /// The figures at the scales that have a meaning.
-fn words(app: &App, swept: &Swept) -> Vec<Line<'static>> {
+fn words(app: Scene<'_>, swept: &Swept) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let mut lines = vec![Line::styled(
         " largest probability · entropy / log n of this query, its scores multiplied",

@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use super::{selection_title, tokens_change, waiting};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::{HeadDetail, Predictions};
@@ -21,11 +22,8 @@ struct Parts {
     predictions: Rect,
 }
 
-fn parts(app: &App, area: Rect) -> Parts {
-    let has_predictions = app
-        .model
-        .as_ref()
-        .is_none_or(|model| model.spec.head.is_some());
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
+    let has_predictions = app.model().is_none_or(|model| model.spec.head.is_some());
     // The text takes the lines it needs, and leaves half of the panel to the predictions.
     let n_lines = wrapped(app, words(area).width as usize).len() as u16;
     let n_least = if has_predictions {
@@ -55,7 +53,7 @@ fn words(area: Rect) -> Rect {
 }
 
 /// Tokens by line, as they are wrapped: each with its first column and its width.
-fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
+fn wrapped(app: Scene<'_>, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
     let mut lines = vec![Vec::new()];
     let mut column = 0;
     let (_, shaded) = axes(app);
@@ -74,7 +72,7 @@ fn wrapped(app: &App, width: usize) -> Vec<Vec<(usize, usize, usize)>> {
 }
 
 /// The axis of the token that the panel moves, and the axis of those it shades.
-pub fn axes(app: &App) -> (Axis, Axis) {
+pub fn axes(app: Scene<'_>) -> (Axis, Axis) {
     if app.tokens_view.shows_received {
         (Axis::Key, Axis::Query)
     } else {
@@ -83,7 +81,7 @@ pub fn axes(app: &App) -> (Axis, Axis) {
 }
 
 /// The token that the panel moves.
-pub fn selected(app: &App) -> usize {
+pub fn selected(app: Scene<'_>) -> usize {
     if app.tokens_view.shows_received {
         app.selection.key_idx
     } else {
@@ -92,7 +90,7 @@ pub fn selected(app: &App) -> usize {
 }
 
 /// The line that is shown first, such that the selected token is in sight.
-fn first_line(app: &App, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
+fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -> usize {
     let token = selected(app);
     let line = lines
         .iter()
@@ -103,7 +101,7 @@ fn first_line(app: &App, lines: &[Vec<(usize, usize, usize)>], n_shown: usize) -
 }
 
 /// How many tokens lie between the selected one and the one above or below it.
-pub fn step_line(app: &App, area: Rect, down: isize) -> isize {
+pub fn step_line(app: Scene<'_>, area: Rect, down: isize) -> isize {
     let lines = wrapped(app, words(parts(app, area).text).width as usize);
     let token = selected(app);
     let here = lines.iter().enumerate().find_map(|(line_idx, line)| {
@@ -121,7 +119,7 @@ pub fn step_line(app: &App, area: Rect, down: isize) -> isize {
     nearest.map_or(0, |(idx, ..)| *idx as isize - token as isize)
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let token = selected(app);
     let what = if app.tokens_view.shows_received {
@@ -145,19 +143,19 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// What the selected token gives to, or receives from, every other.
-pub fn shares(app: &App) -> Option<Vec<f32>> {
+pub fn shares(app: Scene<'_>) -> Option<Vec<f32>> {
     Some(shares_of(app, app.shown_detail()?))
 }
 
 /// By how much that changes with what is supposed, where the screen shows changes.
-fn changes(app: &App) -> Option<Vec<f32>> {
+fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
     let both = app.both_details().filter(|_| app.shows_difference())?;
     let [before, after] = both.map(|detail| shares_of(app, detail));
     let pairs = before.iter().zip(&after);
     Some(pairs.map(|(before, after)| after - before).collect())
 }
 
-fn shares_of(app: &App, detail: &HeadDetail) -> Vec<f32> {
+fn shares_of(app: Scene<'_>, detail: &HeadDetail) -> Vec<f32> {
     let finest = detail.pattern.finest();
     let pooling = detail.pooling();
     let at = |idx: usize| {
@@ -171,7 +169,7 @@ fn shares_of(app: &App, detail: &HeadDetail) -> Vec<f32> {
     (0..app.n_along(axes(app).1)).map(at).collect()
 }
 
-fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let place = words(area);
     let changes = changes(app);
     let is_change = changes.is_some();
@@ -180,7 +178,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
         false => app.theme.clone(),
     };
     let values = changes.or_else(|| shares(app));
-    if values.is_none() && app.run.is_none() {
+    if values.is_none() && app.run().is_none() {
         return waiting(frame, place, app);
     }
     let largest = values
@@ -233,7 +231,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
         false => " 0".to_owned(),
     };
     let mut line = legend(theme, &low, &figure(range.1, 0), 12);
-    let run = app.run.as_ref();
+    let run = app.run();
     let state = if run.is_some_and(|run| run.failure_of(app.wanted_head()).is_some()) {
         "the head could not be computed"
     } else if values.is_none() {
@@ -257,15 +255,11 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: &App) {
     );
 }
 
-fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
-    let has_head = app
-        .model
-        .as_ref()
-        .is_some_and(|model| model.spec.head.is_some());
+    let has_head = app.model().is_some_and(|model| model.spec.head.is_some());
     let predictions = app
-        .run
-        .as_ref()
+        .run()
         .and_then(|run| run.outcome())
         .and_then(|o| o.predictions.as_ref());
     let title = match predictions.and_then(|p| p.loss) {
@@ -279,7 +273,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App) {
     match predictions {
         Some(predictions) => draw_top(frame, inside, app, predictions),
         None => {
-            let text = match (&app.model, has_head) {
+            let text = match (app.model(), has_head) {
                 (None, _) => "opening the checkpoint …",
                 (_, false) => "this checkpoint has no language-model head: it predicts no tokens",
                 (_, true) => "waiting for the last layer …",
@@ -289,7 +283,7 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App) {
     }
 }
 
-fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predictions) {
+fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Predictions) {
     let theme = &app.theme;
     let token = selected(app);
     let n_shown = (area.height as usize).saturating_sub(1);
@@ -327,8 +321,7 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
             style,
         )];
         let follows = app
-            .run
-            .as_ref()
+            .run()
             .and_then(|run| run.prompt.tokens.get(position_idx + 1))
             .copied();
         for candidate in top {
@@ -360,20 +353,20 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: &App, predictions: &Predicti
 }
 
 /// The token of the only text, or of the decoder's, at a position.
-pub fn predicted_after(app: &App, position_idx: usize) -> String {
-    let labels = app.run.as_ref().map(|run| &run.prompt.labels);
+pub fn predicted_after(app: Scene<'_>, position_idx: usize) -> String {
+    let labels = app.run().map(|run| &run.prompt.labels);
     let label = labels.and_then(|labels| labels.get(position_idx));
     label.map_or_else(String::new, |label| token_label(label))
 }
 
 /// Selects the token under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let place = words(parts(app, area).text);
+    let place = words(parts(app.scene(), area).text);
     if !place.contains(Position::new(column, row)) {
         return;
     }
-    let lines = wrapped(app, place.width as usize);
-    let first = first_line(app, &lines, place.height as usize);
+    let lines = wrapped(app.scene(), place.width as usize);
+    let first = first_line(app.scene(), &lines, place.height as usize);
     let across = (column - place.x) as usize;
     let Some(line) = lines.get(first + (row - place.y) as usize) else {
         return;

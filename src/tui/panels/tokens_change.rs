@@ -7,9 +7,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::tokens::{predicted_after, selected};
-use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit, token_label};
-use crate::tui::run_view::RunView;
+use crate::tui::run::Run;
+use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use attnscope_engine::analysis::Predictions;
 
@@ -20,8 +20,8 @@ const FIGURE: usize = 8;
 pub fn both_predictions<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
-    both: [&'a RunView; 2],
+    app: Scene<'_>,
+    both: [&'a Run; 2],
 ) -> Option<(Rect, [&'a Predictions; 2])> {
     let predictions = both.map(|run| {
         let outcome = run.outcome();
@@ -57,7 +57,7 @@ pub fn both_predictions<'a>(
 }
 
 /// Draws the likeliest token of both sides, one position a line.
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let theme = &app.theme;
     let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
         return;
@@ -88,7 +88,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
 }
 
 fn line(
-    app: &App,
+    app: Scene<'_>,
     both: [&Predictions; 2],
     position_idx: usize,
     name_width: usize,

@@ -10,7 +10,8 @@ use super::tokens_change::both_predictions;
 use super::{head_grid, overview, selection_title};
 use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit};
-use crate::tui::run_view::RunView;
+use crate::tui::run::Run;
+use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
@@ -29,7 +30,7 @@ struct Parts {
     figures: Rect,
 }
 
-fn parts(app: &App, area: Rect) -> Parts {
+fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let n_grids = app.grids().len();
     let n_below = match (area.height, area.width) {
         (34.., _) => 16,
@@ -70,12 +71,17 @@ fn parts(app: &App, area: Rect) -> Parts {
     }
 }
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
-    let Some(supposed) = &app.supposed else {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let Some(second) = &app.runs.b else {
         return draw_nothing(frame, area, app);
     };
     let Some(both) = app.both_runs() else {
-        let inside = framed(frame, area, app, format!(" what if {} ", supposed.words()));
+        let inside = framed(
+            frame,
+            area,
+            app,
+            format!(" what if {} ", second.way.words()),
+        );
         let text = " it runs once the run that is going is over …";
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
@@ -89,7 +95,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     draw_predictions(frame, parts.predictions, app, both);
 }
 
-fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let inside = framed(frame, area, app, " what if ");
     let lines = [
         "Nothing is supposed: this is the checkpoint as it is.",
@@ -110,13 +116,13 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// The selected head in both runs.
-fn both_heads(app: &App) -> Option<[&HeadReport; 2]> {
+fn both_heads(app: Scene<'_>) -> Option<[&HeadReport; 2]> {
     let both = app.both_layers(app.selection.stack, app.selection.layer_idx)?;
     let [before, after] = both.map(|layer| layer.heads.get(app.selection.head_idx));
     Some([before?, after?])
 }
 
-fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: &App) {
+fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
     let what = if app.head_view.shows_scores {
         "scores"
     } else {
@@ -179,7 +185,7 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: &App) {
 fn draw_map(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: &App,
+    app: Scene<'_>,
     theme: &Theme,
     map: &Pyramid,
     scale: Scale,
@@ -200,7 +206,7 @@ fn draw_map(
 }
 
 /// Figures of the selected head in both runs.
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let inside = framed(frame, area, app, selection_title(app, " · figures"));
     let Some([before, after]) = both_heads(app) else {
@@ -249,7 +255,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: &App) {
 }
 
 /// Loss, and the likeliest tokens after the selected query.
-fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunView; 2]) {
+fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let theme = &app.theme;
     let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
         return;
@@ -305,11 +311,11 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: &App, both: [&RunVie
 
 /// Selects the head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
-    if app.both_runs().is_none() {
+    if app.scene().both_runs().is_none() {
         return;
     }
-    let parts = parts(app, area);
-    for (grid, area) in app.grids().into_iter().zip(parts.grids) {
+    let parts = parts(app.scene(), area);
+    for (grid, area) in app.scene().grids().into_iter().zip(parts.grids) {
         head_grid::click(app, area, 1, grid, at);
     }
 }

@@ -5,9 +5,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use crate::tui::app::App;
 use crate::tui::chooser::{Chooser, Reach};
 use crate::tui::figure::{cut, fit};
+use crate::tui::scene::Scene;
 use crate::tui::view::clear_box;
 
 const WIDTH: u16 = 84;
@@ -15,7 +15,7 @@ const HEIGHT: u16 = 28;
 /// Columns of what a choice is called.
 const WORDS: usize = 24;
 
-pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chooser: &Chooser) {
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, chooser: &Chooser) {
     let theme = &app.theme;
     let place = area.centered(
         Constraint::Length(WIDTH.min(area.width)),
@@ -56,10 +56,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chooser: &Chooser) {
     let lines = if lines.is_empty() { vec![none] } else { lines };
     frame.render_widget(Paragraph::new(lines), list);
     let width = below.width as usize;
-    let first = match (&chooser.problem, &app.supposed) {
+    let first = match (&chooser.problem, &app.runs.b) {
         (Some(problem), _) => Line::styled(cut(&format!(" {problem}"), width), theme.notable()),
-        (None, Some(supposed)) => Line::raw(cut(
-            &format!(" now: {} · Del takes the last one back", supposed.words()),
+        (None, Some(second)) => Line::raw(cut(
+            &format!(" now: {} · Del takes the last one back", second.way.words()),
             width,
         )),
         (None, None) => Line::default(),
@@ -69,7 +69,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chooser: &Chooser) {
     frame.render_widget(Paragraph::new(vec![first, keys]), below);
 }
 
-fn reach_line(app: &App, chooser: &Chooser) -> Line<'static> {
+fn reach_line(app: Scene<'_>, chooser: &Chooser) -> Line<'static> {
     let theme = &app.theme;
     let mut spans = vec![Span::styled(" where: ", theme.dim())];
     for reach in [Reach::Everywhere, Reach::Layer, Reach::Head] {

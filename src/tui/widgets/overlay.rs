@@ -5,11 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use crate::tui::app::App;
 use crate::tui::editor::Editor;
 use crate::tui::figure::{cut, fit};
 use crate::tui::find::Find;
 use crate::tui::keys::{BINDINGS, Group};
+use crate::tui::scene::Scene;
 use crate::tui::view::clear_box;
 use attnscope_engine::checks::Check;
 
@@ -22,7 +22,7 @@ fn middle(area: Rect, width: u16, height: u16) -> Rect {
 }
 
 /// The page of a check.
-pub fn page(frame: &mut Frame<'_>, area: Rect, app: &App, check: &Check, scroll: usize) {
+pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, scroll: usize) {
     const WIDTH: u16 = 100;
     let theme = &app.theme;
     let mut lines: Vec<Line<'static>> = Vec::new();
@@ -73,14 +73,14 @@ fn paragraphs(page: &str) -> Vec<String> {
 }
 
 /// Every key, by group.
-pub fn help(frame: &mut Frame<'_>, area: Rect, app: &App, scroll: usize) {
+pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
     let theme = &app.theme;
     let mut lines = Vec::new();
     for group in Group::ALL {
         lines.push(Line::styled(group.title(), theme.title()));
         for binding in BINDINGS.iter().filter(|b| b.group == group) {
             let applies = binding.panels.is_empty() || binding.panels.contains(&app.panel);
-            let reason = (binding.disabled)(app).filter(|_| applies);
+            let reason = (binding.disabled)(&app).filter(|_| applies);
             let style = if reason.is_some() || !applies {
                 theme.dim()
             } else {
@@ -112,7 +112,7 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, app: &App, scroll: usize) {
 }
 
 /// The finder: what is typed, and what fits it.
-pub fn find(frame: &mut Frame<'_>, area: Rect, app: &App, find: &Find) {
+pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
     let theme = &app.theme;
     let inside = clear_box(
         frame,
@@ -157,7 +157,7 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: &App, find: &Find) {
 }
 
 /// The field in which the prompt is edited.
-pub fn edit(frame: &mut Frame<'_>, area: Rect, app: &App, editor: &Editor) {
+pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
     let theme = &app.theme;
     let title = if editor.edits_ids {
         " token ids (no tokenizer) · Enter runs · Esc leaves it as it was "

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, PART, PanelData, STACK, column, csv};
-use crate::tui::app::{App, Panel};
+use super::{Column, Figure, HEAD, PART, PanelData, STACK, Sheet, column};
+use crate::tui::panel::Panel;
 use crate::tui::panels::checks::influence;
+use crate::tui::scene::Scene;
 use attnscope_engine::checks::Finding;
 
 pub static DATA: PanelData = PanelData {
@@ -18,7 +19,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -80,9 +81,9 @@ struct Row {
     amount: Option<Figure>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let mut rows: Vec<Row> = app.findings().iter().map(finding).collect();
-    let judgement = app.run.as_ref().and_then(|run| run.judgement.as_ref());
+    let judgement = app.run().and_then(|run| run.judgement.as_ref());
     let verdicts = judgement
         .into_iter()
         .flat_map(|judgement| &judgement.verdicts);

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Axis, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::app::Axis;
+use crate::tui::panel::Panel;
 use crate::tui::panels::head::{View, received, view};
+use crate::tui::scene::Scene;
 use attnscope_engine::analysis::{HeadDetail, Pyramid};
 use attnscope_engine::attention::HeadSummary;
 
@@ -28,7 +30,7 @@ pub static DATA: PanelData = PanelData {
         ("key", "a key in view, with what the margin below shows"),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -107,7 +109,7 @@ struct Cells<'a> {
     offset: [usize; 2],
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let view = view(app, crate::tui::view::areas(app.size).body);
     let mut rows = Vec::new();
     if let Some(detail) = app.shown_detail() {
@@ -137,7 +139,7 @@ fn steps(tokens: &Range<usize>, cells: &Cells<'_>) -> impl Iterator<Item = usize
 }
 
 /// What the map shows: single cells where they are there, else pooled ones.
-fn cells<'a>(app: &'a App, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
+fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
     let part = app.part_with(&view.queries, &view.keys);
     match part.filter(|_| app.shows_part()) {
         Some(part) => Cells {
@@ -158,7 +160,7 @@ fn cells<'a>(app: &'a App, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
 }
 
 /// What all rows have in common.
-fn of_selected(app: &App) -> Row {
+fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),
         layer: Some(app.selection.layer_idx),
@@ -167,7 +169,7 @@ fn of_selected(app: &App) -> Row {
     }
 }
 
-fn cell(app: &App, cells: &Cells<'_>, query: usize, key: usize) -> Row {
+fn cell(app: Scene<'_>, cells: &Cells<'_>, query: usize, key: usize) -> Row {
     let at = |values: &Pyramid| {
         let row = (query - cells.offset[0]) / cells.size;
         values
@@ -194,7 +196,7 @@ fn cell(app: &App, cells: &Cells<'_>, query: usize, key: usize) -> Row {
 }
 
 /// Every key of the selected query, as the list beside the map has them.
-fn selected_row(app: &App, detail: &HeadDetail) -> Vec<Row> {
+fn selected_row(app: Scene<'_>, detail: &HeadDetail) -> Vec<Row> {
     let cells = Cells {
         scores: &detail.scores,
         pattern: &detail.pattern,
@@ -211,7 +213,7 @@ fn selected_row(app: &App, detail: &HeadDetail) -> Vec<Row> {
     keys.map(row).collect()
 }
 
-fn query(app: &App, summary: &HeadSummary, query_idx: usize) -> Option<Row> {
+fn query(app: Scene<'_>, summary: &HeadSummary, query_idx: usize) -> Option<Row> {
     let row = summary.rows.get(query_idx)?;
     let most = f64::from(row.n_visible).ln();
     Some(Row {
@@ -228,7 +230,7 @@ fn query(app: &App, summary: &HeadSummary, query_idx: usize) -> Option<Row> {
     })
 }
 
-fn key(app: &App, summary: &HeadSummary, key_idx: usize) -> Option<Row> {
+fn key(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<Row> {
     Some(Row {
         part: "key",
         key: Some(key_idx),

@@ -6,17 +6,18 @@ mod model;
 mod overview;
 mod rows;
 mod scores;
+mod sheet;
 mod story;
 mod sweep;
 mod tokens;
 mod what_if;
 
-use std::io;
-
 use serde::{Serialize, Serializer};
 
+pub use self::sheet::Sheet;
 use crate::report::Number;
-use crate::tui::app::{App, Panel};
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 
 /// A column of a table.
 pub struct Column {
@@ -32,9 +33,7 @@ pub struct PanelData {
     /// What `part` says, and what such a row is.
     pub parts: &'static [(&'static str, &'static str)],
     pub columns: &'static [Column],
-    /// # Errors
-    /// None that writing to memory has.
-    pub csv: fn(&App) -> io::Result<Vec<u8>>,
+    pub sheet: fn(Scene<'_>) -> Result<Sheet, sheet::Wrong>,
 }
 
 /// Every panel's, in the order of the panels: one line each.
@@ -68,23 +67,6 @@ const STACK: Column = column("stack", "", "which stack the layer belongs to");
 const LAYER: Column = column("layer", "", "the layer");
 const HEAD: Column = column("head", "", "the head");
 
-/// A table: the fields of a row are its columns, and stand there also when there are no rows.
-fn csv<R: Serialize + Default>(rows: impl IntoIterator<Item = R>) -> io::Result<Vec<u8>> {
-    let header = {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.serialize(R::default())?;
-        let bytes = writer.into_inner().map_err(|e| e.into_error())?;
-        let end = bytes.iter().position(|byte| *byte == b'\n');
-        bytes[..end.map_or(0, |at| at + 1)].to_vec()
-    };
-    let mut builder = csv::WriterBuilder::new();
-    let mut writer = builder.has_headers(false).from_writer(header);
-    for row in rows {
-        writer.serialize(row)?;
-    }
-    writer.into_inner().map_err(|e| e.into_error())
-}
-
 /// A number with all its digits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
@@ -116,13 +98,14 @@ impl Serialize for Figure {
 }
 
 /// What the column `stack` says.
-fn stack_label(app: &App) -> &'static str {
+fn stack_label(app: Scene<'_>) -> &'static str {
     app.selection.stack.label().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::app::App;
     use crate::tui::theme::{Depth, Theme};
 
     #[test]
@@ -131,10 +114,10 @@ mod tests {
         let panels: Vec<Panel> = PANELS.iter().map(|data| data.panel).collect();
         assert_eq!(panels, Panel::ALL);
         for data in PANELS {
-            let bytes = (data.csv)(&app).expect("writes to memory");
-            let text = String::from_utf8(bytes).expect("UTF-8");
+            let sheet = (data.sheet)(app.scene()).expect("a table");
             let names: Vec<&str> = data.columns.iter().map(|column| column.name).collect();
-            assert_eq!(text, format!("{}\n", names.join(",")), "{:?}", data.panel);
+            assert_eq!(sheet.columns, names, "{:?}", data.panel);
+            assert!(sheet.rows.is_empty(), "{:?}", data.panel);
             assert_eq!(names[0], "part");
             assert!(data.columns.iter().all(|column| !column.about.is_empty()));
             assert!(!data.parts.is_empty());
@@ -161,9 +144,19 @@ mod tests {
             part: "a",
             value: Some(value),
         });
-        let bytes = csv(rows.into_iter().chain([Row::default()])).expect("writes to memory");
-        let expected =
-            "part,value\na,0.1\na,0.33333334\na,0.1\na,1e-300\na,-Infinity\na,NaN\na,-0.0\n,\n";
-        assert_eq!(String::from_utf8(bytes).expect("UTF-8"), expected);
+        let rows = rows.into_iter().chain([Row::default()]);
+        let sheet = Sheet::of(rows).expect("a table");
+        let cells: Vec<&str> = sheet.rows.iter().map(|row| row[1].as_str()).collect();
+        let expected = [
+            "0.1",
+            "0.33333334",
+            "0.1",
+            "1e-300",
+            "-Infinity",
+            "NaN",
+            "-0.0",
+            "",
+        ];
+        assert_eq!(cells, expected);
     }
 }

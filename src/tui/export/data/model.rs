@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Column, Figure, PART, PanelData, column, csv};
-use crate::tui::app::{App, Panel};
+use super::{Column, Figure, PART, PanelData, Sheet, column};
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 use attnscope_engine::analysis::TensorStats;
 use attnscope_engine::checkpoint::TensorInfo;
 use attnscope_engine::model::Model;
@@ -26,7 +27,7 @@ pub static DATA: PanelData = PanelData {
         ("tensor", "a tensor of the checkpoint"),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -72,8 +73,8 @@ struct Row {
     n_infinite: Option<usize>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
-    let Some(model) = &app.model else {
+fn rows(app: Scene<'_>) -> Vec<Row> {
+    let Some(model) = app.model() else {
         return Vec::new();
     };
     let mut rows = vec![Row {
@@ -93,7 +94,7 @@ fn rows(app: &App) -> Vec<Row> {
         name: key.clone(),
         ..Row::default()
     }));
-    let nonfinite = app.run.as_ref().and_then(|run| run.nonfinite.as_ref());
+    let nonfinite = app.run().and_then(|run| run.nonfinite.as_ref());
     rows.extend(nonfinite.map(|found| Row {
         part: "nonfinite",
         value: found.to_string(),
@@ -103,7 +104,7 @@ fn rows(app: &App) -> Vec<Row> {
     rows
 }
 
-fn tensors(app: &App, model: &Model) -> Vec<Row> {
+fn tensors(app: Scene<'_>, model: &Model) -> Vec<Row> {
     let tensors = &model.checkpoint.tensors;
     let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
     let row = |(name, info): (&str, &TensorInfo)| {

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::panel::Panel;
 use crate::tui::panels::overview::figures;
+use crate::tui::scene::Scene;
 use attnscope_engine::stats::{
     Compute, Gather, HeadReport, HeadType, LayerReport, STATISTICS, index_of,
 };
@@ -24,7 +25,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -78,7 +79,7 @@ struct Row {
     key_last: Option<usize>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let mut rows = Vec::new();
     let grids = app.grids();
     let layers = || grids.iter().flat_map(|grid| app.layers_of(*grid));
@@ -96,7 +97,7 @@ fn rows(app: &App) -> Vec<Row> {
     rows
 }
 
-fn head(app: &App, layer: &LayerReport, head_idx: usize) -> Row {
+fn head(app: Scene<'_>, layer: &LayerReport, head_idx: usize) -> Row {
     let head = &layer.heads[head_idx];
     let worst = app.worst_at(layer.stack, layer.layer_idx, Some(head_idx));
     Row {
@@ -109,7 +110,7 @@ fn head(app: &App, layer: &LayerReport, head_idx: usize) -> Row {
     }
 }
 
-fn layer(app: &App, layer: &LayerReport) -> Row {
+fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     let worst = app.worst_at(layer.stack, layer.layer_idx, None);
     Row {
         part: "layer",
@@ -126,7 +127,7 @@ fn layer(app: &App, layer: &LayerReport) -> Row {
 }
 
 /// What rows of a layer and of its heads have in common.
-fn of_layer(app: &App, layer: &LayerReport) -> Row {
+fn of_layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     Row {
         stack: layer.stack.label().unwrap_or_default(),
         layer: Some(layer.layer_idx),
@@ -137,7 +138,7 @@ fn of_layer(app: &App, layer: &LayerReport) -> Row {
 }
 
 /// What rows of the selected head have in common.
-fn of_selected(app: &App) -> Row {
+fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),
         layer: Some(app.selection.layer_idx),
@@ -146,7 +147,7 @@ fn of_selected(app: &App) -> Row {
     }
 }
 
-fn figure(app: &App, head: &HeadReport, id: &str) -> Option<Row> {
+fn figure(app: Scene<'_>, head: &HeadReport, id: &str) -> Option<Row> {
     let idx = index_of(id)?;
     Some(Row {
         part: "figure",
@@ -157,7 +158,7 @@ fn figure(app: &App, head: &HeadReport, id: &str) -> Option<Row> {
     })
 }
 
-fn cells(app: &App, head: &HeadReport) -> Vec<Row> {
+fn cells(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
     let pooled = &head.summary.pooled;
     let n_queries = head.summary.rows.len();
     let n_keys = head.summary.column_sums.len();

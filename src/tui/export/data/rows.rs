@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Axis, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::app::Axis;
+use crate::tui::panel::Panel;
 use crate::tui::panels::rows::{head, mean_key_norm};
+use crate::tui::scene::Scene;
 use attnscope_engine::analysis::questions;
 
 pub static DATA: PanelData = PanelData {
@@ -17,7 +19,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -69,7 +71,7 @@ struct Row {
     answer: String,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(head) = head(app) else {
         return Vec::new();
     };

@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Axis, Panel};
+use super::{Column, Figure, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::app::Axis;
+use crate::tui::panel::Panel;
 use crate::tui::panels::scores::{Ranges, normal_density, ranges};
+use crate::tui::scene::Scene;
 use attnscope_engine::analysis::Histogram;
 use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
 
@@ -19,7 +21,7 @@ pub static DATA: PanelData = PanelData {
         ("query", "a query of the head"),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -117,7 +119,7 @@ struct Row {
     score_std: Option<Figure>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(layer) = app.layer() else {
         return Vec::new();
     };
@@ -135,7 +137,7 @@ fn rows(app: &App) -> Vec<Row> {
 }
 
 /// What all rows have in common.
-fn of_selected(app: &App) -> Row {
+fn of_selected(app: Scene<'_>) -> Row {
     Row {
         stack: stack_label(app),
         layer: Some(app.selection.layer_idx),
@@ -144,7 +146,7 @@ fn of_selected(app: &App) -> Row {
     }
 }
 
-fn statistic(app: &App, layer: &LayerReport, head: &HeadReport, idx: usize) -> Row {
+fn statistic(app: Scene<'_>, layer: &LayerReport, head: &HeadReport, idx: usize) -> Row {
     let Ranges { in_layer, in_model } = ranges(app, layer, idx);
     let end = |value: f64| value.is_finite().then(|| value.into());
     let is_per_head = STATISTICS[idx].is_per_head();
@@ -167,7 +169,7 @@ fn statistic(app: &App, layer: &LayerReport, head: &HeadReport, idx: usize) -> R
     }
 }
 
-fn bins(app: &App, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
+fn bins(app: Scene<'_>, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
     // Of no scores, or of equal ones, there are no bins.
     if histogram.n == 0 || histogram.bin_width() == 0.0 {
         return Vec::new();
@@ -187,7 +189,7 @@ fn bins(app: &App, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
     densities.map(bin).collect()
 }
 
-fn queries(app: &App, head: &HeadReport) -> Vec<Row> {
+fn queries(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {
     let rows = head.summary.rows.iter().enumerate();
     // A row of padding, or of a query that sees nothing, has no figures.
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, PART, PanelData, column, csv};
+use super::{Column, Figure, PART, PanelData, Sheet, column};
 use crate::report::chart::Chart;
 use crate::report::{Map, Passage, Picture, Table};
-use crate::tui::app::{App, Panel};
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Story,
@@ -18,7 +19,7 @@ pub static DATA: PanelData = PanelData {
         ("text", "a text"),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -50,7 +51,7 @@ struct Row {
     text: String,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(page) = app.story.as_ref().and_then(|story| story.page()) else {
         return Vec::new();
     };
@@ -103,7 +104,7 @@ fn text(passage: &Passage) -> Row {
 }
 
 /// The cells of the sheet on screen, then its sides.
-fn values(app: &App, map: &Map) -> Vec<Row> {
+fn values(app: Scene<'_>, map: &Map) -> Vec<Row> {
     let at = app.selection;
     let Some(sheet) = map.sheet(at.layer_idx, at.head_idx) else {
         return Vec::new();

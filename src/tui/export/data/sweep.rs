@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Sweep,
@@ -16,7 +17,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -52,7 +53,7 @@ struct Row {
     jacobian_trace: Option<Figure>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let Some(swept) = app.swept() else {
         return Vec::new();
     };

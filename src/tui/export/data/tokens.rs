@@ -2,9 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv, stack_label};
-use crate::tui::app::{App, Axis, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
+use crate::tui::app::Axis;
+use crate::tui::panel::Panel;
 use crate::tui::panels::tokens::{axes, selected, shares};
+use crate::tui::scene::Scene;
 use attnscope_engine::analysis::Predictions;
 
 pub static DATA: PanelData = PanelData {
@@ -24,7 +26,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -80,11 +82,10 @@ struct Row {
     perplexity: Option<Figure>,
 }
 
-fn rows(app: &App) -> Vec<Row> {
+fn rows(app: Scene<'_>) -> Vec<Row> {
     let mut rows = tokens(app);
     let predictions = app
-        .run
-        .as_ref()
+        .run()
         .and_then(|run| run.outcome())
         .and_then(|outcome| outcome.predictions.as_ref());
     if let Some(predictions) = predictions {
@@ -99,7 +100,7 @@ fn rows(app: &App) -> Vec<Row> {
     rows
 }
 
-fn tokens(app: &App) -> Vec<Row> {
+fn tokens(app: Scene<'_>) -> Vec<Row> {
     let (_, shaded) = axes(app);
     let values = shares(app);
     let token = |idx: usize| {
@@ -126,8 +127,8 @@ fn tokens(app: &App) -> Vec<Row> {
 }
 
 /// The text that is predicted is the only one, or the decoder's.
-fn predicted(app: &App, predictions: &Predictions) -> Vec<Row> {
-    let prompt = app.run.as_ref().map(|run| &run.prompt);
+fn predicted(app: Scene<'_>, predictions: &Predictions) -> Vec<Row> {
+    let prompt = app.run().map(|run| &run.prompt);
     let at = |idx: usize| {
         let loss = predictions.next_loss.as_ref();
         let loss = loss.and_then(|losses| losses.get(idx)).copied();

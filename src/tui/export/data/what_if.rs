@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, column, csv};
-use crate::tui::app::{App, Panel};
+use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
+use crate::tui::panel::Panel;
+use crate::tui::scene::Scene;
 use attnscope_engine::stats::STATISTICS;
 
 pub static DATA: PanelData = PanelData {
@@ -17,7 +18,7 @@ pub static DATA: PanelData = PanelData {
         ),
     ],
     columns: COLUMNS,
-    csv: |app| csv(rows(app)),
+    sheet: |app| Sheet::of(rows(app)),
 };
 
 const COLUMNS: &[Column] = &[
@@ -61,11 +62,11 @@ struct Row {
     token: String,
 }
 
-fn rows(app: &App) -> Vec<Row> {
-    let (Some(supposed), Some(both)) = (&app.supposed, app.both_runs()) else {
+fn rows(app: Scene<'_>) -> Vec<Row> {
+    let (Some(second), Some(both)) = (&app.runs.b, app.both_runs()) else {
         return Vec::new();
     };
-    let what_if = supposed.words();
+    let what_if = second.way.words();
     let mut rows = Vec::new();
     let predictions = both.map(|run| {
         run.outcome()

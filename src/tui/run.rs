@@ -1,21 +1,26 @@
-//! What has arrived of the run on screen.
+//! A run: one model on one prompt, with everything that a panel draws from.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::full_part::Wanted;
 use crate::worker::{PromptOrigin, RunId};
-use attnscope_engine::analysis::{HeadQuery, Judgement, NonFinite, Outcome, Progress, Step};
+use attnscope_engine::analysis::{
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step,
+};
 use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::model::Stack;
+use attnscope_engine::model::{Model, Stack};
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
 
-/// One run, as far as it has come.
+/// One run, as far as it has come, and the heads computed in full so far.
 #[derive(Debug)]
-pub struct RunView {
+pub struct Run {
     pub id: RunId,
+    /// What ran.
+    pub model: Arc<Model>,
     pub prompt: Arc<Prompt>,
     pub source: Source,
     pub origin: PromptOrigin,
@@ -37,6 +42,14 @@ pub struct RunView {
     pub probing: Option<Step>,
     /// The head that could not be computed last, and why.
     pub failed_head: Option<(HeadQuery, String)>,
+    /// The head last computed in full.
+    pub detail: Option<(HeadQuery, Arc<HeadDetail>)>,
+    /// The head being computed.
+    pub awaited: Option<HeadQuery>,
+    /// The part of a long head last computed at full resolution.
+    pub part: Option<(HeadQuery, Arc<PartDetail>)>,
+    /// The part being computed.
+    pub awaited_part: Option<Wanted>,
 }
 
 /// What happens to a prompt before its run begins.
@@ -63,11 +76,18 @@ pub enum RunState {
     Broken(String),
 }
 
-impl RunView {
-    pub fn new(id: RunId, prompt: Arc<Prompt>, source: Source, origin: PromptOrigin) -> Self {
+impl Run {
+    pub fn new(
+        id: RunId,
+        model: Arc<Model>,
+        prompt: Arc<Prompt>,
+        source: Source,
+        origin: PromptOrigin,
+    ) -> Self {
         let state = RunState::Running(Progress::Embedding);
         Self {
             id,
+            model,
             prompt,
             source,
             origin,
@@ -81,6 +101,30 @@ impl RunView {
             is_probed: false,
             probing: None,
             failed_head: None,
+            detail: None,
+            awaited: None,
+            part: None,
+            awaited_part: None,
+        }
+    }
+
+    /// A head at full resolution, if it is the last one that was computed.
+    pub fn detail_of(&self, head: HeadQuery) -> Option<&Arc<HeadDetail>> {
+        let detail = self.detail.as_ref().filter(|(query, _)| *query == head);
+        detail.map(|(_, detail)| detail)
+    }
+
+    /// A layer's report, once it has arrived.
+    pub fn layer(&self, grid: Stack, layer_idx: usize) -> Option<&LayerReport> {
+        let layers = self.layers.get(&grid)?;
+        layers.get(layer_idx).map(Arc::as_ref)
+    }
+
+    /// What a token of the vocabulary reads as, if the run predicts it.
+    pub fn label(&self, id: u32) -> Option<&str> {
+        match &self.state {
+            RunState::Done { labels, .. } => labels.get(&id).map(String::as_str),
+            _ => None,
         }
     }
 

@@ -1,0 +1,233 @@
+//! What panels draw from: the state of the screen, and which of two runs is shown. Reads, and changes nothing.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::app::{App, Axis};
+use super::run::Run;
+use super::runs::Shows;
+use super::selection::Selection;
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid};
+use attnscope_engine::attention::AttentionSpec;
+use attnscope_engine::checks::{Finding, Severity};
+use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::prompt::Prompt;
+use attnscope_engine::stats::{LayerReport, STATISTICS, Statistic};
+
+/// The state of the screen as it shows A, B, or what B is less A.
+#[derive(Debug, Clone, Copy)]
+pub struct Scene<'a> {
+    app: &'a App,
+    shows: Shows,
+}
+
+impl Deref for Scene<'_> {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        self.app
+    }
+}
+
+impl<'a> Scene<'a> {
+    /// The state, one of its runs shown, whichever the screen shows now.
+    pub fn of(app: &'a App, shows: Shows) -> Self {
+        Self { app, shows }
+    }
+
+    /// The state itself, as long as it is lent.
+    pub(super) fn state(self) -> &'a App {
+        self.app
+    }
+
+    /// The run that is shown.
+    pub fn run(self) -> Option<&'a Run> {
+        self.app.runs.shown(self.shows)
+    }
+
+    /// The model of the run that is shown, or the one that was opened and has not run yet.
+    pub fn model(self) -> Option<&'a Arc<Model>> {
+        let ran = self.run().map(|run| &run.model);
+        ran.or(self.app.opened.as_ref())
+    }
+
+    pub fn statistic(self) -> &'static Statistic {
+        STATISTICS[self.statistic_idx]
+    }
+
+    /// The grids of heads that the model has, in the order in which they run.
+    pub fn grids(self) -> Vec<Stack> {
+        self.model()
+            .map_or(vec![Stack::Only], |model| model.spec.grids())
+    }
+
+    /// Layers of the selected grid.
+    pub fn n_layers(self) -> usize {
+        self.n_layers_of(self.selection.stack)
+    }
+
+    pub fn n_layers_of(self, grid: Stack) -> usize {
+        self.model().map_or(0, |model| model.spec.n_layers(grid))
+    }
+
+    pub fn n_heads(self) -> usize {
+        self.n_heads_of(self.selection.stack)
+    }
+
+    pub fn n_heads_of(self, grid: Stack) -> usize {
+        let layer_idx = self
+            .selection
+            .layer_idx
+            .min(self.n_layers_of(grid).saturating_sub(1));
+        self.model()
+            .map_or(0, |model| model.spec.n_heads(grid, layer_idx))
+    }
+
+    /// The tokens along one axis of the selected grid's maps.
+    fn tokens_along(self, axis: Axis) -> Option<&'a Prompt> {
+        let prompt = self.run()?.prompt.as_ref();
+        Some(match (self.selection.stack, axis) {
+            (Stack::Encoder, _) | (Stack::Cross, Axis::Key) => prompt.given(),
+            _ => prompt,
+        })
+    }
+
+    /// How many tokens lie along an axis.
+    pub fn n_along(self, axis: Axis) -> usize {
+        self.tokens_along(axis)
+            .map_or(0, |prompt| prompt.tokens.len())
+    }
+
+    /// What a token along an axis reads as, on one line.
+    pub fn token(self, axis: Axis, position_idx: usize) -> String {
+        let prompt = self.tokens_along(axis);
+        let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
+        label.map_or_else(String::new, |label| super::figure::token_label(label))
+    }
+
+    /// A token along an axis as the tokenizer reads it.
+    pub fn raw_token(self, axis: Axis, position_idx: usize) -> &'a str {
+        let prompt = self.tokens_along(axis);
+        let label = prompt.and_then(|prompt| prompt.labels.get(position_idx));
+        label.map_or("", String::as_str)
+    }
+
+    pub fn token_id(self, axis: Axis, position_idx: usize) -> Option<u32> {
+        let prompt = self.tokens_along(axis)?;
+        prompt.tokens.get(position_idx).copied()
+    }
+
+    /// The attention of the selected layer.
+    pub fn attention(self) -> Option<&'a AttentionSpec> {
+        let Selection {
+            stack, layer_idx, ..
+        } = self.selection;
+        self.model()?.spec.attention(stack, layer_idx)
+    }
+
+    /// The layers of a grid that have arrived.
+    pub fn layers_of(self, grid: Stack) -> &'a [Arc<LayerReport>] {
+        let layers = self.run().and_then(|run| run.layers.get(&grid));
+        layers.map_or(&[], Vec::as_slice)
+    }
+
+    /// The selected layer's report, when it has arrived.
+    pub fn layer(self) -> Option<&'a LayerReport> {
+        let at = self.selection;
+        self.run()?.layer(at.stack, at.layer_idx)
+    }
+
+    /// The selected head at full resolution, when it has arrived.
+    pub fn shown_detail(self) -> Option<&'a HeadDetail> {
+        let detail = self.run()?.detail_of(self.wanted_head());
+        detail.map(Arc::as_ref)
+    }
+
+    /// The selected head at full resolution, to be handed to another thread.
+    pub fn detail_of_selection(self) -> Option<Arc<HeadDetail>> {
+        self.run()?.detail_of(self.wanted_head()).cloned()
+    }
+
+    /// The head that the selection asks for.
+    pub fn wanted_head(self) -> HeadQuery {
+        HeadQuery {
+            stack: self.selection.stack,
+            layer_idx: self.selection.layer_idx,
+            head_idx: self.selection.head_idx,
+            hides_first_key: self.head_view.hides_first_key,
+        }
+    }
+
+    /// What an id of the vocabulary reads as.
+    pub fn vocabulary_label(self, id: u32) -> String {
+        let label = self.run().and_then(|run| run.label(id));
+        label.map_or_else(|| id.to_string(), str::to_owned)
+    }
+
+    /// The worst finding of a head, or of a whole layer where no head is given; information aside.
+    pub fn worst_at(
+        self,
+        grid: Stack,
+        layer_idx: usize,
+        head_idx: Option<usize>,
+    ) -> Option<Severity> {
+        let run = self.run()?;
+        run.marks.get(&(grid, layer_idx, head_idx)).copied()
+    }
+
+    /// Every finding of the run, the worst first; of equals the first layer's.
+    pub fn findings(self) -> &'a [Finding] {
+        self.run().map_or(&[], |run| &run.findings)
+    }
+}
+
+/// Two runs at once.
+impl<'a> Scene<'a> {
+    /// A and B, where both have begun.
+    pub fn both_runs(self) -> Option<[&'a Run; 2]> {
+        self.app.runs.both()
+    }
+
+    /// The selected head at full resolution in A and in B, as far as both are there.
+    pub fn both_details(self) -> Option<[&'a HeadDetail; 2]> {
+        let wanted = self.wanted_head();
+        let [a, b] = self.both_runs()?.map(|run| run.detail_of(wanted));
+        Some([a?, b?])
+    }
+
+    /// A layer in A and in B, as far as both have come.
+    pub fn both_layers(self, grid: Stack, layer_idx: usize) -> Option<[&'a LayerReport; 2]> {
+        let [a, b] = self.both_runs()?.map(|run| run.layer(grid, layer_idx));
+        Some([a?, b?])
+    }
+
+    /// What a token that A or B predicts reads as.
+    pub fn predicted_label(self, id: u32) -> String {
+        let runs = self.both_runs().into_iter().flatten();
+        let label = runs.into_iter().find_map(|run| run.label(id));
+        label.map_or_else(|| id.to_string(), str::to_owned)
+    }
+
+    /// Whether panels are to show what B is less A.
+    pub fn shows_difference(self) -> bool {
+        self.shows == Shows::Difference && self.both_runs().is_some()
+    }
+
+    /// Whether grids and maps are to show what B is less A.
+    pub fn grid_differs(self) -> bool {
+        self.shows_difference() || (self.panel.compares() && self.both_runs().is_some())
+    }
+
+    /// The selected head's map in B less the one in A, as it is shown: scores or pattern.
+    pub fn difference(self) -> Option<&'a Pyramid> {
+        let wanted = (self.wanted_head(), self.head_view.shows_scores);
+        let (query, is_scores, map) = self.app.runs.b.as_ref()?.difference.as_ref()?;
+        ((*query, *is_scores) == wanted).then_some(map)
+    }
+
+    /// The difference where the Head panel shows it; single cells of a long head are those of the run that is shown.
+    pub fn shown_difference(self) -> Option<&'a Pyramid> {
+        let differs = self.shows_difference() && !self.shows_part();
+        self.difference().filter(|_| differs)
+    }
+}
