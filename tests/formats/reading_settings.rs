@@ -312,11 +312,11 @@ fn a_file_whose_rows_depend_on_its_heads_takes_no_other_heads() {
 }
 
 #[test]
-fn every_key_is_told_by_help_and_readme() {
-    let readme = include_str!("../../README.md");
+fn every_key_is_told_by_help_and_the_page_of_checkpoints() {
+    let page = include_str!("../../docs/checkpoints.md");
     let output = program(&["report", "--help"]);
     for (key, _) in family::settable() {
         assert!(text(&output.stdout).contains(key), "{key}");
-        assert!(readme.contains(key), "{key}");
+        assert!(page.contains(&format!("`{key}`")), "{key}");
     }
 }
