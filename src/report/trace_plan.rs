@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use attnscope_engine::attention::{AttentionSpec, Window};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::{Hook, Model, ModelSpec, Stack};
+use attnscope_engine::model::{BlockSpec, Hook, Model, ModelSpec, Stack, StackSpec};
 use attnscope_engine::prompt::Prompt;
 
 /// Which hooks, layers and heads a trace takes.
@@ -226,19 +226,24 @@ fn header(entries: &Value) -> Vec<u8> {
 
 /// The direction and the width back that every layer shares: what holds for some layers only is not said of the file.
 fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
-    let blocks = || spec.stacks.iter().flat_map(|stack| &stack.blocks);
-    let n_causal = blocks().filter(|b| b.attention.mask.causal).count();
+    let blocks = || spec.stacks.iter().flat_map(StackSpec::blocks);
+    let masks = || {
+        blocks()
+            .filter_map(BlockSpec::attention)
+            .map(|own| own.mask)
+    };
+    let n_causal = masks().filter(|mask| mask.causal).count();
     let has_cross = spec.stacks.len() > 1;
     let direction = match n_causal {
         0 => Some("bidirectional"),
-        n if n == blocks().count() && !has_cross => Some("causal"),
+        n if n == masks().count() && !has_cross => Some("causal"),
         _ => None,
     };
     let width = |window: Option<Window>| match window {
         Some(Window::Back(width)) => Some(width),
         _ => None,
     };
-    let mut widths = blocks().map(|b| width(b.attention.mask.window));
+    let mut widths = masks().map(|mask| width(mask.window));
     let first = widths.next().flatten();
     (direction, first.filter(|_| widths.all(|w| w == first)))
 }

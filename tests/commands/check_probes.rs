@@ -29,19 +29,20 @@ fn losses(model: &Model, input: &Input) -> Vec<f32> {
 /// A spec changed by hand: every layer or one.
 fn by_hand(spec: &ModelSpec, layer: Option<usize>, factors: &Factors) -> ModelSpec {
     let mut spec = spec.clone();
-    let blocks = spec.stacks[0].blocks.iter_mut().enumerate();
+    let blocks = spec.stacks[0].blocks_mut().iter_mut().enumerate();
     for (_, block) in blocks.filter(|(idx, _)| layer.is_none_or(|layer| layer == *idx)) {
-        block.attention.softmax_axis = factors.axis;
-        block.attention.scale = factors.scale;
+        let own = block.own_mut().expect("attention");
+        own.attention.softmax_axis = factors.axis;
+        own.attention.scale = factors.scale;
         if !factors.causal {
-            block.attention.mask = Mask {
+            own.attention.mask = Mask {
                 causal: false,
                 window: None,
             };
         }
         if factors.qk_norm == Some(false) {
-            block.projections.q_norm = None;
-            block.projections.k_norm = None;
+            own.projections.q_norm = None;
+            own.projections.k_norm = None;
         }
     }
     spec
@@ -76,8 +77,13 @@ fn every_hypothesis_has_the_losses_of_a_whole_run_with_that_attention() {
         let Probed::Ran(probe) = probed.expect("runs") else {
             panic!("{name} was not probed");
         };
-        let has_norms = model.spec.stacks[0].blocks[0].projections.q_norm.is_some();
-        let n_layers = model.spec.stacks[0].blocks.len();
+        let has_norms = model.spec.stacks[0].blocks()[0]
+            .own()
+            .expect("attention")
+            .projections
+            .q_norm
+            .is_some();
+        let n_layers = model.spec.stacks[0].blocks().len();
         let n_everywhere = probe
             .hypotheses
             .iter()
@@ -151,7 +157,11 @@ fn one_head_with_a_change_is_that_head_of_a_whole_run_with_the_change_in_its_lay
     let model = opened(&fixture("oracle/gpt2/model"), &[]);
     let request = reference_request(&fixture("oracle/gpt2"), false);
     let input = prompt_of(&model, &request)[0].1.clone();
-    let d_head = model.spec.stacks[0].blocks[0].attention.d_head;
+    let d_head = model.spec.stacks[0].blocks()[0]
+        .own()
+        .expect("attention")
+        .attention
+        .d_head;
     let factor = Scale::InvSqrtD.factor(d_head);
     let changes = [
         (Change::Scale(Scale::One), Scale::One, SoftmaxAxis::Keys),
@@ -203,7 +213,7 @@ fn name_of(case: &Path) -> String {
 }
 
 fn has_experts(model: &Model) -> bool {
-    let mut blocks = model.spec.stacks.iter().flat_map(|stack| &stack.blocks);
+    let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
     blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 

@@ -27,8 +27,10 @@ fn opened(copy: &Copy) -> Model {
 
 fn windows(copy: &Copy) -> Vec<Option<Window>> {
     let model = opened(copy);
-    let blocks = model.spec.main_stack().blocks.iter();
-    blocks.map(|block| block.attention.mask.window).collect()
+    let blocks = model.spec.main_stack().blocks().iter();
+    blocks
+        .map(|block| block.own().expect("attention").attention.mask.window)
+        .collect()
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn every_quantised_checkpoint_agrees_with_its_reference() {
             );
             n_compared += 1;
         }
-        let n_blocks = model.spec.stacks[0].blocks.len();
+        let n_blocks = model.spec.stacks[0].blocks().len();
         assert_eq!(n_compared, 2 * n_blocks + 1, "{name}");
     }
 }

@@ -41,13 +41,21 @@ fn a_value_that_is_set_changes_what_is_computed_and_shows_where_it_came_from() {
     }
     let plain = opened(&original("llama"), &[]);
     for (ours, before) in model.spec.stacks[0]
-        .blocks
+        .blocks()
         .iter()
-        .zip(&plain.spec.stacks[0].blocks)
+        .zip(plain.spec.stacks[0].blocks())
     {
-        assert_ne!(ours.attention, before.attention);
+        assert_ne!(
+            ours.attention().expect("attention"),
+            before.attention().expect("attention")
+        );
         assert_eq!(
-            ours.attention.rope.as_ref().expect("a rope").theta,
+            ours.attention()
+                .expect("attention")
+                .rope
+                .as_ref()
+                .expect("a rope")
+                .theta,
             500_000.0
         );
     }

@@ -135,7 +135,7 @@ fn every_family(ops: &impl Ops) {
             .spec
             .stacks
             .iter()
-            .map(|stack| stack.blocks.len())
+            .map(|stack| stack.blocks().len())
             .sum();
         assert!(
             n_compared > 2 * n_layers,

@@ -124,8 +124,8 @@ fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
 
 impl Head {
     fn of(whole: &Whole, layer_idx: usize, head_idx: usize) -> Self {
-        let block = &whole.model.spec.main_stack().blocks[layer_idx];
-        let spec = &block.attention;
+        let block = &whole.model.spec.main_stack().blocks()[layer_idx];
+        let spec = block.attention().expect("attention");
         let n = whole.tokens_real.len();
         let sees = |i: usize, j: usize| whole.tokens_real[j] && (!spec.mask.causal || j <= i);
         let matrix = |hook: &str| {
@@ -145,14 +145,14 @@ impl Head {
             .model
             .checkpoint
             .tensors
-            .get(&block.projections.o.weight);
+            .get(&block.own().expect("attention").projections.o.weight);
         let weight = stored
             .expect("the output projection")
             .widen()
             .expect("reads");
         let n_in = spec.n_heads * spec.d_value;
         let w_o = |c: usize, from: usize| {
-            let at = if block.projections.o.is_input_major {
+            let at = if block.own().expect("attention").projections.o.is_input_major {
                 from * d_model + c
             } else {
                 c * n_in + from

@@ -134,7 +134,10 @@ fn a_change_of_one_head_is_that_of_its_layer_in_this_head_and_nothing_in_the_oth
     ] {
         let of_head = both("llama_yarn", &[&format!("{what_if}@{layer}H{head}")]);
         let of_layer = both("llama_yarn", &[&format!("{what_if}@{layer}")]);
-        let n_heads = of_head.model.spec.main_stack().blocks[1].attention.n_heads;
+        let n_heads = of_head.model.spec.main_stack().blocks()[1]
+            .attention()
+            .expect("attention")
+            .n_heads;
         for hook in ["scores", "pattern"] {
             let name = format!("blocks.1.attn.{hook}");
             for head_idx in 0..n_heads {
@@ -183,7 +186,9 @@ fn divisors_of_key_norms_divide_each_row_by_those_of_the_keys_it_sees() {
     ];
     for (word, divisor) in divisors {
         let both = both("llama_yarn", &[&format!("scale={word}@L0")]);
-        let attention = &both.model.spec.main_stack().blocks[0].attention;
+        let attention = both.model.spec.main_stack().blocks()[0]
+            .attention()
+            .expect("attention");
         let (d, n_heads, n_kv) = (attention.d_head, attention.n_heads, attention.n_kv_heads);
         let (q, k) = (
             &both.base["blocks.0.attn.rot_q"],
@@ -265,7 +270,10 @@ fn temperature_and_softcap_change_the_scores_that_were_there() {
 #[test]
 fn qk_norm_gives_queries_and_keys_the_root_mean_square_of_one() {
     let both = both("llama_yarn", &["qk_norm=on@L0"]);
-    let d = both.model.spec.main_stack().blocks[0].attention.d_head;
+    let d = both.model.spec.main_stack().blocks()[0]
+        .attention()
+        .expect("attention")
+        .d_head;
     for hook in ["q", "k"] {
         let name = format!("blocks.0.attn.{hook}");
         for (before, after) in both.base[&name].chunks(d).zip(both.then[&name].chunks(d)) {
@@ -282,12 +290,14 @@ fn qk_norm_gives_queries_and_keys_the_root_mean_square_of_one() {
 fn a_dropped_head_gives_zeros_or_its_mean() {
     let both_zero = both("llama_yarn", &["drop=zero@L1H1"]);
     let both_mean = both("llama_yarn", &["drop=mean@L1H1,L1H0"]);
-    let d = both_zero.model.spec.main_stack().blocks[1]
-        .attention
+    let d = both_zero.model.spec.main_stack().blocks()[1]
+        .attention()
+        .expect("attention")
         .d_value;
     let name = "blocks.1.attn.z"; // [position, head, d_value]
-    let n_heads = both_zero.model.spec.main_stack().blocks[1]
-        .attention
+    let n_heads = both_zero.model.spec.main_stack().blocks()[1]
+        .attention()
+        .expect("attention")
         .n_heads;
     let of_head = |values: &Values, head_idx: usize| -> Vec<f32> {
         let rows = values[name].chunks(n_heads * d);

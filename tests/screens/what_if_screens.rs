@@ -177,8 +177,11 @@ fn changes_add_up_and_the_last_can_be_taken_back() {
     suppose(&mut screen, "drop=zero@L1H0");
     let attention = |screen: &Screen| {
         let model = screen.app.scene().model().cloned().expect("a model");
-        let block = model.spec.main_stack().blocks[1].clone();
-        (block.attention.softmax_axis, block.exceptions.ablated.len())
+        let block = model.spec.main_stack().blocks()[1].clone();
+        (
+            block.own().expect("attention").attention.softmax_axis,
+            block.own().expect("attention").exceptions.ablated.len(),
+        )
     };
     assert_eq!(attention(&screen), (SoftmaxAxis::Queries, 1));
     screen.typed("w");

@@ -8,7 +8,7 @@ use super::kept::Kept;
 use super::pyramid::Pyramid;
 use super::rerun::{Streams, input_of_layer};
 use crate::attention::{BlockSink, HeadRows, Pooled, SoftmaxAxis};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{
     BlockContext, Hook, Hooks, Input, LayerWeights, Model, Scratch, Stack, attend_heads, run_layer,
 };
@@ -105,10 +105,14 @@ pub fn head_detail<O: Ops>(
             &mut hooks,
         )?;
     } else {
-        let block = &spec.blocks[layer_idx];
+        let block = spec.blocks().get(layer_idx);
+        let Some((block, own)) = block.and_then(|block| Some((block, block.own()?))) else {
+            let problem = format!("layer {layer_idx} has no softmax attention to show a head of");
+            return Err(Error::Prompt(problem));
+        };
         let only = head_idx..head_idx + 1;
-        let heads = attend_heads(&context, block, &resid, only, Some(&sink))?;
-        let (spec, _) = block.of_head(head_idx);
+        let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, Some(&sink))?;
+        let (spec, _) = own.of_head(head_idx);
         if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {
             rows = Some(Arc::new(heads.rows(&context, spec, head_idx)?));
         }

@@ -17,7 +17,7 @@ use crate::checks::{
     Verdict,
 };
 use crate::error::Result;
-use crate::model::{Input, Model, Stack};
+use crate::model::{BlockSpec, Input, Model, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::stats::LayerReport;
@@ -300,13 +300,16 @@ fn add_remedies<O: Ops>(
         if stack == Stack::Cross {
             continue;
         }
-        let block = &model.spec.stack_of(stack).blocks[layer_idx];
-        let (scale, d_head) = (block.attention.scale, block.attention.d_head);
+        let block = model.spec.stack_of(stack).blocks().get(layer_idx);
+        let Some(own) = block.and_then(BlockSpec::own) else {
+            continue;
+        };
+        let (scale, d_head) = (own.attention.scale, own.attention.d_head);
         let is_scaled = (scale.factor(d_head) / Scale::InvSqrtD.factor(d_head) - 1.0).abs() < 1e-6;
         // What the layer has already is no remedy.
         let has = |change: &Change| match change {
             Change::Scale(_) => is_scaled,
-            Change::QkNorm(_) => block.projections.q_norm.is_some(),
+            Change::QkNorm(_) => own.projections.q_norm.is_some(),
             _ => false,
         };
         let mut said = Vec::new();

@@ -1,9 +1,9 @@
 //! How much memory a run will need, told before it begins.
 
 use super::pipeline::{KEEP_BYTES, Options};
-use crate::attention::{POOLED_CELLS, RowSummary};
+use crate::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use crate::checkpoint::{Dtype, Tensors};
-use crate::model::{BlockSpec, Input, LinearSource, Model, Stack};
+use crate::model::{BlockSpec, Input, LinearSource, Model, Stack, StackSpec};
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
@@ -29,8 +29,8 @@ impl MemoryNeed {
     pub fn of(model: &Model, inputs: &[Input], options: Options, n_threads: usize) -> Self {
         let spec = &model.spec;
         let tensors = &model.checkpoint.tensors;
-        let blocks = || spec.stacks.iter().flat_map(|stack| &stack.blocks);
-        let recurrences = || spec.stacks.iter().flat_map(|stack| &stack.recurrence);
+        let blocks = || spec.stacks.iter().flat_map(StackSpec::blocks);
+        let recurrences = || spec.stacks.iter().filter_map(StackSpec::recurrence);
         let of_blocks = blocks().map(|block| widened(tensors, block.linears()));
         let of_recurrences = recurrences().map(|network| widened(tensors, network.linears()));
         let weights = of_blocks.chain(of_recurrences).max();
@@ -105,7 +105,8 @@ fn outputs(linears: &[&LinearSource]) -> usize {
 /// Values per position in the buffers of a block.
 fn activations(block: &BlockSpec, d_model: usize) -> usize {
     // Beside what maps give: residual, its norms, what branches add, and a copy of each head's output.
-    outputs(&block.linears()) + 8 * d_model + 2 * block.attention.n_heads * block.attention.d_value
+    let of_heads = |own: &AttentionSpec| own.n_heads * own.d_value;
+    outputs(&block.linears()) + 8 * d_model + 2 * block.attention().map_or(0, of_heads)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::lockstep::{Copy, Span, lockstep};
 use super::observer::Progress;
 use crate::checks::{FutureProbe, Influence, InvarianceProbe, Probed, Worst};
 use crate::error::Result;
-use crate::model::{FeedForward, Input, Model, Sequence};
+use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, StackSpec};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::PositionRule;
@@ -22,7 +22,7 @@ const N_PADS: usize = 3;
 const NONFINITE: &str = "a value is NaN or infinite, which spreads to rows that do not see it: nan-or-inf tells where it begins";
 
 fn has_experts(model: &Model) -> bool {
-    let mut blocks = model.spec.stacks.iter().flat_map(|stack| &stack.blocks);
+    let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
     blocks.any(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 
@@ -52,10 +52,15 @@ pub fn probe_future<O: Ops>(
     progress: impl FnMut(Progress),
     pace: &dyn Pace,
 ) -> Result<Probed<FutureProbe>> {
-    let blocks = &model.spec.main_stack().blocks;
+    let blocks = model.spec.main_stack().blocks();
     // Steps of a recurrent decoder follow one another, but what it normalises over queries would look ahead.
-    let goes_forward = model.spec.main_stack().recurrence.is_some();
-    if !goes_forward && !blocks.iter().any(|block| block.attention.mask.causal) {
+    let goes_forward = model.spec.main_stack().recurrence().is_some();
+    if !goes_forward
+        && !blocks
+            .iter()
+            .filter_map(BlockSpec::attention)
+            .any(|own| own.mask.causal)
+    {
         return Ok(Probed::Not(
             "every token may see later ones: the model is bidirectional by its spec".to_owned(),
         ));

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::observer::{Observer, Progress};
 use super::pipeline::{Job, Options, run_all};
 use crate::error::Result;
-use crate::model::{Input, Model, Sequence, Stack};
+use crate::model::{BlockSpec, Input, Model, Sequence, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::stats::LayerReport;
@@ -38,9 +38,10 @@ pub fn stripes<O: Ops>(
     let spec = &model.spec;
     let is_causal = spec
         .main_stack()
-        .blocks
+        .blocks()
         .iter()
-        .any(|block| block.attention.mask.causal);
+        .filter_map(BlockSpec::attention)
+        .any(|own| own.mask.causal);
     let room = spec.n_ctx.map_or(MOST_TOKENS, |n_ctx| n_ctx / 2);
     let n = MOST_TOKENS.min(room).min(spec.d_vocab / 2);
     if !is_causal || spec.is_encoder_decoder() || n < 4 {

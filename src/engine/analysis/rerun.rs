@@ -133,8 +133,12 @@ pub fn head_with<O: Ops>(
         &go_on,
     )?;
     let resid = input_of_layer(&context, model, kept, (stack, layer_idx))?;
-    let block = &spec.stack_of(stack).blocks[layer_idx];
-    let heads = attend_heads(&context, block, &resid, head_idx..head_idx + 1, None)?.summaries;
+    let block = spec.stack_of(stack).blocks().get(layer_idx);
+    let Some((block, own)) = block.and_then(|block| Some((block, block.own()?))) else {
+        return Ok(None);
+    };
+    let only = head_idx..head_idx + 1;
+    let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, None)?.summaries;
     Ok(heads.into_iter().next())
 }
 

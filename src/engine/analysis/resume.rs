@@ -43,7 +43,7 @@ impl Resume<'_> {
         let first = match stack.stack {
             Stack::Decoder if reads_another => 0,
             _ => {
-                let pairs = was.blocks.iter().zip(&stack.blocks);
+                let pairs = was.blocks().iter().zip(stack.blocks());
                 let n_same = pairs.take_while(|(was, is)| was == is).count();
                 // Of a stack that is the same, the last layer runs again: what follows it is not kept.
                 n_same.min(stack.n_layers().saturating_sub(1))

@@ -8,7 +8,7 @@ use super::what_if::{Change, Where, changed};
 use crate::attention::{Mask, Scale, SoftmaxAxis};
 use crate::checks::{Factors, Hypothesis, Probed, TrainingProbe};
 use crate::error::{Error, Result};
-use crate::model::{Input, Model, ModelSpec, Sequence};
+use crate::model::{BlockSpec, Input, Model, ModelSpec, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::stats::LayerReport;
@@ -47,7 +47,11 @@ pub fn probe_training<O: Ops>(
             is_room
         })
         .collect();
-    let plan = plan(spec);
+    let Some(declared) = Declared::of(spec) else {
+        let reason = "no layer has softmax attention whose training could be asked for";
+        return Ok(Probed::Not(reason.to_owned()));
+    };
+    let plan = plan(spec, declared);
     let mut kept = Vec::new();
     let bytes_each = KEEP_BYTES / inputs.len().max(1);
     for input in &inputs {
@@ -56,7 +60,7 @@ pub fn probe_training<O: Ops>(
     let mut hypotheses = Vec::new();
     for (nth, (layer_idx, factors)) in plan.iter().enumerate() {
         told(nth, plan.len());
-        let supposed = model.with_spec(suppose(spec, *layer_idx, factors));
+        let supposed = model.with_spec(suppose(spec, &declared.factors, *layer_idx, factors));
         let mut losses = Vec::new();
         for (input, kept) in inputs.iter().zip(&kept) {
             let from = layer_idx.map(|layer_idx| (&**kept, layer_idx));
@@ -141,26 +145,37 @@ impl Observer for Holder {
     }
 }
 
-/// What the configuration declares, by the first layer.
-fn declared(spec: &ModelSpec) -> Factors {
-    let block = &spec.main_stack().blocks[0];
-    let has_norms = spec
-        .main_stack()
-        .blocks
-        .iter()
-        .any(|block| block.projections.q_norm.is_some());
-    Factors {
-        axis: block.attention.softmax_axis,
-        scale: block.attention.scale,
-        causal: block.attention.mask.causal,
-        qk_norm: has_norms.then_some(true),
+/// What the configuration declares, by the first layer that has attention.
+#[derive(Debug, Clone, Copy)]
+struct Declared {
+    factors: Factors,
+    d_head: usize,
+}
+
+impl Declared {
+    /// `None` where no layer has attention of its own.
+    fn of(spec: &ModelSpec) -> Option<Self> {
+        let mut all = spec.main_stack().blocks().iter().filter_map(BlockSpec::own);
+        let first = &all.clone().next()?.attention;
+        let has_norms = all.any(|own| own.projections.q_norm.is_some());
+        Some(Self {
+            factors: Factors {
+                axis: first.softmax_axis,
+                scale: first.scale,
+                causal: first.mask.causal,
+                qk_norm: has_norms.then_some(true),
+            },
+            d_head: first.d_head,
+        })
     }
 }
 
 /// Every hypothesis to try: all factors in all layers, then one factor in one layer. The declared one comes first.
-fn plan(spec: &ModelSpec) -> Vec<(Option<usize>, Factors)> {
-    let declared = declared(spec);
-    let d_head = spec.main_stack().blocks[0].attention.d_head;
+fn plan(spec: &ModelSpec, declared: Declared) -> Vec<(Option<usize>, Factors)> {
+    let Declared {
+        factors: declared,
+        d_head,
+    } = declared;
     let mut scales = vec![declared.scale];
     for scale in [Scale::InvSqrtD, Scale::One, Scale::InvD] {
         let is_known = |known: &Scale| (known.factor(d_head) - scale.factor(d_head)).abs() < 1e-6;
@@ -202,7 +217,7 @@ fn plan(spec: &ModelSpec) -> Vec<(Option<usize>, Factors)> {
             + usize::from(factors.causal != declared.causal)
             + usize::from(factors.qk_norm != declared.qk_norm)
     };
-    let n_layers = spec.main_stack().blocks.len();
+    let n_layers = spec.main_stack().blocks().len();
     let in_one_layer = (0..n_layers)
         .filter(|_| n_layers > 1)
         .flat_map(|layer_idx| {
@@ -220,8 +235,12 @@ fn plan(spec: &ModelSpec) -> Vec<(Option<usize>, Factors)> {
 }
 
 /// The spec that a hypothesis supposes: what it shares with the declared one stays as every layer has it.
-fn suppose(spec: &ModelSpec, layer_idx: Option<usize>, factors: &Factors) -> ModelSpec {
-    let declared = declared(spec);
+fn suppose(
+    spec: &ModelSpec,
+    declared: &Factors,
+    layer_idx: Option<usize>,
+    factors: &Factors,
+) -> ModelSpec {
     let place = Where {
         stack: None,
         layer_idx,

@@ -14,8 +14,11 @@ pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
                 Stack::Encoder => source,
                 _ => input.sequence.len(),
             };
-            let blocks = stack.blocks.iter().map(|block| of_block(block, n, source));
-            let linears = stack.recurrence.iter().flat_map(Recurrence::linears);
+            let blocks = stack
+                .blocks()
+                .iter()
+                .map(|block| of_block(block, n, source));
+            let linears = stack.recurrence().into_iter().flat_map(Recurrence::linears);
             let recurrent = linears.map(|linear| of_linear(linear, n));
             blocks.chain(recurrent).sum::<u64>()
         });
@@ -41,12 +44,13 @@ fn of_block(block: &BlockSpec, n: usize, n_source: usize) -> u64 {
         let of_one: u64 = of_one.map(|linear| of_linear(linear, n)).sum();
         work += of_one * experts.rule.n_used.saturating_sub(1) as u64;
     }
-    let spec = &block.attention;
-    let visibility = Visibility::of_self(spec.mask, n, None);
-    let seen: usize = (0..n)
-        .map(|query_idx| visibility.n_visible(query_idx))
-        .sum();
-    work += (seen * spec.n_heads * (spec.d_head + spec.d_value)) as u64;
+    if let Some(spec) = block.attention() {
+        let visibility = Visibility::of_self(spec.mask, n, None);
+        let seen: usize = (0..n)
+            .map(|query_idx| visibility.n_visible(query_idx))
+            .sum();
+        work += (seen * spec.n_heads * (spec.d_head + spec.d_value)) as u64;
+    }
     let across = block.cross.as_ref().map_or(0, |cross| {
         let spec = &cross.attention;
         n * n_source * spec.n_heads * (spec.d_head + spec.d_value)

@@ -10,7 +10,8 @@ use crate::model::recurrent::{
     Additive, Bridge, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
 };
 use crate::model::{
-    DecoderStart, EmbedSpec, HeadSpec, LinearSource, ModelSpec, Stack, StackSpec, TableSource,
+    DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, Stack, StackSpec,
+    TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -71,7 +72,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let stack = |stack: Stack, table: &str, n_rows: usize, network: Recurrence| StackSpec {
         stack,
-        recurrence: Some(network),
+        layers: Layers::Recurrent(network),
         ..StackSpec::only(embed(table, n_rows, sizes.d_embed), Vec::new(), None)
     };
     let encoder = stack(Stack::Encoder, "src_embedding", d_vocab_source, encoder);

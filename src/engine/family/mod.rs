@@ -61,7 +61,7 @@ use std::sync::Arc;
 use self::overrides::Overrides;
 use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
-use crate::model::{Model, ModelSpec};
+use crate::model::{BlockSpec, Model, ModelSpec};
 
 /// How checkpoints of one `model_type` are read.
 pub struct Family {
@@ -181,9 +181,10 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
 fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
     let is_causal = spec
         .main_stack()
-        .blocks
+        .blocks()
         .iter()
-        .any(|b| b.attention.mask.causal);
+        .filter_map(BlockSpec::attention)
+        .any(|own| own.mask.causal);
     for (key, turns) in [("use_bidirectional_attention", true), ("is_causal", false)] {
         if is_causal && reader.value(key).and_then(serde_json::Value::as_bool) == Some(turns) {
             let problem = format!(

@@ -6,8 +6,8 @@ use super::reading::is_activation;
 use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
 use crate::model::recurrent::Recurrence;
+use crate::model::{ModelSpec, StackSpec};
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;
@@ -291,19 +291,17 @@ impl<'a> Overrides<'a> {
 /// Changes every attention that has what is given; says how many have.
 fn change(spec: &mut ModelSpec, given: &Given) -> usize {
     let mut n_changed = 0;
-    for block in spec.stacks.iter_mut().flat_map(|stack| &mut stack.blocks) {
-        n_changed += usize::from(change_one(&mut block.attention, given));
+    for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
+        if let Some(own) = block.own_mut() {
+            n_changed += usize::from(change_one(&mut own.attention, given));
+        }
         if let Some(cross) = &mut block.cross
             && !matches!(given, Given::Causal(_) | Given::Window(_))
         {
             change_one(&mut cross.attention, given);
         }
     }
-    for recurrence in spec
-        .stacks
-        .iter_mut()
-        .flat_map(|stack| &mut stack.recurrence)
-    {
+    for recurrence in spec.stacks.iter_mut().filter_map(StackSpec::recurrence_mut) {
         if let Recurrence::Writer(writer) = recurrence
             && !matches!(given, Given::Causal(_) | Given::Window(_))
         {

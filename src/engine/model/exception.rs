@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::spec::{BlockSpec, ProjectionSpec};
+use super::spec::{ProjectionSpec, SelfSpec};
 use crate::attention::AttentionSpec;
 
 /// Heads with an attention of their own.
@@ -13,8 +13,8 @@ pub struct Variant {
     pub projections: ProjectionSpec,
 }
 
-impl BlockSpec {
-    /// How one head of its self-attention runs.
+impl SelfSpec {
+    /// How one head runs.
     pub fn of_head(&self, head_idx: usize) -> (&AttentionSpec, &ProjectionSpec) {
         let mut variants = self.exceptions.variants.iter();
         let variant = variants.find(|variant| variant.heads.contains(&head_idx));

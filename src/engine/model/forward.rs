@@ -7,7 +7,10 @@ use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
 use super::experts::experts;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
-use super::spec::{BlockSpec, CrossSpec, FeedForward, GateRule, MlpSpec, ProjectionSpec};
+use super::source::NormSource;
+use super::spec::{
+    BlockSpec, CrossSpec, FeedForward, GateRule, Mixer, MlpSpec, ProjectionSpec, SelfSpec,
+};
 use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
 use crate::attention::{
     AttentionSpec, Bias, BlockSink, HeadRows, HeadSummary, Repeats, RopeTable, Run, Visibility,
@@ -46,12 +49,13 @@ pub fn run_block<O: Ops>(
     let (ops, s) = (context.ops, scratch);
     emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
+    let Mixer::Attention(own) = &spec.mixer;
     let attention = run_heads(
         context,
         Attending {
-            attention: &spec.attention,
-            projections: &spec.projections,
-            exceptions: &spec.exceptions,
+            attention: &own.attention,
+            projections: &own.projections,
+            exceptions: &own.exceptions,
             pre: &spec.attn_pre,
             weights: &weights.attention,
         },
@@ -61,7 +65,7 @@ pub fn run_block<O: Ops>(
     )?;
     let attention = output(
         context,
-        spec.attention.n_heads,
+        own.attention.n_heads,
         attention,
         &weights.o,
         &mut s.attention,
@@ -177,13 +181,14 @@ fn run_cross<O: Ops>(
     Ok(attention)
 }
 
-/// Runs the attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of the first.
+/// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
+/// the first; `pre` is the norm before it.
 ///
 /// # Errors
 /// As for [`run_block`].
 pub fn attend_heads<O: Ops>(
     context: &BlockContext<'_, O>,
-    spec: &BlockSpec,
+    (spec, pre): (&SelfSpec, &Option<NormSource>),
     resid: &O::Buffer,
     heads: Range<usize>,
     sink: Option<&dyn BlockSink>,
@@ -191,7 +196,7 @@ pub fn attend_heads<O: Ops>(
     let mut s = AttentionScratch::<O>::default();
     let n_heads = spec.attention.n_heads;
     let (attention, projections) = spec.of_head(heads.start);
-    let weights = AttentionWeights::read(context.shelf(), &spec.attn_pre, projections, n_heads)?;
+    let weights = AttentionWeights::read(context.shelf(), pre, projections, n_heads)?;
     project(
         context,
         attention,

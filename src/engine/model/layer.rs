@@ -5,7 +5,7 @@ use super::exception::Exceptions;
 use super::forward::{AttentionRun, run_block};
 use super::hook::{Hooks, Stack};
 use super::recurrent::{self, Ends, Recurrence};
-use super::spec::{ModelSpec, StackSpec};
+use super::spec::{BlockSpec, Layers, ModelSpec, StackSpec};
 use super::weights::BlockWeights;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Tensors;
@@ -26,10 +26,7 @@ impl<'a, O: Ops> LayerWeights<'a, O> {
         layer_idx: usize,
         pace: &'a dyn Pace,
     ) -> Result<Self> {
-        let block = match &stack.recurrence {
-            Some(_) => None,
-            None => Some(&stack.blocks[layer_idx]),
-        };
+        let block = stack.blocks().get(layer_idx);
         let read = |block| BlockWeights::read(ops, tensors, block, pace);
         Ok(Self(block.map(read).transpose()?))
     }
@@ -57,17 +54,17 @@ pub fn run_layer<O: Ops>(
     scratch: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<LayerRun> {
-    match (&stack.recurrence, &weights.0) {
-        (Some(Recurrence::Reader(spec)), _) => Ok(LayerRun {
+    match (&stack.layers, &weights.0) {
+        (Layers::Recurrent(Recurrence::Reader(spec)), _) => Ok(LayerRun {
             ends: recurrent::read(context, spec, resid, hooks)?,
             ..LayerRun::default()
         }),
-        (Some(Recurrence::Writer(spec)), _) => Ok(LayerRun {
+        (Layers::Recurrent(Recurrence::Writer(spec)), _) => Ok(LayerRun {
             cross: Some(recurrent::write(context, spec, resid, hooks)?),
             ..LayerRun::default()
         }),
-        (None, Some(weights)) => {
-            let block = &stack.blocks[layer_idx];
+        (Layers::Blocks(blocks), Some(weights)) => {
+            let block = &blocks[layer_idx];
             let ran = run_block(context, block, weights, resid, scratch, hooks)?;
             Ok(LayerRun {
                 attention: Some(ran.attention),
@@ -75,30 +72,32 @@ pub fn run_layer<O: Ops>(
                 ends: Ends::default(),
             })
         }
-        (None, None) => Ok(LayerRun::default()),
+        (Layers::Blocks(_), None) => Ok(LayerRun::default()),
     }
 }
 
 impl StackSpec {
     /// How many layers run one after another; a recurrent network is one.
     pub fn n_layers(&self) -> usize {
-        match &self.recurrence {
-            Some(_) => 1,
-            None => self.blocks.len(),
+        match &self.layers {
+            Layers::Recurrent(_) => 1,
+            Layers::Blocks(blocks) => blocks.len(),
         }
     }
 
-    /// The attention of the first layer: for what is told of all of them at once.
+    /// The attention of the first layer that has one: for what is told of all of them at once.
     pub fn first_attention(&self) -> Option<&AttentionSpec> {
-        let recurrent = self.recurrence.as_ref().and_then(Recurrence::attention);
-        recurrent.or_else(|| Some(&self.blocks.first()?.attention))
+        match &self.layers {
+            Layers::Recurrent(recurrence) => recurrence.attention(),
+            Layers::Blocks(blocks) => blocks.iter().find_map(BlockSpec::attention),
+        }
     }
 }
 
 impl ModelSpec {
     /// Which grids of layers and heads the model has, in the order in which they run.
     pub fn grids(&self) -> Vec<Stack> {
-        let with_own = self.stacks.iter().filter(|s| s.recurrence.is_none());
+        let with_own = self.stacks.iter().filter(|s| s.recurrence().is_none());
         let mut grids: Vec<Stack> = with_own.map(|stack| stack.stack).collect();
         if self.is_encoder_decoder() {
             grids.push(Stack::Cross);
@@ -109,9 +108,9 @@ impl ModelSpec {
     /// The grid that a person looks at first.
     pub fn main_grid(&self) -> Stack {
         let main = self.main_stack();
-        match main.recurrence {
-            Some(_) => Stack::Cross,
-            None => main.stack,
+        match main.layers {
+            Layers::Recurrent(_) => Stack::Cross,
+            Layers::Blocks(_) => main.stack,
         }
     }
 
@@ -126,32 +125,34 @@ impl ModelSpec {
     /// The attention of one layer of a grid.
     pub fn attention(&self, grid: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
         let stack = self.stack_of(grid);
-        if let Some(recurrence) = &stack.recurrence {
-            let attention = recurrence.attention();
-            return attention.filter(|_| grid == Stack::Cross && layer_idx == 0);
-        }
-        let block = stack.blocks.get(layer_idx)?;
-        match grid {
-            Stack::Cross => block.cross.as_ref().map(|cross| &cross.attention),
-            _ => Some(&block.attention),
+        match (&stack.layers, grid) {
+            (Layers::Recurrent(recurrence), Stack::Cross) if layer_idx == 0 => {
+                recurrence.attention()
+            }
+            (Layers::Recurrent(_), _) => None,
+            (Layers::Blocks(blocks), Stack::Cross) => {
+                let cross = blocks.get(layer_idx)?.cross.as_ref();
+                cross.map(|cross| &cross.attention)
+            }
+            (Layers::Blocks(blocks), _) => blocks.get(layer_idx)?.attention(),
         }
     }
 
     /// The heads of a layer of a grid that run otherwise than it.
     pub fn exceptions(&self, grid: Stack, layer_idx: usize) -> Option<&Exceptions> {
-        let block = self.stack_of(grid).blocks.get(layer_idx)?;
+        let block = self.stack_of(grid).blocks().get(layer_idx)?;
         match grid {
             Stack::Cross => block.cross.as_ref().map(|cross| &cross.exceptions),
-            _ => Some(&block.exceptions),
+            _ => block.own().map(|own| &own.exceptions),
         }
     }
 
     /// Whether a layer of a grid has learned sinks.
     pub fn has_sinks(&self, grid: Stack, layer_idx: usize) -> bool {
-        let block = self.stack_of(grid).blocks.get(layer_idx);
+        let block = self.stack_of(grid).blocks().get(layer_idx);
         let projections = match grid {
             Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
-            _ => block.map(|block| &block.projections),
+            _ => block.and_then(|block| Some(&block.own()?.projections)),
         };
         projections.is_some_and(|projections| projections.sinks.is_some())
     }

@@ -26,8 +26,8 @@ pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
     BlockSpec, CrossSpec, DecoderStart, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec,
-    LatentSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, RouterRule, RouterScores, Sines,
-    StackSpec, TransformSpec,
+    LatentSpec, Layers, Mixer, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, RouterRule,
+    RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{final_hidden, logits_in_chunks};
 

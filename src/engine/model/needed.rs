@@ -19,7 +19,7 @@ impl ModelSpec {
         let mut needed = Needed::default();
         for stack in &self.stacks {
             needed.embedding(stack);
-            stack.blocks.iter().for_each(|block| needed.block(block));
+            stack.blocks().iter().for_each(|block| needed.block(block));
             needed.recurrence(stack);
             needed.norm(stack.final_norm.as_ref());
         }
@@ -66,12 +66,12 @@ impl ModelSpec {
 impl StackSpec {
     /// What one layer reads.
     pub fn layer_tensors(&self, layer_idx: usize) -> Option<Vec<NeededTensor<'_>>> {
-        if self.recurrence.is_some() {
+        if self.recurrence().is_some() {
             let mut needed = Needed::default();
             needed.recurrence(self);
             return Some(needed.0);
         }
-        Some(self.blocks.get(layer_idx)?.tensors())
+        Some(self.blocks().get(layer_idx)?.tensors())
     }
 
     /// What runs before the first block.
@@ -102,7 +102,8 @@ impl BlockSpec {
     pub fn linears(&self) -> Vec<&LinearSource> {
         let mut linears = Vec::new();
         let of_cross = self.cross.iter().map(|cross| &cross.projections);
-        for projections in std::iter::once(&self.projections).chain(of_cross) {
+        let of_own = self.own().map(|own| &own.projections);
+        for projections in of_own.into_iter().chain(of_cross) {
             linears.extend([
                 &projections.q,
                 &projections.k,
@@ -156,7 +157,7 @@ impl<'a> Needed<'a> {
     }
 
     fn recurrence(&mut self, stack: &'a StackSpec) {
-        let linears = stack.recurrence.iter().flat_map(Recurrence::linears);
+        let linears = stack.recurrence().into_iter().flat_map(Recurrence::linears);
         linears.for_each(|linear| self.linear(linear));
     }
 
@@ -164,7 +165,9 @@ impl<'a> Needed<'a> {
         for norm in [&block.attn_pre, &block.attn_out, &block.attn_post] {
             self.norm(norm.as_ref());
         }
-        self.projections(&block.projections, block.attention.n_heads);
+        if let Some(own) = block.own() {
+            self.projections(&own.projections, own.attention.n_heads);
+        }
         if let Some(cross) = &block.cross {
             self.norm(cross.pre.as_ref());
             self.norm(cross.post.as_ref());

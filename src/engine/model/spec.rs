@@ -209,13 +209,36 @@ impl CrossSpec {
     }
 }
 
+/// Attention of a block's tokens to each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelfSpec {
+    pub attention: AttentionSpec,
+    pub projections: ProjectionSpec,
+    pub exceptions: Exceptions,
+}
+
+/// What lets the tokens of a block see each other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Mixer {
+    /// Softmax attention.
+    Attention(Box<SelfSpec>),
+}
+
+impl Mixer {
+    /// Softmax attention without exceptions.
+    pub fn attention(attention: AttentionSpec, projections: ProjectionSpec) -> Self {
+        Self::Attention(Box::new(SelfSpec {
+            attention,
+            projections,
+            exceptions: Exceptions::default(),
+        }))
+    }
+}
+
 /// One block. Each branch may have a norm before it, on its output, and on the residual after the addition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockSpec {
-    pub attention: AttentionSpec,
-    pub projections: ProjectionSpec,
-    /// Of its self-attention.
-    pub exceptions: Exceptions,
+    pub mixer: Mixer,
     pub attn_pre: Option<NormSource>,
     pub attn_out: Option<NormSource>,
     pub attn_post: Option<NormSource>,
@@ -240,9 +263,7 @@ impl BlockSpec {
         feed_forward: FeedForward,
     ) -> Self {
         Self {
-            attention,
-            projections,
-            exceptions: Exceptions::default(),
+            mixer: Mixer::attention(attention, projections),
             attn_pre: None,
             attn_out: None,
             attn_post: None,
@@ -256,19 +277,44 @@ impl BlockSpec {
             adds_to_normed: false,
         }
     }
+
+    /// Its self-attention; `None` where something else mixes its tokens.
+    pub fn own(&self) -> Option<&SelfSpec> {
+        match &self.mixer {
+            Mixer::Attention(own) => Some(own),
+        }
+    }
+
+    /// Its self-attention, to be changed; `None` where something else mixes its tokens.
+    pub fn own_mut(&mut self) -> Option<&mut SelfSpec> {
+        match &mut self.mixer {
+            Mixer::Attention(own) => Some(own),
+        }
+    }
+
+    /// The attention of its tokens to each other; `None` where something else mixes them.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        Some(&self.own()?.attention)
+    }
 }
 
-/// Blocks that run one after another on one residual stream.
+/// What runs one after another on a residual stream.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Layers {
+    Blocks(Vec<BlockSpec>),
+    /// A recurrent network, which is one layer.
+    Recurrent(Recurrence),
+}
+
+/// What turns the embeddings of a text into its last residual.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackSpec {
     pub stack: Stack,
     pub embed: EmbedSpec,
-    pub blocks: Vec<BlockSpec>,
+    pub layers: Layers,
     /// Learned values of a bias by buckets, shared by all blocks. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
-    /// A recurrent network in the place of blocks.
-    pub recurrence: Option<Recurrence>,
 }
 
 /// What stands between the last residual and the unembedding.
@@ -345,10 +391,41 @@ impl StackSpec {
         Self {
             stack: Stack::Only,
             embed,
-            blocks,
+            layers: Layers::Blocks(blocks),
             bucket_values: None,
             final_norm,
-            recurrence: None,
+        }
+    }
+
+    /// Its blocks; none where it is a recurrent network.
+    pub fn blocks(&self) -> &[BlockSpec] {
+        match &self.layers {
+            Layers::Blocks(blocks) => blocks,
+            Layers::Recurrent(_) => &[],
+        }
+    }
+
+    /// Its blocks, to be changed; none where it is a recurrent network.
+    pub fn blocks_mut(&mut self) -> &mut [BlockSpec] {
+        match &mut self.layers {
+            Layers::Blocks(blocks) => blocks,
+            Layers::Recurrent(_) => &mut [],
+        }
+    }
+
+    /// Its recurrent network; `None` where it has blocks.
+    pub fn recurrence(&self) -> Option<&Recurrence> {
+        match &self.layers {
+            Layers::Blocks(_) => None,
+            Layers::Recurrent(recurrence) => Some(recurrence),
+        }
+    }
+
+    /// Its recurrent network, to be changed; `None` where it has blocks.
+    pub fn recurrence_mut(&mut self) -> Option<&mut Recurrence> {
+        match &mut self.layers {
+            Layers::Blocks(_) => None,
+            Layers::Recurrent(recurrence) => Some(recurrence),
         }
     }
 }
@@ -378,7 +455,7 @@ impl ModelSpec {
 
     /// Width of the last hidden state.
     pub fn d_hidden(&self) -> usize {
-        match &self.main_stack().recurrence {
+        match self.main_stack().recurrence() {
             Some(Recurrence::Writer(writer)) => writer.combine.n_out(),
             _ => self.d_model,
         }
@@ -386,9 +463,9 @@ impl ModelSpec {
 
     /// Width of what the layers of a stack read: tokens as they are embedded, where a recurrent network follows.
     pub fn d_input(&self, stack: &StackSpec) -> usize {
-        match stack.recurrence {
-            Some(_) => stack.embed.tokens.width,
-            None => self.d_model,
+        match stack.layers {
+            Layers::Recurrent(_) => stack.embed.tokens.width,
+            Layers::Blocks(_) => self.d_model,
         }
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::source::{LinearSource, NormSource, Part};
-use super::spec::{BlockSpec, FeedForward, MlpSpec, ProjectionSpec};
+use super::spec::{BlockSpec, FeedForward, Mixer, MlpSpec, ProjectionSpec};
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
 use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
@@ -456,9 +456,10 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             }),
             None => None,
         };
+        let Mixer::Attention(own) = &spec.mixer;
         Ok(Self {
-            attention: attention(&spec.attn_pre, &spec.projections, spec.attention.n_heads)?,
-            o: shelf.linear(&spec.projections.o)?,
+            attention: attention(&spec.attn_pre, &own.projections, own.attention.n_heads)?,
+            o: shelf.linear(&own.projections.o)?,
             attn_out: shelf.optional_norm(&spec.attn_out)?,
             attn_post: shelf.optional_norm(&spec.attn_post)?,
             cross,

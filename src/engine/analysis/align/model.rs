@@ -9,7 +9,9 @@ use crate::checkpoint::{
     Checkpoint, Config, Knob, Origin, SetBy, Settings, Tensors, TokenizerFile,
 };
 use crate::model::recurrent::{ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec};
-use crate::model::{EmbedSpec, LinearSource, Model, ModelSpec, Stack, StackSpec, TableSource};
+use crate::model::{
+    EmbedSpec, Layers, LinearSource, Model, ModelSpec, Stack, StackSpec, TableSource,
+};
 
 /// A decoder without layers, for a model that has no decoder: [`model_of`] never builds one.
 static PLAIN: LazyLock<WriterSpec> = LazyLock::new(|| writer(1, SoftmaxAxis::Keys));
@@ -49,7 +51,7 @@ pub(super) fn model_of(tables: &[Table; 2], sentences: &[Sentence; 2], axis: Sof
         };
         StackSpec {
             stack,
-            recurrence: Some(network),
+            layers: Layers::Recurrent(network),
             ..StackSpec::only(EmbedSpec::plain(table), Vec::new(), None)
         }
     };
@@ -80,7 +82,7 @@ pub(super) fn model_of(tables: &[Table; 2], sentences: &[Sentence; 2], axis: Sof
 
 /// Where the attention of an alignment stands in its model.
 pub(super) fn writer_of(spec: &ModelSpec) -> &WriterSpec {
-    match &spec.main_stack().recurrence {
+    match spec.main_stack().recurrence() {
         Some(Recurrence::Writer(writer)) => writer,
         _ => &PLAIN,
     }

@@ -10,7 +10,7 @@ use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::error::{Error, Result};
 use crate::model::recurrent::{Recurrence, WriterSpec};
 use crate::model::{
-    Ablation, BlockSpec, CrossSpec, Exceptions, ModelSpec, NormSource, ProjectionSpec, Stack,
+    Ablation, CrossSpec, Exceptions, ModelSpec, NormSource, ProjectionSpec, SelfSpec, Stack,
     Variant,
 };
 use crate::ops::NormKind;
@@ -59,7 +59,7 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
 /// Refuses a mask where there is none to change: cross-attention has no order between its queries and keys.
 fn check_has_mask(spec: &ModelSpec, place: Where, what_if: &WhatIf) -> Result<()> {
     let has_mask = spec.stacks.iter().any(|stack| {
-        let mut layers = 0..stack.blocks.len();
+        let mut layers = 0..stack.blocks().len();
         layers.any(|layer_idx| place.holds(stack.stack, layer_idx))
     });
     match what_if.change {
@@ -75,7 +75,7 @@ fn check_has_mask(spec: &ModelSpec, place: Where, what_if: &WhatIf) -> Result<()
 /// Refuses what no order of computation could give.
 fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
     for stack in &spec.stacks {
-        let Some(Recurrence::Writer(writer)) = &stack.recurrence else {
+        let Some(Recurrence::Writer(writer)) = stack.recurrence() else {
             continue;
         };
         let looks_ahead = writer.attention.softmax_axis == SoftmaxAxis::Queries
@@ -93,21 +93,23 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
 pub fn changed(spec: &ModelSpec, place: Where, change: Change) -> ModelSpec {
     let mut spec = spec.clone();
     for stack in &mut spec.stacks {
-        if let Some(Recurrence::Writer(writer)) = &mut stack.recurrence
+        if let Some(Recurrence::Writer(writer)) = stack.recurrence_mut()
             && place.holds(Stack::Cross, 0)
         {
             change_writer(writer, change);
         }
-        for (layer_idx, block) in stack.blocks.iter_mut().enumerate() {
-            if place.holds(stack.stack, layer_idx) {
+        let grid = stack.stack;
+        for (layer_idx, block) in stack.blocks_mut().iter_mut().enumerate() {
+            if place.holds(grid, layer_idx) {
                 let heads = place.head_idx;
-                let BlockSpec {
+                if let Some(SelfSpec {
                     attention,
                     projections,
                     exceptions,
-                    ..
-                } = block;
-                apply((attention, projections, exceptions), heads, change);
+                }) = block.own_mut()
+                {
+                    apply((attention, projections, exceptions), heads, change);
+                }
             }
             if let Some(cross) = &mut block.cross
                 && place.holds(Stack::Cross, layer_idx)
