@@ -18,6 +18,7 @@ use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks;
 use attnscope_engine::model::Stack;
 use attnscope_engine::ops::Device;
+use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Request;
 use attnscope_engine::stats::{STATISTICS, index_of};
 
@@ -42,6 +43,9 @@ pub struct Args {
     /// Page of a demo's story, counted from 1
     #[arg(long, value_name = "N", requires = "demo")]
     page: Option<usize>,
+    /// Place to select: L3, L3H7, encoder.L3H7, or "L3H7 query 5 key 2"
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["layer", "head", "stack", "query", "key"])]
+    at: Option<Place>,
     /// Layer to select, counted from 0
     #[arg(long, value_name = "N")]
     layer: Option<usize>,
@@ -286,15 +290,22 @@ impl Args {
     fn shown(&self, usual: Option<&Shown>) -> Shown {
         let place =
             |idx: Option<usize>, of: fn(&Shown) -> Option<usize>| idx.or_else(|| of(usual?));
+        let at = self.at.unwrap_or(Place {
+            stack: self.stack,
+            layer_idx: self.layer,
+            head_idx: self.head,
+            query_idx: self.query,
+            key_idx: self.key,
+        });
         let usual_panel = usual.map_or(Panel::Overview, |usual| usual.panel);
         let usual_statistic = usual.map_or(0, |usual| usual.statistic_idx);
         Shown {
             panel: self.panel.unwrap_or(usual_panel),
-            stack: self.stack,
-            layer_idx: place(self.layer, |usual| usual.layer_idx),
-            head_idx: place(self.head, |usual| usual.head_idx),
-            query_idx: self.query,
-            key_idx: self.key,
+            stack: at.stack,
+            layer_idx: place(at.layer_idx, |usual| usual.layer_idx),
+            head_idx: place(at.head_idx, |usual| usual.head_idx),
+            query_idx: at.query_idx,
+            key_idx: at.key_idx,
             statistic_idx: self.statistic.unwrap_or(usual_statistic),
             head_view: HeadView {
                 shows_scores: self.scores,

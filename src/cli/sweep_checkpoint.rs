@@ -17,12 +17,16 @@ use attnscope_engine::attention::{Bias, SoftmaxAxis};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::{ModelSpec, Stack};
 use attnscope_engine::on_device;
+use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Tokenizer;
 use attnscope_engine::stats::LayerReport;
 
 /// Which rows.
 #[derive(Debug, clap::Args)]
 pub struct PlaceArgs {
+    /// Which place: L3, L3H7, encoder.L3H7, or a row of it: "L3H7 query 5"
+    #[arg(long, value_name = "PLACE", requires = "checkpoint", conflicts_with_all = ["layer", "head", "query"])]
+    at: Option<Place>,
     /// Which layer: 3, or encoder.3, decoder.3, cross.3 in models with an encoder
     #[arg(long, value_name = "L", value_parser = layer, requires = "checkpoint")]
     layer: Option<(Option<Stack>, usize)>,
@@ -81,14 +85,14 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
         (Stack::Encoder, Some(source)) => source.len(),
         _ => input.sequence.len(),
     };
-    if let Some(query_idx) = args.place.query.filter(|idx| *idx >= n_queries) {
+    if let Some(query_idx) = args.place.query().filter(|idx| *idx >= n_queries) {
         return Err(missing("query", query_idx, n_queries).into());
     }
     let place = SweepPlace {
         stack,
         layer_idx,
         heads,
-        query_idx: args.place.query,
+        query_idx: args.place.query(),
     };
     let meter = Meter::of(&model, std::slice::from_ref(&input), options);
     let mut says = |progress| meter.show(progress);
@@ -104,13 +108,13 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     let (marks, notes) = with_norms(marks, &place, &layer);
     let name = &model.checkpoint.name;
     let shown = SweepShown {
-        of: describe(&place, args.place.head, name),
+        of: describe(&place, args.place.head(), name),
         source: SweepSource::Checkpoint {
             model: name.clone(),
             stack: stack.label(),
             layer: layer_idx,
-            head: args.place.head,
-            query: args.place.query,
+            head: args.place.head(),
+            query: args.place.query(),
         },
         sweep,
         marks,
@@ -124,12 +128,24 @@ fn missing(what: &str, idx: usize, n: usize) -> Error {
 }
 
 impl PlaceArgs {
+    fn head(&self) -> Option<usize> {
+        self.at.map_or(self.head, |at| at.head_idx)
+    }
+
+    fn query(&self) -> Option<usize> {
+        self.at.map_or(self.query, |at| at.query_idx)
+    }
+
     /// # Errors
     /// When the model has no such layer or head.
     fn find(&self, spec: &ModelSpec) -> Result<(Stack, usize, Range<usize>), Error> {
         let grids = spec.grids();
+        if let Some(place) = self.at {
+            return place_in(spec, place);
+        }
         let Some((asked, layer_idx)) = self.layer else {
-            return Err(Error::Setting("--layer: expected one".to_owned()));
+            let problem = "--at: expected a place to sweep, such as L3 or L3H7";
+            return Err(Error::Setting(problem.to_owned()));
         };
         // Without a name it is the only stack, or the decoder.
         let stack = asked.unwrap_or(spec.main_grid());
@@ -154,6 +170,31 @@ impl PlaceArgs {
             None => Ok((stack, layer_idx, 0..n_heads)),
         }
     }
+}
+
+/// # Errors
+/// When the model has no such place, or no layer is named.
+fn place_in(spec: &ModelSpec, place: Place) -> Result<(Stack, usize, Range<usize>), Error> {
+    place.within(&spec.shape()).map_err(|expected| {
+        Error::Setting(format!(
+            "--at: there is no {place} in this model; expected {expected}"
+        ))
+    })?;
+    let Some(layer_idx) = place.layer_idx else {
+        let problem = format!("--at {place}: expected one layer, such as {place}.L3");
+        return Err(Error::Setting(problem));
+    };
+    if place.key_idx.is_some() {
+        let problem = format!("--at {place}: a row of scores has all keys; expected no key");
+        return Err(Error::Setting(problem));
+    }
+    // Without a name it is the only stack, or the decoder.
+    let stack = place.stack.unwrap_or(spec.main_grid());
+    let n_heads = spec.n_heads(stack, layer_idx);
+    let heads = place
+        .head_idx
+        .map_or(0..n_heads, |head_idx| head_idx..head_idx + 1);
+    Ok((stack, layer_idx, heads))
 }
 
 /// Adds what QK-norm would come to, and what is to be said of the rows.

@@ -14,6 +14,7 @@ use crate::report::{Output, Selection, TracePlan, TraceWriter};
 use attnscope_engine::analysis::{self, Job, Observer, Options, Progress, input_of};
 use attnscope_engine::model::{Hook, Input, Stack};
 use attnscope_engine::on_device;
+use attnscope_engine::place::Places;
 use attnscope_engine::stats::LayerReport;
 
 #[derive(Debug, clap::Args)]
@@ -40,6 +41,9 @@ pub struct Args {
     /// Heads to write, of every chosen layer: 0,2-3; all unless given
     #[arg(long, value_name = "HEADS", value_parser = index_list)]
     heads: Option<Indices>,
+    /// Places to write, layers and heads together: L0-2,L3H7, or encoder.L0H2,cross.L1
+    #[arg(long, value_name = "PLACES", conflicts_with_all = ["layers", "heads"])]
+    at: Option<Places>,
     /// File to write; with --inputs a directory, one file per id
     #[arg(long, value_name = "FILE")]
     output: PathBuf,
@@ -106,6 +110,7 @@ pub fn run(args: &Args) -> Result<()> {
         hooks: args.hooks.clone(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
+        at: args.at.as_ref().map(|at| at.0.clone()),
         what_if: args.what_if.words(),
     };
     let targets = targets(args, &opened.named)?;

@@ -14,6 +14,7 @@ pub mod machine;
 pub mod model;
 pub mod ops;
 pub mod pace;
+pub mod place;
 pub mod prompt;
 pub mod stats;
 

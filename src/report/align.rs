@@ -91,7 +91,7 @@ impl<'a> AlignShown<'a> {
         let aligned = alignment.align();
         let verdict = TargetVerdict {
             error: None,
-            target: alignment.model.checkpoint.name.clone(),
+            target: alignment.name(),
             what_if,
             notes: Vec::new(),
             verdicts: aligned.judge(&Thresholds::default()),
@@ -140,7 +140,7 @@ impl<'a> AlignShown<'a> {
         ] {
             to.write_all(wrapped(&about(what, table, sentence), WIDTH, "  ").as_bytes())?;
         }
-        let spec = alignment.spec();
+        let spec = &alignment.spec.attention;
         writeln!(
             to,
             "softmax over {}, scale {}; output: {} × {}",
@@ -206,8 +206,8 @@ impl<'a> AlignShown<'a> {
             command: "align",
             queries: side(query_table, &alignment.queries),
             keys: side(key_table, &alignment.keys),
-            scale: alignment.spec().scale.to_string(),
-            softmax_axis: alignment.spec().softmax_axis.to_string(),
+            scale: alignment.spec.attention.scale.to_string(),
+            softmax_axis: alignment.spec.attention.softmax_axis.to_string(),
             scores: matrix(&aligned.scores),
             pattern: matrix(&aligned.pattern),
             output_shape: [aligned.n_queries(), aligned.width],
@@ -374,9 +374,9 @@ pub fn write_arrays(alignment: &Alignment, aligned: &Aligned, target: &Path) -> 
             let views: Vec<_> = views
                 .collect::<std::result::Result<_, _>>()
                 .map_err(|e| failed(&e))?;
-            let axis = alignment.spec().softmax_axis;
+            let axis = alignment.spec.attention.softmax_axis;
             let said = [
-                ("attnscope.source", alignment.model.checkpoint.name.clone()),
+                ("attnscope.source", alignment.name()),
                 ("attnscope.queries", alignment.queries.text()),
                 ("attnscope.keys", alignment.keys.text()),
                 ("attnscope.softmax_axis", axis.to_string()),

@@ -8,9 +8,9 @@ pub(super) fn module(place: &Place) -> String {
     let Some(layer_idx) = place.layer_idx else {
         return "model".to_owned();
     };
-    let block = format!("{}blocks.{layer_idx}", place.stack.prefix());
+    let block = format!("{}blocks.{layer_idx}", place.grid().prefix());
     // Only heads and cross attention are parts of an attention: other findings of a layer speak of its residual.
-    match (place.stack, place.head_idx) {
+    match (place.grid(), place.head_idx) {
         (Stack::Cross, None) => format!("{block}.cross_attn"),
         (Stack::Cross, Some(head_idx)) => format!("{block}.cross_attn head {head_idx}"),
         (_, Some(head_idx)) => format!("{block}.attn head {head_idx}"),

@@ -154,7 +154,7 @@ impl Readable {
                 let key = (
                     std::cmp::Reverse(finding.severity),
                     place.layer_idx,
-                    place.stack,
+                    place.grid(),
                     nth_check,
                     place.head_idx,
                 );

@@ -144,7 +144,7 @@ fn properties(finding: &Finding) -> sarif::PropertyBag {
         ("value", number(finding.value)),
         ("threshold", number(finding.threshold)),
         ("unit", json!(finding.unit)),
-        ("stack", json!(place.stack.label())),
+        ("stack", json!(place.grid().label())),
         ("layer", json!(place.layer_idx)),
         ("head", json!(place.head_idx)),
         ("query", json!(place.query_idx)),

@@ -155,10 +155,10 @@ impl Tap for TraceWriter<'_> {
                 values,
                 width,
                 attention.n_heads,
-                &self.plan.heads(attention),
+                self.plan.heads(stack, layer_idx),
             )),
             Hook::K | Hook::RotK | Hook::V => {
-                let kv_heads = self.plan.kv_heads(attention);
+                let kv_heads = self.plan.kv_heads(stack, layer_idx, attention);
                 Some(self.by_head(values, width, attention.n_kv_heads, &kv_heads))
             }
             _ => None,
@@ -227,14 +227,12 @@ impl Tap for TraceWriter<'_> {
 
 impl BlockSink for Blocks<'_> {
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
-        let Some(chosen_idx) = self.plan.place_of(head_idx) else {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (stack, layer_idx) = state.at;
+        let chosen_idx = self.plan.place_of(state.at, head_idx);
+        let Some(chosen_idx) = chosen_idx.filter(|_| state.failed.is_none()) else {
             return;
         };
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.failed.is_some() {
-            return;
-        }
-        let (stack, layer_idx) = state.at;
         for (hook, values) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
             let Some(tensor) = self.plan.tensors.get(&hook.full_name(stack, layer_idx)) else {
                 continue;

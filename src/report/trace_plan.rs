@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use attnscope_engine::attention::{AttentionSpec, Window};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::{BlockSpec, Hook, Model, ModelSpec, Stack, StackSpec};
+use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Prompt;
 
 /// Which hooks, layers and heads a trace takes.
@@ -17,6 +18,8 @@ pub struct Selection {
     pub layers: Option<Vec<(Option<Stack>, usize)>>,
     /// `None` for all; the same for every chosen layer.
     pub heads: Option<Vec<usize>>,
+    /// Places to write, in the place of layers and heads.
+    pub at: Option<Vec<Place>>,
     /// What is supposed of the model.
     pub what_if: Vec<String>,
 }
@@ -34,8 +37,8 @@ pub struct Planned {
 pub struct TracePlan {
     pub hooks: Vec<Hook>,
     pub layers: Vec<(Stack, usize)>,
-    /// `None` for all.
-    heads: Option<Vec<usize>>,
+    /// The chosen heads of every chosen layer, in order.
+    heads: BTreeMap<(Stack, usize), Vec<usize>>,
     pub tensors: BTreeMap<String, Planned>,
     header: Vec<u8>,
     pub data_len: u64,
@@ -53,19 +56,17 @@ impl TracePlan {
             .main_stack()
             .first_attention()
             .map(|main| main.softmax_axis.to_string());
-        let mut heads = selection.heads.clone();
-        if let Some(heads) = &mut heads {
-            heads.sort_unstable();
-            heads.dedup();
-        }
         // A hook named twice would reserve its bytes twice, and leave a gap that readers refuse.
         let mut hooks = selection.hooks.clone();
         hooks.sort_unstable();
         hooks.dedup();
         let mut plan = Self {
             hooks,
-            layers: chosen_layers(spec, selection.layers.as_deref())?,
-            heads,
+            layers: match &selection.at {
+                Some(places) => layers_at(spec, places)?,
+                None => chosen_layers(spec, selection.layers.as_deref())?,
+            },
+            heads: BTreeMap::new(),
             tensors: BTreeMap::new(),
             header: Vec::new(),
             data_len: 0,
@@ -77,6 +78,10 @@ impl TracePlan {
         });
         if !selection.what_if.is_empty() {
             metadata["attnscope.what_if"] = json!(selection.what_if.join("; "));
+        }
+        if let Some(places) = &selection.at {
+            let places: Vec<String> = places.iter().map(Place::to_string).collect();
+            metadata["attnscope.at"] = json!(places.join(","));
         }
         let (direction, window) = masks_of_all(spec);
         if let Some(direction) = direction {
@@ -121,11 +126,19 @@ impl TracePlan {
                 Stack::Cross => given.tokens.len(),
                 _ => n_queries,
             };
-            if let Some(heads) = &plan.heads {
-                chosen("head", Some(heads), attention.n_heads)?;
-            }
-            let n_heads = plan.heads(attention).len();
-            let n_kv_heads = plan.kv_heads(attention).len();
+            let heads = match &selection.at {
+                Some(places) => {
+                    let is_asked = |head_idx: &usize| {
+                        let holds = |place: &Place| place.holds_head(stack, layer_idx, *head_idx);
+                        places.iter().any(holds)
+                    };
+                    (0..attention.n_heads).filter(is_asked).collect()
+                }
+                None => chosen("head", selection.heads.as_deref(), attention.n_heads)?,
+            };
+            let n_heads = heads.len();
+            plan.heads.insert((stack, layer_idx), heads);
+            let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             for hook in plan.hooks.clone() {
                 let shape = match hook {
                     Hook::Scores | Hook::Pattern => vec![n_heads, n_queries, n_keys],
@@ -163,27 +176,29 @@ impl TracePlan {
         Ok(plan)
     }
 
-    /// The chosen heads of one attention, in order.
-    pub fn heads(&self, attention: &AttentionSpec) -> Vec<usize> {
-        let all = || (0..attention.n_heads).collect();
-        self.heads.clone().unwrap_or_else(all)
+    /// The chosen heads of a layer, in order.
+    pub fn heads(&self, stack: Stack, layer_idx: usize) -> &[usize] {
+        self.heads
+            .get(&(stack, layer_idx))
+            .map_or(&[], Vec::as_slice)
     }
 
-    /// The kv heads that serve them, in order.
-    pub fn kv_heads(&self, attention: &AttentionSpec) -> Vec<usize> {
-        let heads = self.heads(attention);
-        let of_heads = heads.iter().map(|head_idx| attention.kv_head_of(*head_idx));
-        let mut kv_heads: Vec<usize> = of_heads.collect();
+    /// The kv heads that serve the chosen heads of a layer, in order.
+    pub fn kv_heads(
+        &self,
+        stack: Stack,
+        layer_idx: usize,
+        attention: &AttentionSpec,
+    ) -> Vec<usize> {
+        let heads = self.heads(stack, layer_idx).iter();
+        let mut kv_heads: Vec<usize> = heads.map(|idx| attention.kv_head_of(*idx)).collect();
         kv_heads.dedup();
         kv_heads
     }
 
-    /// Which of the file's rows of heads holds a head; `None` where it is not chosen.
-    pub fn place_of(&self, head_idx: usize) -> Option<usize> {
-        match &self.heads {
-            Some(heads) => heads.binary_search(&head_idx).ok(),
-            None => Some(head_idx),
-        }
+    /// Which of a layer's rows of heads in the file holds a head; `None` where it is not chosen.
+    pub fn place_of(&self, (stack, layer_idx): (Stack, usize), head_idx: usize) -> Option<usize> {
+        self.heads(stack, layer_idx).binary_search(&head_idx).ok()
     }
 
     fn add(
@@ -246,6 +261,34 @@ fn masks_of_all(spec: &ModelSpec) -> (Option<&'static str>, Option<usize>) {
     let mut widths = masks().map(|mask| width(mask.window));
     let first = widths.next().flatten();
     (direction, first.filter(|_| widths.all(|w| w == first)))
+}
+
+/// The layers of some places, in the order in which they run.
+fn layers_at(spec: &ModelSpec, places: &[Place]) -> Result<Vec<(Stack, usize)>> {
+    let shape = spec.shape();
+    for place in places {
+        place.within(&shape).map_err(|expected| {
+            let problem = format!("--at: there is no {place} in this model; expected {expected}");
+            Error::Prompt(problem)
+        })?;
+        if place.query_idx.or(place.key_idx).is_some() {
+            let problem =
+                format!("--at {place}: a trace holds whole heads; expected no query or key");
+            return Err(Error::Prompt(problem));
+        }
+    }
+    let layers = shape.iter().flat_map(|grid| {
+        let is_asked = |(layer_idx, n_heads): &(usize, &usize)| {
+            let has_head = |place: &&Place| place.head_idx.is_none_or(|idx| idx < **n_heads);
+            let mut asked = places.iter().filter(has_head);
+            asked.any(|place| place.holds(grid.stack, *layer_idx))
+        };
+        let layers = grid.n_heads.iter().enumerate().filter(is_asked);
+        layers
+            .map(|(layer_idx, _)| (grid.stack, layer_idx))
+            .collect::<Vec<_>>()
+    });
+    Ok(layers.collect())
 }
 
 /// The layers asked for, in the order in which they run.

@@ -119,7 +119,7 @@ fn finding(finding: &Finding) -> Value {
         "check": finding.check,
         "severity": finding.severity.label(),
         "place": {
-            "stack": place.stack.label(),
+            "stack": place.grid().label(),
             "layer": place.layer_idx,
             "head": place.head_idx,
             "query": place.query_idx,

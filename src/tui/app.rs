@@ -1,7 +1,6 @@
 //! The state of the screen, and the messages that change it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
@@ -19,10 +18,9 @@ use super::sweep_view::SweepView;
 use super::theme::Theme;
 use crate::report::Page;
 use crate::worker::{Event, LayerSweepQuery, PartQuery, RunId, SweepQuery};
-use attnscope_engine::analysis::{HeadQuery, TensorStats, WhatIf};
+use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
 use attnscope_engine::error::Result;
-use attnscope_engine::model::Model;
 use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Request, Source};
 use attnscope_engine::stats::HeadType;
@@ -138,7 +136,7 @@ pub struct App {
     /// What to call the checkpoint before it is open.
     pub opening: String,
     /// What was opened last: that of A, unless nothing of it has run yet.
-    pub opened: Option<Arc<Model>>,
+    pub opened: Option<Subject>,
     pub has_tokenizer: bool,
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,

@@ -2,8 +2,9 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use attnscope_engine::analysis::{WhatIf, Where};
+use attnscope_engine::analysis::WhatIf;
 use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
 
 /// Changes worth a line of their own, and what they ask.
 const CHOICES: &[(&str, &str)] = &[
@@ -53,7 +54,7 @@ pub struct Chooser {
     pub cursor: usize,
     pub reach: Reach,
     /// The head that is selected.
-    at: Where,
+    at: Place,
     /// Why what was typed cannot be.
     pub problem: Option<String>,
 }
@@ -74,20 +75,16 @@ impl Chooser {
             typed: String::new(),
             cursor: 0,
             reach: Reach::Everywhere,
-            at: Where {
-                stack: (stack != Stack::Only).then_some(stack),
-                layer_idx: Some(layer_idx),
-                head_idx: Some(head_idx),
-            },
+            at: Place::layer(stack, layer_idx).head(head_idx),
             problem: None,
         }
     }
 
     /// The place that a reach means; empty for everywhere.
-    pub fn place(&self, reach: Reach) -> Option<Where> {
+    pub fn place(&self, reach: Reach) -> Option<Place> {
         match reach {
             Reach::Head => Some(self.at),
-            Reach::Layer => Some(Where {
+            Reach::Layer => Some(Place {
                 head_idx: None,
                 ..self.at
             }),
@@ -204,7 +201,7 @@ mod tests {
         chooser.reach = Reach::Head;
         assert_eq!(
             words(typed(&mut chooser, "becomes 0")),
-            "drop=zero@decoder.L3H5.cross"
+            "drop=zero@cross.L3H5"
         );
     }
 

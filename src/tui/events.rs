@@ -8,7 +8,7 @@ impl App {
     pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Opened {
-                model,
+                subject,
                 has_tokenizer,
                 tokenizer,
                 device,
@@ -18,7 +18,7 @@ impl App {
                     self.forget();
                 }
                 self.device = device;
-                self.opened = Some(model);
+                self.opened = Some(subject);
                 self.has_tokenizer = has_tokenizer;
                 self.tokenizer = tokenizer;
                 if is_again {
@@ -36,11 +36,11 @@ impl App {
                 source,
                 origin,
             } => {
-                let Some(model) = self.opened.clone() else {
+                let Some(subject) = self.opened.clone() else {
                     return;
                 };
                 self.suppose_of_next();
-                self.runs.a = Some(Run::new(run, model, prompt, source, origin));
+                self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
                 self.preparing = None;
                 self.notice = self.opening_notice.take();
                 // The last token of a text is where a causal model has seen it all.
@@ -53,7 +53,7 @@ impl App {
                     grids[0]
                 });
             }
-            Event::Supposed { run, model } => self.supposed_started(run, model),
+            Event::Supposed { run, subject } => self.supposed_started(run, subject),
             Event::Writing { n_written, n_most } => {
                 self.preparing = Some(Preparing::Target { n_written, n_most });
             }

@@ -6,6 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::App;
 use super::panel::Panel;
+use attnscope_engine::analysis::Ability;
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,27 +183,24 @@ pub fn needs_room(app: &App) -> Option<&'static str> {
     }
 }
 
-fn needs_whole_run(app: &App) -> Option<&'static str> {
-    let run = app.scene().run();
-    let is_trace = app
-        .opened
-        .as_ref()
-        .is_some_and(|model| model.spec.family == "trace");
-    match run {
-        _ if is_trace => Some("a trace holds no weights to run again"),
-        None => Some("nothing has run yet"),
-        Some(_) => None,
+/// Why what is open cannot do something, or that nothing is open.
+fn needs(app: &App, ability: Ability) -> Option<&'static str> {
+    match &app.opened {
+        None => Some("the checkpoint is still being opened"),
+        Some(subject) => subject.lacks(ability),
     }
 }
 
+fn needs_what_if(app: &App) -> Option<&'static str> {
+    needs(app, Ability::WhatIf).or_else(|| needs_run(app))
+}
+
+fn needs_text(app: &App) -> Option<&'static str> {
+    needs(app, Ability::AnotherText)
+}
+
 fn needs_files(app: &App) -> Option<&'static str> {
-    match &app.opened {
-        None => Some("the checkpoint is still being opened"),
-        Some(model) if model.spec.family == "alignment" => {
-            Some("an alignment is not read again: start attnscope align again")
-        }
-        Some(_) => None,
-    }
+    needs(app, Ability::ReadAgain)
 }
 
 fn needs_supposed(app: &App) -> Option<&'static str> {
@@ -278,10 +276,10 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),
     binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], always),
-    binding!(&[char('w')], "w", Action::WhatIf, "what if", "suppose another attention: scale, axis, mask, norm, a head dropped", Everywhere, &[], needs_whole_run),
+    binding!(&[char('w')], "w", Action::WhatIf, "what if", "suppose another attention: scale, axis, mask, norm, a head dropped", Everywhere, &[], needs_what_if),
     binding!(&[char('v')], "v", Action::NextSide, "before/after", "show after, the difference, and before in turn", Everywhere, &[], needs_supposed),
     binding!(&[char('W')], "W", Action::ClearWhatIf, "clear what-if", "back to the checkpoint as it is", Everywhere, &[], needs_supposed),
-    binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_model),
+    binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_text),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),

@@ -5,6 +5,7 @@ use super::find::{Item, Target};
 use super::panel::Panel;
 use super::panels;
 use super::selection::step;
+use attnscope_engine::place::Place;
 
 impl App {
     /// Selects the place of a finding and shows it.
@@ -19,7 +20,7 @@ impl App {
             self.notice = Some("this finding is about the whole model".to_owned());
             return;
         };
-        self.select_grid(place.stack);
+        self.select_grid(place.grid());
         self.selection.layer_idx = layer_idx;
         self.selection.head_idx = place.head_idx.unwrap_or(0);
         self.step_layer(0);
@@ -35,26 +36,21 @@ impl App {
     }
 
     pub(super) fn find_items(&self) -> Vec<Item> {
-        let Some(model) = self.scene().model() else {
+        let Some(subject) = self.scene().subject() else {
             return Vec::new();
         };
         let heads = self.scene().grids().into_iter().flat_map(|grid| {
-            let layers = 0..model.spec.n_layers(grid);
+            let layers = 0..subject.n_layers(grid);
             layers.flat_map(move |layer_idx| {
-                let heads = 0..model.spec.n_heads(grid, layer_idx);
-                heads.map(move |head_idx| {
-                    let stack = grid
-                        .label()
-                        .map_or(String::new(), |label| format!("{label} "));
-                    Item {
-                        label: format!("{stack}L{layer_idx}H{head_idx}"),
-                        kind: "head",
-                        target: Target::Head {
-                            grid,
-                            layer_idx,
-                            head_idx,
-                        },
-                    }
+                let heads = 0..subject.n_heads(grid, layer_idx);
+                heads.map(move |head_idx| Item {
+                    label: Place::layer(grid, layer_idx).head(head_idx).to_string(),
+                    kind: "head",
+                    target: Target::Head {
+                        grid,
+                        layer_idx,
+                        head_idx,
+                    },
                 })
             })
         });
@@ -63,9 +59,8 @@ impl App {
             kind: "token",
             target: Target::Token(idx),
         });
-        let tensors = model
-            .checkpoint
-            .tensors
+        let tensors = subject
+            .tensors()
             .iter()
             .enumerate()
             .map(|(idx, (name, _))| Item {

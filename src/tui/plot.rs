@@ -11,9 +11,9 @@ use super::story_view::StoryView;
 use super::theme::Theme;
 use super::view::areas;
 use crate::worker::{Event, Sink, Worker};
-use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::analysis::{Subject, WhatIf};
 use attnscope_engine::error::{Error, Result};
-use attnscope_engine::model::{ModelSpec, Stack};
+use attnscope_engine::model::Stack;
 
 /// What to run, and what to show of it.
 pub struct Plot {
@@ -70,8 +70,8 @@ impl Shown {
     }
 
     /// The grid, when the model has the place that is asked for.
-    fn grid_in(&self, spec: &ModelSpec) -> Result<Stack> {
-        let grids = spec.grids();
+    fn grid_in(&self, subject: &Subject) -> Result<Stack> {
+        let grids = subject.grids();
         let grid = match self.stack {
             None => grids[0],
             Some(grid) if grids.contains(&grid) => grid,
@@ -85,8 +85,8 @@ impl Shown {
                 return Err(Error::Prompt(format!("--stack {asked}: {expected}")));
             }
         };
-        let layer_idx = within("--layer", self.layer_idx, spec.n_layers(grid))?.unwrap_or(0);
-        within("--head", self.head_idx, spec.n_heads(grid, layer_idx))?;
+        let layer_idx = within("--layer", self.layer_idx, subject.n_layers(grid))?.unwrap_or(0);
+        within("--head", self.head_idx, subject.n_heads(grid, layer_idx))?;
         Ok(grid)
     }
 
@@ -98,10 +98,10 @@ impl Shown {
 
     /// Selects the place, once the text has its tokens.
     pub(super) fn select(&self, app: &mut App) -> Result<()> {
-        let Some(model) = app.opened.clone() else {
+        let Some(subject) = app.opened.clone() else {
             return Ok(());
         };
-        app.select_grid(self.grid_in(&model.spec)?);
+        app.select_grid(self.grid_in(&subject)?);
         let query_idx = within("--query", self.query_idx, app.scene().n_along(Axis::Query))?;
         let key_idx = within("--key", self.key_idx, app.scene().n_along(Axis::Key))?;
         let at = &mut app.selection;
@@ -175,8 +175,8 @@ fn take_in(
         | Event::DetailFailed { reason, .. } => return Err(Error::Prompt(reason)),
         Event::Opened { .. } => {
             effects = app.update(Msg::Worker(event));
-            if let Some(model) = &app.opened {
-                shown.grid_in(&model.spec)?;
+            if let Some(subject) = &app.opened {
+                shown.grid_in(subject)?;
             }
             if shown.panel == Panel::Model {
                 app.ask_for_tensor(&mut effects);

@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::full_part::Wanted;
 use crate::worker::{PromptOrigin, RunId};
 use attnscope_engine::analysis::{
-    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step,
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
 };
 use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
 
@@ -20,7 +20,7 @@ use attnscope_engine::stats::LayerReport;
 pub struct Run {
     pub id: RunId,
     /// What ran.
-    pub model: Arc<Model>,
+    pub subject: Subject,
     pub prompt: Arc<Prompt>,
     pub source: Source,
     pub origin: PromptOrigin,
@@ -79,7 +79,7 @@ pub enum RunState {
 impl Run {
     pub fn new(
         id: RunId,
-        model: Arc<Model>,
+        subject: Subject,
         prompt: Arc<Prompt>,
         source: Source,
         origin: PromptOrigin,
@@ -87,7 +87,7 @@ impl Run {
         let state = RunState::Running(Progress::Embedding);
         Self {
             id,
-            model,
+            subject,
             prompt,
             source,
             origin,
@@ -159,7 +159,7 @@ impl Run {
             .filter(|finding| finding.severity > Severity::Info)
         {
             if let Some(layer_idx) = finding.place.layer_idx {
-                let at = (finding.place.stack, layer_idx, finding.place.head_idx);
+                let at = (finding.place.grid(), layer_idx, finding.place.head_idx);
                 self.marks.insert(at, finding.severity);
             }
         }

@@ -7,10 +7,10 @@ use super::app::{App, Axis};
 use super::run::Run;
 use super::runs::Shows;
 use super::selection::Selection;
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid};
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid, Subject};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Finding, Severity};
-use attnscope_engine::model::{Model, Stack};
+use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Prompt;
 use attnscope_engine::stats::{LayerReport, STATISTICS, Statistic};
 
@@ -45,9 +45,9 @@ impl<'a> Scene<'a> {
         self.app.runs.shown(self.shows)
     }
 
-    /// The model of the run that is shown, or the one that was opened and has not run yet.
-    pub fn model(self) -> Option<&'a Arc<Model>> {
-        let ran = self.run().map(|run| &run.model);
+    /// The subject of the run that is shown, or the one that was opened and has not run yet.
+    pub fn subject(self) -> Option<&'a Subject> {
+        let ran = self.run().map(|run| &run.subject);
         ran.or(self.app.opened.as_ref())
     }
 
@@ -57,8 +57,7 @@ impl<'a> Scene<'a> {
 
     /// The grids of heads that the model has, in the order in which they run.
     pub fn grids(self) -> Vec<Stack> {
-        self.model()
-            .map_or(vec![Stack::Only], |model| model.spec.grids())
+        self.subject().map_or(vec![Stack::Only], Subject::grids)
     }
 
     /// Layers of the selected grid.
@@ -67,7 +66,7 @@ impl<'a> Scene<'a> {
     }
 
     pub fn n_layers_of(self, grid: Stack) -> usize {
-        self.model().map_or(0, |model| model.spec.n_layers(grid))
+        self.subject().map_or(0, |subject| subject.n_layers(grid))
     }
 
     pub fn n_heads(self) -> usize {
@@ -79,8 +78,8 @@ impl<'a> Scene<'a> {
             .selection
             .layer_idx
             .min(self.n_layers_of(grid).saturating_sub(1));
-        self.model()
-            .map_or(0, |model| model.spec.n_heads(grid, layer_idx))
+        self.subject()
+            .map_or(0, |subject| subject.n_heads(grid, layer_idx))
     }
 
     /// The tokens along one axis of the selected grid's maps.
@@ -122,7 +121,7 @@ impl<'a> Scene<'a> {
         let Selection {
             stack, layer_idx, ..
         } = self.selection;
-        self.model()?.spec.attention(stack, layer_idx)
+        self.subject()?.attention(stack, layer_idx)
     }
 
     /// The layers of a grid that have arrived.

@@ -1,6 +1,7 @@
 //! The one selection that all panels share.
 
 use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
 
 /// A place in the model and in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,13 @@ impl Default for Selection {
             query_idx: 0,
             key_idx: 0,
         }
+    }
+}
+
+impl Selection {
+    /// The selected head, without query and key.
+    pub fn head(self) -> Place {
+        Place::layer(self.stack, self.layer_idx).head(self.head_idx)
     }
 }
 

@@ -7,9 +7,8 @@ use super::run::{Run, RunState};
 use super::runs::{Second, Shows, Way};
 use super::scene::Scene;
 use crate::worker::RunId;
-use attnscope_engine::analysis::{HeadQuery, Pyramid, WhatIf};
+use attnscope_engine::analysis::{HeadQuery, Pyramid, Subject, WhatIf};
 use attnscope_engine::attention::Pooled;
-use attnscope_engine::model::Model;
 
 impl App {
     /// Supposes something more; it runs once the run on screen is over.
@@ -62,9 +61,9 @@ impl App {
     }
 
     /// B has begun.
-    pub(super) fn supposed_started(&mut self, id: RunId, model: Arc<Model>) {
+    pub(super) fn supposed_started(&mut self, id: RunId, subject: Subject) {
         let Some(a) = &self.runs.a else { return };
-        let run = Run::new(id, model, a.prompt.clone(), a.source.clone(), a.origin);
+        let run = Run::new(id, subject, a.prompt.clone(), a.source.clone(), a.origin);
         if let Some(second) = self.runs.b.as_mut().filter(|second| second.is_asked) {
             second.run = Some(run);
         }

@@ -104,7 +104,7 @@ pub fn run(start: Start) -> Result<()> {
 /// # Errors
 /// When the terminal fails.
 pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()> {
-    let opening = alignment.model.checkpoint.name.clone();
+    let opening = alignment.name();
     let in_front = InFront {
         notice,
         shown: Some(Shown::of(Panel::Head)),

@@ -297,8 +297,8 @@ impl App {
             Panel::Model => {
                 let n_tensors = self
                     .scene()
-                    .model()
-                    .map_or(0, |model| model.checkpoint.tensors.len());
+                    .subject()
+                    .map_or(0, |subject| subject.tensors().len());
                 self.model_view.tensor_idx =
                     step(self.model_view.tensor_idx, down + across, n_tensors);
             }
@@ -398,15 +398,11 @@ impl App {
     }
 
     pub(super) fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {
-        let Some(model) = self.scene().model().cloned() else {
+        let Some(subject) = self.scene().subject().cloned() else {
             return;
         };
-        if let Some((name, _)) = model
-            .checkpoint
-            .tensors
-            .iter()
-            .nth(self.model_view.tensor_idx)
-        {
+        let nth = self.model_view.tensor_idx;
+        if let Some((name, _)) = subject.tensors().iter().nth(nth) {
             self.model_view.stats.insert(name.to_owned(), None);
             effects.push(Effect::Tensor(name.to_owned()));
         }

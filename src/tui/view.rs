@@ -19,7 +19,7 @@ use super::theme::Theme;
 use super::widgets::{chooser, overlay};
 use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
-use attnscope_engine::analysis::Progress;
+use attnscope_engine::analysis::{Progress, Subject};
 use attnscope_engine::checks::Severity;
 
 /// The smallest terminal that shows everything.
@@ -105,37 +105,11 @@ fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     // A narrow terminal needs the room for what is open.
     let program = if width < 100 { " " } else { " attnscope  " };
     let mut left = vec![Span::styled(program, theme.title())];
-    match app.model() {
+    match app.subject() {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
-        Some(model) => {
-            let n_layers: Vec<String> = model
-                .spec
-                .stacks
-                .iter()
-                .map(|stack| stack.n_layers().to_string())
-                .collect();
-            left.push(Span::styled(model.checkpoint.name.clone(), theme.strong()));
-            let attention = model.spec.main_stack().first_attention();
-            let (n_heads, n_kv_heads, d_head) = attention.map_or((0, 0, 0), |attention| {
-                (attention.n_heads, attention.n_kv_heads, attention.d_head)
-            });
-            let kv = match n_kv_heads {
-                n if n == n_heads => String::new(),
-                n => format!(" ({n} kv)"),
-            };
-            // Without weights there is no type of theirs.
-            let dtype = match model.checkpoint.dtype_label() {
-                label if label.is_empty() => label,
-                label => format!(" · {label}"),
-            };
-            let facts = format!(
-                " · {} · {} × {} heads{kv} · d_head {}{dtype} · {}",
-                model.spec.family,
-                n_layers.join("+"),
-                n_heads,
-                d_head,
-                app.device,
-            );
+        Some(subject) => {
+            left.push(Span::styled(subject.name(), theme.strong()));
+            let facts = facts(app, subject);
             match &app.runs.b {
                 // What is shown is not the checkpoint: that matters more than its sizes.
                 Some(second) => left.extend(banner(app, second)),
@@ -164,6 +138,32 @@ fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         right.push(Span::raw(" "));
     }
     spread(left, right, width)
+}
+
+/// What is open, in a line: its kind, its sizes, its element type, and what computes.
+fn facts(app: Scene<'_>, subject: &Subject) -> String {
+    let sizes = subject.sizes();
+    let n_layers: Vec<String> = sizes.n_layers.iter().map(usize::to_string).collect();
+    let plural = if sizes.n_heads == 1 { "" } else { "s" };
+    let kv = match sizes.n_kv_heads {
+        n if n == sizes.n_heads => String::new(),
+        n => format!(" ({n} kv)"),
+    };
+    let heads = format!(
+        "{} × {} head{plural}{kv}",
+        n_layers.join("+"),
+        sizes.n_heads
+    );
+    let parts = [
+        Some(subject.kind().to_owned()),
+        Some(heads),
+        sizes.d_head.map(|d_head| format!("d_head {d_head}")),
+        // Without weights there is no type of theirs.
+        Some(subject.dtype_label()).filter(|label| !label.is_empty()),
+        Some(app.device.to_string()),
+    ];
+    let parts = parts.into_iter().flatten();
+    parts.map(|part| format!(" · {part}")).collect()
 }
 
 /// What is supposed, and which side of it is shown.
@@ -228,8 +228,8 @@ fn state_of(app: Scene<'_>, run: &Run) -> Vec<Span<'static>> {
             )]
         }
         RunState::Running(progress) => {
-            let model = app.model();
-            let n_layers = model.map_or(1, |model| model.spec.n_layers_to_run().max(1));
+            let subject = app.subject();
+            let n_layers = subject.map_or(1, |subject| subject.n_layers_to_run().max(1));
             let (done, what) = match progress {
                 Progress::Embedding => (0, "embedding".to_owned()),
                 Progress::Layer {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use attnscope_engine::analysis::{
-    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, SweepPoint,
-    TensorStats,
+    HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
+    SweepPoint, TensorStats,
 };
-use attnscope_engine::model::Model;
 use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
@@ -38,7 +37,7 @@ pub enum PromptOrigin {
 #[derive(Debug, Clone)]
 pub enum Event {
     Opened {
-        model: Arc<Model>,
+        subject: Subject,
         /// Whether a prompt can be text.
         has_tokenizer: bool,
         /// What ids come from, or why prompts can only be ids.
@@ -57,7 +56,7 @@ pub enum Event {
     /// The prompt of the last run runs again, through a model with another attention.
     Supposed {
         run: RunId,
-        model: Arc<Model>,
+        subject: Subject,
     },
     /// A decoder writes its own target, before a run begins.
     Writing {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::event::{Event, PromptOrigin, RunId};
 use super::lane::lock;
 use super::runner::Runner;
-use super::{Given, Sink};
+use super::{Context, Ran, Sink, What};
 use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{self, Declared, Judgement, WhatIf};
+use attnscope_engine::analysis::{self, Declared, Judgement, Recorded, Subject, WhatIf};
 use attnscope_engine::checkpoint::captured::Captured;
 use attnscope_engine::checks::{Probes, Thresholds};
 use attnscope_engine::error::{Error, Result};
@@ -26,32 +26,23 @@ impl Runner {
         }
         let captured = Captured::open(path)?;
         let trace = analysis::read_trace(&captured, &Declared::default())?;
-        let view = analysis::view_of(&captured, &trace);
-        let at = view
-            .layers
-            .iter()
-            .map(|layer| (layer.stack, layer.layer_idx));
-        let arrays = at.zip(trace.arrays.iter().cloned()).collect();
-        {
-            let mut context = lock(&self.context);
-            context.model = Some(view.model.clone());
-            context.given = Some((run, Arc::new(Given::Trace { captured, arrays })));
-        }
+        let recorded = Arc::new(Recorded::new(captured, &trace));
+        let subject = Subject::Trace(recorded.clone());
+        self.shows(run, subject.clone(), What::Trace(recorded.clone()));
         let sink = &self.sink;
         sink(Event::Opened {
-            model: view.model,
+            subject,
             has_tokenizer: false,
-            tokenizer: format!("a trace; {}", trace.mask_origin),
+            tokenizer: recorded.about.clone(),
             device: Device::Cpu,
         });
-        let ids = view.prompt.given().tokens.clone();
         sink(Event::Started {
             run,
-            prompt: Arc::new(view.prompt),
-            source: Source::Ids(ids),
+            prompt: Arc::new(recorded.prompt.clone()),
+            source: Source::Ids(recorded.prompt.given().tokens.clone()),
             origin: PromptOrigin::Asked,
         });
-        for report in &view.layers {
+        for report in &recorded.layers {
             sink(Event::Layer {
                 run,
                 report: report.clone(),
@@ -63,7 +54,7 @@ impl Runner {
             labels: Arc::default(),
             took: Duration::ZERO,
         });
-        let verdicts = analysis::judge_trace(&trace, &view.layers, &Thresholds::default());
+        let verdicts = analysis::judge_trace(&trace, &recorded.layers, &Thresholds::default());
         let probes = Probes::none("a trace holds one run");
         sink(Event::Judged {
             run,
@@ -76,7 +67,7 @@ impl Runner {
     /// Opens an alignment and shows it.
     pub(super) fn show_alignment(&mut self, run: RunId, alignment: Alignment) {
         (self.sink)(Event::Opened {
-            model: alignment.model.clone(),
+            subject: Subject::Alignment(Arc::new(alignment.clone())),
             has_tokenizer: true,
             tokenizer: "words as the dictionaries have them".to_owned(),
             device: Device::Cpu,
@@ -92,57 +83,61 @@ impl Runner {
             source: Source::Text(alignment.text()),
             origin: PromptOrigin::Asked,
         });
-        let given = Given::Alignment(Box::new(alignment.clone()), Box::new(aligned.clone()));
-        {
-            let mut context = lock(&self.context);
-            context.model = Some(alignment.model.clone());
-            context.given = Some((run, Arc::new(given)));
-            context.supposed_given = None;
-        }
+        let aligned = Arc::new(aligned);
+        let subject = Subject::Alignment(Arc::new(alignment));
+        self.shows(run, subject, What::Alignment(aligned.clone()));
         tell(&self.sink, run, &aligned);
     }
 
-    /// Another text, where there is something to run it through.
+    /// Puts a run on screen, alone.
+    fn shows(&self, run: RunId, subject: Subject, what: What) {
+        *lock(&self.context) = Context {
+            subject: Some(subject),
+            a: Some(Ran { run, what }),
+            b: None,
+        };
+    }
+
+    /// Aligns another pair of texts.
     ///
     /// # Errors
-    /// When there is nothing, or the text is none that can be aligned.
-    pub(super) fn run_given(&mut self, run: RunId, given: &Given, request: &Request) -> Result<()> {
-        match (given, &request.source) {
-            (Given::Trace { .. }, _) => {
-                let problem = "a trace holds one run: there is no model to run another text with";
-                Err(Error::Prompt(problem.to_owned()))
-            }
-            (Given::Alignment(alignment, _), Source::Text(text)) => {
+    /// When the text is none that can be aligned.
+    pub(super) fn align_again(
+        &mut self,
+        run: RunId,
+        alignment: &Alignment,
+        request: &Request,
+    ) -> Result<()> {
+        match &request.source {
+            Source::Text(text) => {
                 self.begin_alignment(run, alignment.of_texts(text)?);
                 Ok(())
             }
-            (Given::Alignment(..), Source::Ids(_)) => {
+            Source::Ids(_) => {
                 let problem = "an alignment is of words: expected two texts, found ids";
                 Err(Error::Prompt(problem.to_owned()))
             }
         }
     }
 
-    /// The same words with another attention.
+    /// Aligns the words on screen with another attention.
     ///
     /// # Errors
-    /// When there is nothing to compute it from, or a place is none of an alignment's.
-    pub(super) fn suppose_given(
+    /// When a place is none of an alignment's.
+    pub(super) fn suppose_alignment(
         &mut self,
         run: RunId,
-        given: &Given,
+        alignment: &Alignment,
         what_ifs: &[WhatIf],
     ) -> Result<()> {
-        let Given::Alignment(alignment, _) = given else {
-            let problem = "a trace holds no weights to run again";
-            return Err(Error::Prompt(problem.to_owned()));
-        };
         let alignment = alignment.supposing(what_ifs)?;
-        let aligned = alignment.align();
-        let model = alignment.model.clone();
-        let given = Given::Alignment(Box::new(alignment), Box::new(aligned.clone()));
-        lock(&self.context).supposed_given = Some((run, Arc::new(given)));
-        (self.sink)(Event::Supposed { run, model });
+        let aligned = Arc::new(alignment.align());
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Alignment(aligned.clone()),
+        });
+        let subject = Subject::Alignment(Arc::new(alignment));
+        (self.sink)(Event::Supposed { run, subject });
         tell(&self.sink, run, &aligned);
         Ok(())
     }

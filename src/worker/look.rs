@@ -8,7 +8,7 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::runner::{judged, reason, tell_of_change};
 use super::sweep::{sweep, sweep_layer};
-use super::{Context, Event, Given, Look, Question, RunId, Sink};
+use super::{Context, Event, Look, Question, RunId, Sink, What};
 use attnscope_engine::analysis::{self, HeadDetail, HeadQuery, Judging, Step};
 use attnscope_engine::checks::Thresholds;
 use attnscope_engine::error::{Error, Result};
@@ -72,13 +72,10 @@ pub(super) fn answer(
 /// Tells of a change of the files that are open: what is asked about may be of files that were open before them.
 fn tell_if_current(context: &Mutex<Context>, sink: &Sink, about: &About, error: &Error) {
     // Held while it is told: nothing else is opened in between.
-    let mut context = lock(context);
+    let context = lock(context);
     let is_current = match about {
-        About::Run(run, _) => {
-            let given = context.given.as_ref();
-            given.is_some_and(|(given, _)| given == run) || context.of_run(*run).is_some()
-        }
-        About::Tensor(_) => context.model.is_some(),
+        About::Run(run, _) => context.of_run(*run).is_some(),
+        About::Tensor(_) => context.subject.is_some(),
     };
     if is_current {
         tell_of_change(sink, error);
@@ -94,18 +91,13 @@ fn find(
     look: Look,
     pace: &dyn Pace,
 ) -> Result<()> {
-    let (model, given) = {
-        let context = lock(context);
-        let given = [&context.given, &context.supposed_given];
-        (context.model.clone(), given.map(Clone::clone))
-    };
-    let heads = Heads { context, given };
     // A question about a run that is no longer on screen finds none.
-    let ran = |run: RunId| lock(context).of_run(run).cloned();
+    let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
     match look {
         Look::Tensor(name) => {
-            let stats = match model {
-                Some(model) => analysis::tensor_stats(&model.checkpoint.tensors, &name)?,
+            let subject = lock(context).subject.clone();
+            let stats = match subject {
+                Some(subject) => analysis::tensor_stats(subject.tensors(), &name)?,
                 None => None,
             };
             sink(Event::Tensor { name, stats });
@@ -127,7 +119,9 @@ fn find(
             });
         }
         Look::Probes(run) => {
-            let Some(ran) = ran(run) else { return Ok(()) };
+            let Some(What::Model(ran)) = ran(run) else {
+                return Ok(());
+            };
             let Some((layers, outcome)) = ran.seen else {
                 return Ok(());
             };
@@ -146,17 +140,20 @@ fn find(
             });
             judged(sink, run, &model, (&layers, &outcome), Some(probed?));
         }
-        Look::Head(run, query) => match heads.detail(device, run, query, pace) {
-            None | Some(Err(Error::Cancelled)) => {}
-            Some(Ok(detail)) => sink(Event::Detail {
-                run,
-                query,
-                detail: Arc::new(detail),
-            }),
-            Some(Err(error)) => return Err(error),
-        },
+        Look::Head(run, query) => {
+            match ran(run).and_then(|what| detail(&what, device, query, pace)) {
+                None | Some(Err(Error::Cancelled)) => {}
+                Some(Ok(detail)) => sink(Event::Detail {
+                    run,
+                    query,
+                    detail: Arc::new(detail),
+                }),
+                Some(Err(error)) => return Err(error),
+            }
+        }
         Look::SweepLayer(query) => {
-            let detail = |head: HeadQuery| heads.detail(device, query.of.0, head, pace);
+            let what = ran(query.of.0);
+            let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
             match sweep_layer(&query, detail) {
                 None | Some(Err(Error::Cancelled)) => {}
                 Some(Ok(points)) => sink(Event::SweptLayer {
@@ -170,41 +167,26 @@ fn find(
     Ok(())
 }
 
-/// Where heads are computed from.
-struct Heads<'a> {
-    context: &'a Mutex<Context>,
-    given: [Option<(RunId, Arc<Given>)>; 2],
-}
-
-impl Heads<'_> {
-    /// One head of a run in full; `None` where the run is no longer on screen, or keeps nothing to compute it from.
-    fn detail(
-        &self,
-        device: &mut OwnDevice,
-        run: RunId,
-        query: HeadQuery,
-        pace: &dyn Pace,
-    ) -> Option<Result<HeadDetail>> {
-        if self.given[0].is_some() {
-            let mut given = self.given.iter().flatten();
-            let (_, given) = given.find(|(current, _)| run == *current)?;
-            return Some(match &**given {
-                Given::Alignment(_, aligned) => Ok(aligned.detail(query)),
-                Given::Trace { captured, arrays } => {
-                    let at = (query.stack, query.layer_idx);
-                    let names = arrays.iter().find(|(place, _)| *place == at);
-                    let names = names.map(|(_, names)| names.clone()).unwrap_or_default();
-                    analysis::captured_head(captured, &names, query)
-                }
-            });
+/// One head of a run in full; `None` where the run keeps nothing to compute it from.
+fn detail(
+    what: &What,
+    device: &mut OwnDevice,
+    query: HeadQuery,
+    pace: &dyn Pace,
+) -> Option<Result<HeadDetail>> {
+    match what {
+        What::Alignment(aligned) => Some(Ok(aligned.detail(query))),
+        What::Trace(recorded) => {
+            let names = recorded.arrays_of(query.stack, query.layer_idx);
+            Some(analysis::captured_head(&recorded.captured, &names, query))
         }
-        let ran = lock(self.context).of_run(run).cloned()?;
-        let kept = ran.kept?;
-        let (model, input) = (ran.model, ran.input);
-        Some(device.get().and_then(|compute| {
-            on_device!(&compute, ops => {
-                analysis::head_detail(ops, &model, &input, &kept, query, pace)
-            })
-        }))
+        What::Model(ran) => {
+            let kept = ran.kept.as_ref()?;
+            Some(device.get().and_then(|compute| {
+                on_device!(&compute, ops => {
+                    analysis::head_detail(ops, &ran.model, &ran.input, kept, query, pace)
+                })
+            }))
+        }
     }
 }

@@ -24,12 +24,11 @@ use self::own_device::OwnDevice;
 use self::runner::Runner;
 use self::watch::watch;
 use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{ArrayNames, HeadQuery, Kept, Outcome, WhatIf};
+use attnscope_engine::analysis::{HeadQuery, Kept, Outcome, Recorded, Subject, WhatIf};
 use attnscope_engine::attention::HeadRows;
 use attnscope_engine::checkpoint::Opening;
-use attnscope_engine::checkpoint::captured::Captured;
 use attnscope_engine::error::Result;
-use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::model::{Input, Model};
 use attnscope_engine::ops::Device;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{Reading, Request};
@@ -81,24 +80,34 @@ enum Look {
     SweepLayer(LayerSweepQuery),
 }
 
-/// An open model and the runs that looks refer to.
+/// What is open, and the runs that looks refer to.
 #[derive(Default)]
 struct Context {
-    model: Option<Arc<Model>>,
-    /// The last run of the checkpoint as it is.
-    plain: Option<Ran>,
-    /// The same prompt with another attention.
-    supposed: Option<Ran>,
-    /// A trace or an alignment in the place of a model that runs.
-    given: Option<(RunId, Arc<Given>)>,
-    /// The same alignment with another attention.
-    supposed_given: Option<(RunId, Arc<Given>)>,
+    subject: Option<Subject>,
+    /// The last run of what is open, as it is.
+    a: Option<Ran>,
+    /// A second run beside it.
+    b: Option<Ran>,
 }
 
-/// A run, as far as it has come, and what it ran.
+/// A run on screen.
 #[derive(Clone)]
 struct Ran {
     run: RunId,
+    what: What,
+}
+
+/// What questions about a run are answered from.
+#[derive(Clone)]
+enum What {
+    Model(ModelRun),
+    Trace(Arc<Recorded>),
+    Alignment(Arc<Aligned>),
+}
+
+/// A run of a model, as far as it has come, and what it ran.
+#[derive(Clone)]
+struct ModelRun {
     model: Arc<Model>,
     input: Arc<Input>,
     kept: Option<Arc<Kept>>,
@@ -106,25 +115,36 @@ struct Ran {
     seen: Option<Seen>,
 }
 
+impl ModelRun {
+    fn new(model: Arc<Model>, input: Arc<Input>) -> Self {
+        Self {
+            model,
+            input,
+            kept: None,
+            seen: None,
+        }
+    }
+}
+
 impl Context {
-    fn of_run(&mut self, run: RunId) -> Option<&mut Ran> {
-        let both = [&mut self.plain, &mut self.supposed];
+    fn of_run(&self, run: RunId) -> Option<&Ran> {
+        let both = [&self.a, &self.b];
         both.into_iter().flatten().find(|ran| ran.run == run)
+    }
+
+    /// A run of a model, to be told how far it has come.
+    fn model_run(&mut self, run: RunId) -> Option<&mut ModelRun> {
+        let both = [&mut self.a, &mut self.b];
+        let ran = both.into_iter().flatten().find(|ran| ran.run == run)?;
+        match &mut ran.what {
+            What::Model(ran) => Some(ran),
+            What::Trace(_) | What::Alignment(_) => None,
+        }
     }
 }
 
 /// What a run told.
 type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);
-
-/// What is shown without a model that runs.
-enum Given {
-    /// A trace: its file, and the arrays of each layer on screen.
-    Trace {
-        captured: Captured,
-        arrays: Vec<((Stack, usize), ArrayNames)>,
-    },
-    Alignment(Box<Alignment>, Box<Aligned>),
-}
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
 pub struct Worker {

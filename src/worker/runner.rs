@@ -10,10 +10,10 @@ use super::event::{Event, PromptOrigin, RunId};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
-use super::{Context, FirstPrompt, Ran, RunJob, Sink};
+use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, What};
 use attnscope_engine::analysis::{
-    self, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options, Outcome,
-    Progress, Resume, WhatIf,
+    self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
+    Outcome, Progress, Resume, Subject, WhatIf,
 };
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::checks::{Probes, Thresholds};
@@ -97,8 +97,8 @@ impl Runner {
     /// Tells of a panic: of the run, where it had begun.
     fn broken(&self, run: RunId, message: String) {
         let (has_begun, is_open) = {
-            let mut context = lock(&self.context);
-            (context.of_run(run).is_some(), context.model.is_some())
+            let context = lock(&self.context);
+            (context.of_run(run).is_some(), context.subject.is_some())
         };
         log::error!("run {run}: {message}");
         (self.sink)(match (has_begun, is_open) {
@@ -151,11 +151,11 @@ impl Runner {
             started.elapsed()
         );
         *lock(&self.context) = Context {
-            model: Some(model.clone()),
+            subject: Some(Subject::Model(model.clone())),
             ..Context::default()
         };
         (self.sink)(Event::Opened {
-            model: model.clone(),
+            subject: Subject::Model(model.clone()),
             has_tokenizer: reading.tokenizer().is_some(),
             tokenizer: reading.describe(),
             device: self.device.kind(),
@@ -172,16 +172,18 @@ impl Runner {
         origin: PromptOrigin,
         pace: &dyn Pace,
     ) -> Result<()> {
-        let (model, given) = {
-            let context = lock(&self.context);
-            (context.model.clone(), context.given.clone())
-        };
-        let Some(model) = model else {
+        let subject = lock(&self.context).subject.clone();
+        let Some(subject) = subject else {
             return Ok(());
         };
-        if let Some((_, given)) = given {
-            return self.run_given(run, &given, &request);
+        if let Some(reason) = subject.lacks(Ability::AnotherText) {
+            return Err(Error::Prompt(reason.to_owned()));
         }
+        let model = match subject {
+            Subject::Model(model) => model,
+            Subject::Alignment(alignment) => return self.align_again(run, &alignment, &request),
+            Subject::Trace(_) => return Ok(()),
+        };
         self.last = Some((request.clone(), origin));
         let reading = &self.reading;
         let limits = model.spec.limits();
@@ -206,14 +208,11 @@ impl Runner {
         let input = Arc::new(analysis::input_of(&prompt));
         {
             let mut context = lock(&self.context);
-            context.plain = Some(Ran {
+            context.a = Some(Ran {
                 run,
-                model: model.clone(),
-                input: input.clone(),
-                kept: None,
-                seen: None,
+                what: What::Model(ModelRun::new(model.clone(), input.clone())),
             });
-            context.supposed = None;
+            context.b = None;
         }
         (self.sink)(Event::Started {
             run,
@@ -226,29 +225,33 @@ impl Runner {
 
     /// Runs the last prompt with another attention, from the first layer that differs on.
     fn suppose(&mut self, run: RunId, what_ifs: &[WhatIf], pace: &dyn Pace) -> Result<()> {
-        let (plain, given) = {
+        let (subject, first) = {
             let context = lock(&self.context);
-            (context.plain.clone(), context.given.clone())
+            let first = context.a.as_ref().map(|ran| ran.what.clone());
+            (context.subject.clone(), first)
         };
-        if let Some((_, given)) = given {
-            return self.suppose_given(run, &given, what_ifs);
+        let lacks = subject
+            .as_ref()
+            .and_then(|subject| subject.lacks(Ability::WhatIf));
+        if let Some(reason) = lacks {
+            return Err(Error::Prompt(reason.to_owned()));
         }
-        let Some(plain) = plain else {
+        if let Some(Subject::Alignment(alignment)) = subject {
+            return self.suppose_alignment(run, &alignment, what_ifs);
+        }
+        let Some(What::Model(plain)) = first else {
             let problem = "nothing ran yet that could be supposed otherwise";
             return Err(Error::Prompt(problem.to_owned()));
         };
         let spec = analysis::supposed(&plain.model.spec, what_ifs)?;
         let model = Arc::new(plain.model.with_spec(spec));
-        lock(&self.context).supposed = Some(Ran {
+        lock(&self.context).b = Some(Ran {
             run,
-            model: model.clone(),
-            input: plain.input.clone(),
-            kept: None,
-            seen: None,
+            what: What::Model(ModelRun::new(model.clone(), plain.input.clone())),
         });
         (self.sink)(Event::Supposed {
             run,
-            model: model.clone(),
+            subject: Subject::Model(model.clone()),
         });
         let input = plain.input.clone();
         self.execute(run, &model, &input, Some(&plain), pace)
@@ -260,7 +263,7 @@ impl Runner {
         run: RunId,
         model: &Model,
         input: &Input,
-        earlier: Option<&Ran>,
+        earlier: Option<&ModelRun>,
         pace: &dyn Pace,
     ) -> Result<()> {
         let compute = self.device.get()?;
@@ -305,7 +308,7 @@ impl Runner {
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
                 let labels = Arc::new(self.labels(model, &outcome));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
-                if let Some(ran) = lock(&self.context).of_run(run) {
+                if let Some(ran) = lock(&self.context).model_run(run) {
                     ran.seen = Some((layers.clone(), outcome.clone()));
                 }
                 sink(Event::Finished {
@@ -395,7 +398,7 @@ impl Observer for Relay<'_> {
     }
 
     fn keeping(&mut self, kept: &Arc<Kept>) {
-        if let Some(ran) = lock(self.context).of_run(self.run) {
+        if let Some(ran) = lock(self.context).model_run(self.run) {
             ran.kept = Some(kept.clone());
         }
     }

@@ -1,14 +1,14 @@
 //! Looks every two seconds whether the files that are open changed on disk, also when nothing runs.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use super::lane::lock;
 use super::runner::tell_of_change;
 use super::{Context, Sink};
+use attnscope_engine::analysis::Subject;
 use attnscope_engine::error::Error;
-use attnscope_engine::model::Model;
 
 /// Between two looks: each asks the system for the times of every file, and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ pub(super) fn watch(context: &Arc<Mutex<Context>>, sink: Sink) -> Arc<()> {
     let watched = Arc::new(());
     let (context, is_watched) = (context.clone(), Arc::downgrade(&watched));
     let body = move || {
-        let mut told = Weak::new();
+        let mut told = None;
         loop {
             thread::sleep(EVERY);
             if is_watched.strong_count() == 0 {
@@ -34,23 +34,23 @@ pub(super) fn watch(context: &Arc<Mutex<Context>>, sink: Sink) -> Arc<()> {
     watched
 }
 
-/// Tells once of each model that its files changed.
-fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Weak<Model>) {
-    let Some(model) = lock(context).model.clone() else {
+/// Tells once of what is open that its files changed.
+fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Option<Subject>) {
+    let Some(subject) = lock(context).subject.clone() else {
         return;
     };
-    let is_open = |open: &Option<Arc<Model>>| open.as_ref().is_some_and(|m| Arc::ptr_eq(m, &model));
-    if told
-        .upgrade()
-        .is_some_and(|told| Arc::ptr_eq(&told, &model))
-    {
+    if told.as_ref().is_some_and(|told| told.is(&subject)) {
         return;
     }
-    if let Err(error @ Error::Changed { .. }) = model.checkpoint.unchanged() {
+    if let Err(error @ Error::Changed { .. }) = subject.unchanged() {
         // Held while it is told: what is opened next is not marked for what was open before.
         let context = lock(context);
-        if is_open(&context.model) {
-            *told = Arc::downgrade(&model);
+        if context
+            .subject
+            .as_ref()
+            .is_some_and(|open| open.is(&subject))
+        {
+            *told = Some(subject);
             tell_of_change(sink, &error);
         }
     }

@@ -56,7 +56,7 @@ fn read_with_the_axis_it_was_trained_with_the_axis_and_the_leak_are_named_from_t
         let leak = said.one("future-leak");
         assert_eq!(leak.place.layer_idx, Some(0), "{name}: {leak:?}");
         assert!(leak.place.query_idx < leak.place.key_idx, "{leak:?}");
-        assert!(leak.evidence.contains("first pattern: L0 H0"), "{leak:?}");
+        assert!(leak.evidence.contains("first pattern: L0H0"), "{leak:?}");
         assert!(leak.evidence.contains("first residual: L0"), "{leak:?}");
         // An entropy of rows that do not sum to 1 is no number.
         for check in [

@@ -83,7 +83,7 @@ fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
             "3 of 6 · the mask",
         ),
         (&["--demo", "rescale"], "before · pattern"),
-        (&["--demo", "variance"], "L0 H0 · statistics"),
+        (&["--demo", "variance"], "L0H0 · statistics"),
         (&["--demo", "alignment", "--panel", "head"], "“ninth”"),
         (
             &["--demo", "healed", "--panel", "rows"],
@@ -140,7 +140,7 @@ fn what_is_selected_is_what_is_shown() {
     };
     let place = ["--layer", "1", "--head", "2", "--query", "7", "--key", "3"];
     let title = line(&[&["--panel", "head", "--scores"], &place[..]].concat(), 2);
-    for words in ["L1 H2", "scores", "query 7", "key 3"] {
+    for words in ["L1H2", "scores", "query 7", "key 3"] {
         assert!(title.contains(words), "{title}");
     }
     let title = line(&["--panel", "head", "--without-first-key"], 2);
@@ -183,7 +183,7 @@ fn stacks_traces_and_probes_are_plotted() {
     ]
     .concat();
     let (svg, csv) = plotted(&directory, "cross", &arguments);
-    assert!(Picture::read(&svg).title.contains("cross L1 H0"));
+    assert!(Picture::read(&svg).title.contains("cross.L1H0"));
     let cells = testing::tables::part(&csv, "cell");
     assert_eq!(cells.len(), 4 * 6);
     assert!(cells.iter().all(|cell| cell.text("stack") == "cross"));
@@ -195,7 +195,7 @@ fn stacks_traces_and_probes_are_plotted() {
         "trace",
         &[trace, "--panel", "head", "--layer", "1"],
     );
-    assert!(Picture::read(&svg).line(2).contains("L1 H0"));
+    assert!(Picture::read(&svg).line(2).contains("L1H0"));
     let degenerate = root.join("fixtures/degenerate");
     let degenerate = degenerate.to_str().expect("a path");
     let probed = [

@@ -11,6 +11,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("kernels", 0),
     ("machine", 0),
     ("pace", 0),
+    ("place", 0),
     ("ops", 1),
     ("attention", 1),
     ("model", 1),

@@ -32,48 +32,48 @@ const EXPECTED: &[(&str, &[&str])] = &[
     (
         "attended_padding.safetensors",
         &[
-            "error pad-mass L0 H1 query 15 key 0",
-            "error pad-mass L1 H1 query 5 key 0",
+            "error pad-mass L0H1 query 15 key 0",
+            "error pad-mass L1H1 query 5 key 0",
         ],
     ),
     (
         "bidirectional.safetensors",
-        &["info attention-sink L0 H1 key 1"],
+        &["info attention-sink L0H1 key 1"],
     ),
-    ("correct.safetensors", &["info attention-sink L1 H1 key 0"]),
+    ("correct.safetensors", &["info attention-sink L1H1 key 0"]),
     (
         "double_softmax.safetensors",
         &[
-            "error pattern-mismatch L0 H1 query 5 key 1",
-            "error pattern-mismatch L1 H1 query 7 key 1",
-            "warning entropy-uniform L0 H0",
-            "warning entropy-uniform L1 H0",
-            "warning entropy-uniform L1 H1",
+            "error pattern-mismatch L0H1 query 5 key 1",
+            "error pattern-mismatch L1H1 query 7 key 1",
+            "warning entropy-uniform L0H0",
+            "warning entropy-uniform L1H0",
+            "warning entropy-uniform L1H1",
         ],
     ),
     (
         "dropout_left_on.safetensors",
         &[
-            "warning row-sum L0 H1 query 5",
-            "warning row-sum L1 H0 query 0",
+            "warning row-sum L0H1 query 5",
+            "warning row-sum L1H0 query 0",
         ],
     ),
     (
         "dropped_mask.safetensors",
         &[
-            "error mask-mass L1 H1 query 4 key 5",
-            "info attention-sink L0 H1 key 1",
+            "error mask-mass L1H1 query 4 key 5",
+            "info attention-sink L0H1 key 1",
         ],
     ),
     (
         "encoder_decoder.safetensors",
-        &["info attention-sink decoder L0 H1 key 0"],
+        &["info attention-sink decoder.L0H1 key 0"],
     ),
     (
         "masked_padding.safetensors",
-        &["info attention-sink L0 H1 key 5"],
+        &["info attention-sink L0H1 key 5"],
     ),
-    ("pattern_only.npz", &["info attention-sink L1 H1 key 0"]),
+    ("pattern_only.npz", &["info attention-sink L1H1 key 0"]),
     (
         "probe_attended_padding.safetensors",
         &["error padding-leak", "error padding-leak"],
@@ -89,29 +89,29 @@ const EXPECTED: &[(&str, &[&str])] = &[
         "probe_wrong_axis.safetensors",
         &["error future-leak query 6 key 8", "error padding-leak"],
     ),
-    ("sdpa.safetensors", &["info attention-sink L1 H1 key 0"]),
+    ("sdpa.safetensors", &["info attention-sink L1H1 key 0"]),
     (
         "soft_mask.safetensors",
         &[
-            "error mask-mass L0 H0 query 0 key 1",
-            "error mask-mass L1 H1 query 0 key 1",
-            "info attention-sink L1 H1 key 0",
+            "error mask-mass L0H0 query 0 key 1",
+            "error mask-mass L1H1 query 0 key 1",
+            "info attention-sink L1H1 key 0",
         ],
     ),
     (
         "soft_mask_faint.safetensors",
         &[
-            "info attention-sink L1 H1 key 0",
-            "warning mask-mass L0 H0 query 0 key 1",
-            "warning mask-mass L1 H1 query 0 key 1",
+            "info attention-sink L1H1 key 0",
+            "warning mask-mass L0H0 query 0 key 1",
+            "warning mask-mass L1H1 query 0 key 1",
         ],
     ),
     ("window.safetensors", &[]),
     (
         "window_off_by_one.safetensors",
         &[
-            "error window-width L0 H1 query 5 key 1",
-            "error window-width L1 H1 query 6 key 2",
+            "error window-width L0H1 query 5 key 1",
+            "error window-width L1H1 query 6 key 2",
         ],
     ),
     (
@@ -121,8 +121,8 @@ const EXPECTED: &[(&str, &[&str])] = &[
     (
         "wrong_axis_heads.safetensors",
         &[
-            "error mask-mass L0 H1 query 0 key 1",
-            "error mask-mass L1 H1 query 0 key 1",
+            "error mask-mass L0H1 query 0 key 1",
+            "error mask-mass L1H1 query 0 key 1",
             "error wrong-axis L0",
             "error wrong-axis L1",
         ],

@@ -149,7 +149,7 @@ fn a_nan_in_a_trace_is_a_finding_with_its_first_place() {
         let said = Written::bare(&all).said();
         assert!(said.errors().contains(&"nan-or-inf"), "{:?}", said.fired());
         let finding = said.one("nan-or-inf");
-        assert_eq!(finding.place.to_string(), "L1 H1 query 5 key 3");
+        assert_eq!(finding.place.to_string(), "L1H1 query 5 key 3");
         assert!(finding.evidence.contains(kind), "{finding:?}");
     }
     // Nothing but NaN, and nothing but zeros, are judged as well.

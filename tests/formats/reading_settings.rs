@@ -300,9 +300,10 @@ fn the_screen_opens_a_checkpoint_as_it_is_set() {
     let opening = opening(&original("gpt2"), &["scale=none"]);
     let _worker = Worker::start(opening, Box::new(first), Device::Cpu, true, sink);
     match events.recv().expect("an event") {
-        Event::Opened { model, .. } => {
+        Event::Opened { subject, .. } => {
+            let model = subject.model().expect("a model");
             let expected = ("none".to_owned(), "set on the command line".to_owned());
-            assert_eq!(knob(&model, "scale"), expected);
+            assert_eq!(knob(model, "scale"), expected);
         }
         other => panic!("{other:?}"),
     }

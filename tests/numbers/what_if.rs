@@ -9,6 +9,7 @@ use attnscope_engine::analysis::{
     self, HeadQuery, Job, Kept, Observer, Options, Progress, Resume, WhatIf, supposed,
 };
 use attnscope_engine::model::Model;
+use attnscope_engine::model::Stack;
 use attnscope_engine::ops::{Candle, Cpu};
 use attnscope_engine::prompt::{self, Reading, Request, Target};
 use attnscope_engine::stats::LayerReport;
@@ -134,10 +135,7 @@ fn a_change_of_one_head_is_that_of_its_layer_in_this_head_and_nothing_in_the_oth
     ] {
         let of_head = both("llama_yarn", &[&format!("{what_if}@{layer}H{head}")]);
         let of_layer = both("llama_yarn", &[&format!("{what_if}@{layer}")]);
-        let n_heads = of_head.model.spec.main_stack().blocks()[1]
-            .attention()
-            .expect("attention")
-            .n_heads;
+        let n_heads = of_head.model.spec.n_heads(Stack::Only, 1);
         for hook in ["scores", "pattern"] {
             let name = format!("blocks.1.attn.{hook}");
             for head_idx in 0..n_heads {
@@ -295,10 +293,7 @@ fn a_dropped_head_gives_zeros_or_its_mean() {
         .expect("attention")
         .d_value;
     let name = "blocks.1.attn.z"; // [position, head, d_value]
-    let n_heads = both_zero.model.spec.main_stack().blocks()[1]
-        .attention()
-        .expect("attention")
-        .n_heads;
+    let n_heads = both_zero.model.spec.n_heads(Stack::Only, 1);
     let of_head = |values: &Values, head_idx: usize| -> Vec<f32> {
         let rows = values[name].chunks(n_heads * d);
         rows.flat_map(|row| row[head_idx * d..][..d].to_vec())

@@ -146,8 +146,8 @@ fn a_picture_says_what_it_is_of() {
     screen.go(Panel::Head);
     let export = Export::of(&screen.app, false).expect("an export");
     let picture = Picture::read(&export.svg);
-    assert_eq!(picture.title, "attnscope · Head · induction-demo · L0 H3");
-    for words in [TEXT, "120 by 40", "layer 0 head 3", "22 tokens"] {
+    assert_eq!(picture.title, "attnscope · Head · induction-demo · L0H3");
+    for words in [TEXT, "120 by 40", "L0H3, query", "22 tokens"] {
         assert!(
             picture.description.contains(words),
             "{}",

@@ -75,10 +75,10 @@ fn maps_are_those_of_the_selected_head() {
     let mut screen = told("degenerate", (120, 40));
     screen.typed("ll");
     let first = screen.picture();
-    assert!(first.contains("over queries · L0 H0"));
+    assert!(first.contains("over queries · L0H0"));
     screen.typed("]}");
     let other = screen.picture();
-    assert!(other.contains("over queries · L1 H1") && other.contains("over keys · L1 H1"));
+    assert!(other.contains("over queries · L1H1") && other.contains("over keys · L1H1"));
     assert_ne!(first, other);
 }
 

@@ -176,7 +176,12 @@ fn changes_add_up_and_the_last_can_be_taken_back() {
     suppose(&mut screen, "softmax_axis=queries");
     suppose(&mut screen, "drop=zero@L1H0");
     let attention = |screen: &Screen| {
-        let model = screen.app.scene().model().cloned().expect("a model");
+        let model = screen
+            .app
+            .scene()
+            .subject()
+            .and_then(|subject| subject.model().cloned())
+            .expect("a model");
         let block = model.spec.main_stack().blocks()[1].clone();
         (
             block.own().expect("attention").attention.softmax_axis,

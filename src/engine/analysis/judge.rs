@@ -289,11 +289,11 @@ fn add_remedies<O: Ops>(
     ];
     for finding in &mut verdict.findings {
         let Place {
-            stack,
             layer_idx,
             head_idx,
             ..
         } = finding.place;
+        let stack = finding.place.grid();
         let (Some(layer_idx), Some(head_idx)) = (layer_idx, head_idx) else {
             continue;
         };

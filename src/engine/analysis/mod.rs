@@ -24,6 +24,7 @@ mod rerun;
 mod residual;
 mod resume;
 mod softmax_row;
+mod subject;
 mod sweep;
 mod tap;
 mod tensor_stats;
@@ -33,8 +34,8 @@ mod what_if;
 mod work;
 
 pub use captured::{
-    ArrayNames, Declared, DeclaredMask, Trace, TraceView, captured_head, is_captured, is_probe,
-    judge_captured, judge_trace, read_trace, view_of,
+    ArrayNames, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured, is_probe,
+    judge_captured, judge_trace, read_trace,
 };
 pub use first_nonfinite::NonFinite;
 pub use generate::{generate, input_of};
@@ -54,9 +55,10 @@ pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
 pub use resume::Resume;
 pub use softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
+pub use subject::{Ability, Sizes, Subject};
 pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;
-pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, Where, changed, supposed};
+pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::work_of;

@@ -3,7 +3,7 @@
 use super::kept::{Kept, LayerAt};
 use super::pipeline::targets;
 use super::predictions::Scan;
-use super::what_if::{Change, Where, changed};
+use super::what_if::{Change, changed};
 use crate::attention::HeadSummary;
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
@@ -13,6 +13,7 @@ use crate::model::{
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
+use crate::place::Place;
 
 /// What a stack reads, and what its cross-attention looks at.
 pub(super) struct Streams<'a, O: Ops> {
@@ -112,11 +113,7 @@ pub fn head_with<O: Ops>(
     (stack, layer_idx, head_idx): (Stack, usize, usize),
     changes: &[Change],
 ) -> Result<Option<HeadSummary>> {
-    let place = Where {
-        stack: Some(stack),
-        layer_idx: Some(layer_idx),
-        head_idx: None,
-    };
+    let place = Place::layer(stack, layer_idx);
     let spec = changes.iter().fold(model.spec.clone(), |spec, change| {
         changed(&spec, place, *change)
     });

@@ -4,13 +4,14 @@ use super::kept::Kept;
 use super::observer::{Observer, Progress};
 use super::pipeline::{Options, run};
 use super::rerun::next_losses;
-use super::what_if::{Change, Where, changed};
+use super::what_if::{Change, changed};
 use crate::attention::{Mask, Scale, SoftmaxAxis};
 use crate::checks::{Factors, Hypothesis, Probed, TrainingProbe};
 use crate::error::{Error, Result};
 use crate::model::{BlockSpec, Input, Model, ModelSpec, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::place::Place;
 use crate::stats::LayerReport;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -241,10 +242,9 @@ fn suppose(
     layer_idx: Option<usize>,
     factors: &Factors,
 ) -> ModelSpec {
-    let place = Where {
-        stack: None,
+    let place = Place {
         layer_idx,
-        head_idx: None,
+        ..Place::MODEL
     };
     let mut supposed = spec.clone();
     if factors.axis != declared.axis {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use zip::ZipArchive;
 
+use super::Dtype;
 use super::data_file::{DataFile, Reader};
 use super::npy::Npy;
 use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
-use super::{Checkpoint, Config, Dtype, Settings, TokenizerFile};
 use crate::error::{Error, Result};
 use crate::machine::{mebibytes, too_much};
 
@@ -66,6 +66,23 @@ impl Captured {
             metadata,
             source,
         })
+    }
+
+    /// The arrays as tensors; `None` for an archive.
+    pub fn tensors(&self) -> Option<&Tensors> {
+        match &self.source {
+            Source::Tensors(tensors) => Some(tensors),
+            Source::Zipped(..) => None,
+        }
+    }
+
+    /// # Errors
+    /// When the file is no longer what was opened.
+    pub fn unchanged(&self) -> Result<()> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.unchanged(),
+            Source::Zipped(file, _) => file.unchanged(),
+        }
     }
 
     /// The names of all arrays, in order.
@@ -193,25 +210,6 @@ impl Captured {
             values
         };
         Ok((shape, values))
-    }
-}
-
-impl Checkpoint {
-    /// What a screen shows of a file of arrays: its name, and where they are mapped its tensors.
-    pub fn of_captured(captured: &Captured) -> Self {
-        let tensors = match &captured.source {
-            Source::Tensors(_) => open_file(&captured.path).unwrap_or_default(),
-            Source::Zipped(..) => Tensors::default(),
-        };
-        Self {
-            name: captured.name.clone(),
-            config: Config::absent(&captured.path),
-            tensors,
-            tokenizer: TokenizerFile::Missing,
-            beside: serde_json::Map::new(),
-            settings: Settings::default(),
-            described_by: Vec::new(),
-        }
     }
 }
 

@@ -19,8 +19,9 @@
 //! GPT-2: most heads from layer 5 on give key 0 more than half.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "attention-sink",

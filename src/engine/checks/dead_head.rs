@@ -16,8 +16,9 @@
 //! A head whose rows of W_O are zero.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "dead-head",

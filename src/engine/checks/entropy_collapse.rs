@@ -21,8 +21,9 @@
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
 
 use super::evidence::{Evidence, by_design_mass};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::verdict::Place;
 use crate::attention::{Pooled, Scale, SoftmaxAxis};
 use crate::model::Stack;
+use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
 
 /// Whose attention it is.

@@ -21,9 +21,10 @@
 //! A layer that never got the mask: half of each early row lies on later keys.
 
 use super::evidence::{Evidence, Subject};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Audit, Forbidden};
+use crate::place::Place;
 use crate::stats::LayerReport;
 
 pub static CHECK: Check = Check {

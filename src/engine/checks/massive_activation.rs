@@ -17,8 +17,9 @@
 //! LLaMA2-7B: 2 channels of the first token at 600 times thousands of the median from layer 2 on.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "massive-activation",

@@ -32,13 +32,14 @@ mod verdict;
 mod window_width;
 mod wrong_axis;
 
+pub use crate::place::Place;
 pub use evidence::{
     Baseline, Evidence, Factors, FutureProbe, Hypothesis, Influence, InvarianceProbe, Movement,
     Probed, Probes, Subject, Then, TrainingProbe, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
-pub use verdict::{Finding, Place, Severity, Status, Verdict};
+pub use verdict::{Finding, Severity, Status, Verdict};
 
 /// What a check looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,8 +19,9 @@
 //! `blocks.3.attn.q: first NaN at position 0, column 5; transformer.h.3.attn.c_attn.weight holds one at element 5`
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "nan-or-inf",

@@ -18,8 +18,9 @@
 //! `F.softmax(F.softmax(scores, -1), -1)`: every row is almost uniform whatever the scores say.
 
 use super::evidence::{Evidence, Subject};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "pattern-mismatch",

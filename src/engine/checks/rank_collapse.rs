@@ -18,8 +18,9 @@
 //! A stack of pure attention layers: the ratio falls from 0.9 to 1e-6 within a few layers.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "rank-collapse",

@@ -20,9 +20,10 @@
 //! `attnscope check new/ --inputs ci.jsonl --baseline old.json --fail-on warning`
 
 use super::evidence::{Baseline, Evidence, Then};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::model::Stack;
+use crate::place::Place;
 use crate::stats::{STATISTICS, Values};
 
 pub static CHECK: Check = Check {

@@ -19,8 +19,9 @@
 //! `dropout(pattern)` in training mode with p = 0.1: visible cells are exactly 0 or the softmax divided by 0.9.
 
 use super::evidence::{Evidence, worst_row};
-use super::verdict::{Finding, Place, Severity, Status, Verdict};
+use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "row-sum",

@@ -20,8 +20,9 @@
 //! T5 has no scale and initialises W_Q smaller instead: its predicted variance is ordinary, and nothing is said.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "scale-mismatch",

@@ -18,8 +18,9 @@
 //! Every row of a head gives 0.9999 to one key.
 
 use super::evidence::{Evidence, by_design_mass};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "softmax-saturation",

@@ -20,8 +20,9 @@
 //! Score std 12 over 64 keys: the bound is 1e-30, the head's entropy 0.1.
 
 use super::evidence::Evidence;
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "spectral-bound",

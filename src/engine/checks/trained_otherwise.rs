@@ -26,10 +26,11 @@
 
 use super::bootstrap::{interval_of_mean, positions_wanted};
 use super::evidence::{Evidence, Factors, Hypothesis, Probed, TrainingProbe};
-use super::verdict::{Finding, Place, Severity, Status, Verdict};
+use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Scale, SoftmaxAxis};
 use crate::model::Stack;
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "trained-otherwise",

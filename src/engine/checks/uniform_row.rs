@@ -19,8 +19,9 @@
 //! A left-padded row with `masked_fill(mask, -1e9)` whose first query sees only padding.
 
 use super::evidence::{Evidence, Subject};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::place::Place;
 
 pub static CHECK: Check = Check {
     id: "uniform-row",

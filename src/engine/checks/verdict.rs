@@ -1,7 +1,7 @@
 //! What a check says: a status, why, and findings with their place, size and advice.
 
 use super::evidence::{Evidence, Subject};
-use crate::model::Stack;
+use crate::place::Place;
 use crate::stats::LayerReport;
 
 /// How bad a finding is.
@@ -56,79 +56,10 @@ impl Status {
     }
 }
 
-/// Where something is. What does not apply is left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub stack: Stack,
-    pub layer_idx: Option<usize>,
-    pub head_idx: Option<usize>,
-    pub query_idx: Option<usize>,
-    pub key_idx: Option<usize>,
-}
-
 impl Place {
-    /// The whole model.
-    pub const MODEL: Self = Self {
-        stack: Stack::Only,
-        layer_idx: None,
-        head_idx: None,
-        query_idx: None,
-        key_idx: None,
-    };
-
-    pub fn layer(stack: Stack, layer_idx: usize) -> Self {
-        Self {
-            stack,
-            layer_idx: Some(layer_idx),
-            ..Self::MODEL
-        }
-    }
-
+    /// The layer that a report is of.
     pub fn of(layer: &LayerReport) -> Self {
         Self::layer(layer.stack, layer.layer_idx)
-    }
-
-    pub fn head(self, head_idx: usize) -> Self {
-        Self {
-            head_idx: Some(head_idx),
-            ..self
-        }
-    }
-
-    pub fn query(self, query_idx: usize) -> Self {
-        Self {
-            query_idx: Some(query_idx),
-            ..self
-        }
-    }
-
-    pub fn key(self, key_idx: usize) -> Self {
-        Self {
-            key_idx: Some(key_idx),
-            ..self
-        }
-    }
-
-    /// The same head, whatever the query and the key.
-    pub fn is_same_head(&self, other: &Self) -> bool {
-        let head = |place: &Self| (place.stack, place.layer_idx, place.head_idx);
-        head(self) == head(other)
-    }
-}
-
-impl std::fmt::Display for Place {
-    /// `encoder L3 H7 query 5 key 9`; nothing for the whole model.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let stack = self.stack.label().map(str::to_owned);
-        let parts = [
-            stack,
-            self.layer_idx.map(|idx| format!("L{idx}")),
-            self.head_idx.map(|idx| format!("H{idx}")),
-            self.query_idx.map(|idx| format!("query {idx}")),
-            self.key_idx.map(|idx| format!("key {idx}")),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        f.write_str(&parts.join(" "))
     }
 }
 

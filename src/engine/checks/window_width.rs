@@ -32,8 +32,9 @@ pub static CHECK: Check = Check {
 
 use super::evidence::Subject;
 use super::mask_mass::Kind;
-use super::verdict::{Finding, Place};
+use super::verdict::Finding;
 use crate::attention::Window;
+use crate::place::Place;
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if !evidence

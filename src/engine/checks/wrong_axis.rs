@@ -23,9 +23,10 @@
 //! small, and the first rows sum to less than 1, the last to more.
 
 use super::evidence::{Evidence, worst_row};
-use super::verdict::{Finding, Place, Severity, Verdict};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::SoftmaxAxis;
+use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {

@@ -5,38 +5,7 @@ use std::str::FromStr;
 
 use crate::attention::BlockSink;
 use crate::error::Result;
-
-/// Which residual stream a layer belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stack {
-    /// The only stack of a decoder-only or encoder-only model.
-    Only,
-    Encoder,
-    Decoder,
-    /// The decoder's attention to the encoder's output.
-    Cross,
-}
-
-impl Stack {
-    /// What reports call it.
-    pub fn label(self) -> Option<&'static str> {
-        match self {
-            Self::Only => None,
-            Self::Encoder => Some("encoder"),
-            Self::Decoder => Some("decoder"),
-            Self::Cross => Some("cross"),
-        }
-    }
-
-    /// What the names of its hooks begin with.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Only => "",
-            Self::Encoder => "encoder.",
-            Self::Decoder | Self::Cross => "decoder.",
-        }
-    }
-}
+use crate::place::Stack;
 
 /// A value inside one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 use super::context::{BlockContext, Scratch};
 use super::exception::Exceptions;
 use super::forward::{AttentionRun, run_block};
-use super::hook::{Hooks, Stack};
+use super::hook::Hooks;
 use super::recurrent::{self, Ends, Recurrence};
 use super::spec::{BlockSpec, Layers, ModelSpec, StackSpec};
 use super::weights::BlockWeights;
@@ -12,6 +12,7 @@ use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::place::{Grid, Stack};
 
 /// The weights of one layer; those of a recurrent network are read while it runs.
 pub struct LayerWeights<'a, O: Ops>(Option<BlockWeights<'a, O>>);
@@ -103,6 +104,17 @@ impl ModelSpec {
             grids.push(Stack::Cross);
         }
         grids
+    }
+
+    /// Heads of every layer of every grid: what places are in.
+    pub fn shape(&self) -> Vec<Grid> {
+        let of = |stack: Stack| Grid {
+            stack,
+            n_heads: (0..self.n_layers(stack))
+                .map(|layer_idx| self.n_heads(stack, layer_idx))
+                .collect(),
+        };
+        self.grids().into_iter().map(of).collect()
     }
 
     /// The grid that a person looks at first.

@@ -16,11 +16,12 @@ mod spec;
 mod unembed;
 mod weights;
 
+pub use crate::place::Stack;
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
 pub use exception::{Ablation, Exceptions, Variant};
 pub use forward::{AttendedHeads, AttentionRun, attend_heads};
-pub use hook::{Hook, Hooks, NoHooks, Stack};
+pub use hook::{Hook, Hooks, NoHooks};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};

@@ -1,12 +1,12 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
 use super::exception::Exceptions;
-use super::hook::Stack;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
 use crate::ops::Activation;
+use crate::place::Stack;
 use crate::prompt::{Limits, PositionRule};
 
 /// How tokens become the input of the first block.

@@ -18,17 +18,12 @@ impl Marks {
     pub fn of(findings: &[Found<'_>]) -> Self {
         let mut marks = BTreeMap::new();
         for found in findings {
-            let Place {
-                stack,
-                layer_idx: Some(layer_idx),
-                head_idx,
-                ..
-            } = found.finding.place
-            else {
+            let place = found.finding.place;
+            let Some(layer_idx) = place.layer_idx else {
                 continue;
             };
             let mark = marks
-                .entry((stack, layer_idx, head_idx))
+                .entry((place.grid(), layer_idx, place.head_idx))
                 .or_insert(found.finding.severity);
             *mark = found.finding.severity.max(*mark);
         }
@@ -146,7 +141,7 @@ fn table(findings: &[Found<'_>], is_one_prompt: bool) -> Markup {
 fn place(place: &Place) -> Markup {
     let name = named_place::whole(place);
     match (place.layer_idx, place.head_idx) {
-        (Some(layer), Some(head)) => html! { a href=(link(place.stack, layer, head)) { (name) } },
+        (Some(layer), Some(head)) => html! { a href=(link(place.grid(), layer, head)) { (name) } },
         _ => html! { (name) },
     }
 }

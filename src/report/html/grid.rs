@@ -77,8 +77,9 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
 fn has_broken_rows(part: &Part<'_>, stack: Stack) -> bool {
     let verdicts = part.shown.verdicts.iter();
     let mut findings = verdicts.flat_map(|(_, verdict)| &verdict.findings);
-    findings
-        .any(|found| ["wrong-axis", "row-sum"].contains(&found.check) && found.place.stack == stack)
+    findings.any(|found| {
+        ["wrong-axis", "row-sum"].contains(&found.check) && found.place.grid() == stack
+    })
 }
 
 /// The value that colours a head's cell, in words.

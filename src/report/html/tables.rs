@@ -29,7 +29,7 @@ pub(super) fn heads(part: &Part<'_>, stack: Stack) -> Markup {
         .collect();
     let layers = part.record.layers.iter().filter(|l| l.stack == stack);
     let rows = layers.flat_map(|layer| {
-        let name = |head| format!("L{} H{head}", layer.layer);
+        let name = |head| format!("L{}H{head}", layer.layer);
         layer
             .heads
             .iter()

@@ -2,7 +2,6 @@
 
 use super::svg::Caption;
 use crate::tui::scene::Scene;
-use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Source;
 
 /// Letters of the text that are quoted.
@@ -16,27 +15,21 @@ pub fn caption(app: Scene<'_>) -> Caption {
         app.size.0,
         app.size.1
     )];
-    match app.model() {
+    match app.subject() {
         None => sentences.push(format!("Opening {}", app.opening)),
-        Some(model) => {
-            title.push(model.checkpoint.name.clone());
-            sentences.push(format!(
-                "Model {}, {}",
-                model.checkpoint.name, model.spec.family
-            ));
+        Some(subject) => {
+            title.push(subject.name());
+            sentences.push(format!("Model {}, {}", subject.name(), subject.kind()));
         }
     }
     if app.panel.is_of_head() {
         let at = app.selection;
-        let grid = match at.stack {
-            Stack::Only => String::new(),
-            stack => format!("{} ", stack.label().unwrap_or_default()),
-        };
-        title.push(format!("{grid}L{} H{}", at.layer_idx, at.head_idx));
+        let head = at.head().to_string();
         sentences.push(format!(
-            "Selected: {grid}layer {} head {}, query {}, key {}",
-            at.layer_idx, at.head_idx, at.query_idx, at.key_idx
+            "Selected: {head}, query {}, key {}",
+            at.query_idx, at.key_idx
         ));
+        title.push(head);
     }
     if let Some(run) = app.run() {
         let n_tokens = run.prompt.tokens.len();

@@ -56,8 +56,8 @@ pub fn name_of(app: Scene<'_>) -> String {
 
 /// The model, or what is being opened, as part of a file's name.
 fn model(app: Scene<'_>) -> String {
-    let name = match app.model() {
-        Some(model) => model.checkpoint.name.clone(),
+    let name = match app.subject() {
+        Some(subject) => subject.name(),
         None => {
             let path = Path::new(&app.opening);
             let last = path.file_name().unwrap_or(path.as_os_str());

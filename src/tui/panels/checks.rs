@@ -16,7 +16,7 @@ use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Judgement, Pyramid};
+use attnscope_engine::analysis::{Judgement, Pyramid, Subject};
 use attnscope_engine::checks::{
     Check, Finding, Influence, Probed, Severity, Status, Verdict, page,
 };
@@ -183,7 +183,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 
 /// On the lower border: what a file beside the checkpoint changed in how it was read. Whoever made the checkpoint may have written it.
 fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let settings = app.model().map(|model| &model.checkpoint.settings);
+    let settings = app.subject().and_then(Subject::settings);
     let Some(said) = settings.and_then(|settings| settings.of_file()) else {
         return;
     };

@@ -58,18 +58,13 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
 
 /// The selection as a frame's title: the same words in every panel.
 fn selection_title(app: Scene<'_>, rest: &str) -> String {
-    let grid = app.selection.stack.label();
-    let grid = grid.map_or(String::new(), |label| format!("{label} "));
-    format!(
-        " {grid}L{} H{}{rest} ",
-        app.selection.layer_idx, app.selection.head_idx
-    )
+    format!(" {}{rest} ", app.selection.head())
 }
 
 /// What a panel says while there is nothing to draw yet.
 fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
-    let text = match (app.model(), app.run()) {
+    let text = match (app.subject(), app.run()) {
         (None, _) => "opening the checkpoint …".to_owned(),
         (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
         (Some(_), None) => match app.preparing {

@@ -14,9 +14,8 @@ use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::scene::Scene;
 use crate::tui::view::framed;
-use attnscope_engine::analysis::TensorStats;
+use attnscope_engine::analysis::{Subject, TensorStats};
 use attnscope_engine::checkpoint::Knob;
-use attnscope_engine::model::Model;
 
 /// Where things lie inside the panel.
 struct Parts {
@@ -43,19 +42,19 @@ fn parts(area: Rect) -> Parts {
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(area);
-    let Some(model) = app.model() else {
+    let Some(subject) = app.subject() else {
         let inside = framed(frame, area, app, " model ");
         return waiting(frame, inside, app);
     };
-    draw_knobs(frame, parts.knobs, app, model);
-    draw_unread(frame, parts.unread, app, model);
-    draw_tensors(frame, parts.tensors, app, model);
-    draw_figures(frame, parts.figures, app, model);
+    draw_knobs(frame, parts.knobs, app, subject);
+    draw_unread(frame, parts.unread, app, subject);
+    draw_tensors(frame, parts.tensors, app, subject);
+    draw_figures(frame, parts.figures, app, subject);
 }
 
-fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
+fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
     let inside = ratatui::widgets::Block::bordered().inner(area);
-    let lines = knob_lines(app, &model.spec.knobs, inside.width as usize);
+    let lines = knob_lines(app, subject.knobs(), inside.width as usize);
     let n_rows = inside.height as usize;
     let first = app
         .model_view
@@ -113,8 +112,8 @@ fn tokenizer_lines(app: Scene<'_>, name_width: usize, room: usize) -> Vec<Line<'
     letters.chunks(room.max(1)).enumerate().map(line).collect()
 }
 
-fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
-    let unread = &model.spec.unread_keys;
+fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let unread = subject.unread_keys();
     let title = format!(" config keys never read · {} ", unread.len());
     let inside = framed(frame, area, app, title);
     let text = if unread.is_empty() {
@@ -145,10 +144,10 @@ fn tensor_rows(area: Rect) -> usize {
     area.height.saturating_sub(3) as usize
 }
 
-fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
+fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
     let theme = &app.theme;
-    let tensors = &model.checkpoint.tensors;
-    let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
+    let tensors = subject.tensors();
+    let unused: BTreeSet<&str> = subject.unused_tensors().into_iter().collect();
     let title = format!(
         " tensors · {} · {} never used · Enter figures ",
         tensors.len(),
@@ -220,13 +219,8 @@ fn shape(dims: &[usize]) -> String {
         .join("×")
 }
 
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, model: &Model) {
-    let Some((name, info)) = model
-        .checkpoint
-        .tensors
-        .iter()
-        .nth(app.model_view.tensor_idx)
-    else {
+fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subject) {
+    let Some((name, info)) = subject.tensors().iter().nth(app.model_view.tensor_idx) else {
         return;
     };
     let title = format!(" {} ", cut(name, area.width.saturating_sub(4) as usize));
@@ -270,8 +264,8 @@ pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let area = parts(area).tensors;
     let n_tensors = app
         .scene()
-        .model()
-        .map_or(0, |model| model.checkpoint.tensors.len());
+        .subject()
+        .map_or(0, |subject| subject.tensors().len());
     if !area.contains(Position::new(column, row)) || n_tensors == 0 {
         return;
     }

@@ -99,7 +99,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         } else {
             Style::new()
         };
-        let name = format!("L{} H{}", head.layer_idx, head.head_idx);
+        let name = format!("L{}H{}", head.layer_idx, head.head_idx);
         vec![
             Span::styled(format!(" {} ", fit(&name, 7)), style),
             Span::styled(

@@ -221,7 +221,7 @@ fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, maps: &[Map]) {
     let areas = Layout::horizontal(each).split(area);
     for ((map, sheet), area) in sheets.into_iter().zip(areas.iter()) {
         let place = match map.is_of_heads() {
-            true => format!(" · L{layer_idx} H{head_idx}"),
+            true => format!(" · L{layer_idx}H{head_idx}"),
             false => String::new(),
         };
         let title = format!(" {}{place} ", map.title);

@@ -13,7 +13,7 @@ use crate::tui::figure::{cut, figure, fit, share, token_label};
 use crate::tui::scene::Scene;
 use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
-use attnscope_engine::analysis::{HeadDetail, Predictions};
+use attnscope_engine::analysis::{Ability, HeadDetail, Predictions};
 use attnscope_engine::model::Stack;
 
 /// Where things lie inside the panel.
@@ -23,7 +23,10 @@ struct Parts {
 }
 
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
-    let has_predictions = app.model().is_none_or(|model| model.spec.head.is_some());
+    let cannot = app
+        .subject()
+        .and_then(|subject| subject.lacks(Ability::Predict));
+    let has_predictions = cannot.is_none();
     // The text takes the lines it needs, and leaves half of the panel to the predictions.
     let n_lines = wrapped(app, words(area).width as usize).len() as u16;
     let n_least = if has_predictions {
@@ -257,7 +260,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 
 fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
-    let has_head = app.model().is_some_and(|model| model.spec.head.is_some());
+    let cannot = app.subject().map(|subject| subject.lacks(Ability::Predict));
     let predictions = app
         .run()
         .and_then(|run| run.outcome())
@@ -273,10 +276,10 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     match predictions {
         Some(predictions) => draw_top(frame, inside, app, predictions),
         None => {
-            let text = match (app.model(), has_head) {
-                (None, _) => "opening the checkpoint …",
-                (_, false) => "this checkpoint has no language-model head: it predicts no tokens",
-                (_, true) => "waiting for the last layer …",
+            let text = match cannot {
+                None => "opening the checkpoint …",
+                Some(Some(reason)) => reason,
+                Some(None) => "waiting for the last layer …",
             };
             frame.render_widget(Line::styled(format!(" {text}"), theme.dim()), inside);
         }

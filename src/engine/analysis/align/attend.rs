@@ -1,13 +1,13 @@
 //! The attention between two sentences: one head, rows finished by the definition that every faster path is judged by.
 
 use super::sentence::Sentence;
+use super::spec::AlignSpec;
 use crate::attention::{
     AttentionSpec, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
     finish_row,
 };
 use crate::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
 use crate::model::Ablation;
-use crate::model::recurrent::WriterSpec;
 
 /// Added to a mean square, as norms without weights do.
 const EPS: f32 = 1e-6;
@@ -25,12 +25,12 @@ pub(super) struct Attended {
 }
 
 /// Scores, pattern and output; values are the keys as the table has them.
-pub(super) fn attend(queries: &Sentence, keys: &Sentence, writer: &WriterSpec) -> Attended {
+pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> Attended {
     let width = queries.width;
-    let spec = &writer.attention;
+    let spec = &align.attention;
     let (n_queries, n_keys) = (queries.words.len(), keys.words.len());
     let visibility = Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, None));
-    let normed = |sentence: &Sentence| match writer.qk_norm {
+    let normed = |sentence: &Sentence| match align.qk_norm {
         false => sentence.vectors.clone(),
         true => {
             let mut to = vec![0.0; sentence.vectors.len()];
@@ -75,7 +75,7 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, writer: &WriterSpec) -
         Matrix::row_major(&keys.vectors, n_keys, width),
     );
     product(&mut out, p, v, false, Threads::One); // [query, width]
-    ablate(&mut output, width, writer.ablation);
+    ablate(&mut output, width, align.ablation);
     Attended {
         summary: tally.finish(k_norms, &visibility),
         visibility,

@@ -1,23 +1,26 @@
 //! Words of two sentences aligned by attention between two tables of embeddings: softmax(Q Kᵀ/√d), values are the keys.
 
 mod attend;
-mod model;
+mod knobs;
 mod sentence;
+mod spec;
 
 use std::sync::Arc;
 
 use self::attend::{Attended, attend};
-use self::model::{knobs_of, model_of};
+use self::knobs::knobs_of;
 pub use self::sentence::{Sentence, Word};
+pub use self::spec::AlignSpec;
 use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
 use super::head::{HeadDetail, HeadQuery};
 use super::layer::head_report;
-use super::what_if::{WhatIf, supposed};
-use crate::attention::{AttentionSpec, Audit, SoftmaxAxis};
+use super::what_if::{WhatIf, supposed_alignment};
+use crate::attention::{Audit, SoftmaxAxis};
+use crate::checkpoint::Knob;
 use crate::checkpoint::embeddings::Table;
 use crate::checks::{self, Check, Evidence, Place, Probes, Subject, Thresholds, Verdict};
 use crate::error::{Error, Result};
-use crate::model::{Model, Stack};
+use crate::model::Stack;
 use crate::prompt::Prompt;
 use crate::stats::{self, LayerEvidence, LayerReport, ResidualShape};
 
@@ -30,8 +33,9 @@ pub struct Alignment {
     tables: Arc<[Table; 2]>,
     pub queries: Sentence,
     pub keys: Sentence,
-    /// The attention as a model without weights, so that screens and what-ifs go through it as through any other.
-    pub model: Arc<Model>,
+    pub spec: AlignSpec,
+    /// What there is to say of tables and sentences, line by line.
+    pub knobs: Vec<Knob>,
 }
 
 /// What the attention of an alignment computed.
@@ -74,13 +78,13 @@ impl Alignment {
             Sentence::read(queries, "query", query_text)?,
             Sentence::read(keys, "key", key_text)?,
         ];
-        let model = model_of(&tables, &sentences, axis);
         let [queries, keys] = sentences;
         let plain = Self {
+            spec: AlignSpec::plain(queries.width, axis),
+            knobs: knobs_of(&tables, [&queries, &keys], axis),
             tables: Arc::new(tables),
             queries,
             keys,
-            model: Arc::new(model),
         };
         plain.supposing(what_ifs)
     }
@@ -99,13 +103,16 @@ impl Alignment {
         let [queries, keys] = &*self.tables;
         let queries = Sentence::read(queries, "query", query_text)?;
         let keys = Sentence::read(keys, "key", key_text)?;
-        let mut spec = self.model.spec.clone();
-        spec.knobs = knobs_of(&self.tables, [&queries, &keys], self.axis());
         Ok(Self {
             tables: self.tables.clone(),
+            spec: self.spec.clone(),
+            knobs: knobs_of(
+                &self.tables,
+                [&queries, &keys],
+                self.spec.attention.softmax_axis,
+            ),
             queries,
             keys,
-            model: Arc::new(self.model.with_spec(spec)),
         })
     }
 
@@ -114,20 +121,16 @@ impl Alignment {
     /// # Errors
     /// When a place is none of an alignment's.
     pub fn supposing(&self, what_ifs: &[WhatIf]) -> Result<Self> {
-        let spec = supposed(&self.model.spec, what_ifs)?;
         Ok(Self {
-            model: Arc::new(self.model.with_spec(spec)),
+            spec: supposed_alignment(&self.spec, what_ifs)?,
             ..self.clone()
         })
     }
 
-    /// The attention.
-    pub fn spec(&self) -> &AttentionSpec {
-        &model::writer_of(&self.model.spec).attention
-    }
-
-    fn axis(&self) -> SoftmaxAxis {
-        self.spec().softmax_axis
+    /// Both tables.
+    pub fn name(&self) -> String {
+        let [queries, keys] = self.tables();
+        format!("{} → {}", queries.embeddings.name(), keys.embeddings.name())
     }
 
     /// The tables, queries first.
@@ -158,7 +161,6 @@ impl Alignment {
     /// Computes the attention, and judges it by every statistic.
     pub fn align(&self) -> Aligned {
         let width = self.queries.width;
-        let writer = model::writer_of(&self.model.spec);
         let Attended {
             summary,
             visibility,
@@ -166,8 +168,8 @@ impl Alignment {
             pattern,
             cosines,
             output,
-        } = attend(&self.queries, &self.keys, writer);
-        let spec = &writer.attention;
+        } = attend(&self.queries, &self.keys, &self.spec);
+        let spec = &self.spec.attention;
         let audit = Audit::of(&visibility, spec.softmax_axis, &[], &pattern, Some(&scores));
         let heads = |values: &[f32]| Heads {
             dims: [1, self.queries.words.len(), self.keys.words.len()],

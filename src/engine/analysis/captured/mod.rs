@@ -1,20 +1,20 @@
 //! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
 
 mod arrays;
-mod as_model;
 mod declared;
 mod head;
 mod layers;
 mod names;
 mod probe;
+mod recorded;
 mod summary;
 
 use std::path::Path;
 use std::sync::Arc;
 
-pub use as_model::{TraceView, view_of};
 pub use declared::{Declared, Mask as DeclaredMask};
 pub use head::captured_head;
+pub use recorded::Recorded;
 
 pub(super) use arrays::{F32_TOLERANCE, Heads, first_nonfinite};
 pub(super) use head::whole_head;
@@ -131,9 +131,9 @@ pub fn judge_trace(
 /// Says which module a finding speaks of, where layers have names in place of numbers.
 fn name_modules(layers: &[Arc<LayerReport>], verdicts: &mut [(&'static Check, Verdict)]) {
     let name_of = |place: &Place| {
-        let layer = layers
-            .iter()
-            .find(|layer| layer.stack == place.stack && Some(layer.layer_idx) == place.layer_idx)?;
+        let layer = layers.iter().find(|layer| {
+            layer.stack == place.grid() && Some(layer.layer_idx) == place.layer_idx
+        })?;
         layer.name.clone()
     };
     let findings = verdicts

@@ -1,11 +1,10 @@
 //! A model read otherwise: knobs of attention changed everywhere, in a stack, in a layer or in a head.
 
-mod place;
 mod words;
 
-pub use place::Where;
 pub use words::{KEYS, WhatIf};
 
+use super::align::AlignSpec;
 use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::error::{Error, Result};
 use crate::model::recurrent::{Recurrence, WriterSpec};
@@ -14,6 +13,7 @@ use crate::model::{
     Variant,
 };
 use crate::ops::NormKind;
+use crate::place::{Grid, Place};
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,6 +36,12 @@ pub enum Change {
     Drop(Ablation),
 }
 
+impl Change {
+    fn is_of_mask(self) -> bool {
+        matches!(self, Self::Mask(_) | Self::Window(_) | Self::MaskAsDeclared)
+    }
+}
+
 /// Norms that a model without weights for them is given.
 const EPS: f64 = 1e-6;
 
@@ -47,7 +53,7 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     let mut supposed = spec.clone();
     for what_if in what_ifs {
         for place in what_if.places() {
-            place.check(spec, what_if)?;
+            check_place(place, &spec.shape(), what_if)?;
             check_has_mask(spec, place, what_if)?;
             supposed = changed(&supposed, place, what_if.change);
             check_possible(&supposed, what_if)?;
@@ -56,20 +62,54 @@ pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     Ok(supposed)
 }
 
+/// An alignment's attention with all changes, one after another.
+///
+/// # Errors
+/// When a place is none of an alignment's, or a change is impossible there.
+pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
+    let mut supposed = spec.clone();
+    for what_if in what_ifs {
+        for place in what_if.places() {
+            check_place(place, &[AlignSpec::grid()], what_if)?;
+            if what_if.change.is_of_mask() {
+                return Err(no_mask(what_if));
+            }
+            let AlignSpec {
+                attention,
+                qk_norm,
+                ablation,
+            } = &mut supposed;
+            change_recurrent((attention, qk_norm, ablation), what_if.change);
+        }
+    }
+    Ok(supposed)
+}
+
+/// Refuses a place that is not there.
+fn check_place(place: Place, grids: &[Grid], what_if: &WhatIf) -> Result<()> {
+    place.within(grids).map_err(|expected| {
+        Error::Setting(format!(
+            "--what-if {what_if}: there is no {place} in this model; expected {expected}"
+        ))
+    })
+}
+
+fn no_mask(what_if: &WhatIf) -> Error {
+    Error::Setting(format!(
+        "--what-if {what_if}: cross-attention has no mask; expected a place with self-attention"
+    ))
+}
+
 /// Refuses a mask where there is none to change: cross-attention has no order between its queries and keys.
-fn check_has_mask(spec: &ModelSpec, place: Where, what_if: &WhatIf) -> Result<()> {
+fn check_has_mask(spec: &ModelSpec, place: Place, what_if: &WhatIf) -> Result<()> {
     let has_mask = spec.stacks.iter().any(|stack| {
         let mut layers = 0..stack.blocks().len();
         layers.any(|layer_idx| place.holds(stack.stack, layer_idx))
     });
-    match what_if.change {
-        Change::Mask(_) | Change::Window(_) | Change::MaskAsDeclared if !has_mask => {
-            Err(Error::Setting(format!(
-                "--what-if {what_if}: cross-attention has no mask; expected a place with self-attention"
-            )))
-        }
-        _ => Ok(()),
+    if what_if.change.is_of_mask() && !has_mask {
+        return Err(no_mask(what_if));
     }
+    Ok(())
 }
 
 /// Refuses what no order of computation could give.
@@ -90,13 +130,19 @@ fn check_possible(spec: &ModelSpec, what_if: &WhatIf) -> Result<()> {
 }
 
 /// A spec with a change at a place.
-pub fn changed(spec: &ModelSpec, place: Where, change: Change) -> ModelSpec {
+pub fn changed(spec: &ModelSpec, place: Place, change: Change) -> ModelSpec {
     let mut spec = spec.clone();
     for stack in &mut spec.stacks {
         if let Some(Recurrence::Writer(writer)) = stack.recurrence_mut()
             && place.holds(Stack::Cross, 0)
         {
-            change_writer(writer, change);
+            let WriterSpec {
+                attention,
+                qk_norm,
+                ablation,
+                ..
+            } = &mut **writer;
+            change_recurrent((attention, qk_norm, ablation), change);
         }
         let grid = stack.stack;
         for (layer_idx, block) in stack.blocks_mut().iter_mut().enumerate() {
@@ -166,11 +212,18 @@ fn apply((attention, projections, exceptions): Knobs<'_>, head: Option<usize>, c
     change_one(&mut variant.attention, &mut variant.projections, change);
 }
 
-fn change_writer(writer: &mut WriterSpec, change: Change) {
+/// An attention without projections of its own: its spec, whether queries and keys are normed, what replaces its output.
+type RecurrentKnobs<'a> = (
+    &'a mut AttentionSpec,
+    &'a mut bool,
+    &'a mut Option<Ablation>,
+);
+
+fn change_recurrent((attention, qk_norm, ablated): RecurrentKnobs<'_>, change: Change) {
     match change {
-        Change::QkNorm(is_on) => writer.qk_norm = is_on,
-        Change::Drop(ablation) => writer.ablation = Some(ablation),
-        _ => knob(&mut writer.attention, change),
+        Change::QkNorm(is_on) => *qk_norm = is_on,
+        Change::Drop(ablation) => *ablated = Some(ablation),
+        _ => knob(attention, change),
     }
 }
 

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Change, Where};
+use super::Change;
 use crate::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
 use crate::model::Ablation;
+use crate::place::{Place, Places};
 
 /// One change, and where it holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
     pub change: Change,
     /// Everywhere, where there is none.
-    at: Vec<Where>,
+    at: Vec<Place>,
     /// As it was written, before the places.
     words: String,
 }
@@ -48,8 +49,14 @@ impl WhatIf {
     /// A change at some places; everywhere where there are none.
     ///
     /// # Errors
-    /// When the key or the value is none of the known ones.
-    pub fn new(words: &str, at: Vec<Where>) -> Result<Self, String> {
+    /// When the key or the value is none of the known ones, or a place is one of a query or a key.
+    pub fn new(words: &str, at: Vec<Place>) -> Result<Self, String> {
+        let has_pair = |place: &&Place| place.query_idx.or(place.key_idx).is_some();
+        if let Some(place) = at.iter().find(has_pair) {
+            return Err(format!(
+                "a change is of whole heads; expected a place such as L3H5, found {place}"
+            ));
+        }
         let (key, value) = words
             .split_once('=')
             .ok_or_else(|| format!("expected KEY=VALUE[@PLACE,…], found {words:?}"))?;
@@ -60,9 +67,9 @@ impl WhatIf {
         })
     }
 
-    pub fn places(&self) -> Vec<Where> {
+    pub fn places(&self) -> Vec<Place> {
         match self.at.is_empty() {
-            true => vec![Where::default()],
+            true => vec![Place::default()],
             false => self.at.clone(),
         }
     }
@@ -162,18 +169,15 @@ impl FromStr for WhatIf {
             Some((words, places)) => (words, Some(places)),
             None => (text, None),
         };
-        let places = places.into_iter().flat_map(|places| places.split(','));
-        let at = places
-            .map(|place| place.trim().parse())
-            .collect::<Result<_, _>>()?;
-        Self::new(words, at)
+        let at = places.map(Places::from_str).transpose()?;
+        Self::new(words, at.map_or(Vec::new(), |places| places.0))
     }
 }
 
 impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)?;
-        let at: Vec<String> = self.at.iter().map(Where::to_string).collect();
+        let at: Vec<String> = self.at.iter().map(Place::to_string).collect();
         match at.is_empty() {
             true => Ok(()),
             false => write!(f, "@{}", at.join(",")),
@@ -202,7 +206,7 @@ mod tests {
             "mask=none@encoder.L1",
             "mask=causal",
             "mask=window:16",
-            "qk_norm=on@decoder.L1.cross",
+            "qk_norm=on@cross.L1",
             "temperature=2",
             "softcap=30",
             "softcap=off",

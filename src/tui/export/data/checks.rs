@@ -113,7 +113,7 @@ fn finding(finding: &Finding) -> Row {
         part: "finding",
         check: finding.check,
         severity: finding.severity.label(),
-        stack: place.stack.label().unwrap_or_default(),
+        stack: place.grid().label().unwrap_or_default(),
         layer: place.layer_idx,
         head: place.head_idx,
         query: place.query_idx,

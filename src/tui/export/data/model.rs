@@ -7,9 +7,8 @@ use serde::Serialize;
 use super::{Column, Figure, PART, PanelData, Sheet, column};
 use crate::tui::panel::Panel;
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::TensorStats;
+use attnscope_engine::analysis::{Subject, TensorStats};
 use attnscope_engine::checkpoint::TensorInfo;
-use attnscope_engine::model::Model;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Model,
@@ -74,7 +73,7 @@ struct Row {
 }
 
 fn rows(app: Scene<'_>) -> Vec<Row> {
-    let Some(model) = app.model() else {
+    let Some(subject) = app.subject() else {
         return Vec::new();
     };
     let mut rows = vec![Row {
@@ -82,14 +81,14 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         value: app.tokenizer.clone(),
         ..Row::default()
     }];
-    rows.extend(model.spec.knobs.iter().map(|knob| Row {
+    rows.extend(subject.knobs().iter().map(|knob| Row {
         part: "knob",
         name: knob.name.to_owned(),
         value: knob.value.clone(),
         origin: knob.origin.to_string(),
         ..Row::default()
     }));
-    rows.extend(model.spec.unread_keys.iter().map(|key| Row {
+    rows.extend(subject.unread_keys().iter().map(|key| Row {
         part: "unread",
         name: key.clone(),
         ..Row::default()
@@ -100,13 +99,13 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         value: found.to_string(),
         ..Row::default()
     }));
-    rows.extend(tensors(app, model));
+    rows.extend(tensors(app, subject));
     rows
 }
 
-fn tensors(app: Scene<'_>, model: &Model) -> Vec<Row> {
-    let tensors = &model.checkpoint.tensors;
-    let unused: BTreeSet<&str> = model.spec.unused_tensors(tensors).into_iter().collect();
+fn tensors(app: Scene<'_>, subject: &Subject) -> Vec<Row> {
+    let tensors = subject.tensors();
+    let unused: BTreeSet<&str> = subject.unused_tensors().into_iter().collect();
     let row = |(name, info): (&str, &TensorInfo)| {
         let stats: Option<&TensorStats> = match app.model_view.stats.get(name) {
             Some(Some(Some(stats))) => Some(stats),

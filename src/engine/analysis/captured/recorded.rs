@@ -1,0 +1,159 @@
+//! A trace as something to look at: its grids, its prompt, and its layers, numbered from 0 in each stack.
+
+use std::sync::Arc;
+
+use super::{ArrayNames, Trace};
+use crate::attention::AttentionSpec;
+use crate::checkpoint::captured::Captured;
+use crate::error::Result;
+use crate::model::Stack;
+use crate::place::Grid;
+use crate::prompt::Prompt;
+use crate::stats::LayerReport;
+
+/// A trace that is looked at.
+#[derive(Debug)]
+pub struct Recorded {
+    pub captured: Captured,
+    /// What it was made of, and how its mask is known.
+    pub about: String,
+    pub prompt: Prompt,
+    /// Numbered from 0 in each stack, without gaps.
+    pub layers: Vec<Arc<LayerReport>>,
+    /// The arrays of each layer, in the order of `layers`.
+    arrays: Vec<ArrayNames>,
+}
+
+impl Recorded {
+    /// What a trace holds, numbered anew.
+    pub fn new(captured: Captured, trace: &Trace) -> Self {
+        let layers = renumbered(&trace.layers);
+        Self {
+            prompt: prompt(trace, &layers),
+            layers,
+            arrays: trace.arrays.clone(),
+            about: format!("a trace; {}", trace.mask_origin),
+            captured,
+        }
+    }
+
+    fn layers_of(&self, stack: Stack) -> impl Iterator<Item = &Arc<LayerReport>> {
+        self.layers.iter().filter(move |layer| layer.stack == stack)
+    }
+
+    /// Heads of every layer that was recorded, in the order in which grids run.
+    pub fn shape(&self) -> Vec<Grid> {
+        let of = |stack: Stack| Grid {
+            stack,
+            n_heads: self
+                .layers_of(stack)
+                .map(|layer| layer.heads.len())
+                .collect(),
+        };
+        let all = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross].map(of);
+        all.into_iter()
+            .filter(|grid| !grid.n_heads.is_empty())
+            .collect()
+    }
+
+    /// What is known of the attention of a layer.
+    pub fn attention(&self, stack: Stack, layer_idx: usize) -> Option<&AttentionSpec> {
+        Some(&self.layers_of(stack).nth(layer_idx)?.spec)
+    }
+
+    /// The names of a layer's arrays.
+    pub fn arrays_of(&self, stack: Stack, layer_idx: usize) -> ArrayNames {
+        let at = |layer: &Arc<LayerReport>| (layer.stack, layer.layer_idx) == (stack, layer_idx);
+        let nth = self.layers.iter().position(at);
+        let names = nth.and_then(|nth| self.arrays.get(nth));
+        names.cloned().unwrap_or_default()
+    }
+
+    /// # Errors
+    /// When the file is no longer what was opened.
+    pub fn unchanged(&self) -> Result<()> {
+        self.captured.unchanged()
+    }
+}
+
+/// The tokens of a trace, and beside them those of its encoder.
+fn prompt(trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
+    let has_two = layers.iter().any(|layer| layer.stack != Stack::Only);
+    let n_of = |stack: Stack, is_key: bool| {
+        let layer = layers.iter().find(|layer| layer.stack == stack)?;
+        let head = layer.heads.first()?;
+        Some(if is_key {
+            head.summary.column_sums.len()
+        } else {
+            head.summary.rows.len()
+        })
+    };
+    let n = n_of(Stack::Only, false)
+        .or(n_of(Stack::Decoder, false))
+        .or(n_of(Stack::Cross, false))
+        .unwrap_or(0);
+    let tokens = if has_two {
+        &trace.decoder_tokens
+    } else {
+        &trace.tokens
+    };
+    let mut prompt = prompt_of(tokens, n);
+    if has_two {
+        let n_source = n_of(Stack::Encoder, true)
+            .or(n_of(Stack::Cross, true))
+            .unwrap_or(0);
+        prompt.source = Some(Box::new(prompt_of(&trace.tokens, n_source)));
+    }
+    prompt
+}
+
+/// Tokens as ids; a position's number where none were captured.
+fn prompt_of(tokens: &[u64], n: usize) -> Prompt {
+    let is_whole = tokens.len() == n;
+    Prompt {
+        tokens: (0..n)
+            .map(|idx| if is_whole { tokens[idx] as u32 } else { 0 })
+            .collect(),
+        labels: (0..n)
+            .map(|idx| {
+                if is_whole {
+                    tokens[idx].to_string()
+                } else {
+                    format!("#{idx}")
+                }
+            })
+            .collect(),
+        positions: (0..n).collect(),
+        ..Prompt::default()
+    }
+}
+
+/// Layers counted from 0 in each stack: a trace may hold a few of a model's.
+fn renumbered(layers: &[Arc<LayerReport>]) -> Vec<Arc<LayerReport>> {
+    let mut n_of: Vec<(Stack, usize)> = Vec::new();
+    let number = |layer: &Arc<LayerReport>| {
+        let at = match n_of.iter_mut().find(|(stack, _)| *stack == layer.stack) {
+            Some((_, n)) => {
+                *n += 1;
+                *n
+            }
+            None => {
+                n_of.push((layer.stack, 0));
+                0
+            }
+        };
+        if at == layer.layer_idx {
+            return layer.clone();
+        }
+        let name = layer
+            .name
+            .clone()
+            .unwrap_or_else(|| format!("layer {} of the file", layer.layer_idx));
+        Arc::new(LayerReport {
+            layer_idx: at,
+            name: Some(name),
+            ..LayerReport::clone(layer)
+        })
+    };
+    layers.iter().map(number).collect()
+}
