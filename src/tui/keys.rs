@@ -57,6 +57,10 @@ pub enum Action {
     OpenPage,
     Probe,
     NextType,
+    FirstKey,
+    LastKey,
+    PageLeft,
+    PageRight,
 }
 
 /// One row of the table.
@@ -213,7 +217,9 @@ fn needs_supposed(app: &App) -> Option<&'static str> {
 fn needs_story(app: &App) -> Option<&'static str> {
     match &app.story {
         Some(_) => None,
-        None => Some("only demos tell one"),
+        None => {
+            Some("there is no story here: attnscope demo collapse, healed or degenerate opens one")
+        }
     }
 }
 
@@ -248,12 +254,16 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, WhatIf, Rows], needs_run),
     binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores, WhatIf], always),
     binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, WhatIf], always),
-    binding!(&[char('t')], "t", Action::NextType, "type", "show heads of one type: previous token, induction, duplicate token, …", Overview, &[Overview], needs_run),
+    binding!(&[char('t')], "t", Action::NextType, "type", "show heads of the next type that there is: previous token, induction, …", Overview, &[Overview], needs_run),
     binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, WhatIf], always),
     binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, WhatIf], always),
     binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),
     binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], always),
+    binding!(&[key(KeyCode::Home)], "Home", Action::FirstKey, "", "to the first key; g to the first query", Head, &[Head], always),
+    binding!(&[key(KeyCode::End)], "End", Action::LastKey, "", "to the last key; G to the last query", Head, &[Head], always),
+    binding!(&[char('<')], "<", Action::PageLeft, "", "ten keys to the left; PgUp and PgDn move ten queries", Head, &[Head], always),
+    binding!(&[char('>')], ">", Action::PageRight, "", "ten keys to the right", Head, &[Head], always),
     binding!(&[char('0')], "0", Action::ZoomFit, "", "fit the map to the panel", Head, &[Head], always),
     binding!(&[char('r')], "r", Action::ToggleReceived, "gives/receives", "shade by what the query gives or the key receives", Tokens, &[Tokens], always),
     binding!(&[key(KeyCode::Enter)], "Enter", Action::TensorStats, "figures", "compute min, max, mean and NaN count of the tensor", Model, &[Model], needs_model),
@@ -269,8 +279,10 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Right), char('l')], "→ l", Action::Right, "", "one to the right", Moving, &[], always),
     binding!(&[key(KeyCode::PageUp)], "PgUp", Action::PageUp, "", "ten up", Moving, &[], always),
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
-    binding!(&[key(KeyCode::Home), char('g')], "Home g", Action::First, "", "to the first", Moving, &[], always),
-    binding!(&[key(KeyCode::End), char('G')], "End G", Action::Last, "", "to the last", Moving, &[], always),
+    binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], always),
+    binding!(&[char('G')], "G", Action::Last, "", "to the last", Moving, &[], always),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, WhatIf, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, WhatIf, Rows, Panel::Sweep, Story], always),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),

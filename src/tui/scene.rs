@@ -12,7 +12,7 @@ use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Finding, Severity};
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Prompt;
-use attnscope_engine::stats::{LayerReport, STATISTICS, Statistic};
+use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, STATISTICS, Statistic, Values};
 
 /// The state of the screen as it shows A, B, or what B is less A.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,30 @@ impl<'a> Scene<'a> {
     pub fn subject(self) -> Option<&'a Subject> {
         let ran = self.run().map(|run| &run.subject);
         ran.or(self.app.opened.as_ref())
+    }
+
+    /// Whether the width of heads is known, so that scales and products of queries and keys have a meaning.
+    pub fn knows_width(self) -> bool {
+        let sizes = self.subject().map(Subject::sizes);
+        sizes.is_some_and(|sizes| sizes.d_head.is_some())
+    }
+
+    /// Whether a statistic can be told of what is open. A model's always can: a NaN among them is something to see.
+    pub fn knows(self, statistic_idx: usize) -> bool {
+        if self
+            .subject()
+            .is_none_or(|subject| subject.model().is_some())
+        {
+            return true;
+        }
+        let is_told = |stats: &Values| !stats.at(statistic_idx).is_nan();
+        let mut layers = self
+            .run()
+            .into_iter()
+            .flat_map(|run| run.layers.values().flatten());
+        layers.any(|layer| {
+            is_told(&layer.stats) || layer.heads.iter().any(|head| is_told(&head.stats))
+        })
     }
 
     pub fn statistic(self) -> &'static Statistic {
@@ -161,6 +185,24 @@ impl<'a> Scene<'a> {
     pub fn vocabulary_label(self, id: u32) -> String {
         let label = self.run().and_then(|run| run.label(id));
         label.map_or_else(|| id.to_string(), str::to_owned)
+    }
+
+    /// The types that heads of the run have, in order, each with how many have it.
+    pub fn head_types(self) -> Vec<(HeadType, usize)> {
+        let layers = self
+            .run()
+            .into_iter()
+            .flat_map(|run| run.layers.values().flatten());
+        let kinds = layers.flat_map(|layer| layer.heads.iter().map(|head| head.kind));
+        let kinds: Vec<HeadType> = kinds.flatten().collect();
+        let count = |kind: HeadType| kinds.iter().filter(|found| **found == kind).count();
+        let counted = HeadType::ALL.into_iter().map(|kind| (kind, count(kind)));
+        counted.filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// Whether a head is of the type that is looked for, or all are.
+    pub fn is_of_shown_type(self, head: &HeadReport) -> bool {
+        self.shown_type.is_none() || head.kind == self.shown_type
     }
 
     /// The worst finding of a head, or of a whole layer where no head is given; information aside.

@@ -18,7 +18,7 @@ use super::view;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Source;
-use attnscope_engine::stats::{HeadType, STATISTICS};
+use attnscope_engine::stats::STATISTICS;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;
@@ -196,6 +196,10 @@ impl App {
             Action::PageDown => self.step(0, PAGE),
             Action::First => self.step(0, isize::MIN / 2),
             Action::Last => self.step(0, isize::MAX / 2),
+            Action::FirstKey => self.step(isize::MIN / 2, 0),
+            Action::LastKey => self.step(isize::MAX / 2, 0),
+            Action::PageLeft => self.step(-PAGE, 0),
+            Action::PageRight => self.step(PAGE, 0),
             Action::NextHead => self.next_head(1),
             Action::PreviousHead => self.next_head(-1),
             Action::NextLayer => self.step_layer(1),
@@ -222,11 +226,7 @@ impl App {
             }
             Action::Probe => self.probe(effects),
             Action::NextType => {
-                let here = HeadType::ALL
-                    .iter()
-                    .position(|kind| Some(*kind) == self.shown_type);
-                let next = here.map_or(0, |idx| idx + 1);
-                self.shown_type = HeadType::ALL.get(next).copied();
+                self.next_type();
             }
             Action::TensorStats => self.ask_for_tensor(effects),
             Action::ScrollKnobsDown => self.model_view.knob_scroll += 1,
@@ -262,7 +262,12 @@ impl App {
     pub(super) fn step(&mut self, across: isize, down: isize) {
         let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| self.scene().n_along(axis));
         match self.panel {
-            Panel::Overview | Panel::Scores | Panel::WhatIf => {
+            Panel::Scores => {
+                self.step_statistic(down);
+                self.selection.head_idx =
+                    step(self.selection.head_idx, across, self.scene().n_heads());
+            }
+            Panel::Overview | Panel::WhatIf => {
                 self.step_layer(down);
                 self.selection.head_idx =
                     step(self.selection.head_idx, across, self.scene().n_heads());
@@ -350,9 +355,68 @@ impl App {
         (self.selection.layer_idx, self.selection.head_idx) = (place / n_heads, place % n_heads);
     }
 
+    /// Moves along the list of statistics that are known.
+    fn step_statistic(&mut self, by: isize) {
+        let scene = self.scene();
+        let known: Vec<usize> = (0..STATISTICS.len())
+            .filter(|idx| scene.knows(*idx))
+            .collect();
+        let here = known.iter().position(|idx| *idx == self.statistic_idx);
+        let next = step(here.unwrap_or(0), by, known.len());
+        self.statistic_idx = known.get(next).copied().unwrap_or(self.statistic_idx);
+    }
+
     fn next_statistic(&mut self, by: isize) {
         let n = STATISTICS.len();
-        self.statistic_idx = self.statistic_idx.wrapping_add_signed(by + n as isize) % n;
+        for _ in 0..n {
+            self.statistic_idx = self.statistic_idx.wrapping_add_signed(by + n as isize) % n;
+            if self.scene().knows(self.statistic_idx) {
+                return;
+            }
+        }
+    }
+
+    /// Shows heads of the next type that there is, all after the last; the selection goes to a head that is shown.
+    fn next_type(&mut self) {
+        let types = self.scene().head_types();
+        if types.is_empty() {
+            self.shown_type = None;
+            self.notice = Some(
+                "no head of this run has a type: the text has nothing that shows one".to_owned(),
+            );
+            return;
+        }
+        let here = types
+            .iter()
+            .position(|(kind, _)| Some(*kind) == self.shown_type);
+        self.shown_type = types
+            .get(here.map_or(0, |idx| idx + 1))
+            .map(|(kind, _)| *kind);
+        self.select_shown_type();
+    }
+
+    /// Goes to the first head of the type that is looked for, unless the selected head is one.
+    fn select_shown_type(&mut self) {
+        let scene = self.scene();
+        let at = scene.selection;
+        let selected = scene.layer().and_then(|layer| layer.heads.get(at.head_idx));
+        if selected.is_some_and(|head| scene.is_of_shown_type(head)) {
+            return;
+        }
+        // The selected grid first.
+        let mut grids = scene.grids();
+        grids.sort_by_key(|grid| *grid != at.stack);
+        let found = grids.into_iter().find_map(|grid| {
+            scene.layers_of(grid).iter().find_map(|layer| {
+                let mut heads = layer.heads.iter();
+                let head_idx = heads.position(|head| scene.is_of_shown_type(head))?;
+                Some((grid, layer.layer_idx, head_idx))
+            })
+        });
+        if let Some((grid, layer_idx, head_idx)) = found {
+            self.select_grid(grid);
+            (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
+        }
     }
 
     /// Zooms about the crosshair.

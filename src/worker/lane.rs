@@ -7,27 +7,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// A thread with one job running and at most one waiting.
-pub(super) struct Lane<J> {
-    waiting: Mutex<Option<(u64, J)>>,
+/// A thread with one job running and at most one waiting; it ends when this is dropped, and the running job is stopped.
+pub(super) struct Lane<J>(Arc<Shared<J>>);
+
+/// What a lane and its thread share.
+struct Shared<J> {
+    waiting: Mutex<Waiting<J>>,
     changed: Condvar,
     newest: AtomicU64,
 }
 
+/// What the thread does next.
+enum Waiting<J> {
+    Nothing,
+    Job(u64, J),
+    /// Nothing any more.
+    Over,
+}
+
 impl<J: Send + 'static> Lane<J> {
-    pub fn spawn<W>(name: &str, mut work: W) -> Arc<Self>
+    pub fn spawn<W>(name: &str, mut work: W) -> Self
     where
         W: FnMut(u64, J, &dyn Pace) + Send + 'static,
     {
-        let lane = Arc::new(Self {
-            waiting: Mutex::new(None),
+        let shared = Arc::new(Shared {
+            waiting: Mutex::new(Waiting::Nothing),
             changed: Condvar::new(),
             newest: AtomicU64::new(0),
         });
-        let ours = lane.clone();
+        let ours = shared.clone();
         let body = move || {
-            loop {
-                let (id, job) = ours.next();
+            while let Some((id, job)) = ours.next() {
                 let pace = || ours.newest.load(Ordering::Relaxed) != id;
                 // Whoever listens is told by the work itself; the thread is there for the next job in any case.
                 if let Err(said) = caught(|| work(id, job, &pace)) {
@@ -38,31 +48,44 @@ impl<J: Send + 'static> Lane<J> {
         if let Err(e) = thread::Builder::new().name(name.to_owned()).spawn(body) {
             log::error!("no thread for {name}: {e}");
         }
-        lane
+        Self(shared)
     }
 
     /// Puts a job next, in place of one that waits; the running one sees that it is no longer the newest.
     pub fn submit(&self, job: J) {
-        let mut waiting = lock(&self.waiting);
-        let id = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
-        *waiting = Some((id, job));
-        self.changed.notify_one();
+        let mut waiting = lock(&self.0.waiting);
+        let id = self.0.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        *waiting = Waiting::Job(id, job);
+        self.0.changed.notify_one();
     }
 
     pub fn cancel(&self) {
-        self.newest.fetch_add(1, Ordering::Relaxed);
+        self.0.newest.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    fn next(&self) -> (u64, J) {
+impl<J> Drop for Lane<J> {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.0.waiting);
+        self.0.newest.fetch_add(1, Ordering::Relaxed);
+        *waiting = Waiting::Over;
+        self.0.changed.notify_one();
+    }
+}
+
+impl<J> Shared<J> {
+    /// Waits for the next job; `None` once there will be none.
+    fn next(&self) -> Option<(u64, J)> {
         let mut waiting = lock(&self.waiting);
         loop {
-            match waiting.take() {
-                Some(job) => return job,
-                None => {
+            match std::mem::replace(&mut *waiting, Waiting::Nothing) {
+                Waiting::Job(id, job) => return Some((id, job)),
+                Waiting::Over => return None,
+                Waiting::Nothing => {
                     waiting = self
                         .changed
                         .wait(waiting)
-                        .unwrap_or_else(PoisonError::into_inner)
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
@@ -90,11 +113,29 @@ mod tests {
         });
         lane.submit(1);
         // Another job takes the place of one that waits: this one is to be begun first.
-        while lock(&lane.waiting).is_some() {
+        while matches!(*lock(&lane.0.waiting), Waiting::Job(..)) {
             thread::yield_now();
         }
         lane.submit(2);
         assert_eq!(is_done.recv(), Ok(2));
+    }
+
+    #[test]
+    fn the_thread_ends_with_its_lane_and_so_does_the_job_it_does() {
+        let (entered, has_entered) = mpsc::channel();
+        let lane = Lane::spawn("test", move |_, job: u32, pace: &dyn Pace| {
+            entered.send(job).expect("a listener");
+            while !pace.stops() {
+                thread::yield_now();
+            }
+        });
+        lane.submit(1);
+        assert_eq!(has_entered.recv(), Ok(1));
+        lane.submit(2);
+        assert_eq!(has_entered.recv(), Ok(2));
+        drop(lane);
+        // Its sender is gone, which the thread held.
+        assert!(has_entered.recv().is_err());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use self::lane::Lane;
 use self::look::answer;
 use self::own_device::OwnDevice;
 use self::runner::Runner;
-use self::watch::watch;
+use self::watch::Watch;
 use attnscope_engine::analysis::align::{Aligned, Alignment};
 use attnscope_engine::analysis::{HeadQuery, Kept, Outcome, Recorded, Subject, WhatIf};
 use attnscope_engine::attention::HeadRows;
@@ -148,15 +148,15 @@ type Seen = (Arc<Vec<Arc<LayerReport>>>, Arc<Outcome>);
 
 /// Threads: one runs prompts, the others answer questions about the run while it goes on.
 pub struct Worker {
-    runs: Arc<Lane<RunJob>>,
-    heads: Arc<Lane<Look>>,
-    parts: Arc<Lane<Look>>,
-    sweeps: Arc<Lane<Look>>,
-    layer_sweeps: Arc<Lane<Look>>,
-    tensors: Arc<Lane<Look>>,
-    probes: Arc<Lane<Look>>,
+    runs: Lane<RunJob>,
+    heads: Lane<Look>,
+    parts: Lane<Look>,
+    sweeps: Lane<Look>,
+    layer_sweeps: Lane<Look>,
+    tensors: Lane<Look>,
+    probes: Lane<Look>,
     /// Files are looked after as long as this is held.
-    _watched: Arc<()>,
+    _watch: Watch,
 }
 
 impl Worker {
@@ -212,7 +212,7 @@ impl Worker {
             layer_sweeps: looker("layer sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
-            _watched: watch(&context, sink.clone()),
+            _watch: Watch::begin(&context, sink.clone()),
         }
     }
 

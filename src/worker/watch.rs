@@ -1,7 +1,8 @@
 //! Looks every two seconds whether the files that are open changed on disk, also when nothing runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::lane::lock;
@@ -13,25 +14,38 @@ use attnscope_engine::error::Error;
 /// Between two looks: each asks the system for the times of every file, and reads nothing.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Begins to look; ends when what it gives is dropped.
-pub(super) fn watch(context: &Arc<Mutex<Context>>, sink: Sink) -> Arc<()> {
-    let watched = Arc::new(());
-    let (context, is_watched) = (context.clone(), Arc::downgrade(&watched));
-    let body = move || {
-        let mut told = None;
-        loop {
-            thread::sleep(EVERY);
-            if is_watched.strong_count() == 0 {
-                return;
+/// Looks as long as it is held.
+pub(super) struct Watch(Option<JoinHandle<()>>, Arc<AtomicBool>);
+
+impl Watch {
+    pub fn begin(context: &Arc<Mutex<Context>>, sink: Sink) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (context, ends) = (context.clone(), is_over.clone());
+        let body = move || {
+            let mut told = None;
+            loop {
+                thread::park_timeout(EVERY);
+                if ends.load(Ordering::Relaxed) {
+                    return;
+                }
+                look(&context, &sink, &mut told);
             }
-            look(&context, &sink, &mut told);
+        };
+        let thread = thread::Builder::new().name("files".to_owned()).spawn(body);
+        if let Err(e) = &thread {
+            log::error!("no thread for files: {e}");
         }
-    };
-    let thread = thread::Builder::new().name("files".to_owned()).spawn(body);
-    if let Err(e) = thread {
-        log::error!("no thread for files: {e}");
+        Self(thread.ok(), is_over)
     }
-    watched
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Relaxed);
+        if let Some(thread) = &self.0 {
+            thread.thread().unpark();
+        }
+    }
 }
 
 /// Tells once of what is open that its files changed.

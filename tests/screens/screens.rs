@@ -282,6 +282,12 @@ fn tabs_cells_and_tokens_answer_to_the_mouse() {
 fn one_selection_is_moved_in_all_panels() {
     let mut screen = demo((120, 40));
     screen.go(Panel::Head);
+    screen.typed("g");
+    screen.key(KeyCode::End);
+    let n_keys = screen.app.scene().n_along(Axis::Key);
+    assert_eq!(screen.app.selection.key_idx, n_keys - 1);
+    screen.typed("<");
+    assert_eq!(screen.app.selection.key_idx, n_keys - 11);
     screen.key(KeyCode::Home);
     screen.typed("jjjll");
     assert_eq!(
@@ -341,4 +347,47 @@ fn q_quits_except_in_a_text_field_where_control_c_does() {
     let mut screen = demo((80, 24));
     screen.typed("q");
     assert!(screen.app.is_over);
+}
+
+#[test]
+fn types_of_heads_are_those_that_there_are_and_filter_all_that_is_shown() {
+    let mut screen = demo((120, 40));
+    let types = screen.app.scene().head_types();
+    assert!(!types.is_empty());
+    for (kind, n) in types {
+        screen.typed("t");
+        let plural = if n == 1 { "" } else { "s" };
+        let text = screen.text();
+        let title = format!("{n} {} head{plural}", kind.title());
+        assert!(text.contains(&title), "no {title} in\n{text}");
+        let app = &screen.app;
+        let layer = app.scene().layer().expect("a layer");
+        assert_eq!(layer.heads[app.selection.head_idx].kind, Some(kind));
+        // The ranking has the heads of the type, and no others.
+        let ranking = text.lines().skip_while(|line| !line.contains("heads by"));
+        let ranking: Vec<&str> = ranking.take_while(|line| !line.starts_with('└')).collect();
+        let n_ranked = ranking.join("\n").matches(" L").count();
+        assert!(
+            n_ranked >= n && n_ranked <= n + 1,
+            "{n_ranked} of {n}:\n{text}"
+        );
+    }
+    screen.typed("t");
+    assert_eq!(screen.app.shown_type, None);
+}
+
+#[test]
+fn the_list_of_statistics_is_walked_up_and_down() {
+    let mut screen = demo((120, 40));
+    screen.go(Panel::Scores);
+    screen.typed("jjj");
+    assert_eq!(
+        (screen.app.statistic_idx, screen.app.selection.layer_idx),
+        (3, 0)
+    );
+    screen.typed("k}");
+    assert_eq!(
+        (screen.app.statistic_idx, screen.app.selection.layer_idx),
+        (2, 1)
+    );
 }

@@ -138,7 +138,7 @@ fn without_a_story_there_is_no_tab_and_the_key_says_why() {
     let mut screen = Screen::open(opening, request, (120, 40), Depth::Truecolor);
     assert!(!screen.text().contains("S Story"));
     screen.typed("S");
-    assert!(screen.text().contains("only demos tell one"));
+    assert!(screen.text().contains("attnscope demo collapse"));
     assert_eq!(screen.app.panel, Panel::Overview);
     for _ in 0..9 {
         screen.key(KeyCode::Tab);

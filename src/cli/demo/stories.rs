@@ -70,7 +70,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: "induction_mass",
         what_if: &[],
-        hint: "L1H3 looks at what followed before: Enter opens it · w drop=zero@L0H2 breaks",
+        hint: "L1H3 is an induction head: Enter opens it · w drop=zero@L0H2 breaks it",
         figures: Figures::Text(induction::figures),
     },
     Story {
@@ -84,7 +84,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "entropy_relative",
         what_if: &[],
-        hint: "→ turns the page · 8 the cause · 6 findings · w scale=inv_sqrt_d",
+        hint: "→ turns the page · 8 the cause · 6 findings · w scale=inv_sqrt_d heals it",
         figures: Figures::Pages(collapse::pages),
     },
     Story {
@@ -112,7 +112,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: "entropy_relative",
         what_if: &["scale=sum_key_norms"],
-        hint: "divided by the sum of key norms, rows are almost uniform · w other divisors",
+        hint: "divided by the sum of key norms, rows are almost uniform · w tries other divisors",
         figures: Figures::Command("lab rescale"),
     },
     Story {
@@ -140,7 +140,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "score_var_ratio",
         what_if: &[],
-        hint: "variance ratio: observed over predicted by independence · w qk_norm=on",
+        hint: "variance ratio: observed over predicted by independence · w qk_norm=on norms both",
         figures: Figures::Command("lab variance"),
     },
 ];

@@ -82,6 +82,9 @@ impl Range {
     }
 
     fn words(self) -> String {
+        if self.mean.is_nan() {
+            return "not measured".to_owned();
+        }
         format!("{:.2} … {:.2}, mean {:.2}", self.low, self.high, self.mean)
     }
 }

@@ -222,8 +222,8 @@ pub fn of_layer(heads: &[Values], evidence: &LayerEvidence<'_>) -> Values {
 }
 
 impl Gather {
-    /// NaN when any value is: a broken head must not hide among healthy ones.
-    fn over(self, values: impl Iterator<Item = f64>) -> f64 {
+    /// A layer's value of the values of its heads. NaN when any value is: a broken head must not hide among healthy ones.
+    pub fn over(self, values: impl Iterator<Item = f64>) -> f64 {
         match self {
             Self::Mean => mean(values),
             Self::Max => values

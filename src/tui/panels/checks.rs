@@ -5,12 +5,11 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
-use unicode_width::UnicodeWidthStr;
 
 use super::waiting;
 use crate::report::one_line;
 use crate::tui::app::App;
-use crate::tui::figure::{bar, cut, figure, fit};
+use crate::tui::figure::{bar, cut, figure, fit, wrapped};
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::view::framed;
@@ -385,25 +384,6 @@ fn against(finding: &Finding) -> String {
         plain(finding.value),
         plain(finding.threshold)
     )
-}
-
-/// Words on lines of at most a width.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines
-            .last_mut()
-            .filter(|line| line.is_empty() || line.width() + 1 + word.width() <= width);
-        match last {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            None => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// The part of a check's page that says why, on one line.

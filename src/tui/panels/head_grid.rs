@@ -19,7 +19,7 @@ use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadType, LayerReport, STATISTICS};
+use attnscope_engine::stats::{Compute, HeadType, LayerReport, STATISTICS};
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;
@@ -150,7 +150,16 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
     let label = grid.grid.label();
     let label = label.map_or(String::new(), |label| format!("{label} · "));
     let kind = app.shown_type.map_or(String::new(), |kind| {
-        format!(" · only {} heads", kind.title())
+        let types = app.head_types();
+        let n = types
+            .iter()
+            .find(|(found, _)| *found == kind)
+            .map_or(0, |(_, n)| *n);
+        format!(
+            " · {n} {} head{}",
+            kind.title(),
+            if n == 1 { "" } else { "s" }
+        )
     });
     let change = if app.grid_differs() { "change of " } else { "" };
     format!(
@@ -177,8 +186,20 @@ fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
 
 /// The statistic of a head, or of a layer; what it changed by, where that is shown. NaN where there is none yet.
 fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
+    let idx = app.statistic_idx;
     let of = |layer: &LayerReport| match head_idx {
-        None => layer.stats.at(app.statistic_idx),
+        None => match app.statistic().compute {
+            // Heads of other types are dimmed, and count no more.
+            Compute::Head(_, gather) if app.shown_type.is_some() => {
+                let shown = layer.heads.iter().filter(|head| app.is_of_shown_type(head));
+                let mut shown = shown.map(|head| head.stats.at(idx)).peekable();
+                match shown.peek() {
+                    Some(_) => gather.over(shown),
+                    None => f64::NAN,
+                }
+            }
+            _ => layer.stats.at(idx),
+        },
         Some(head_idx) => layer
             .heads
             .get(head_idx)
@@ -254,7 +275,13 @@ fn layer_line(
     if is_middle {
         let value = value(app, grid.grid, layer_idx, None);
         let strip = bar(share(value, range), grid.bar_width.saturating_sub(1));
-        spans.push(Span::raw(format!(" {}", figure(value, 7))));
+        let has_none = app.shown_type.is_some() && value.is_nan();
+        let number = if has_none {
+            format!("{:>7}", "–")
+        } else {
+            figure(value, 7)
+        };
+        spans.push(Span::raw(format!(" {number}")));
         spans.push(Span::styled(format!(" {strip}"), theme.accent()));
     }
     Line::from(spans)

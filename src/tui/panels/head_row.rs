@@ -77,7 +77,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
         let is_plain = spec.is_some_and(|s| {
             s.softcap.is_none() && s.bias == attnscope_engine::attention::Bias::None
         });
-        if is_plain && !masked && pooling == 1 {
+        if is_plain && app.knows_width() && !masked && pooling == 1 {
             let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
             entry("q·k", figure(f64::from(product), 0));
             entry(
@@ -85,14 +85,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
                 figure(f64::from(product / (row.q_norm * k_norm)), 0),
             );
         }
-        entry(
-            "‖q‖  ‖k‖",
-            format!(
-                "{}  {}",
-                figure(f64::from(row.q_norm), 0),
-                figure(f64::from(k_norm), 0)
-            ),
-        );
+        if app.knows_width() {
+            let norms = [row.q_norm, k_norm].map(|norm| figure(f64::from(norm), 0));
+            entry("‖q‖  ‖k‖", norms.join("  "));
+        }
         entry("visible keys", row.n_visible.to_string());
         entry(
             "row entropy",

@@ -15,7 +15,7 @@ use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadReport, STATISTICS};
+use attnscope_engine::stats::{HeadReport, STATISTICS, index_of};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;
@@ -185,8 +185,10 @@ const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance
 pub fn figures(app: Scene<'_>) -> impl Iterator<Item = &'static str> + use<> {
     // Between two texts, positions do not compare.
     let compares = app.selection.stack != Stack::Cross;
-    let figures = FIGURES.into_iter();
-    figures.filter(move |id| compares || !BY_POSITION.contains(id))
+    let is_known = |id: &&str| index_of(id).is_some_and(|idx| app.knows(idx));
+    let figures = FIGURES.into_iter().filter(is_known);
+    let figures = figures.filter(move |id| compares || !BY_POSITION.contains(id));
+    figures.collect::<Vec<_>>().into_iter()
 }
 
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {

@@ -20,7 +20,7 @@ struct Ranked {
     value: f64,
 }
 
-/// All heads that have run, NaN first, then highest first.
+/// All heads of the shown type that have run, NaN first, then highest first.
 fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
@@ -28,6 +28,7 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
             .heads
             .iter()
             .enumerate()
+            .filter(|(_, head)| app.is_of_shown_type(head))
             .map(|(head_idx, head)| Ranked {
                 layer_idx: layer.layer_idx,
                 head_idx,
@@ -81,6 +82,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         format!(" {} · highest left, lowest right ", statistic.title)
     };
     framed(frame, area, app, title);
+    if columns[0].is_empty() && app.shown_type.is_some() && app.layer().is_some() {
+        let text = " no head of this type in this stack";
+        frame.render_widget(Line::styled(text, theme.dim()), place);
+        return;
+    }
     if columns[0].is_empty() {
         return waiting(frame, place, app);
     }

@@ -11,7 +11,7 @@ use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::scene::Scene;
 use crate::tui::view::framed;
-use attnscope_engine::analysis::{Bearing, questions};
+use attnscope_engine::analysis::{Ability, Bearing, questions};
 use attnscope_engine::attention::{HeadSummary, RowSummary};
 
 /// Columns of a token, and of a figure.
@@ -40,10 +40,24 @@ pub fn figures(row: &RowSummary, k_norm: f32) -> impl Iterator<Item = (&'static 
         .map(move |(name, _, of)| (*name, of(row, k_norm)))
 }
 
+/// Whether each column can be told of what is open: of a model all can, and a NaN is something to see.
+pub fn known_columns(app: Scene<'_>, head: &HeadSummary) -> [bool; COLUMNS.len()] {
+    let is_model = app
+        .subject()
+        .is_some_and(|subject| subject.model().is_some());
+    let k_norm = mean_key_norm(head);
+    COLUMNS.map(|(_, _, of)| {
+        let mut real = head.rows.iter().filter(|row| row.is_real);
+        is_model || real.any(|row| !of(row, k_norm).is_nan())
+    })
+}
+
 /// Whether each column is on a screen of some width.
-fn shown_columns(width: usize) -> [bool; COLUMNS.len()] {
-    let is_wide = width >= 6 + 2 * TOKEN + 3 + COLUMNS.len() * FIGURE;
-    COLUMNS.map(|(_, is_essential, _)| is_wide || is_essential)
+fn shown_columns(app: Scene<'_>, head: &HeadSummary, width: usize) -> [bool; COLUMNS.len()] {
+    let known = known_columns(app, head);
+    let n_known = known.iter().filter(|is_known| **is_known).count();
+    let is_wide = width >= 6 + 2 * TOKEN + 3 + n_known * FIGURE;
+    std::array::from_fn(|nth| known[nth] && (is_wide || COLUMNS[nth].1))
 }
 
 /// Mean norm of the keys that are no padding.
@@ -114,7 +128,12 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
     }
     let hint = " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does";
     lines.truncate(inside.height.saturating_sub(1) as usize);
-    lines.push(Line::styled(cut(hint, width), theme.dim()));
+    let can_suppose = app
+        .subject()
+        .is_some_and(|subject| subject.lacks(Ability::WhatIf).is_none());
+    if can_suppose {
+        lines.push(Line::styled(cut(hint, width), theme.dim()));
+    }
     frame.render_widget(Paragraph::new(lines), inside);
 }
 
@@ -142,14 +161,11 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         },
     );
     let width = inside.width as usize;
-    let n_columns = shown_columns(width)
-        .into_iter()
-        .filter(|shown| *shown)
-        .count();
+    let shown = shown_columns(app, head, width);
+    let n_columns = shown.iter().filter(|shown| **shown).count();
     let used = 6 + TOKEN + n_columns * FIGURE + 2;
     let n_bar = width.saturating_sub(used + TOKEN + 2).min(20);
     let mut title = format!(" {:>4} {:<TOKEN$}", "", "query");
-    let shown = shown_columns(width);
     for ((name, ..), _) in COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown) {
         title.push_str(&format!("{name:>FIGURE$}"));
     }

@@ -114,7 +114,13 @@ fn draw_table(
         "model"
     );
     let mut lines = vec![Line::styled(header, theme.dim())];
-    for (idx, statistic) in STATISTICS.iter().enumerate() {
+    let known = || {
+        STATISTICS
+            .iter()
+            .enumerate()
+            .filter(|(idx, _)| app.knows(*idx))
+    };
+    for (idx, statistic) in known() {
         let is_per_head = statistic.is_per_head();
         let value = if is_per_head {
             head.stats.at(idx)
@@ -141,7 +147,8 @@ fn draw_table(
     }
     let chosen = STATISTICS[app.statistic_idx];
     let n_rows = (inside.height as usize).saturating_sub(2);
-    let first = (app.statistic_idx + 2)
+    let nth = known().position(|(idx, _)| idx == app.statistic_idx);
+    let first = (nth.unwrap_or(0) + 2)
         .saturating_sub(n_rows)
         .min(lines.len().saturating_sub(n_rows));
     let shown: Vec<Line<'static>> = lines.into_iter().skip(first).take(n_rows).collect();

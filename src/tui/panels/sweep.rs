@@ -7,7 +7,7 @@ use ratatui::widgets::Paragraph;
 
 use super::{selection_title, waiting};
 use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
-use crate::report::{qk_norm_mark, rule_marks};
+use crate::report::{NOW, qk_norm_mark, rule_marks};
 use crate::tui::app::Axis;
 use crate::tui::figure::{cut, figure};
 use crate::tui::scene::Scene;
@@ -67,6 +67,12 @@ pub fn marks(app: Scene<'_>) -> Vec<Mark> {
         head.summary.rows.get(app.selection.query_idx)
     });
     let mut marks = rule_marks(spec);
+    if !app.knows_width() {
+        // Nothing tells what the scores were made of.
+        marks.truncate(1);
+        marks[0].label = NOW.to_owned();
+        return marks;
+    }
     marks.extend(qk_norm_mark(spec, row.into_iter()));
     marks
 }

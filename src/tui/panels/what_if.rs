@@ -16,7 +16,7 @@ use crate::tui::theme::Theme;
 use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Pyramid, TopToken};
+use attnscope_engine::analysis::{Ability, Pyramid, TopToken};
 use attnscope_engine::stats::{HeadReport, STATISTICS};
 
 /// Predictions that are shown of either side.
@@ -97,6 +97,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let inside = framed(frame, area, app, " what if ");
+    if let Some(reason) = app
+        .subject()
+        .and_then(|subject| subject.lacks(Ability::WhatIf))
+    {
+        let text = Line::styled(
+            format!(" Nothing can be supposed here: {reason}."),
+            app.theme.dim(),
+        );
+        frame.render_widget(text, inside);
+        return;
+    }
     let lines = [
         "Nothing is supposed: this is the checkpoint as it is.",
         "",

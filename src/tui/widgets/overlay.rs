@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::tui::editor::Editor;
-use crate::tui::figure::{cut, fit};
+use crate::tui::figure::{cut, fit, wrapped};
 use crate::tui::find::Find;
 use crate::tui::keys::{BINDINGS, Group};
 use crate::tui::scene::Scene;
@@ -25,6 +25,7 @@ fn middle(area: Rect, width: u16, height: u16) -> Rect {
 pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, scroll: usize) {
     const WIDTH: u16 = 100;
     let theme = &app.theme;
+    let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (nth, part) in paragraphs(&attnscope_engine::checks::page(check))
         .into_iter()
@@ -36,10 +37,9 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, sc
         }
         match part.strip_prefix("## ") {
             Some(heading) => lines.push(Line::styled(heading.to_owned(), theme.title())),
-            None => lines.push(Line::raw(part)),
+            None => lines.extend(shown_part(part, width)),
         }
     }
-    let width = (WIDTH.min(area.width) as usize).saturating_sub(2).max(1);
     let n_rows: usize = lines
         .iter()
         .map(|line| line.width().div_ceil(width).max(1))
@@ -53,6 +53,20 @@ pub fn page(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, check: &Check, sc
     frame.render_widget(text, inside);
 }
 
+/// What a comment of an example begins with.
+const COMMENT: &str = "    # ";
+
+/// A part of a page as lines: a comment of an example is broken here, so that each of its lines is one.
+fn shown_part(part: String, width: usize) -> Vec<Line<'static>> {
+    match part.strip_prefix(COMMENT) {
+        Some(comment) => wrapped(comment, width.saturating_sub(COMMENT.len()).max(1))
+            .into_iter()
+            .map(|line| Line::raw(format!("{COMMENT}{line}")))
+            .collect(),
+        None => vec![Line::raw(part)],
+    }
+}
+
 /// The parts of a page, each on a line of its own: the width of the box breaks them, not that of the source. Indented lines stay.
 fn paragraphs(page: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
@@ -60,6 +74,10 @@ fn paragraphs(page: &str) -> Vec<String> {
     for line in page.lines() {
         let is_whole = line.starts_with('#') || line.starts_with("    ");
         match parts.last_mut() {
+            // A comment goes on from line to line.
+            Some(part) if part.starts_with(COMMENT) && line.starts_with(COMMENT) => {
+                part.push_str(&line[COMMENT.len() - 1..]);
+            }
             Some(part) if goes_on && !is_whole && !line.is_empty() => {
                 part.push(' ');
                 part.push_str(line);

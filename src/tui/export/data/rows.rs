@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
 use crate::tui::app::Axis;
 use crate::tui::panel::Panel;
-use crate::tui::panels::rows::{head, mean_key_norm};
+use crate::tui::panels::rows::{figures, head, known_columns, mean_key_norm};
 use crate::tui::scene::Scene;
 use attnscope_engine::analysis::questions;
 
@@ -82,22 +82,27 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         ..Row::default()
     };
     let k_norm = mean_key_norm(head);
+    let known = known_columns(app, head);
     let of_queries = head.rows.iter().enumerate().filter(|(_, row)| row.is_real);
     let of_queries = of_queries.map(|(query_idx, row)| {
         let key_idx = row.argmax as usize;
-        let figure = |value: f32| Some(Figure::from(value));
+        let mut figures = figures(row, k_norm).zip(known);
+        let mut figure = || {
+            let (figure, is_known) = figures.next()?;
+            is_known.then(|| Figure::from(figure.1))
+        };
         Row {
             part: "row",
             query: Some(query_idx),
             token: app.token(Axis::Query, query_idx),
-            q_norm: figure(row.q_norm),
-            mean_key_norm: figure(k_norm),
-            cosine: figure(row.cosine),
-            score_norm: figure(row.score_norm),
-            score_mean: figure(row.score_mean),
-            score_std: figure(row.score_var.sqrt()),
-            entropy: figure(row.entropy),
-            max_probability: figure(row.top1),
+            q_norm: figure(),
+            mean_key_norm: figure(),
+            cosine: figure(),
+            score_norm: figure(),
+            score_mean: figure(),
+            score_std: figure(),
+            entropy: figure(),
+            max_probability: figure(),
             key: Some(key_idx),
             key_token: app.token(Axis::Key, key_idx),
             ..place()

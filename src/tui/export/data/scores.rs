@@ -127,6 +127,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         return Vec::new();
     };
     let mut rows: Vec<Row> = (0..STATISTICS.len())
+        .filter(|idx| app.knows(*idx))
         .map(|idx| statistic(app, layer, head, idx))
         .collect();
     if let Some(detail) = app.shown_detail() {
