@@ -49,7 +49,7 @@ const OPTIONS: Options = Options {
 };
 
 pub fn run(args: &Args) -> Result<()> {
-    let prompt = args.positional.with(&args.prompt);
+    let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let output = Output::open_or_replace(&args.output, args.run.force)?;

@@ -8,8 +8,9 @@ use super::figures::{FigureArgs, Format};
 use crate::report::chart::Figure;
 use crate::report::lab::{
     COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
-    rescale_figure, rescale_table, rescale_words, sweep_table, variance_figure, variance_table,
-    variance_words, write_rescale_csv, write_rescale_json, write_variance_csv, write_variance_json,
+    rescale_figure, rescale_sweep_figure, rescale_table, rescale_words, sweep_table,
+    variance_figure, variance_table, variance_words, write_rescale_csv, write_rescale_json,
+    write_variance_csv, write_variance_json,
 };
 use crate::report::wrapped;
 use crate::tui::figure_text;
@@ -94,8 +95,8 @@ struct RescaleArgs {
     /// Which of them are drawn [default: none,inv_sqrt_d,sum_key_norms]
     #[arg(long, value_delimiter = ',', value_name = "RULE,…", value_parser = Divisor::parse, conflicts_with = "sweep")]
     draw: Vec<Divisor>,
-    /// One table over all widths and numbers of keys, and no charts
-    #[arg(long, conflicts_with = "output")]
+    /// One table over all widths and numbers of keys, and charts of entropy against the width
+    #[arg(long)]
     sweep: bool,
     #[command(flatten)]
     figure: FigureArgs,
@@ -160,6 +161,9 @@ fn run_rescale(args: &RescaleArgs) -> Result<()> {
     let targets = args.figure.open()?;
     let cases = setups.iter().map(rescale).collect::<Result<Vec<_>, _>>()?;
     let figures = || -> Vec<Figure> {
+        if args.sweep {
+            return vec![rescale_sweep_figure(&setups[0], &cases)];
+        }
         let pairs = setups.iter().zip(&cases);
         pairs
             .map(|(setup, case)| rescale_figure(setup, case, &drawn))
@@ -192,6 +196,10 @@ fn rescale_text(
         let components = describe(&args.components.distribution());
         let seed = args.components.seed;
         text += &format!("{} queries, {components}, seed {seed}\n\n", args.queries);
+        text += &figures
+            .iter()
+            .map(|figure| figure_text(figure, width))
+            .collect::<String>();
         text += &sweep_table(cases);
         text.push('\n');
     } else {

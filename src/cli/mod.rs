@@ -76,6 +76,7 @@ enum Command {
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
     /// Multiply scores and watch the softmax harden: largest probability, entropy, Jacobian against the scale
+    #[command(mut_args(of_checkpoint))]
     Sweep(sweep::Args),
     /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
     Lab(lab::Args),
@@ -87,6 +88,25 @@ enum Command {
     Tensors(tensors::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+}
+
+/// Flags that say how a checkpoint is read and run, which a command without one refuses.
+fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
+    let names = [
+        "weights",
+        "no_settings",
+        "set",
+        "device",
+        "threads",
+        "log",
+        "force",
+    ];
+    let is_of_checkpoint = names.contains(&arg.get_id().as_str());
+    if is_of_checkpoint {
+        arg.requires("checkpoint")
+    } else {
+        arg
+    }
 }
 
 /// What `check` takes.

@@ -1,14 +1,17 @@
 //! `attnscope [CHECKPOINT] [PROMPT]`: opens the screen.
 
 use std::io::{IsTerminal, stdin, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use clap::CommandFactory;
 
-use super::{PositionalPrompt, PromptArgs, RunArgs};
+use super::targets::is_path;
+use super::{Cli, PositionalPrompt, PromptArgs, RunArgs};
 use crate::tui::{self, InFront, Start};
 use crate::worker::{FirstPrompt, PromptOrigin};
 use attnscope_engine::model::Model;
+use attnscope_engine::nearest::nearest;
 use attnscope_engine::prompt::Request;
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +44,28 @@ pub(super) fn first_prompt(
     })
 }
 
+/// Refuses a name that is no file, whether or not there is a terminal; a word may have been meant as a command.
+fn check_exists(path: &Path) -> Result<()> {
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
+    }
+    let name = path.to_string_lossy();
+    if is_path(&name) || name.contains(char::is_whitespace) {
+        bail!("{name}: there is no such file or directory");
+    }
+    let cli = Cli::command();
+    let commands = cli.get_subcommands().map(clap::Command::get_name);
+    let meant = nearest(&name, commands);
+    let meant = meant.map_or("attnscope --help lists the commands".to_owned(), |meant| {
+        format!("did you mean attnscope {meant}?")
+    });
+    bail!("{name}: there is no such file, directory or command; {meant}")
+}
+
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(path) = &args.checkpoint {
+        check_exists(path)?;
+    }
     let chosen = args.run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
@@ -49,7 +73,7 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let (prompt, is_demo) = (
-        args.positional.with(&args.prompt),
+        args.positional.with(&args.prompt)?,
         args.checkpoint.is_none(),
     );
     let asked = prompt.request()?;

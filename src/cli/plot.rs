@@ -331,7 +331,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(line) = &chosen.fell_back {
         note(line);
     }
-    let prompt = args.positional.with(&args.prompt);
+    let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
     let to_read = args.checkpoint.as_deref().into_iter().chain(prompt.file());
     to_read.for_each(will_read);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::targets::is_path;
 use crate::bundles::DEMO_PROMPT;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::ModelSpec;
@@ -68,11 +69,20 @@ pub struct PositionalPrompt {
 
 impl PositionalPrompt {
     /// The flags, together with this prompt.
-    pub fn with(&self, flags: &PromptArgs) -> PromptArgs {
-        PromptArgs {
+    ///
+    /// # Errors
+    /// When the prompt is a path: it was meant as a second checkpoint.
+    pub fn with(&self, flags: &PromptArgs) -> Result<PromptArgs> {
+        if let Some(path) = self.prompt.as_ref().filter(|prompt| is_path(prompt)) {
+            return Err(Error::Prompt(format!(
+                "{path}: expected a text, found a path: this command takes one checkpoint (attnscope report and check take \
+                 several; --text runs any text)"
+            )));
+        }
+        Ok(PromptArgs {
             prompt: self.prompt.clone(),
             ..flags.clone()
-        }
+        })
     }
 }
 

@@ -24,7 +24,7 @@ const DRAWS: usize = 200;
 #[command(after_long_help = HELP)]
 pub struct Args {
     /// Sweep the scores of this checkpoint's heads: a directory or a weight file
-    #[arg(requires = "layer", conflicts_with_all = ["logits", "norm", "mean", "std", "keys", "draws", "dist", "seed", "d"])]
+    #[arg(requires = "where", conflicts_with_all = ["logits", "norm", "mean", "std", "keys", "draws", "dist", "seed", "d"])]
     pub checkpoint: Option<PathBuf>,
     #[command(flatten)]
     pub positional: PositionalPrompt,
@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(checkpoint) = &args.checkpoint {
         return sweep_checkpoint::run(args, checkpoint);
     }
-    if args.positional.with(&args.prompt).request()?.is_some() {
+    if args.positional.with(&args.prompt)?.request()?.is_some() {
         let problem = "expected a CHECKPOINT to run the prompt, found none";
         return Err(Error::Prompt(problem.to_owned()).into());
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Result;
+use clap::ArgGroup;
 
 use super::progress::Meter;
 use super::prompts::{longest_inputs, prepare, write_targets};
@@ -23,6 +24,7 @@ use attnscope_engine::stats::LayerReport;
 
 /// Which rows.
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("where").args(["at", "layer"]))]
 pub struct PlaceArgs {
     /// Which place: L3, L3H7, encoder.L3H7, or a row of it: "L3H7 query 5"
     #[arg(long, value_name = "PLACE", requires = "checkpoint", conflicts_with_all = ["layer", "head", "query"])]
@@ -53,7 +55,7 @@ fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
 
 pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     let compute = args.run.prepare()?;
-    let prompt = args.positional.with(&args.prompt);
+    let prompt = args.positional.with(&args.prompt)?;
     let model = args.run.model(checkpoint)?;
     let (stack, layer_idx, heads) = args.place.find(&model.spec)?;
     let spec = model.spec.attention(stack, layer_idx);

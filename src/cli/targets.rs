@@ -109,7 +109,7 @@ fn in_order(a: &Path, b: &Path) -> Ordering {
 }
 
 /// Whether an argument is a path rather than a text.
-fn is_path(argument: &str) -> bool {
+pub(super) fn is_path(argument: &str) -> bool {
     if Path::new(argument).symlink_metadata().is_ok() {
         return true;
     }

@@ -103,7 +103,7 @@ fn index_list(text: &str) -> Result<Indices, String> {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let prompt = args.positional.with(&args.prompt);
+    let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let selection = Selection {

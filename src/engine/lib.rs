@@ -12,6 +12,7 @@ pub mod family;
 pub mod kernels;
 pub mod machine;
 pub mod model;
+pub mod nearest;
 pub mod ops;
 pub mod pace;
 pub mod place;

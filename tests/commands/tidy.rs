@@ -10,6 +10,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("prompt", 0),
     ("kernels", 0),
     ("machine", 0),
+    ("nearest", 0),
     ("pace", 0),
     ("place", 0),
     ("ops", 1),

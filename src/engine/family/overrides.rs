@@ -8,6 +8,7 @@ use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors
 use crate::error::{Error, Result};
 use crate::model::recurrent::Recurrence;
 use crate::model::{ModelSpec, StackSpec};
+use crate::nearest::did_you_mean;
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;
@@ -154,8 +155,9 @@ impl<'a> Overrides<'a> {
             let Some(field) = FIELDS.iter().find(|field| field.name == setting.key) else {
                 let known: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
                 let problem = format!(
-                    "{:?} is not known; known: {}",
+                    "{:?} is not known{}; known: {}",
                     setting.key,
+                    did_you_mean(&setting.key, known.iter().copied()),
                     known.join(", ")
                 );
                 return Err(refused(setting, &problem));

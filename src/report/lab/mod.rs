@@ -1,6 +1,7 @@
 //! What simulations without a checkpoint leave behind: tables, pictures, and what their numbers say.
 
 mod rescale;
+mod rescale_sweep;
 mod rescale_words;
 mod variance;
 mod variance_words;
@@ -9,6 +10,7 @@ pub use rescale::{
     COLUMNS, RescaleReport, rescale_figure, rescale_table, sweep_table, write_rescale_csv,
     write_rescale_json,
 };
+pub use rescale_sweep::rescale_sweep_figure;
 pub use rescale_words::rescale_words;
 pub use variance::{
     VARIANCE_COLUMNS, VarianceReport, growth_table, variance_figure, variance_table,

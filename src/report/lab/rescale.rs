@@ -302,7 +302,7 @@ pub fn rescale_figure(setup: &RescaleSetup, case: &Rescaled, drawn: &[Divisor]) 
 }
 
 /// A formula that has room in a title.
-fn short(divisor: Divisor) -> String {
+pub(super) fn short(divisor: Divisor) -> String {
     match divisor {
         Divisor::PNorm(p) => format!("{p}-norm"),
         divisor => divisor.formula().into_owned(),

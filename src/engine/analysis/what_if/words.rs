@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::Change;
 use crate::attention::{KeyDivisor, Mask, OfKeys, Scale, SoftmaxAxis};
 use crate::model::Ablation;
+use crate::nearest::did_you_mean;
 use crate::place::{Place, Places};
 
 /// One change, and where it holds.
@@ -79,7 +80,8 @@ fn change(key: &str, value: &str) -> Result<Change, String> {
     let Some((_, takes, _)) = KEYS.iter().find(|(known, ..)| *known == key) else {
         let known: Vec<&str> = KEYS.iter().map(|(key, ..)| *key).collect();
         return Err(format!(
-            "unknown key {key:?}; expected one of {}",
+            "unknown key {key:?}{}; expected one of {}",
+            did_you_mean(key, known.iter().copied()),
             known.join(", ")
         ));
     };
