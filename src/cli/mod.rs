@@ -143,7 +143,7 @@ pub struct RunArgs {
     /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, long_help = set_help())]
     set: Vec<(String, String)>,
-    /// Where to compute: cpu, cuda, cuda:N or auto
+    /// Where to compute: cpu, candle (the CPU through candle-core), cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
     /// Threads to use; all cores unless given
