@@ -56,7 +56,7 @@ fn bound(text: &str) -> Result<f64, String> {
 pub fn run(args: &Args) -> Result<Ended> {
     if is_captured(&args.checkpoint) {
         bail!(
-            "{}: holds arrays that another program wrote; verify runs a model, and expects a checkpoint",
+            "{}: expected a checkpoint, found a trace or arrays: verify runs a model, and these hold no weights",
             args.checkpoint.display()
         );
     }
