@@ -63,3 +63,34 @@ fn of_layer(
     let cross = cross.map_or(0, |attention| of_attention(attention, n_source));
     stream + own + cross
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::family;
+
+    #[test]
+    fn rows_are_at_most_what_was_asked_for_and_at_least_one_head() {
+        let model = family::read(Checkpoint::open(&crate::fixture("induction")).expect("opens"))
+            .expect("is understood");
+        let n = 1000;
+        let input = Input {
+            source: None,
+            sequence: Sequence {
+                tokens: vec![1; n],
+                positions: (0..n).collect(),
+                real: None,
+            },
+        };
+        let bytes = |row_bytes: usize| verify_bytes(&model, &input, row_bytes, 2);
+        let of_head = n * n * CELL_BYTES;
+        let n_heads = model.spec.n_heads(Stack::Only, 0);
+        assert!(n_heads > 2);
+        let least = bytes(0);
+        assert!(least > of_head);
+        assert_eq!(bytes(of_head), least);
+        assert_eq!(bytes(2 * of_head), least + of_head);
+        assert_eq!(bytes(usize::MAX), least + (n_heads - 1) * of_head);
+    }
+}

@@ -17,7 +17,7 @@ pub use place::ValuePlace;
 use self::difference::{of_hidden, of_hook};
 use self::exchange::{Comparer, Exchange, Keeper, RowsOnly, unequal};
 use self::largest::Largest;
-use self::rows::{Compare, Keep, Rows, held};
+use self::rows::{Compare, Keep, held};
 use self::side::{Side, Told};
 use super::observer::{Progress, Silent};
 use super::pipeline::Job;
@@ -101,6 +101,8 @@ pub fn verify<A: Ops, B: Ops>(
             found.extend(compared.into_iter().map(|c| of_hook(c, layer_idx, floor)));
         }
         drop(reuse);
+        held(&exchange.own).clear();
+        held(&exchange.cross).clear();
         if stack.stack == Stack::Encoder {
             reference.pass.end(stack, &reference.resid, false)?;
             other.pass.end(stack, &other.resid, false)?;
@@ -138,8 +140,8 @@ fn begin_layer(
     };
     // A decoder's layer has two attentions.
     let bytes = if has_cross { row_bytes / 2 } else { row_bytes };
-    *held(&exchange.own) = Rows::new((n_own, n, n), bytes);
-    *held(&exchange.cross) = Rows::new((n_cross, n, n_source), bytes);
+    held(&exchange.own).begin((n_own, n, n), bytes);
+    held(&exchange.cross).begin((n_cross, n, n_source), bytes);
 }
 
 /// Runs a layer on both engines, and again while heads are left whose rows were not compared.

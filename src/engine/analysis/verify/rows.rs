@@ -27,18 +27,26 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of an attention of this many heads, queries and keys, of which one round keeps `bytes`, and at least one head.
-    pub fn new((n_heads, n_queries, n_keys): (usize, usize, usize), bytes: usize) -> Self {
+    /// Begins an attention of this many heads, queries and keys, of which one round keeps `bytes`, and at least one head.
+    ///
+    /// The memory of the one before is used again: two layers' rows are never held at once.
+    pub fn begin(&mut self, (n_heads, n_queries, n_keys): (usize, usize, usize), bytes: usize) {
         let of_head = (n_queries * n_keys * CELL_BYTES).max(1);
-        let mut rows = Self {
+        *self = Self {
             n_heads,
             n_queries,
             n_keys,
             n_at_once: (bytes / of_head).clamp(1, n_heads.max(1)),
+            scores: std::mem::take(&mut self.scores),
+            pattern: std::mem::take(&mut self.pattern),
             ..Self::default()
         };
-        rows.advance();
-        rows
+        self.advance();
+    }
+
+    /// Lets go of all memory.
+    pub fn clear(&mut self) {
+        *self = Self::default();
     }
 
     /// Goes on to the next heads; false when all have been compared.
@@ -124,7 +132,8 @@ mod tests {
     #[test]
     fn rounds_of_one_head_find_what_one_round_of_all_finds() {
         for (bytes, n_rounds) in [(0, 3), (2 * 4 * CELL_BYTES, 2), (1 << 20, 1)] {
-            let shared = Mutex::new(Rows::new((3, 2, 2), bytes));
+            let shared = Shared::default();
+            held(&shared).begin((3, 2, 2), bytes);
             let mut n = 0;
             loop {
                 n += 1;
@@ -146,7 +155,8 @@ mod tests {
 
     #[test]
     fn rows_that_the_reference_does_not_give_differ() {
-        let shared = Mutex::new(Rows::new((1, 1, 1), 0));
+        let shared = Shared::default();
+        held(&shared).begin((1, 1, 1), 0);
         Compare(&shared).block(0, 0, &[1.0], &[1.0]);
         assert_eq!(held(&shared).of_scores.difference, f64::INFINITY);
     }
