@@ -4,7 +4,7 @@ use std::io::Write;
 use std::panic;
 use std::process::ExitCode;
 
-use attnscope::cli::{Cli, Ended};
+use attnscope::cli::{Cli, Ended, unknown_command};
 use attnscope::report::one_line;
 use attnscope::signals;
 use attnscope_engine::caught::panics_are_caught;
@@ -34,7 +34,10 @@ fn main() -> ExitCode {
         Err(refused) if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return failed("expected a subcommand, found none (see --help)");
         }
-        Err(refused) => return failed(&without_usage(&refused.to_string())),
+        Err(refused) => {
+            let unknown = unknown_command(std::env::args_os().nth(1));
+            return failed(&unknown.unwrap_or_else(|| without_usage(&refused.to_string())));
+        }
     };
     let ended = cli.run();
     // A screen that a signal ended has given the terminal back by now.

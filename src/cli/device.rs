@@ -20,6 +20,7 @@ pub(super) fn choose(asked: &str) -> Result<Chosen> {
     let open = |device: Device| device.open().map(|compute| (device, compute));
     let opened = match asked {
         "cpu" => open(Device::Cpu),
+        "candle" => open(Device::Candle),
         "auto" => {
             return match open(Device::Cuda(0)) {
                 Ok((device, compute)) => Ok(Chosen {
@@ -37,11 +38,11 @@ pub(super) fn choose(asked: &str) -> Result<Chosen> {
         "cuda" => open(Device::Cuda(0)),
         other => match other.strip_prefix("cuda:").map(str::parse) {
             Some(Ok(ordinal)) => open(Device::Cuda(ordinal)),
-            _ => bail!("--device {asked}: expected cpu, cuda, cuda:N or auto"),
+            _ => bail!("--device {asked}: expected cpu, candle, cuda, cuda:N or auto"),
         },
     };
-    let (device, compute) =
-        opened.map_err(|problem| anyhow!("--device {asked}: {problem}; expected cpu or auto"))?;
+    let (device, compute) = opened
+        .map_err(|problem| anyhow!("--device {asked}: {problem}; expected cpu, candle or auto"))?;
     Ok(Chosen {
         device,
         compute,

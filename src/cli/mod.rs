@@ -23,12 +23,15 @@ mod sweep_checkpoint;
 mod targets;
 mod tensors;
 mod trace;
+mod verify;
 mod what_if_args;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+pub use self::open::unknown_command;
 
 use self::device::Chosen;
 use self::prompt_args::{PositionalPrompt, PromptArgs};
@@ -40,7 +43,6 @@ use attnscope_engine::family;
 use attnscope_engine::kernels::simd::Level;
 use attnscope_engine::machine;
 use attnscope_engine::model::Model;
-use attnscope_engine::ops::Compute;
 
 /// Opens a trained checkpoint, runs its attention layer by layer, and shows what every head does.
 #[derive(Debug, Parser)]
@@ -72,6 +74,9 @@ enum Command {
     Trace(trace::Args),
     /// Open one of the systems that come with the program, or print its figures
     Demo(demo::Args),
+    /// Run a prompt on two engines and compare every hook; exits with 1 when rounding does not explain a difference
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Verify(verify::Args),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
@@ -119,7 +124,7 @@ const FORCE_REPLACE: &str = "Replace files that exist, and run even when the mem
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Clean,
-    /// There are findings of the severity that was asked for.
+    /// There are findings of the severity that was asked for, or differences beyond the floor.
     WithFindings,
     /// Some targets could not be run; what came of the others was written.
     Partly,
@@ -139,6 +144,7 @@ impl Cli {
             Some(Command::Report(args)) => return report::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
+            Some(Command::Verify(args)) => return verify::run(&args),
             Some(Command::Demo(args)) => demo::run(&args)?,
             Some(Command::Plot(args)) => plot::run(&args)?,
             Some(Command::Sweep(args)) => sweep::run(&args)?,
@@ -163,7 +169,7 @@ pub struct RunArgs {
     /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, long_help = set_help())]
     set: Vec<(String, String)>,
-    /// Where to compute: cpu, cuda, cuda:N or auto
+    /// Where to compute: cpu, candle (the CPU through candle-core), cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
     /// Threads to use; all cores unless given
@@ -261,12 +267,12 @@ impl RunArgs {
     ///
     /// # Errors
     /// As for [`RunArgs::set_up`].
-    fn prepare(&self) -> Result<Compute> {
+    fn prepare(&self) -> Result<Chosen> {
         let chosen = self.set_up()?;
         if let Some(line) = &chosen.fell_back {
             progress::note(line);
         }
-        Ok(chosen.compute)
+        Ok(chosen)
     }
 
     /// Sets threads and log up, and opens the device.

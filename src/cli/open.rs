@@ -1,5 +1,6 @@
 //! `attnscope [CHECKPOINT] [PROMPT]`: opens the screen.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::{Path, PathBuf};
 
@@ -49,34 +50,46 @@ fn check_exists(path: &Path) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         return Ok(());
     }
-    let name = path.to_string_lossy();
-    if is_path(&name) || name.contains(char::is_whitespace) {
-        bail!("{name}: there is no such file or directory");
+    match unknown_command(Some(path.as_os_str().to_owned())) {
+        Some(reason) => bail!(reason),
+        None => bail!("{}: there is no such file or directory", path.display()),
+    }
+}
+
+/// What to say of a first argument that is neither a flag nor a file nor a command; `None` for one that is, or that is a path.
+pub fn unknown_command(first: Option<OsString>) -> Option<String> {
+    let first = first?.to_string_lossy().into_owned();
+    let is_word = !first.starts_with('-') && !first.contains(char::is_whitespace);
+    if !is_word || is_path(&first) {
+        return None;
     }
     let cli = Cli::command();
-    let commands = cli.get_subcommands().map(clap::Command::get_name);
-    let meant = nearest(&name, commands);
-    let meant = meant.map_or("attnscope --help lists the commands".to_owned(), |meant| {
-        format!("did you mean attnscope {meant}?")
-    });
-    bail!("{name}: there is no such file, directory or command; {meant}")
+    let commands: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+    if commands.contains(&first.as_str()) || first == "help" {
+        return None;
+    }
+    let meant = match nearest(&first, commands) {
+        Some(meant) => format!("did you mean attnscope {meant}?"),
+        None => "attnscope --help lists the commands".to_owned(),
+    };
+    Some(format!(
+        "{first}: there is no such file, directory or command; {meant}"
+    ))
 }
 
 pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.checkpoint {
         check_exists(path)?;
     }
+    let prompt = args.positional.with(&args.prompt)?;
+    let asked = prompt.request()?;
     let chosen = args.run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
             "the screen needs a terminal; without one, attnscope report CHECKPOINT writes the same statistics"
         );
     }
-    let (prompt, is_demo) = (
-        args.positional.with(&args.prompt)?,
-        args.checkpoint.is_none(),
-    );
-    let asked = prompt.request()?;
+    let is_demo = args.checkpoint.is_none();
     let first = first_prompt(prompt, asked, is_demo);
     Ok(tui::run(Start {
         opening: args.run.opening(args.checkpoint.clone()),

@@ -14,7 +14,7 @@ use attnscope_engine::ops::Compute;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, parse_inputs, read_inputs};
 
 /// A set of prompts instead of one.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct InputsArgs {
     /// File with a set of prompts, one JSON object a line: id, text or tokens, target, attention_mask; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "attention_mask"])]

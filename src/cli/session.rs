@@ -13,13 +13,14 @@ use crate::report::{PromptRecord, Recorder};
 use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progress, input_of};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
-use attnscope_engine::ops::Compute;
+use attnscope_engine::ops::{Compute, Device};
 use attnscope_engine::prompt::{Reading, Tokenizer};
 use attnscope_engine::stats::LayerReport;
 
 /// A device, and what is to run on it.
 pub struct Session<'a> {
     pub compute: Compute,
+    pub device: Device,
     run: &'a RunArgs,
     what_if: &'a WhatIfArgs,
     prompt: PromptArgs,
@@ -52,8 +53,10 @@ impl<'a> Session<'a> {
         prompt: PromptArgs,
         inputs: &InputsArgs,
     ) -> Result<Self> {
+        let chosen = run.prepare()?;
         Ok(Self {
-            compute: run.prepare()?,
+            compute: chosen.compute,
+            device: chosen.device,
             set: inputs.read(&prompt)?,
             run,
             what_if,

@@ -54,7 +54,7 @@ fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
 }
 
 pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
-    let compute = args.run.prepare()?;
+    let compute = args.run.prepare()?.compute;
     let prompt = args.positional.with(&args.prompt)?;
     let model = args.run.model(checkpoint)?;
     let (stack, layer_idx, heads) = args.place.find(&model.spec)?;

@@ -27,6 +27,7 @@ mod trace;
 mod trace_plan;
 mod verdict_text;
 mod verdicts;
+mod verification;
 
 pub use align::{AlignShown, write_arrays};
 pub use baseline::read_baseline;
@@ -52,3 +53,4 @@ pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};
 pub use verdict_text::write_text;
 pub use verdicts::{TargetVerdict, write_verdicts};
+pub use verification::{Engines, Verification};

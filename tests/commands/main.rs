@@ -24,3 +24,4 @@ mod sweep_command;
 mod targets_of_output;
 mod tidy;
 mod verdict_formats;
+mod verify_command;

@@ -13,5 +13,6 @@ mod row_block;
 mod statistics;
 mod sweep;
 mod translators;
+mod verify;
 mod what_if;
 mod writing_stops;

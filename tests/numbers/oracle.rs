@@ -1,43 +1,24 @@
 //! Every family against what Hugging Face transformers computes for it: patterns, residuals and logits.
 
-use std::path::PathBuf;
 use testing::on_each_device;
 
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::ops::{Cpu, Ops};
-use attnscope_engine::prompt::{Request, Target};
+use attnscope_engine::prompt::Target;
 use safetensors::SafeTensors;
 use testing::hooks::hooks_of;
+use testing::oracle_case::{cases, reference_bytes, request_of};
 
 /// Largest difference of a probability.
 const PATTERN_TOLERANCE: f64 = 2e-4;
 /// Largest relative difference of residuals and logits, by Frobenius norms.
 const RELATIVE_TOLERANCE: f64 = 2e-3;
 
-fn cases() -> Vec<PathBuf> {
-    let directory = testing::root().join("fixtures/oracle");
-    let mut cases: Vec<PathBuf> = std::fs::read_dir(directory)
-        .expect("the fixtures")
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_dir())
-        .collect();
-    cases.sort();
-    assert!(!cases.is_empty());
-    cases
-}
-
 fn f32s(bytes: &[u8]) -> Vec<f32> {
     bytes
         .chunks(4)
         .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
-        .collect()
-}
-
-fn i64s(bytes: &[u8]) -> Vec<i64> {
-    bytes
-        .chunks(8)
-        .map(|b| i64::from_le_bytes(b.try_into().expect("8 bytes")))
         .collect()
 }
 
@@ -54,26 +35,13 @@ fn every_family(ops: &impl Ops) {
     // Furthest apart: a probability, a residual or logits.
     let mut furthest = [0.0f64; 2];
     for case in cases() {
-        let bytes = std::fs::read(case.join("reference.safetensors")).expect("a reference");
+        let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-        let ints = |name: &str| reference.tensor(name).ok().map(|t| i64s(t.data()));
         let model = family::read(Checkpoint::open(&case.join("model")).expect("opens"))
             .unwrap_or_else(|e| panic!("{}: {e}", case.display()));
-        let ids = |name: &str| -> Option<Vec<u32>> {
-            let ids = ints(name)?;
-            Some(ids.into_iter().map(|id| id as u32).collect())
-        };
-        let mask = ints("attention_mask");
-        let request = Request {
-            attention_mask: mask.map(|mask| mask.into_iter().map(|m| m != 0).collect()),
-            target: match ids("decoder_tokens") {
-                Some(ids) => Target::Ids(ids),
-                None => Target::Generate(0),
-            },
-            ..Request::ids(ids("tokens").expect("tokens"))
-        };
+        let request = request_of(&reference);
         let real = request.attention_mask.clone();
-        let has_decoder = ids("decoder_tokens").is_some();
+        let has_decoder = matches!(request.target, Target::Ids(_));
         let ours = hooks_of(ops, &model, &request);
 
         let mut n_compared = 0;

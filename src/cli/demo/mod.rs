@@ -101,7 +101,7 @@ fn list() -> Result<()> {
 }
 
 fn figures(story: &Story, run: &RunArgs) -> Result<()> {
-    let compute = run.prepare()?;
+    let compute = run.prepare()?.compute;
     let telling = Telling {
         story,
         compute: &compute,

@@ -29,6 +29,7 @@ mod sweep;
 mod tap;
 mod tensor_stats;
 mod training;
+mod verify;
 mod watch;
 mod what_if;
 mod work;
@@ -60,5 +61,6 @@ pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_sc
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
 pub use training::probe_training;
+pub use verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, verify, verify_bytes};
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::work_of;

@@ -15,8 +15,9 @@ use crate::error::{Error, Result};
 use crate::kernels::first_nonfinite;
 use crate::model::recurrent::Ends;
 use crate::model::{
-    AttentionRun, BlockContext, Exceptions, Hook, Input, LayerWeights, Memory, Model, ModelSpec,
-    Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks, run_layer,
+    AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, LayerWeights, Memory, Model,
+    ModelSpec, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
+    run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -164,6 +165,22 @@ fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
     }
 }
 
+/// What cross-attention looks at, for the stack that has it.
+fn memory_of<'m, O: Ops>(
+    input: &'m Input,
+    stack: &StackSpec,
+    hidden: &'m O::Buffer,
+    ends: &'m Ends,
+) -> Option<Memory<'m, O>> {
+    let source = input.source.as_ref();
+    let source = source.filter(|_| stack.stack == Stack::Decoder);
+    source.map(|sequence| Memory {
+        hidden,
+        sequence,
+        ends,
+    })
+}
+
 fn go_on(flow: ControlFlow<()>) -> Result<()> {
     match flow {
         ControlFlow::Continue(()) => Ok(()),
@@ -172,7 +189,7 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
 }
 
 /// One run, under way.
-struct Pass<'a, O: Ops> {
+pub(super) struct Pass<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     job: Job<'a>,
@@ -188,7 +205,7 @@ struct Pass<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> Pass<'a, O> {
-    fn begin(
+    pub(super) fn begin(
         ops: &'a O,
         model: &'a Model,
         job: Job<'a>,
@@ -220,13 +237,13 @@ impl<'a, O: Ops> Pass<'a, O> {
         })
     }
 
-    fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
+    pub(super) fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
         let missing = || Error::Prompt("an encoder without tokens to read".to_owned());
         tokens_of(stack, self.job.input).ok_or_else(missing)
     }
 
     /// The input of a stack's first block. // [position, d_model]
-    fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
+    pub(super) fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         let sequence = self.tokens(stack)?;
         embed(
@@ -270,7 +287,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Says which layer runs now.
-    fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
+    pub(super) fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
         let n_done = self.n_done;
         go_on(self.job.observer.progress(Progress::Layer {
             stack,
@@ -280,7 +297,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Runs one block on the residual, and judges it.
-    fn block(
+    pub(super) fn block(
         &mut self,
         stack: &StackSpec,
         layer_idx: usize,
@@ -288,17 +305,16 @@ impl<'a, O: Ops> Pass<'a, O> {
         resid: &mut O::Buffer,
         scratch: &mut Scratch<O>,
     ) -> Result<()> {
-        let (ops, model) = (self.ops, self.model);
+        let model = self.model;
         let sequence = self.tokens(stack)?;
-        let source = self.job.input.source.as_ref();
-        let memory = source.filter(|_| stack.stack == Stack::Decoder);
-        let memory = memory.map(|sequence| Memory {
-            hidden: &self.memory,
+        let context = BlockContext::of(
+            self.ops,
+            &model.checkpoint.tensors,
+            stack,
             sequence,
-            ends: &self.ends,
-        });
-        let tensors = &model.checkpoint.tensors;
-        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?;
+            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            self.pace,
+        )?;
         let at = (stack.stack, layer_idx);
         let kept = self.kept.clone();
         let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
@@ -346,8 +362,35 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(())
     }
 
+    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept.
+    pub(super) fn block_again(
+        &self,
+        stack: &StackSpec,
+        layer_idx: usize,
+        weights: &LayerWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+        hooks: &mut dyn Hooks,
+    ) -> Result<()> {
+        let context = BlockContext::of(
+            self.ops,
+            &self.model.checkpoint.tensors,
+            stack,
+            self.tokens(stack)?,
+            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            self.pace,
+        )?;
+        run_layer(&context, stack, layer_idx, weights, resid, scratch, hooks)?;
+        Ok(())
+    }
+
     /// What follows a stack's last block: the encoder's output is kept, the others predict.
-    fn end(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
+    pub(super) fn end(
+        &mut self,
+        stack: &StackSpec,
+        resid: &O::Buffer,
+        predicts: bool,
+    ) -> Result<()> {
         if stack.stack != Stack::Encoder {
             let sequence = self.tokens(stack)?;
             return self.predict(stack, sequence, resid, predicts);

@@ -30,7 +30,7 @@ pub use spec::{
     LatentSpec, Layers, Mixer, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, RouterRule,
     RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
-pub use unembed::{final_hidden, logits_in_chunks};
+pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
 
 use std::sync::Arc;
 

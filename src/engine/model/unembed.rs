@@ -1,5 +1,6 @@
 //! The last residual → logits, in chunks of the vocabulary: never positions × vocabulary at once.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Model;
@@ -45,10 +46,44 @@ pub fn logits_in_chunks<O: Ops>(
     pace: &dyn Pace,
     mut each: impl FnMut(Range<usize>, &[f32]) -> Result<()>,
 ) -> Result<()> {
-    let tensors = &model.checkpoint.tensors;
-    let mut transformed = O::Buffer::default();
-    let from = match &head.transform {
-        Some(transform) => {
+    let mut unembedding = Unembedding::new(ops, model, head, hidden, n_positions, pace)?;
+    for range in unembedding.ranges() {
+        let logits = unembedding.logits(range.clone())?;
+        each(range, &logits)?;
+    }
+    Ok(())
+}
+
+/// The head of a model on the last hidden states, asked for one range of the vocabulary after another.
+pub struct Unembedding<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    head: &'a HeadSpec,
+    pace: &'a dyn Pace,
+    hidden: &'a O::Buffer,
+    /// What the head's own layer made of the hidden states, where it has one.
+    transformed: Option<O::Buffer>,
+    extra_bias: Option<Cow<'a, [f32]>>,
+    n_positions: usize,
+    logits: O::Buffer,
+}
+
+impl<'a, O: Ops> Unembedding<'a, O> {
+    /// Runs what the head does before it multiplies by the vocabulary. // hidden: [position, d_model]
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn new(
+        ops: &'a O,
+        model: &'a Model,
+        head: &'a HeadSpec,
+        hidden: &'a O::Buffer,
+        n_positions: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let tensors = &model.checkpoint.tensors;
+        let mut transformed = None;
+        if let Some(transform) = &head.transform {
             let mut wide = O::Buffer::default();
             ops.linear(
                 hidden,
@@ -59,37 +94,59 @@ pub fn logits_in_chunks<O: Ops>(
             if let Some(activation) = transform.activation {
                 ops.activate(activation, &mut wide)?;
             }
-            match &transform.norm {
-                Some(norm) => apply_norm(ops, model, norm, &wide, &mut transformed)?,
-                None => std::mem::swap(&mut wide, &mut transformed),
+            if let Some(norm) = &transform.norm {
+                let mut normed = O::Buffer::default();
+                apply_norm(ops, model, norm, &wide, &mut normed)?;
+                wide = normed;
             }
-            &transformed
+            transformed = Some(wide);
         }
-        None => hidden,
-    };
-    let d_vocab = head.unembed.n_out();
-    let extra_bias = match &head.extra_bias {
-        Some(name) => Some(tensors.expect(name, &[d_vocab])?.widen()?),
-        None => None,
-    };
-    let per_row = n_positions.max(head.unembed.n_in).max(1);
-    let n_chunk = (CHUNK_VALUES / per_row).clamp(64, d_vocab.max(64));
-    let mut logits = O::Buffer::default();
-    for start in (0..d_vocab).step_by(n_chunk) {
-        let range = start..(start + n_chunk).min(d_vocab);
+        let extra_bias = match &head.extra_bias {
+            Some(name) => Some(tensors.expect(name, &[head.unembed.n_out()])?.widen()?),
+            None => None,
+        };
+        Ok(Self {
+            ops,
+            model,
+            head,
+            pace,
+            hidden,
+            transformed,
+            extra_bias,
+            n_positions,
+            logits: O::Buffer::default(),
+        })
+    }
+
+    /// The vocabulary in ranges whose logits fit in a chunk: the same ranges on every device.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + use<O> {
+        let d_vocab = self.head.unembed.n_out();
+        let per_row = self.n_positions.max(self.head.unembed.n_in).max(1);
+        let n_chunk = (CHUNK_VALUES / per_row).clamp(64, d_vocab.max(64));
+        let starts = (0..d_vocab).step_by(n_chunk);
+        starts.map(move |start| start..(start + n_chunk).min(d_vocab))
+    }
+
+    /// Logits of every position for a range of the vocabulary. // [position, range]
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn logits(&mut self, range: Range<usize>) -> Result<Cow<'_, [f32]>> {
+        let (ops, head) = (self.ops, self.head);
+        let tensors = &self.model.checkpoint.tensors;
         let takes_bf16 = ops.takes_bf16();
-        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
+        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, self.pace)?;
         let weights = ops.linear_weights(host)?;
-        ops.linear(from, &weights, &mut logits, pace)?; // [position, range]
-        let mut values = ops.get(&logits)?.values;
-        let is_plain = head.scale == 1.0 && head.softcap.is_none() && extra_bias.is_none();
+        let from = self.transformed.as_ref().unwrap_or(self.hidden);
+        ops.linear(from, &weights, &mut self.logits, self.pace)?; // [position, range]
+        let mut values = ops.get(&self.logits)?.values;
+        let is_plain = head.scale == 1.0 && head.softcap.is_none() && self.extra_bias.is_none();
         if !is_plain {
-            let bias = extra_bias.as_deref().map(|bias| &bias[range.clone()]);
+            let bias = self.extra_bias.as_deref().map(|bias| &bias[range.clone()]);
             finish(head, bias, range.len(), values.to_mut());
         }
-        each(range, &values)?;
+        Ok(values)
     }
-    Ok(())
 }
 
 /// Scale, cap and bias of one chunk. // values: [position, range]

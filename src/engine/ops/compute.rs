@@ -1,16 +1,19 @@
-//! Where a run computes: the CPU, or a CUDA device.
+//! Where a run computes: the CPU with one of two engines, or a CUDA device.
 
 use std::fmt;
 
 use super::{Candle, Cpu};
 use crate::error::{Error, Result};
 
-/// A device, by name.
+/// A device and the engine that computes on it, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Device {
+    /// The CPU, with the kernels of this crate.
     #[default]
     Cpu,
-    /// By its number.
+    /// The CPU, with the tensors of candle-core: slower, and independent of the kernels of this crate.
+    Candle,
+    /// A CUDA device by its number, with the tensors of candle-core.
     Cuda(usize),
 }
 
@@ -18,6 +21,7 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
+            Self::Candle => f.write_str("candle"),
             Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
@@ -31,6 +35,7 @@ impl Device {
     pub fn open(self) -> Result<Compute> {
         match self {
             Self::Cpu => Ok(Compute::Cpu(Cpu)),
+            Self::Candle => Ok(Compute::Candle(Candle::cpu())),
             Self::Cuda(_) if !cfg!(feature = "cuda") => {
                 let problem = "this build has no CUDA (cargo build --release --features cuda makes one that has)";
                 Err(Error::Device(problem.to_owned()))

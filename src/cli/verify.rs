@@ -1,0 +1,129 @@
+//! `attnscope verify`: one prompt on two engines, compared hook by hook, with an exit code.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::progress::Meter;
+use super::prompts::InputsArgs;
+use super::session::Session;
+use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{Engines, ModelRecord, Output, Verification, printable};
+use attnscope_engine::analysis::{self, Floor, Options, Verifying, input_of, is_captured};
+use attnscope_engine::ops::{Candle, Compute, Cpu, Device};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint directory or weight file
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    positional: PositionalPrompt,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    /// Largest difference of scores, residuals, logits and other values that counts as rounding, as a share of the largest value
+    #[arg(long, value_name = "SHARE", value_parser = bound, default_value_t = Floor::default().relative)]
+    floor: f64,
+    /// Largest difference of a probability of the pattern that counts as rounding
+    #[arg(long, value_name = "P", value_parser = bound, default_value_t = Floor::default().pattern)]
+    floor_pattern: f64,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// A table, and what there is to conclude from it
+    Text,
+    Json,
+}
+
+/// A bound of the floor.
+fn bound(text: &str) -> Result<f64, String> {
+    let bound = text.parse::<f64>().ok();
+    let bound = bound.filter(|bound| bound.is_finite() && *bound >= 0.0);
+    bound.ok_or_else(|| "expected a number of at least 0, as in 2e-3".to_owned())
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    if is_captured(&args.checkpoint) {
+        bail!(
+            "{}: expected a checkpoint, found a trace or arrays: verify runs a model, and these hold no weights",
+            args.checkpoint.display()
+        );
+    }
+    let prompt = args.positional.with(&args.prompt)?;
+    let no_set = InputsArgs::default();
+    let session = Session::begin(&args.run, &args.what_if, prompt, &no_set)?;
+    // The CPU is the reference: asked for by name, it is compared with candle there.
+    let (candle, device) = match &session.compute {
+        Compute::Cpu(_) => (Candle::cpu(), Device::Candle),
+        Compute::Candle(candle) => (candle.clone(), session.device),
+    };
+    let mut opened = session.open(&args.checkpoint)?;
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    let verifying = Verifying {
+        floor: Floor {
+            pattern: args.floor_pattern,
+            relative: args.floor,
+        },
+        ..Verifying::default()
+    };
+    let options = Options {
+        keep_bytes: None,
+        predicts: true,
+    };
+    let n_threads = rayon::current_num_threads();
+    let longest = opened.longest().into_iter();
+    let beside = longest.map(|longest| {
+        analysis::verify_bytes(&opened.model, &longest, verifying.row_bytes, n_threads)
+    });
+    let beside = beside.sum();
+    session.ready(&mut opened, options, beside)?;
+    let Some(named) = opened.named.first() else {
+        bail!("expected a prompt, found none");
+    };
+    let input = input_of(&named.prompt);
+    // Both engines count what they multiply.
+    let meter = Meter::of(&opened.model, &[input.clone(), input.clone()], options);
+    let found = analysis::verify(
+        (&Cpu, &candle),
+        &opened.model,
+        &input,
+        verifying,
+        &|progress| meter.show(progress),
+        &meter,
+    )?;
+    meter.finish();
+    let engines = Engines {
+        reference: Device::Cpu.to_string(),
+        other: device.to_string(),
+    };
+    let verification = Verification::new(
+        ModelRecord::of(&opened.model),
+        session.what_ifs(),
+        engines,
+        &named.prompt,
+        verifying.floor,
+        &found,
+    );
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => verification.write_json(&mut content)?,
+        Format::Text => content = printable(verification.text().as_bytes()),
+    }
+    output.write(&content)?;
+    Ok(if verification.is_within() {
+        Ended::Clean
+    } else {
+        Ended::WithFindings
+    })
+}

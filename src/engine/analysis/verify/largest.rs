@@ -1,0 +1,141 @@
+//! The largest difference between two engines' values, and where it is.
+
+/// The largest of many differences.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Largest {
+    /// |reference − other|; infinite where only one of them is a number, or both are different infinities.
+    pub difference: f64,
+    /// The first element with this difference.
+    pub element: usize,
+    pub reference: f32,
+    pub other: f32,
+    /// The largest finite |reference|.
+    pub magnitude: f64,
+    /// How many values were compared.
+    pub n_values: usize,
+}
+
+impl Default for Largest {
+    fn default() -> Self {
+        Self {
+            difference: 0.0,
+            element: 0,
+            reference: 0.0,
+            other: 0.0,
+            magnitude: 0.0,
+            n_values: 0,
+        }
+    }
+}
+
+impl Largest {
+    /// Compares values whose first one is element `first` of the whole. Parts may come in any order.
+    pub fn add(&mut self, first: usize, reference: &[f32], other: &[f32]) {
+        let pairs = reference.iter().zip(other).enumerate();
+        for (nth, (reference, other)) in pairs {
+            let magnitude = f64::from(reference.abs());
+            if magnitude > self.magnitude && magnitude.is_finite() {
+                self.magnitude = magnitude;
+            }
+            let difference = distance(*reference, *other);
+            let element = first + nth;
+            let is_earlier = difference == self.difference && element < self.element;
+            if difference > self.difference || (difference > 0.0 && is_earlier) {
+                (self.difference, self.element) = (difference, element);
+                (self.reference, self.other) = (*reference, *other);
+            }
+        }
+        self.n_values += reference.len().min(other.len());
+    }
+
+    /// The difference as a share of the largest value; the difference itself where all values are 0.
+    pub fn relative(&self) -> f64 {
+        if self.magnitude > 0.0 {
+            self.difference / self.magnitude
+        } else {
+            self.difference
+        }
+    }
+}
+
+/// |a − b|; 0 between two NaNs and between equal infinities.
+fn distance(a: f32, b: f32) -> f64 {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return 0.0;
+    }
+    let difference = (f64::from(a) - f64::from(b)).abs();
+    if difference.is_nan() {
+        f64::INFINITY
+    } else {
+        difference
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASKED: f32 = f32::NEG_INFINITY;
+
+    fn of(reference: &[f32], other: &[f32]) -> Largest {
+        let mut largest = Largest::default();
+        largest.add(0, reference, other);
+        largest
+    }
+
+    #[test]
+    fn the_largest_difference_is_told_with_its_place_and_both_values() {
+        let found = of(&[1.0, -8.0, 3.0, 4.0], &[1.0, -8.5, 3.0, 4.25]);
+        let expected = Largest {
+            difference: 0.5,
+            element: 1,
+            reference: -8.0,
+            other: -8.5,
+            magnitude: 8.0,
+            n_values: 4,
+        };
+        assert_eq!(found, expected);
+        assert_eq!(found.relative(), 0.0625);
+    }
+
+    #[test]
+    fn what_both_mask_is_equal_and_what_one_masks_is_not() {
+        let same = of(&[MASKED, f32::NAN, 2.0], &[MASKED, f32::NAN, 2.0]);
+        assert_eq!((same.difference, same.magnitude), (0.0, 2.0));
+        for (reference, other) in [
+            (MASKED, 1.0),
+            (1.0, MASKED),
+            (f32::NAN, 1.0),
+            (1.0, f32::NAN),
+            (MASKED, f32::INFINITY),
+            (MASKED, f32::NAN),
+        ] {
+            let found = of(&[1.0, reference], &[1.0, other]);
+            assert_eq!(
+                (found.difference, found.element),
+                (f64::INFINITY, 1),
+                "{reference} and {other}"
+            );
+            assert_eq!(found.relative(), f64::INFINITY);
+        }
+    }
+
+    #[test]
+    fn parts_in_any_order_give_what_the_whole_gives() {
+        let reference = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let other = [1.0, 2.5, 3.0, 4.5, 5.0, 6.5];
+        let mut parts = Largest::default();
+        for first in [4, 2, 0] {
+            let part = first..first + 2;
+            parts.add(first, &reference[part.clone()], &other[part]);
+        }
+        assert_eq!(parts, of(&reference, &other));
+        assert_eq!(parts.element, 1);
+    }
+
+    #[test]
+    fn values_that_are_all_zero_differ_by_what_they_differ() {
+        assert_eq!(of(&[0.0, 0.0], &[0.0, 0.25]).relative(), 0.25);
+        assert_eq!(of(&[0.0], &[-0.0]).relative(), 0.0);
+    }
+}

@@ -1,0 +1,303 @@
+//! How far two engines lie apart, hook by hook: as a table for people, as JSON for programs.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::document::ModelRecord;
+use super::json::write_pretty;
+use super::number::Number;
+use super::text_table::{digits, text_table};
+use attnscope_engine::analysis::{Floor, HookDifference, ValuePlace};
+use attnscope_engine::prompt::Prompt;
+
+/// Version of the JSON.
+const VERSION: u32 = 1;
+
+/// Names of the engines.
+#[derive(Debug, Serialize)]
+pub struct Engines {
+    pub reference: String,
+    pub other: String,
+}
+
+/// A prompt on two engines.
+#[derive(Debug, Serialize)]
+pub struct Verification {
+    version: u32,
+    model: ModelRecord,
+    what_if: Vec<String>,
+    engines: Engines,
+    /// As they were run, those of the encoder where there is one.
+    tokens: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decoder_tokens: Option<Vec<u32>>,
+    floor: FloorRecord,
+    /// Whether every hook is within the floor.
+    within: bool,
+    /// The hook that uses most of its floor; null where nothing differs.
+    worst: Option<String>,
+    /// The first hook beyond the floor.
+    first_beyond: Option<String>,
+    hooks: Vec<HookRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct FloorRecord {
+    pattern: Number,
+    relative: Number,
+}
+
+/// One hook of one layer.
+#[derive(Debug, Serialize)]
+struct HookRow {
+    hook: String,
+    stack: Option<&'static str>,
+    /// None for what follows the last layer.
+    layer: Option<usize>,
+    difference: Number,
+    relative: Number,
+    largest_value: Number,
+    place: Option<PlaceRecord>,
+    reference: Option<Number>,
+    other: Option<Number>,
+    of_floor: Number,
+    within: bool,
+    #[serde(skip)]
+    place_in_words: String,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct PlaceRecord {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_head: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    query: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<usize>,
+}
+
+impl PlaceRecord {
+    fn of(place: ValuePlace) -> Self {
+        let none = Self::default();
+        match place {
+            ValuePlace::Cell {
+                head_idx,
+                query_idx,
+                key_idx,
+            } => Self {
+                head: Some(head_idx),
+                query: Some(query_idx),
+                key: Some(key_idx),
+                ..none
+            },
+            ValuePlace::OfHead {
+                position_idx,
+                head_idx,
+                value_idx,
+            } => Self {
+                head: Some(head_idx),
+                position: Some(position_idx),
+                value: Some(value_idx),
+                ..none
+            },
+            ValuePlace::OfKvHead {
+                position_idx,
+                kv_head_idx,
+                value_idx,
+            } => Self {
+                kv_head: Some(kv_head_idx),
+                position: Some(position_idx),
+                value: Some(value_idx),
+                ..none
+            },
+            ValuePlace::OfPosition {
+                position_idx,
+                value_idx,
+            } => Self {
+                position: Some(position_idx),
+                value: Some(value_idx),
+                ..none
+            },
+            ValuePlace::OfToken {
+                position_idx,
+                token,
+            } => Self {
+                position: Some(position_idx),
+                token: Some(token),
+                ..none
+            },
+        }
+    }
+}
+
+impl HookRow {
+    fn of(found: &HookDifference) -> Self {
+        let value = |value: f32| found.place.map(|_| Number(f64::from(value)));
+        Self {
+            hook: found.name.clone(),
+            stack: found.layer.and_then(|(stack, _)| stack.label()),
+            layer: found.layer.map(|(_, layer_idx)| layer_idx),
+            difference: Number(found.difference),
+            relative: Number(found.relative),
+            largest_value: Number(found.magnitude),
+            place: found.place.map(PlaceRecord::of),
+            reference: value(found.reference),
+            other: value(found.other),
+            of_floor: Number(found.of_floor),
+            within: found.is_within(),
+            place_in_words: found
+                .place
+                .map_or_else(|| "-".to_owned(), |place| place.to_string()),
+        }
+    }
+
+    /// What is to be said of a row beside its numbers.
+    fn mark(&self, is_worst: bool) -> &'static str {
+        match (self.within, is_worst) {
+            (true, false) => "",
+            (true, true) => "worst",
+            (false, false) => "beyond",
+            (false, true) => "beyond, worst",
+        }
+    }
+}
+
+impl Verification {
+    /// From the hooks in the order in which they are computed.
+    pub fn new(
+        model: ModelRecord,
+        what_if: Vec<String>,
+        engines: Engines,
+        prompt: &Prompt,
+        floor: Floor,
+        found: &[HookDifference],
+    ) -> Self {
+        let differing = found.iter().filter(|hook| hook.difference > 0.0);
+        // Of equal shares of a floor of 0, the larger difference counts; of equal ones, the first.
+        let worst = differing.reduce(|worst, hook| {
+            let by_floor = hook.of_floor.total_cmp(&worst.of_floor);
+            let order = by_floor.then(hook.relative.total_cmp(&worst.relative));
+            if order.is_gt() { hook } else { worst }
+        });
+        let first_beyond = found.iter().find(|hook| !hook.is_within());
+        let name = |hook: &HookDifference| hook.name.clone();
+        let has_encoder = prompt.source.is_some();
+        Self {
+            version: VERSION,
+            model,
+            what_if,
+            engines,
+            tokens: prompt.given().tokens.clone(),
+            decoder_tokens: has_encoder.then(|| prompt.tokens.clone()),
+            floor: FloorRecord {
+                pattern: Number(floor.pattern),
+                relative: Number(floor.relative),
+            },
+            within: first_beyond.is_none(),
+            worst: worst.map(name),
+            first_beyond: first_beyond.map(name),
+            hooks: found.iter().map(HookRow::of).collect(),
+        }
+    }
+
+    /// Whether every hook is within the floor.
+    pub fn is_within(&self) -> bool {
+        self.within
+    }
+
+    /// Writes JSON.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
+        write_pretty(self, to)
+    }
+
+    /// The table for people, in the order in which hooks are computed, and what there is to conclude from it.
+    pub fn text(&self) -> String {
+        let titles = [
+            "hook",
+            "difference",
+            "relative",
+            "largest value",
+            "of floor",
+            "where the difference is largest",
+            "",
+        ];
+        let row = |row: &HookRow| {
+            let is_worst = self.worst.as_ref() == Some(&row.hook);
+            vec![
+                row.hook.clone(),
+                digits(row.difference.0),
+                digits(row.relative.0),
+                digits(row.largest_value.0),
+                percent(row.of_floor.0),
+                row.place_in_words.clone(),
+                row.mark(is_worst).to_owned(),
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.hooks.iter().map(row).collect();
+        let mut text = text_table(&titles, &rows);
+        text.push('\n');
+        text += &self.conclusion();
+        text
+    }
+
+    fn conclusion(&self) -> String {
+        let Engines { reference, other } = &self.engines;
+        let (n, n_hooks) = (self.tokens.len(), self.hooks.len());
+        let n = n + self.decoder_tokens.as_ref().map_or(0, Vec::len);
+        let on = format!("{n_hooks} hooks, {n} tokens");
+        let Some(worst) = self.row(self.worst.as_ref()) else {
+            return format!("{reference} and {other} give the same numbers: {on}\n");
+        };
+        let worst = format!("worst: {}\n", self.in_words(worst));
+        let Some(first) = self.row(self.first_beyond.as_ref()) else {
+            return format!("{reference} and {other} agree within the noise floor: {on}\n{worst}");
+        };
+        let n_beyond = self.hooks.iter().filter(|hook| !hook.within).count();
+        format!(
+            "{reference} and {other} differ beyond the noise floor at {n_beyond} of {on}\nfirst: {}\n{worst}",
+            self.in_words(first)
+        )
+    }
+
+    fn row(&self, name: Option<&String>) -> Option<&HookRow> {
+        self.hooks.iter().find(|row| Some(&row.hook) == name)
+    }
+
+    /// One hook as a line.
+    fn in_words(&self, row: &HookRow) -> String {
+        let Engines { reference, other } = &self.engines;
+        let value = |value: Option<Number>| value.map_or(f64::NAN, |value| value.0) as f32;
+        format!(
+            "{}, {}: {reference} {}, {other} {}, {} of the floor",
+            row.hook,
+            row.place_in_words,
+            value(row.reference),
+            value(row.other),
+            percent(row.of_floor.0)
+        )
+    }
+}
+
+/// A share of the floor in percent.
+fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent == 0.0 || percent >= 1e6 {
+        return digits(percent) + " %";
+    }
+    if percent < 0.1 {
+        return "< 0.1 %".to_owned();
+    }
+    format!("{percent:.1} %")
+}
