@@ -93,6 +93,9 @@ pub fn prepare(
     let Some(set) = set else {
         let request = request(args, model, reading)?;
         let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
+        if let Some(said) = model.spec.limits().beyond(&prompt) {
+            note(&said);
+        }
         return Ok(vec![Named {
             id: "prompt".to_owned(),
             prompt,
@@ -107,7 +110,13 @@ pub fn prepare(
         let id = id.clone();
         Ok(Named { id, prompt })
     });
-    prepared.collect()
+    let prepared = prepared.collect::<Result<Vec<Named>>>()?;
+    for named in &prepared {
+        if let Some(said) = model.spec.limits().beyond(&named.prompt) {
+            note(&format!("{}: {said}", named.id));
+        }
+    }
+    Ok(prepared)
 }
 
 fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {

@@ -332,7 +332,14 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
                 0 => String::new(),
                 n => format!(" · {n} cut"),
             };
-            let text = format!("{}{dropped}{origin}{ids}", n_tokens(run));
+            let limits = run.subject.model().map(|model| model.spec.limits());
+            let is_beyond = limits.is_some_and(|limits| limits.beyond(&run.prompt).is_some());
+            let beyond = if is_beyond {
+                " · beyond the context"
+            } else {
+                ""
+            };
+            let text = format!("{}{beyond}{dropped}{origin}{ids}", n_tokens(run));
             vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
         }
     };

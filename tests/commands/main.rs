@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod baselines;
+mod beyond_context;
 mod check_boundaries;
 mod check_command;
 mod check_probes;

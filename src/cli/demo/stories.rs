@@ -112,7 +112,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: "entropy_relative",
         what_if: &["scale=sum_key_norms"],
-        hint: "divided by the sum of key norms, rows are almost uniform · w tries other divisors",
+        hint: "divided by the sum of key norms, rows are nearly uniform · w tries others",
         figures: Figures::Command("lab rescale"),
     },
     Story {
@@ -140,7 +140,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: "score_var_ratio",
         what_if: &[],
-        hint: "variance ratio: observed over predicted by independence · w qk_norm=on norms both",
+        hint: "variance ratio: observed over predicted · w qk_norm=on norms q and k",
         figures: Figures::Command("lab variance"),
     },
 ];

@@ -262,6 +262,7 @@ pub fn judge_layers(
         narrow_dtype,
         lacks: None,
         probes,
+        n_ctx: model.spec.n_ctx,
         loss: outcome
             .predictions
             .as_ref()

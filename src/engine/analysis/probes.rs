@@ -173,7 +173,7 @@ pub fn probe_padding<O: Ops>(
     let prompt = cut(given, MOST_POSITIONS);
     let n = prompt.len();
     let rule = model.spec.positions;
-    let n_ctx = model.spec.n_ctx.unwrap_or(usize::MAX);
+    let n_ctx = model.spec.limits().hard_n_ctx().unwrap_or(usize::MAX);
     if n + N_PADS > n_ctx {
         return Ok(Probed::Not(format!(
             "the prompt leaves no room for {N_PADS} pads in {n_ctx} positions"

@@ -34,6 +34,8 @@ pub struct Evidence<'a> {
     /// What a trace lacks, in words, for checks that need it.
     pub lacks: Option<String>,
     pub probes: &'a Probes,
+    /// Positions that a model's configuration names.
+    pub n_ctx: Option<usize>,
     /// Mean next-token loss, where the model has one.
     pub loss: Option<f64>,
     /// What an earlier report says of the same prompt.

@@ -2,6 +2,7 @@
 
 mod attention_sink;
 mod batch_leak;
+mod beyond_context;
 mod bootstrap;
 mod dead_head;
 mod document_leak;
@@ -93,6 +94,7 @@ pub static CHECKS: &[&Check] = &[
     &attention_sink::CHECK,
     &scale_mismatch::CHECK,
     &spectral_bound::CHECK,
+    &beyond_context::CHECK,
     &regression::CHECK,
 ];
 

@@ -324,6 +324,7 @@ mod tests {
             narrow_dtype: None,
             lacks: None,
             probes: &probes,
+            n_ctx: None,
             loss: None,
             baseline: None,
         };

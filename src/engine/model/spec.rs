@@ -473,6 +473,12 @@ impl ModelSpec {
         self.stacks.len() == 2
     }
 
+    /// Whether positions are added to embeddings, from as many rows as there are.
+    pub fn stores_positions(&self) -> bool {
+        let mut stacks = self.stacks.iter();
+        stacks.any(|stack| stack.embed.positions.is_some())
+    }
+
     /// What a prompt may be.
     pub fn limits(&self) -> Limits {
         Limits {
@@ -483,6 +489,7 @@ impl ModelSpec {
                 .filter(|start| start.has_own_vocabulary)
                 .map(|_| self.d_vocab),
             n_ctx: self.n_ctx,
+            is_n_ctx_hard: self.stores_positions(),
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),
         }

@@ -97,9 +97,29 @@ pub struct Limits {
     /// The decoder's vocabulary, where its ids mean other words.
     pub d_vocab_target: Option<usize>,
     pub n_ctx: Option<usize>,
+    /// Whether positions are rows of a table, so that none lie beyond `n_ctx`. Rotary and relative ones go on for ever.
+    pub is_n_ctx_hard: bool,
     pub positions: PositionRule,
     /// The token that a decoder's input begins with, for models with an encoder.
     pub start_token: Option<u32>,
+}
+
+impl Limits {
+    /// The most positions that there are; `None` where there is no last one.
+    pub fn hard_n_ctx(self) -> Option<usize> {
+        self.n_ctx.filter(|_| self.is_n_ctx_hard)
+    }
+
+    /// What to say of a prompt that goes beyond the context of a model whose positions go on; `None` where it does not.
+    pub fn beyond(self, prompt: &Prompt) -> Option<String> {
+        let n_ctx = self.n_ctx?;
+        let n = prompt.tokens.len().max(prompt.given().tokens.len());
+        (n > n_ctx).then(|| {
+            format!(
+                "the prompt has {n} tokens, more than the {n_ctx} positions of the model's context: it runs all the same"
+            )
+        })
+    }
 }
 
 /// A prompt that the model can run.
@@ -184,12 +204,15 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         target.labels.insert(0, label);
         target.positions = limits.positions.positions(&target.tokens, None);
     }
-    if let Some(n_ctx) = limits.n_ctx.filter(|n_ctx| target.tokens.len() > *n_ctx) {
+    if let Some(n_ctx) = limits
+        .hard_n_ctx()
+        .filter(|n_ctx| target.tokens.len() > *n_ctx)
+    {
         return Err(too_long(target.tokens.len(), n_ctx));
     }
-    let room = limits
-        .n_ctx
-        .map_or(usize::MAX, |n_ctx| n_ctx - target.tokens.len());
+    let room = limits.n_ctx.map_or(usize::MAX, |n_ctx| {
+        n_ctx.saturating_sub(target.tokens.len())
+    });
     target.n_to_generate = n_to_generate.min(room);
     target.source = Some(Box::new(given));
     Ok(target)
@@ -199,6 +222,26 @@ fn too_long(found: usize, n_ctx: usize) -> Error {
     Error::Prompt(format!(
         "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
     ))
+}
+
+/// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
+fn n_special_at_end(
+    source: &Source,
+    request: &Request,
+    reading: &Reading,
+    tokens: &[u32],
+) -> Result<usize> {
+    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
+        return Ok(0);
+    };
+    if !request.special_tokens {
+        return Ok(0);
+    }
+    let plain = tokenizer.encode(text, false)?;
+    let n_special = tokens.len().saturating_sub(plain.len());
+    // The text stands somewhere among the special tokens: what follows it is its end.
+    let n_before = (0..=n_special).find(|n| tokens[*n..].starts_with(&plain));
+    Ok(n_before.map_or(0, |n_before| n_special - n_before))
 }
 
 /// The tokens of one side: of the only stack, the encoder, or the decoder.
@@ -260,14 +303,18 @@ fn side(
     }
     let mut n_cut = 0;
     if let Some(n_ctx) = limits.n_ctx.filter(|n_ctx| tokens.len() > *n_ctx) {
-        if !request.truncate {
+        if !request.truncate && limits.is_n_ctx_hard {
             return Err(too_long(tokens.len(), n_ctx));
         }
-        n_cut = tokens.len() - n_ctx;
-        tokens.truncate(n_ctx);
-        labels.truncate(n_ctx);
-        if let Some(real) = &mut real {
-            real.truncate(n_ctx);
+        if request.truncate {
+            n_cut = tokens.len() - n_ctx;
+            let n_end = n_special_at_end(source, request, reading, &tokens)?.min(n_ctx);
+            let dropped = n_ctx - n_end..tokens.len() - n_end;
+            tokens.drain(dropped.clone());
+            labels.drain(dropped.clone());
+            if let Some(real) = &mut real {
+                real.drain(dropped);
+            }
         }
     }
     if real.as_ref().is_some_and(|real| !real.contains(&true)) {
@@ -350,6 +397,7 @@ mod tests {
         d_vocab: 10,
         d_vocab_target: None,
         n_ctx: Some(4),
+        is_n_ctx_hard: true,
         positions: PositionRule::Index,
         start_token: None,
     };

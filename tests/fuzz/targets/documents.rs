@@ -22,6 +22,7 @@ fn prepared(path: &Path) -> Result<(), String> {
             (Some(0), PositionRule::RealTokens { first: 2 }),
         ] {
             let limits = Limits {
+                is_n_ctx_hard: true,
                 d_vocab: 100,
                 d_vocab_target: None,
                 n_ctx: Some(64),

@@ -244,6 +244,7 @@ impl Aligned {
             narrow_dtype: None,
             lacks: None,
             probes: &probes,
+            n_ctx: None,
             loss: None,
             baseline: None,
         };

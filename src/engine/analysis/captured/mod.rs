@@ -84,6 +84,7 @@ pub fn judge_captured(
             narrow_dtype: None,
             lacks: Some("a probe holds what moved, and no attention".to_owned()),
             probes: &probes,
+            n_ctx: None,
             loss: None,
             baseline: None,
         };
@@ -120,6 +121,7 @@ pub fn judge_trace(
         narrow_dtype: None,
         lacks: trace.lacks.clone(),
         probes: &probes,
+        n_ctx: None,
         loss: None,
         baseline: None,
     };
