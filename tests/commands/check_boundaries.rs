@@ -280,15 +280,16 @@ fn a_sink_is_massive_when_more_than_the_stated_share_of_heads_gives_it_almost_al
 
 // Traces, written by hand.
 
-fn trace(change: impl FnOnce(&mut Weights)) -> tempfile::NamedTempFile {
+fn trace(change: impl FnOnce(&mut Weights)) -> tempfile::TempPath {
     let bytes = std::fs::read(fixture("captured/correct.safetensors")).expect("reads");
     let mut all = weights(&bytes);
     change(&mut all);
     let file = tempfile::Builder::new()
         .suffix(".safetensors")
         .tempfile()
-        .expect("a file");
-    std::fs::write(file.path(), file_of(&all)).expect("writes");
+        .expect("a file")
+        .into_temp_path();
+    std::fs::write(&file, file_of(&all)).expect("writes");
     file
 }
 
@@ -359,7 +360,7 @@ fn a_row_may_miss_1_by_what_its_dtype_allows() {
                     .for_each(|p| *p *= 1.0 + by as f32);
             });
         });
-        let said = said(file.path(), &CAUSAL, "");
+        let said = said(&file, &CAUSAL, "");
         assert_eq!(said.status("row-sum"), status, "{by}");
         if status == Status::Fired {
             let finding = said.one("row-sum");
@@ -387,9 +388,10 @@ fn columns_may_miss_1_by_the_stated_tolerance() {
         let file = tempfile::Builder::new()
             .suffix(".safetensors")
             .tempfile()
-            .expect("a file");
-        std::fs::write(file.path(), file_of(&all)).expect("writes");
-        let said = said(file.path(), &CAUSAL, "");
+            .expect("a file")
+            .into_temp_path();
+        std::fs::write(&file, file_of(&all)).expect("writes");
+        let said = said(&file, &CAUSAL, "");
         let (axis, rows) = (said.status("wrong-axis"), said.status("row-sum"));
         match is_axis {
             true => assert_eq!((axis, rows), (Status::Fired, Status::NotApplicable)),
@@ -408,7 +410,7 @@ fn a_cell_may_differ_from_its_softmax_by_the_stated_tolerance() {
                 cells[12 * 7 + 4] -= by;
             });
         });
-        let said = said(file.path(), &CAUSAL, "");
+        let said = said(&file, &CAUSAL, "");
         assert_eq!(said.status("pattern-mismatch"), status, "{by}");
         assert_eq!(said.status("row-sum"), Status::Passed);
     }

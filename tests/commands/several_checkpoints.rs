@@ -306,7 +306,7 @@ fn a_damaged_table_is_refused_in_one_line() {
     ];
     let whole = ran(&[&asked[..], &["parquet"]].concat());
     let mut n_read = 0;
-    for at in (0..whole.len()).step_by(7) {
+    for at in (0..whole.len()).step_by(29) {
         for bit in [0, 7] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
@@ -317,7 +317,7 @@ fn a_damaged_table_is_refused_in_one_line() {
             }
         }
     }
-    assert!(n_read < whole.len() / 7 * 2, "no change was noticed");
+    assert!(n_read < whole.len() / 29 * 2, "no change was noticed");
     fs::write(&path, "checkpoint,prompt,n_tokens,layer\na,b,x,0\n").expect("writes");
     let said = Table::read_csv(&path).expect_err("refused").to_string();
     assert!(

@@ -372,7 +372,7 @@ fn damaged_files_never_panic_and_never_go_on_for_ever() {
     for archive in &stored {
         write(&dictionary, &healthy);
         for at in 0..archive.len() {
-            for flip in [0x01, 0x10, 0x80, 0xff] {
+            for flip in [0x01, 0xff] {
                 let mut damaged = archive.clone();
                 damaged[at] ^= flip;
                 write(&table, &damaged);

@@ -72,7 +72,7 @@ fn cases() -> impl Strategy<Value = Case> {
 
 fn every_knob(candle: &Candle) {
     let config = ProptestConfig {
-        cases: 300,
+        cases: 120,
         failure_persistence: None,
         ..ProptestConfig::default()
     };

@@ -73,7 +73,10 @@ fn measured(name: &str) -> Measured {
 fn each_does_what_its_training_recorded() {
     // Their order in alignment error, and how hard their softmax is.
     let names = ["additive", "unscaled", "scaled", "general"];
-    let all = names.map(measured);
+    let all = std::thread::scope(|scope| {
+        let threads = names.map(|name| scope.spawn(move || measured(name)));
+        threads.map(|thread| thread.join().expect("measured"))
+    });
     for (name, measured) in names.iter().zip(&all) {
         let record = fixture_json(&format!("seq2seq/{name}/readings.json"));
         let stated = |pointer: &str| {

@@ -1,9 +1,8 @@
 //! How divisors hold up as heads grow wider: entropy against the width, one chart for each number of keys.
 
-use super::describe;
 use super::rescale::short;
 use crate::report::chart::{Axis, Chart, Figure, Series};
-use attnscope_engine::analysis::lab::{RescaleSetup, Rescaled, Rescaling};
+use attnscope_engine::analysis::lab::{Distribution, RescaleSetup, Rescaled, Rescaling};
 
 /// Relative entropy of the weights against d, each divisor a line, each number of keys a chart.
 pub fn rescale_sweep_figure(setup: &RescaleSetup, cases: &[Rescaled]) -> Figure {
@@ -27,12 +26,13 @@ pub fn rescale_sweep_figure(setup: &RescaleSetup, cases: &[Rescaled]) -> Figure 
             marks: Vec::new(),
         }
     };
+    let Distribution { family, mean, std } = setup.components;
     let charts: Vec<Chart> = n_keys.iter().map(chart).collect();
     Figure {
         title: format!(
-            "entropy of the weights against the width: {} queries, {}, seed {}",
+            "entropy against the width: {} queries, {}({mean}, {std}), seed {}",
             setup.n_queries,
-            describe(&setup.components),
+            family.id(),
             setup.seed
         ),
         n_columns: charts.len().min(2),
