@@ -138,9 +138,10 @@ impl Args {
                 let share = ceiling.map_or("unknown".to_owned(), |ceiling| {
                     format!("{:.0} %", measured.gflops / ceiling * 100.0)
                 });
-                let n_keys_seen = match self.bidirectional {
-                    true => *length as f64,
-                    false => (length + 1) as f64 / 2.0,
+                let n_keys_seen = if self.bidirectional {
+                    *length as f64
+                } else {
+                    (length + 1) as f64 / 2.0
                 };
                 let pairs = (self.heads * length) as f64 * n_keys_seen;
                 println!(

@@ -101,9 +101,10 @@ pub fn show(
     is_report: bool,
     (format, is_raw_csv): (Option<Format>, bool),
 ) -> Result<()> {
-    let notice = match what_if.is_empty() {
-        true => Some(hint.to_owned()).filter(|hint| !hint.is_empty()),
-        false => Some(format!("what if {}", what_if.join(", "))),
+    let notice = if what_if.is_empty() {
+        Some(hint.to_owned()).filter(|hint| !hint.is_empty())
+    } else {
+        Some(format!("what if {}", what_if.join(", ")))
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {
         return Ok(tui::run_alignment(alignment, notice)?);

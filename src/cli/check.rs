@@ -216,12 +216,11 @@ pub fn run(args: &Args) -> Result<Ended> {
         return Ok(Ended::Partly);
     }
     let mut worst = verdicts.iter().filter_map(TargetVerdict::worst);
-    Ok(
-        match worst.any(|severity| args.fail_on.is_met_by(severity)) {
-            true => Ended::WithFindings,
-            false => Ended::Clean,
-        },
-    )
+    Ok(if worst.any(|severity| args.fail_on.is_met_by(severity)) {
+        Ended::WithFindings
+    } else {
+        Ended::Clean
+    })
 }
 
 /// Judges one target.

@@ -54,7 +54,7 @@ struct ComponentArgs {
         value_name = "S"
     )]
     std: f64,
-    /// The same seed gives the same figures on every machine
+    /// Seed; a seed gives equal figures on every machine
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
 }
@@ -117,27 +117,31 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// What was asked for, or what is usual.
 fn or_usual<T: Clone>(asked: &[T], usual: &[T]) -> Vec<T> {
-    match asked.is_empty() {
-        true => usual.to_vec(),
-        false => asked.to_vec(),
+    if asked.is_empty() {
+        usual.to_vec()
+    } else {
+        asked.to_vec()
     }
 }
 
 fn run_rescale(args: &RescaleArgs) -> Result<()> {
-    let (widths, keys) = match args.sweep {
-        true => (
+    let (widths, keys) = if args.sweep {
+        (
             or_usual(&args.d, &[16, 64, 256, 1024]),
             or_usual(&args.keys, &[8, 32, 128, 512]),
-        ),
-        false => (or_usual(&args.d, &[16, 256]), or_usual(&args.keys, &[32])),
+        )
+    } else {
+        (or_usual(&args.d, &[16, 256]), or_usual(&args.keys, &[32]))
     };
     let told = [Divisor::None, Divisor::SqrtD, Divisor::SumKeyNorms];
-    let drawn = match args.sweep {
-        true => Vec::new(),
-        false => match args.draw.is_empty() && !args.divisors.is_empty() {
-            true => args.divisors.clone(),
-            false => or_usual(&args.draw, &told),
-        },
+    let drawn = if args.sweep {
+        Vec::new()
+    } else {
+        if args.draw.is_empty() && !args.divisors.is_empty() {
+            args.divisors.clone()
+        } else {
+            or_usual(&args.draw, &told)
+        }
     };
     let usual = if args.sweep { &told[..] } else { &Divisor::ALL };
     let mut divisors = or_usual(&args.divisors, usual);

@@ -237,9 +237,10 @@ impl RunArgs {
         progress::note(&format!(
             "memory: about {total} (weights {weights}, working {working})"
         ));
-        match self.force {
-            true => Ok(()),
-            false => Ok(machine::check_memory(need.total())?),
+        if self.force {
+            Ok(())
+        } else {
+            Ok(machine::check_memory(need.total())?)
         }
     }
 

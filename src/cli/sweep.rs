@@ -89,7 +89,7 @@ struct RowArgs {
     /// What rows are drawn from, before they are moved and scaled [default: normal]
     #[arg(long, value_parser = family())]
     dist: Option<Family>,
-    /// The same seed gives the same rows on every machine [default: 0]
+    /// Seed of the rows; a seed gives equal rows on every machine [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -117,9 +117,10 @@ pub fn run(args: &Args) -> Result<()> {
         || rows.draws.is_some()
         || rows.dist.is_some()
         || rows.seed.is_some();
-    let (shown, notes) = match is_drawn {
-        true => drawn(args, &scales, marks)?,
-        false => (given(args, &scales, marks)?, Vec::new()),
+    let (shown, notes) = if is_drawn {
+        drawn(args, &scales, marks)?
+    } else {
+        (given(args, &scales, marks)?, Vec::new())
     };
     write(args, targets, &shown, &notes)
 }

@@ -153,9 +153,10 @@ impl PlaceArgs {
         let stack = asked.unwrap_or(spec.main_grid());
         if !grids.contains(&stack) {
             let known: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
-            let known = match known.is_empty() {
-                true => "layers of the only stack".to_owned(),
-                false => known.join(", "),
+            let known = if known.is_empty() {
+                "layers of the only stack".to_owned()
+            } else {
+                known.join(", ")
             };
             let found = stack.label().unwrap_or("the only stack");
             return Err(Error::Setting(format!(

@@ -248,9 +248,12 @@ impl<'a> AlignShown<'a> {
             "cosine",
         ])?;
         let n_keys = self.aligned.n_keys();
-        let word = |text: &str| match is_raw {
-            true => text.to_owned(),
-            false => cell(text).into_owned(),
+        let word = |text: &str| {
+            if is_raw {
+                text.to_owned()
+            } else {
+                cell(text).into_owned()
+            }
         };
         for (query_idx, query) in self.alignment.queries.words.iter().enumerate() {
             for (key_idx, key) in self.alignment.keys.words.iter().enumerate() {
@@ -273,9 +276,10 @@ impl<'a> AlignShown<'a> {
 
 /// A figure of the table; a dash where there is none.
 fn shown(value: f32) -> String {
-    match value.is_nan() {
-        true => "–".to_owned(),
-        false => format!("{value:.3}"),
+    if value.is_nan() {
+        "–".to_owned()
+    } else {
+        format!("{value:.3}")
     }
 }
 

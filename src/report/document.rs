@@ -160,7 +160,7 @@ impl<P: FnMut(Progress)> Recorder<P> {
         }
     }
 
-    /// The same, that keeps whole layers beside their numbers when `keeps`.
+    /// A collector that also keeps whole layers beside their numbers when `keeps`.
     pub fn keeping(keeps: bool, progress: P) -> Self {
         Self {
             whole: keeps.then(Vec::new),

@@ -32,9 +32,10 @@ pub fn write_github(targets: &[TargetVerdict], to: &mut impl Write) -> io::Resul
                 .iter()
                 .filter(|check| **check == finding.check)
                 .count();
-            match n <= MOST_SHOWN {
-                true => write_finding(&target.title(), finding, to)?,
-                false => n_hidden += 1,
+            if n <= MOST_SHOWN {
+                write_finding(&target.title(), finding, to)?
+            } else {
+                n_hidden += 1
             }
         }
     }
@@ -87,7 +88,7 @@ fn in_message(text: &str) -> String {
         .replace('\n', "%0A")
 }
 
-/// The same where `,` and `:` end a property: `escapeProperty` of the same file.
+/// Escapes a property, which `,` and `:` end: `escapeProperty` of the same file.
 fn in_property(text: &str) -> String {
     in_message(text).replace(':', "%3A").replace(',', "%2C")
 }

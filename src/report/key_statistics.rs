@@ -36,9 +36,10 @@ pub(super) fn heading(statistic: &Statistic) -> String {
 
 /// A value as a person reads it; a dash where it has no meaning.
 pub(super) fn cell(value: f64) -> String {
-    match value.is_nan() {
-        true => "–".to_owned(),
-        false => figure(value),
+    if value.is_nan() {
+        "–".to_owned()
+    } else {
+        figure(value)
     }
 }
 

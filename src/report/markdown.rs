@@ -41,9 +41,10 @@ pub fn write_markdown(readable: &Readable, to: &mut impl Write) -> io::Result<()
     text.push_str(&layers(report));
     let mut n_left_out = 0;
     for details in details(report) {
-        match text.len() + details.len() <= MOST_CHARACTERS {
-            true => text.push_str(&details),
-            false => n_left_out += 1,
+        if text.len() + details.len() <= MOST_CHARACTERS {
+            text.push_str(&details)
+        } else {
+            n_left_out += 1
         }
     }
     if n_left_out > 0 {
@@ -60,9 +61,10 @@ fn facts(model: &ModelRecord) -> String {
         Some(n) => format!("{n} + {} layers", model.n_layers),
         None => format!("{} layers", model.n_layers),
     };
-    let kv = match model.n_kv_heads == model.n_heads {
-        true => String::new(),
-        false => format!(" ({} kv)", model.n_kv_heads),
+    let kv = if model.n_kv_heads == model.n_heads {
+        String::new()
+    } else {
+        format!(" ({} kv)", model.n_kv_heads)
     };
     format!(
         "{} · {layers} × {} heads{kv} · d_head {} · d_model {} · d_vocab {} · {}",
@@ -277,9 +279,10 @@ fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     // A space on either side is taken off again; it keeps the fence apart from a backtick, and a blank name visible.
-    match text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) || text.is_empty() {
-        true => format!("{fence} {text} {fence}"),
-        false => format!("{fence}{text}{fence}"),
+    if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) || text.is_empty() {
+        format!("{fence} {text} {fence}")
+    } else {
+        format!("{fence}{text}{fence}")
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn module(place: &Place) -> String {
     }
 }
 
-/// The same with query and key.
+/// The layer or its attention, the head, the query and the key.
 pub(super) fn whole(place: &Place) -> String {
     let pair = [
         place.query_idx.map(|idx| format!("query {idx}")),

@@ -65,7 +65,7 @@ impl Output {
         })
     }
 
-    /// The same, but a file that is there stays as it is, also one that appears during the run.
+    /// Opens a file to write; a file that is there stays as it is, also one that appears during the run.
     ///
     /// # Errors
     /// When nothing can be written there, or something is there.
@@ -114,12 +114,13 @@ impl Output {
     /// # Errors
     /// When it has.
     pub fn check_not_read(target: &Path) -> Result<()> {
-        match was_read(target) {
-            true => Err(Error::file(
+        if was_read(target) {
+            Err(Error::file(
                 target,
                 "expected a file to write to, found one that this run reads",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

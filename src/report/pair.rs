@@ -22,9 +22,10 @@ impl Pair {
     /// # Errors
     /// When one of them cannot be written.
     pub fn open([first, second]: [&Path; 2], replaces: bool) -> Result<Self> {
-        let open = match replaces {
-            true => Output::open,
-            false => Output::open_new,
+        let open = if replaces {
+            Output::open
+        } else {
+            Output::open_new
         };
         Ok(Self {
             first: open(first)?,

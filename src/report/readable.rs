@@ -68,9 +68,12 @@ impl Shown {
             heads: layer
                 .heads
                 .iter()
-                .map(|head| match n_heads <= MOST_FINE_MAPS {
-                    true => head.summary.pooled.clone(),
-                    false => coarser(&head.summary.pooled),
+                .map(|head| {
+                    if n_heads <= MOST_FINE_MAPS {
+                        head.summary.pooled.clone()
+                    } else {
+                        coarser(&head.summary.pooled)
+                    }
                 })
                 .collect(),
         });

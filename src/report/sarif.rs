@@ -216,9 +216,10 @@ fn message_of(text: &str) -> sarif::Message {
 /// A path as a URI reference: relative paths stay relative.
 fn uri(target: &str) -> String {
     let path = utf8_percent_encode(target, IN_PATH).to_string();
-    match Path::new(target).is_absolute() {
-        true => format!("file://{path}"),
-        false => path,
+    if Path::new(target).is_absolute() {
+        format!("file://{path}")
+    } else {
+        path
     }
 }
 

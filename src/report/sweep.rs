@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 pub struct SweepShown {
     /// What was swept, in words.
     pub of: String,
-    /// The same for programs.
+    /// What was swept, for programs.
     pub source: SweepSource,
     pub sweep: Sweep,
     /// Scales that have a meaning: where one is now, where 1/√d lies.
@@ -175,9 +175,12 @@ impl SweepShown {
                 perplexity,
                 trace,
             ] = figures_of(point);
-            let spread = |of: Averaged, decimals: usize| match with_spread {
-                true => format!("{:.decimals$} ±{:.decimals$}", of.mean, of.std),
-                false => digits(of.mean),
+            let spread = |of: Averaged, decimals: usize| {
+                if with_spread {
+                    format!("{:.decimals$} ±{:.decimals$}", of.mean, of.std)
+                } else {
+                    digits(of.mean)
+                }
             };
             row.extend([
                 spread(max_probability, 3),
@@ -289,9 +292,10 @@ pub fn rule_marks(spec: &AttentionSpec) -> Vec<Mark> {
     let is_now = |at: f64| (at - 1.0).abs() < 1e-6;
     let mut marks = vec![mark(1.0, NOW)];
     for (at, label) in [(root / factor, "1/√d"), (1.0 / factor, "unscaled")] {
-        match is_now(at) {
-            true => marks[0].label = format!("{}, {label}", marks[0].label),
-            false => marks.push(mark(at, label)),
+        if is_now(at) {
+            marks[0].label = format!("{}, {label}", marks[0].label)
+        } else {
+            marks.push(mark(at, label))
         }
     }
     marks.retain(|mark| mark.at.is_finite() && mark.at > 0.0);

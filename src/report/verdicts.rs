@@ -38,9 +38,10 @@ impl TargetVerdict {
 
     /// The target as people are told of it, with what was supposed of it.
     pub fn title(&self) -> String {
-        match self.what_if.is_empty() {
-            true => self.target.clone(),
-            false => format!("{}, what if {}", self.target, self.what_if.join(", ")),
+        if self.what_if.is_empty() {
+            self.target.clone()
+        } else {
+            format!("{}, what if {}", self.target, self.what_if.join(", "))
         }
     }
 

@@ -75,9 +75,10 @@ impl Temporary {
         if let Ok(before) = target.metadata().map(|m| m.permissions()) {
             keep_permissions(file.as_file(), before);
         }
-        let kept = match replaces {
-            true => file.persist(target),
-            false => file.persist_noclobber(target),
+        let kept = if replaces {
+            file.persist(target)
+        } else {
+            file.persist_noclobber(target)
         };
         kept.map(|_| ()).map_err(|e| e.error)
     }

@@ -43,7 +43,7 @@ pub enum Ground {
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
-/// The same for what became less.
+/// Glyphs of values that became less, from nothing to most.
 const LOSSES: [char; 5] = [' ', '.', '-', '=', '#'];
 
 /// A colour that the map does not have.
@@ -67,7 +67,7 @@ impl Theme {
         Self::on(Ground::Dark, depth)
     }
 
-    /// The same for a page that is dark or light.
+    /// The theme for a dark or a light page.
     pub fn on(ground: Ground, depth: Depth) -> Self {
         // Viridis: perceptually uniform, and still ordered for people who see fewer colours.
         let gradient = colorgrad::preset::viridis();
@@ -80,7 +80,7 @@ impl Theme {
         }
     }
 
-    /// The same for differences: from losses over nothing, in the middle, to gains.
+    /// The theme with colours for differences: losses, nothing in the middle, gains.
     #[must_use]
     pub fn diverging(&self) -> Self {
         let middle = match self.ground {
@@ -112,7 +112,7 @@ impl Theme {
         self.rgb(self.heat_rgb(share))
     }
 
-    /// The same, moved towards white: for what is selected.
+    /// The colour of a share, moved towards white: for what is selected.
     pub fn heat_marked(&self, share: f32) -> Color {
         let colour = if share.is_nan() {
             NOT_A_NUMBER

@@ -156,9 +156,10 @@ impl App {
             Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
             Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
             Action::Edit => {
-                let empty = match self.has_tokenizer {
-                    true => Source::Text(String::new()),
-                    false => Source::Ids(Vec::new()),
+                let empty = if self.has_tokenizer {
+                    Source::Text(String::new())
+                } else {
+                    Source::Ids(Vec::new())
                 };
                 let run = self.runs.a.as_ref().map(|run| &run.source);
                 let source = run.or(self.last_source.as_ref()).unwrap_or(&empty);

@@ -88,9 +88,10 @@ impl Runner {
         tell_of_change(&self.sink, error);
         // Where the opening was given up, the checkpoint is open: only its first prompt is missing.
         let is_fatal = is_first && !matches!(error, Error::Cancelled);
-        (self.sink)(match is_fatal {
-            true => Event::OpenFailed(reason(error)),
-            false => Event::Refused(reason(error)),
+        (self.sink)(if is_fatal {
+            Event::OpenFailed(reason(error))
+        } else {
+            Event::Refused(reason(error))
         });
     }
 

@@ -42,9 +42,10 @@ fn line(check: &'static str, key: &'static str, speaks: Speaks, others: &'static
 fn table(check: &str, key: &str, value: f64, others: &str) -> Thresholds {
     let own = format!("{key} = {value:e}\n");
     let heading = format!("[{check}]\n");
-    let text = match others.contains(&heading) {
-        true => others.replace(&heading, &format!("{heading}{own}")),
-        false => format!("{heading}{own}{others}"),
+    let text = if others.contains(&heading) {
+        others.replace(&heading, &format!("{heading}{own}"))
+    } else {
+        format!("{heading}{own}{others}")
     };
     // TOML wants a point or an exponent sign it knows.
     thresholds(&text)
@@ -76,9 +77,10 @@ fn holds(line: &Line, model: &Model, prompts: &[(String, Input)]) {
         if status != Status::Fired {
             break;
         }
-        let next = match is_above {
-            true => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-            false => values.iter().copied().fold(f64::INFINITY, f64::min),
+        let next = if is_above {
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+        } else {
+            values.iter().copied().fold(f64::INFINITY, f64::min)
         };
         if next == extreme {
             break;
@@ -393,9 +395,10 @@ fn columns_may_miss_1_by_the_stated_tolerance() {
         std::fs::write(&file, file_of(&all)).expect("writes");
         let said = said(&file, &CAUSAL, "");
         let (axis, rows) = (said.status("wrong-axis"), said.status("row-sum"));
-        match is_axis {
-            true => assert_eq!((axis, rows), (Status::Fired, Status::NotApplicable)),
-            false => assert_eq!((axis, rows), (Status::Passed, Status::Fired)),
+        if is_axis {
+            assert_eq!((axis, rows), (Status::Fired, Status::NotApplicable))
+        } else {
+            assert_eq!((axis, rows), (Status::Passed, Status::Fired))
         }
     }
 }

@@ -419,9 +419,10 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
                 }
                 bytes.resize(bytes.len().max(header + 8), 0);
             }
-            match open(&place.write(&bytes)) {
-                true => n_read += 1,
-                false => n_refused += 1,
+            if open(&place.write(&bytes)) {
+                n_read += 1
+            } else {
+                n_refused += 1
             }
         }
     }

@@ -67,9 +67,10 @@ fn every_quantised_checkpoint_agrees_with_its_reference() {
                 });
                 f64::sqrt(squared / norm)
             };
-            let tolerance = match is_pattern {
-                true => PATTERN_TOLERANCE,
-                false => RELATIVE_TOLERANCE,
+            let tolerance = if is_pattern {
+                PATTERN_TOLERANCE
+            } else {
+                RELATIVE_TOLERANCE
             };
             // A difference that is NaN is no small one.
             assert!(

@@ -7,7 +7,7 @@ use attnscope::bundles::demo_alignment;
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::checks::{Status, Thresholds};
+use attnscope_engine::checks::{CHECKS, Status, Thresholds};
 use serde_json::Value;
 use testing::gold::{Alignments, fixture_json, gold_pairs};
 
@@ -234,7 +234,11 @@ fn unknown_words_are_rows_of_zeros_marked_and_counted() {
     ] {
         let supposed = nothing.supposing(&[words.parse().expect("a what-if")]);
         let found = supposed.expect("an attention").align();
-        assert_eq!(found.judge(&Thresholds::default()).len(), 25, "{words}");
+        assert_eq!(
+            found.judge(&Thresholds::default()).len(),
+            CHECKS.len(),
+            "{words}"
+        );
     }
 }
 

@@ -38,9 +38,10 @@ fn cases() -> impl Strategy<Value = Case> {
             is_padded.then(|| noise(seed, n).iter().map(|v| *v < 0.4).collect())
         };
         case.real_keys = real(seed, n_keys);
-        case.real_queries = match case.spec.is_cross {
-            true => real(seed + 1, n_queries),
-            false => case.real_keys.clone(),
+        case.real_queries = if case.spec.is_cross {
+            real(seed + 1, n_queries)
+        } else {
+            case.real_keys.clone()
         };
         // A learned sink belongs to a softmax over keys.
         if has_sinks && axis == SoftmaxAxis::Keys {

@@ -139,9 +139,10 @@ fn a_change_of_one_head_is_that_of_its_layer_in_this_head_and_nothing_in_the_oth
         for hook in ["scores", "pattern"] {
             let name = format!("blocks.1.attn.{hook}");
             for head_idx in 0..n_heads {
-                let expected = match head_idx == head {
-                    true => &of_layer.then,
-                    false => &of_layer.base,
+                let expected = if head_idx == head {
+                    &of_layer.then
+                } else {
+                    &of_layer.base
                 };
                 let (expected, found) = (
                     of_head.head(expected, &name, head_idx),
@@ -458,9 +459,10 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
         let changed = model
             .with_spec(supposed(&model.spec, std::slice::from_ref(&what_if)).expect("possible"));
         let request = Request {
-            target: match model.spec.is_encoder_decoder() {
-                true => Target::Ids((0..9).collect()),
-                false => Target::Generate(0),
+            target: if model.spec.is_encoder_decoder() {
+                Target::Ids((0..9).collect())
+            } else {
+                Target::Generate(0)
             },
             ..request()
         };

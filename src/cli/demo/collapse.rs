@@ -244,7 +244,7 @@ fn step(row: &RowSummary, label: String, k_norm: f32, source: &[String]) -> Vec<
     first.chain(numbers).chain(last).collect()
 }
 
-/// The same weights with their scores scaled as they never were in training.
+/// The page of both translators with their scores scaled as they never were in training.
 fn otherwise(records: &[Value; 2]) -> Page {
     let figures = ["loss", "token_accuracy", "alignment_error_rate"];
     let row = |(_, name, rule): (&str, &str, &str), of: &Value, what: &str| {

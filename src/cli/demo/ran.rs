@@ -66,7 +66,7 @@ impl Ran {
         labels.map(|label| label.trim().to_owned()).collect()
     }
 
-    /// The same of what keys come from.
+    /// The labels of the tokens that keys come from.
     pub fn given_labels(&self) -> Vec<String> {
         let labels = self.prompt.given().labels.iter();
         labels.map(|label| label.trim().to_owned()).collect()

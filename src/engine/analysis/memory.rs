@@ -65,7 +65,7 @@ impl MemoryNeed {
         }
     }
 
-    /// The same for the screen, which keeps layers.
+    /// What a prompt will need on the screen, which keeps layers.
     pub fn on_screen(model: &Model, input: &Input, n_threads: usize) -> Self {
         let options = Options {
             keep_bytes: Some(KEEP_BYTES),

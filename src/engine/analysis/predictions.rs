@@ -53,9 +53,12 @@ impl RowScan {
         let chunk = exp_sum(level, row);
         let max = self.max.max(chunk.max);
         // An infinite maximum of nothing yet is no number to subtract.
-        let scaled = |sum: f64, of: f32| match sum == 0.0 {
-            true => 0.0,
-            false => sum * f64::from(of - max).exp(),
+        let scaled = |sum: f64, of: f32| {
+            if sum == 0.0 {
+                0.0
+            } else {
+                sum * f64::from(of - max).exp()
+            }
         };
         self.sum = scaled(self.sum, self.max) + scaled(chunk.sum, chunk.max);
         self.max = max;

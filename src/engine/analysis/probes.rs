@@ -179,15 +179,18 @@ pub fn probe_padding<O: Ops>(
             "the prompt leaves no room for {N_PADS} pads in {n_ctx} positions"
         )));
     }
-    let whole = |sequence: Sequence| match has_source {
-        true => Input {
-            source: Some(sequence),
-            sequence: input.sequence.clone(),
-        },
-        false => Input {
-            source: None,
-            sequence,
-        },
+    let whole = |sequence: Sequence| {
+        if has_source {
+            Input {
+                source: Some(sequence),
+                sequence: input.sequence.clone(),
+            }
+        } else {
+            Input {
+                source: None,
+                sequence,
+            }
+        }
     };
     let padded = |n_left: usize, n_right: usize| {
         let pad = match rule {

@@ -67,17 +67,18 @@ impl Range {
             (low, high) = (low.min(value), high.max(value));
             (sum, n) = (sum + value, n + 1.0);
         }
-        match n > 0.0 {
-            true => Self {
+        if n > 0.0 {
+            Self {
                 low,
                 mean: sum / n,
                 high,
-            },
-            false => Self {
+            }
+        } else {
+            Self {
                 low: f64::NAN,
                 mean: f64::NAN,
                 high: f64::NAN,
-            },
+            }
         }
     }
 
@@ -118,17 +119,16 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
     vec![
         Question {
             asks: "has it collapsed?",
-            answer: match are_weights {
-                true => format!(
+            answer: if are_weights {
+                format!(
                     "entropy is {:.0} % of log n on average ({:.0} … {:.0} %)",
                     100.0 * entropies.mean,
                     100.0 * entropies.low,
                     100.0 * entropies.high
-                ),
-                false => {
-                    "rows sum to more than 1: they are no weights over keys, and have no entropy"
-                        .to_owned()
-                }
+                )
+            } else {
+                "rows sum to more than 1: they are no weights over keys, and have no entropy"
+                    .to_owned()
             },
             bearing: match has_collapsed {
                 _ if entropies.mean.is_nan() || !are_weights => Bearing::Unknown,

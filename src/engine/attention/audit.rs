@@ -216,13 +216,12 @@ impl Comparison {
                 }
                 if expected > TELLING {
                     all.n_cells += 1;
-                    match found == 0.0 {
-                        true => all.n_zeroed += 1,
-                        false => {
-                            let ratio = found / expected;
-                            let (low, high) = all.ratios.unwrap_or((ratio, ratio));
-                            all.ratios = Some((low.min(ratio), high.max(ratio)));
-                        }
+                    if found == 0.0 {
+                        all.n_zeroed += 1
+                    } else {
+                        let ratio = found / expected;
+                        let (low, high) = all.ratios.unwrap_or((ratio, ratio));
+                        all.ratios = Some((low.min(ratio), high.max(ratio)));
                     }
                 }
                 if expected > LARGE {

@@ -46,9 +46,10 @@ impl FastRow {
         (summary.score_min, summary.score_max) = (self.scores.min, self.scores.max);
         summary.score_norm = (n * (variance + mean * mean)).sqrt() as f32;
         summary.raw_mean = (self.scores.raw_sum / n) as f32;
-        let raw_variance = match self.is_plain {
-            true => variance,
-            false => self.scores.raw_squares / n,
+        let raw_variance = if self.is_plain {
+            variance
+        } else {
+            self.scores.raw_squares / n
         };
         summary.raw_var = raw_variance as f32;
         (summary.raw_min, summary.raw_max) = (self.scores.raw_min, self.scores.raw_max);

@@ -89,7 +89,7 @@ impl Scale {
         (f64::from(of_keys.factor) / divisor) as f32
     }
 
-    /// The same, divided by a number.
+    /// The scale, divided by a number.
     #[must_use]
     pub fn divided(self, by: f32, d_head: usize) -> Self {
         match self {

@@ -282,9 +282,12 @@ impl HeadPlan<'_> {
         }
         let factor = s.factors.last().copied().unwrap_or(0.0);
         let row = &s.scores[at..at + width];
-        let p = |key_idx: usize| match keys.contains(&key_idx) {
-            true => row[key_idx] * factor,
-            false => 0.0,
+        let p = |key_idx: usize| {
+            if keys.contains(&key_idx) {
+                row[key_idx] * factor
+            } else {
+                0.0
+            }
         };
         if scores.n > 0 {
             let within = |key_idx: Option<usize>| {

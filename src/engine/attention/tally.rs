@@ -40,9 +40,10 @@ impl<'a> Tally<'a> {
                 repeats.masses(query_idx, |key_idx| pattern[key_idx]);
         }
         if self.sampled.contains(&query_idx) {
-            match summary.is_real {
-                true => self.samples.extend_from_slice(pattern),
-                false => self.samples.resize(self.samples.len() + pattern.len(), 0.0),
+            if summary.is_real {
+                self.samples.extend_from_slice(pattern)
+            } else {
+                self.samples.resize(self.samples.len() + pattern.len(), 0.0)
             }
         }
         // What a padded query does means nothing: it counts nowhere.

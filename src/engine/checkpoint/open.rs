@@ -261,9 +261,10 @@ fn stem(file: &Path) -> String {
 
 fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpoint> {
     let config_path = directory.join(CONFIG);
-    let config = match config_path.exists() {
-        true => Config::read(&config_path)?,
-        false => Config::absent(file),
+    let config = if config_path.exists() {
+        Config::read(&config_path)?
+    } else {
+        Config::absent(file)
     };
     let alone = |tensors: Tensors| StateDict {
         tensors,

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
 const LARGEST_SIZE: u64 = 1 << 26;
 
-/// The same for a number of layers, each of which costs a description before any tensor is looked for.
+/// The most layers that a configuration may state: each costs a description before any tensor is looked for.
 const MOST_LAYERS: u64 = 4096;
 
 /// A number as a person writes it: 1e-12, not eleven zeros.

@@ -43,7 +43,7 @@ impl<'a> TensorView<'a> {
         }
     }
 
-    /// The same elements under another shape, which may differ by axes of length 1 before the others.
+    /// The elements under another shape, which may differ by axes of length 1 before the others.
     pub(super) fn of_shape(mut self, shape: &[usize]) -> Option<Self> {
         // A bias stored as one row of a matrix is still that bias.
         let n_ones = |shape: &[usize]| shape.iter().take_while(|n| **n == 1).count();

@@ -74,15 +74,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             "{} of {n_heads} heads have a sink, {n_massive} give it more than {MASSIVE}; the strongest gives key {key_idx} {mass:.3}",
             sunk.len()
         ),
-        advice: match is_massive {
-            true => {
-                "most heads attend to one key only: look for a missing scale or a collapsed layer"
-                    .to_owned()
-            }
-            false => {
-                "by design in trained models; z in the Head panel shows the rest of the pattern"
-                    .to_owned()
-            }
+        advice: if is_massive {
+            "most heads attend to one key only: look for a missing scale or a collapsed layer"
+                .to_owned()
+        } else {
+            "by design in trained models; z in the Head panel shows the rest of the pattern"
+                .to_owned()
         },
     };
     Verdict::of(vec![finding], "")

@@ -83,9 +83,10 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
         let Some((head_idx, worst)) = worst else {
             continue;
         };
-        let severity = match worst.mass > kind.most || worst.mass.is_nan() {
-            true => Severity::Error,
-            false => Severity::Warning,
+        let severity = if worst.mass > kind.most || worst.mass.is_nan() {
+            Severity::Error
+        } else {
+            Severity::Warning
         };
         let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
         let others = match found.len() {

@@ -5,7 +5,7 @@
 //! compares what real tokens give.
 //!
 //! ## Why it matters
-//! The same sentence gives another answer in another batch. Seen in the wild: TransformerLens #1609, transformers #29419.
+//! One sentence gives different answers in different batches. Seen in the wild: TransformerLens #1609, transformers #29419.
 //!
 //! ## How it is measured
 //! Residuals of real tokens after every layer, largest |difference| divided by the largest |value|; movements up to 1e-4 are

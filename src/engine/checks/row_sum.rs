@@ -107,9 +107,10 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let is_decided = findings
         .iter()
         .any(|finding: &Finding| finding.severity == Severity::Error);
-    let otherwise = match is_explained {
-        true => "wrong-axis explains the rows",
-        false => "every row sums to 1",
+    let otherwise = if is_explained {
+        "wrong-axis explains the rows"
+    } else {
+        "every row sums to 1"
     };
     let mut verdict = Verdict::of_our_run(evidence, findings, otherwise);
     if is_explained && verdict.findings.is_empty() {

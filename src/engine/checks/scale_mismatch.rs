@@ -57,19 +57,19 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             if !is_unscaled && excess <= most {
                 continue;
             }
-            let evidence = match is_unscaled {
-                true => format!(
+            let evidence = if is_unscaled {
+                format!(
                     "the scale is {:.1} times 1/√d and scores have variance {observed:.1}; with 1/√d it would be {:.2}",
                     factor * d.sqrt(),
                     observed / (factor * factor * d)
-                ),
-                false => format!(
-                    "scores have variance {observed:.3}, their norms predict {predicted:.3}"
-                ),
+                )
+            } else {
+                format!("scores have variance {observed:.3}, their norms predict {predicted:.3}")
             };
-            let (value, threshold) = match is_unscaled {
-                true => (factor * d.sqrt(), times),
-                false => (ratio, if ratio > 1.0 { most } else { 1.0 / most }),
+            let (value, threshold) = if is_unscaled {
+                (factor * d.sqrt(), times)
+            } else {
+                (ratio, if ratio > 1.0 { most } else { 1.0 / most })
             };
             let finding = Finding {
                 check: CHECK.id,

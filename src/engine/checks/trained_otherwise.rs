@@ -198,9 +198,10 @@ fn decided_factors(
         (
             best.factors.causal != declared.factors.causal,
             |a, b| a.causal == b.causal,
-            match best.factors.causal {
-                true => "a causal mask".to_owned(),
-                false => "no causal mask".to_owned(),
+            if best.factors.causal {
+                "a causal mask".to_owned()
+            } else {
+                "no causal mask".to_owned()
             },
         ),
         (

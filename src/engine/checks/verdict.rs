@@ -84,9 +84,10 @@ impl Finding {
     /// How far past its threshold it is: 1 at the threshold, more beyond it. Infinite for what may not be at all.
     pub fn excess(&self) -> f64 {
         let (value, threshold) = (self.value.abs(), self.threshold.abs());
-        match value >= threshold {
-            true => value / threshold,
-            false => threshold / value,
+        if value >= threshold {
+            value / threshold
+        } else {
+            threshold / value
         }
     }
 }
@@ -137,7 +138,7 @@ impl Verdict {
         }
     }
 
-    /// The same for what our own runs do by construction.
+    /// A verdict on what our own runs do by construction.
     pub fn of_our_run(
         evidence: &Evidence<'_>,
         findings: Vec<Finding>,

@@ -121,9 +121,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
     Ok(ModelSpec {
         n_ctx: (!is_alibi).then_some(n_ctx),
-        positions: match is_alibi {
-            true => PositionRule::RealTokens { first: 0 },
-            false => PositionRule::Index,
+        positions: if is_alibi {
+            PositionRule::RealTokens { first: 0 }
+        } else {
+            PositionRule::Index
         },
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(FAMILY.model_type, stack, Some(head))

@@ -100,16 +100,22 @@ pub(super) fn read_stored(
         (true, _) => Origin::Family,
     };
     note_attention(reader, &attention, scale_origin);
-    let scale = |layer_idx: usize| match by_layer {
-        false => attention.scale,
-        true => Scale::Factor(attention.scale.factor(d_head) / (layer_idx + 1) as f32),
+    let scale = |layer_idx: usize| {
+        if by_layer {
+            Scale::Factor(attention.scale.factor(d_head) / (layer_idx + 1) as f32)
+        } else {
+            attention.scale
+        }
     };
 
     let base = prefix(tensors, &["transformer.", ""], "wte.weight");
     let has_bias = |name: &str| !store.may_lack_biases || tensors.contains(name);
-    let norm = |name: &str| match store.may_lack_biases {
-        true => layer_norm_bias_if_stored(tensors, name, d_model, eps),
-        false => layer_norm(tensors, name, d_model, eps),
+    let norm = |name: &str| {
+        if store.may_lack_biases {
+            layer_norm_bias_if_stored(tensors, name, d_model, eps)
+        } else {
+            layer_norm(tensors, name, d_model, eps)
+        }
     };
     let block = |layer_idx: usize| {
         let at = format!("{base}h.{layer_idx}");

@@ -343,9 +343,12 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
 
 /// A window reaches back where the future is hidden, and to both sides where it is not.
 fn masked(causal: bool, width: Option<usize>) -> Mask {
-    let window = width.map(|width| match causal {
-        true => Window::Back(width),
-        false => Window::Around(width),
+    let window = width.map(|width| {
+        if causal {
+            Window::Back(width)
+        } else {
+            Window::Around(width)
+        }
     });
     Mask { causal, window }
 }
@@ -369,9 +372,10 @@ fn note(spec: &mut ModelSpec, name: &'static str, value: String, setting: &Setti
 
 /// The knob of positions names how pairs lie.
 fn restate_positions(knobs: &mut [Knob], interleaved: bool) {
-    let (from, to) = match interleaved {
-        true => ("halves", "interleaved"),
-        false => ("interleaved", "halves"),
+    let (from, to) = if interleaved {
+        ("halves", "interleaved")
+    } else {
+        ("interleaved", "halves")
     };
     for knob in knobs.iter_mut().filter(|knob| knob.name == "positions") {
         knob.value = knob.value.replace(from, to);

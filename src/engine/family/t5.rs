@@ -98,9 +98,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let decoder_tokens = tokens_of("decoder");
     let stored = tensors.contains("lm_head.weight");
-    let weight = match stored {
-        true => "lm_head.weight".to_owned(),
-        false => decoder_tokens.tensor.clone(),
+    let weight = if stored {
+        "lm_head.weight".to_owned()
+    } else {
+        decoder_tokens.tensor.clone()
     };
     let head = (stored || is_tied).then(|| HeadSpec {
         // Only a tied head is scaled: its matrix was made for looking up.

@@ -61,7 +61,7 @@ impl<'a> Matrix<'a> {
         )
     }
 
-    /// The same elements with rows and columns exchanged.
+    /// The matrix with rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self {
             n_rows: self.n_cols,

@@ -44,7 +44,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The same weights, to be read otherwise.
+    /// The weights under another spec.
     pub fn with_spec(&self, spec: ModelSpec) -> Self {
         Self {
             checkpoint: self.checkpoint.clone(),

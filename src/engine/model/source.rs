@@ -50,7 +50,7 @@ impl LinearSource {
         }
     }
 
-    /// The same, stored as [n_in, n_out].
+    /// The map, its matrix stored as [n_in, n_out].
     pub fn input_major(self) -> Self {
         Self {
             is_input_major: true,

@@ -151,9 +151,10 @@ fn read_bf16<'a>(
 
 /// The outputs of a whole matrix that the source means.
 fn chosen<'a>(whole: Cow<'a, [f32]>, source: &LinearSource) -> Cow<'a, [f32]> {
-    match source.is_input_major {
-        true => choose(whole, source.n_in, source.n_stored_out, source.part),
-        false => choose_rows(whole, source.n_in, source.part),
+    if source.is_input_major {
+        choose(whole, source.n_in, source.n_stored_out, source.part)
+    } else {
+        choose_rows(whole, source.n_in, source.part)
     }
 }
 

@@ -50,9 +50,10 @@ fn product_f32(
 ) -> Result<()> {
     let n_rows = from.n_rows();
     let left = Matrix::row_major(&from.data, n_rows, weights.n_in); // [row, n_in]
-    let right = match weights.is_input_major {
-        true => Matrix::row_major(weight, weights.n_in, weights.n_out),
-        false => Matrix::row_major(weight, weights.n_out, weights.n_in).transposed(),
+    let right = if weights.is_input_major {
+        Matrix::row_major(weight, weights.n_in, weights.n_out)
+    } else {
+        Matrix::row_major(weight, weights.n_out, weights.n_in).transposed()
     }; // [n_in, n_out]
     let per_output = (n_rows * weights.n_in).max(1);
     let n_at_once = (WORK_AT_ONCE / per_output).max(LEAST_OUTPUTS);
@@ -91,9 +92,10 @@ fn product_bf16(
         pace.did(multiply_adds);
         !pace.stops()
     };
-    match amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on) {
-        true => Ok(()),
-        false => Err(Error::Cancelled),
+    if amx::product_bf16(&mut to.data, &from.data, matrix, has_bias, &goes_on) {
+        Ok(())
+    } else {
+        Err(Error::Cancelled)
     }
 }
 

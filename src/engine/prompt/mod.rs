@@ -31,7 +31,7 @@ pub enum Positions {
 pub enum PositionRule {
     /// 0, 1, 2, … whatever is padding.
     Index,
-    /// The same from `by` on.
+    /// Counted from `by` on.
     Shifted { by: usize },
     /// Real tokens counted from `first`; padding has the position before it, or 0.
     RealTokens { first: usize },
@@ -263,9 +263,10 @@ fn side(
                 }
             };
             // Special tokens alone are no prompt.
-            let tokens = match text.is_empty() && is_given {
-                true => Vec::new(),
-                false => tokenizer.encode(text, request.special_tokens)?,
+            let tokens = if text.is_empty() && is_given {
+                Vec::new()
+            } else {
+                tokenizer.encode(text, request.special_tokens)?
             };
             let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
             (tokens, labels)

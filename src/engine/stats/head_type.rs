@@ -11,7 +11,7 @@ pub enum HeadType {
     Duplicate,
     First,
     Current,
-    /// The same distance for nearly every query (Voita et al. 2019 ask for 90 %).
+    /// One distance for nearly every query (Voita et al. 2019 ask for 90 %).
     Positional,
     Local,
     Broad,

@@ -89,9 +89,10 @@ impl Axes {
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
             let decades = self.low.log10().floor() as i32..=self.high.log10().ceil() as i32;
-            let factors: &[f64] = match decades.clone().count() > 4 {
-                true => &[1.0],
-                false => &[1.0, 3.0],
+            let factors: &[f64] = if decades.clone().count() > 4 {
+                &[1.0]
+            } else {
+                &[1.0, 3.0]
             };
             let ticks =
                 decades.flat_map(|power| factors.iter().map(move |f| f * 10f64.powi(power)));
@@ -131,9 +132,10 @@ fn spread(layers: &[&LayerRecord], id: &str, span: Option<(f64, f64)>) -> Option
     let half = (0.32 * axes.step()).min(9.0);
     Some(figure_of(
         statistic.title,
-        match axes.is_log {
-            true => "each dot a head; bar: quartiles; logarithmic",
-            false => "each dot a head; bar: quartiles",
+        if axes.is_log {
+            "each dot a head; bar: quartiles; logarithmic"
+        } else {
+            "each dot a head; bar: quartiles"
         },
         &html! {
             (axes.draw(layers))

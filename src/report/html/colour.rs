@@ -38,9 +38,10 @@ impl Colours {
 
     /// The colour of a share as CSS has it; NaN has one of its own.
     pub fn css(&self, share: f64) -> String {
-        let [r, g, b] = match share.is_nan() {
-            true => NOT_A_NUMBER,
-            false => self.steps[Self::step(share)],
+        let [r, g, b] = if share.is_nan() {
+            NOT_A_NUMBER
+        } else {
+            self.steps[Self::step(share)]
         };
         format!("#{r:02x}{g:02x}{b:02x}")
     }

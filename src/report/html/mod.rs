@@ -38,7 +38,7 @@ impl Part<'_> {
     }
 }
 
-/// The same without the prompt.
+/// The anchor of a head, without the prompt.
 fn head_anchor(stack: Stack, layer: usize, head: usize) -> String {
     format!("{}-{layer}-{head}", stack.label().unwrap_or("all"))
 }
@@ -143,9 +143,10 @@ fn prompt(part: &Part<'_>, is_whole: bool, is_only: bool) -> io::Result<Markup> 
     };
     let mut sections = Vec::new();
     for stack in stacks {
-        let maps = match is_whole {
-            true => Some(maps::section(part, stack)?),
-            false => None,
+        let maps = if is_whole {
+            Some(maps::section(part, stack)?)
+        } else {
+            None
         };
         sections.push(html! {
             section.stack {

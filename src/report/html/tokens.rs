@@ -50,12 +50,11 @@ fn side(title: &str, labels: &[String], ids: &[u32], losses: Option<&[f32]>) -> 
 }
 
 fn shade(loss: f32) -> String {
-    match loss.is_nan() {
-        true => "background:#ff00aa".to_owned(),
-        false => {
-            let share = (loss / FULL_LOSS).clamp(0.0, 1.0);
-            format!("background:rgba(224,108,52,{:.2})", 0.75 * share)
-        }
+    if loss.is_nan() {
+        "background:#ff00aa".to_owned()
+    } else {
+        let share = (loss / FULL_LOSS).clamp(0.0, 1.0);
+        format!("background:rgba(224,108,52,{:.2})", 0.75 * share)
     }
 }
 

@@ -56,9 +56,10 @@ fn undivided(place: &str, case: &Rescaled, none: &Rescaling) -> String {
 }
 
 fn shape(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -> String {
-    let than = match total.ks < root.ks {
-        true => "nearer to that of the scores",
-        false => "no nearer to that of the scores",
+    let than = if total.ks < root.ks {
+        "nearer to that of the scores"
+    } else {
+        "no nearer to that of the scores"
     };
     format!(
         "{place}: the first key's scores have skewness {}, its weights {} after √d and {} after Σ‖k‖ = {}; over all keys the KS \
@@ -78,11 +79,10 @@ fn evenness(place: &str, case: &Rescaled, total: &Rescaling) -> String {
         "weights are the straight line (1 + s − mean s)/n up to {} of their spread",
         percent(total.curvature)
     );
-    let verdict = match total.relative_entropy >= ALMOST_UNIFORM {
-        true => {
-            "the shape is kept where softmax does nothing but scale, and every key gets almost the same"
-        }
-        false => "rows are not uniform",
+    let verdict = if total.relative_entropy >= ALMOST_UNIFORM {
+        "the shape is kept where softmax does nothing but scale, and every key gets almost the same"
+    } else {
+        "rows are not uniform"
     };
     format!(
         "{place}: with Σ‖k‖ entropy is {} of log n and the largest weight {} where 1/n is {}; {line}: {verdict}",
@@ -102,15 +102,16 @@ fn times(larger: f64, smaller: f64) -> String {
 
 fn gradient(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -> String {
     let most = 1.0 - 1.0 / case.n_keys as f64;
-    let arrives = match total.product_gradient < root.product_gradient {
-        true => format!(
+    let arrives = if total.product_gradient < root.product_gradient {
+        format!(
             "{} times less than with √d",
             times(root.product_gradient, total.product_gradient)
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "{} times more than with √d",
             times(total.product_gradient, root.product_gradient)
-        ),
+        )
     };
     format!(
         "{place}: tr J is {} with Σ‖k‖ and {} with √d (at most {}); but the division divides gradients too: at q·k arrive {} and {}, \
@@ -126,9 +127,10 @@ fn gradient(place: &str, case: &Rescaled, root: &Rescaling, total: &Rescaling) -
 /// What a number that knows nothing of the keys does beside Σ‖k‖.
 fn without_keys(place: &str, total: &Rescaling, fixed: &Rescaling) -> String {
     let ratio = fixed.value / total.value;
-    let beside = match (ratio - 1.0).abs() < NEAR {
-        true => "comes to the same".to_owned(),
-        false => format!("is {} times Σ‖k‖", digits(ratio)),
+    let beside = if (ratio - 1.0).abs() < NEAR {
+        "comes to the same".to_owned()
+    } else {
+        format!("is {} times Σ‖k‖", digits(ratio))
     };
     format!(
         "{place}: n√d = {} knows no key and {beside}: entropy differs by {:.1e} of log n, the KS distance by {:.1e}",

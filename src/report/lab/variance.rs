@@ -34,7 +34,7 @@ pub struct VarianceReport {
 struct WidthRecord {
     d: usize,
     product: ProductRecord,
-    /// The same divided by √d.
+    /// The products divided by √d.
     scaled: ProductRecord,
     qk_norm: ProductRecord,
     jacobian_unscaled: JacobianRecord,

@@ -34,9 +34,12 @@ pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
             writer.write_record(columns.into_iter().chain([COLUMN]))?;
         }
         for row in &rows {
-            let cells = row.iter().map(|cell| match is_raw {
-                true => Cow::Borrowed(cell.as_str()),
-                false => cell_or_number(cell),
+            let cells = row.iter().map(|cell| {
+                if is_raw {
+                    Cow::Borrowed(cell.as_str())
+                } else {
+                    cell_or_number(cell)
+                }
             });
             let row = cells.chain([side.into()]);
             writer.write_record(row.map(Cow::into_owned))?;

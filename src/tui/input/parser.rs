@@ -236,9 +236,10 @@ fn sequence(bytes: &[u8]) -> Read {
     }
     let body = &bytes[2..];
     let Some(at) = body.iter().position(|byte| !(0x20..=0x3f).contains(byte)) else {
-        return match body.len() > LONGEST {
-            true => Read::Whole(bytes.len(), None),
-            false => Read::Half,
+        return if body.len() > LONGEST {
+            Read::Whole(bytes.len(), None)
+        } else {
+            Read::Half
         };
     };
     match body[at] {

@@ -149,9 +149,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return;
     };
     if judgement(app).is_none() {
-        let text = match run.is_running() {
-            true => " checks are made when the run is over …",
-            false => " the run did not end: nothing was judged. Press e to run again.",
+        let text = if run.is_running() {
+            " checks are made when the run is over …"
+        } else {
+            " the run did not end: nothing was judged. Press e to run again."
         };
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         framed(frame, parts.detail, app, "");

@@ -298,9 +298,10 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
         let (queries, keys) = shown_cells(app, area);
         match app.part_with(&queries, &keys) {
             Some(part) => {
-                heat_map.values = match app.head_view.shows_scores {
-                    true => &part.scores,
-                    false => &part.pattern,
+                heat_map.values = if app.head_view.shows_scores {
+                    &part.scores
+                } else {
+                    &part.pattern
                 };
                 heat_map.window.first_query -= part.queries.start;
                 heat_map.window.first_key -= part.keys.start;

@@ -28,7 +28,7 @@ const BAR: usize = 8;
 const VALUE: usize = 8;
 /// Rows that are no cells: the border, head numbers above, a blank line, legend and definition below.
 const AROUND: usize = 6;
-/// The same without legend and definition, where several grids have to share the height.
+/// Rows around the cells of a grid without legend and definition, where several grids share the height.
 const AROUND_COMPACT: usize = 3;
 
 /// How many rows the grid needs when a layer takes `pitch` of them.
@@ -105,14 +105,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     };
     let shown = app.layers_of(grid.grid).len();
     let values = (0..shown).flat_map(|layer_idx| values(app, grid.grid, layer_idx));
-    let range = match app.grid_differs() {
-        false => colour_range(statistic, values),
-        true => {
-            let finite = values.filter(|value| value.is_finite());
-            let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
-            let most = if most > 0.0 { most } else { 1.0 };
-            (-most, most)
-        }
+    let range = if app.grid_differs() {
+        let finite = values.filter(|value| value.is_finite());
+        let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
+        let most = if most > 0.0 { most } else { 1.0 };
+        (-most, most)
+    } else {
+        colour_range(statistic, values)
     };
 
     let mut lines = vec![head_numbers(&grid, statistic.is_per_head())];
@@ -320,9 +319,10 @@ struct Marks {
 
 /// Colours of values, or of what they changed by.
 fn grid_theme(app: Scene<'_>) -> Theme {
-    match app.grid_differs() {
-        true => app.theme.diverging(),
-        false => app.theme.clone(),
+    if app.grid_differs() {
+        app.theme.diverging()
+    } else {
+        app.theme.clone()
     }
 }
 
@@ -405,9 +405,10 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     let is_wide = grid.inside.width >= 50;
     let n_swatches = if is_wide { 16 } else { 6 };
     let mut line = legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches);
-    let meaning = match app.grid_differs() {
-        true => "   less ←→ more than before".to_owned(),
-        false => format!("   {} ←→ {}", statistic.low, statistic.high),
+    let meaning = if app.grid_differs() {
+        "   less ←→ more than before".to_owned()
+    } else {
+        format!("   {} ←→ {}", statistic.low, statistic.high)
     };
     let room = (grid.inside.width as usize).saturating_sub(line.width());
     line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));

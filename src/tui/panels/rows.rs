@@ -83,7 +83,7 @@ pub fn head(app: Scene<'_>) -> Option<&HeadSummary> {
     Some(&head.summary)
 }
 
-/// The same without what is supposed, where the screen shows changes.
+/// The selected head's summary in A, where the screen shows a difference.
 fn head_before(app: Scene<'_>) -> Option<&HeadSummary> {
     let both = app.both_layers(app.selection.stack, app.selection.layer_idx);
     let [before, _] = both.filter(|_| app.shows_difference())?;
@@ -151,13 +151,10 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         frame,
         area,
         app,
-        match before.is_some() {
-            true => {
-                " change of each query · lengths, angle and scores in their own units, entropy in nats "
-            }
-            false => {
-                " one query a line · lengths, angle and scores in their own units, entropy in nats "
-            }
+        if before.is_some() {
+            " change of each query · lengths, angle and scores in their own units, entropy in nats "
+        } else {
+            " one query a line · lengths, angle and scores in their own units, entropy in nats "
         },
     );
     let width = inside.width as usize;

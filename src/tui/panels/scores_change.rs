@@ -87,14 +87,16 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
                 _ => layer.stats.at(idx),
             };
             let [before, after] = both.map(value);
-            let style = match idx == app.statistic_idx {
-                true => theme.selected(),
-                false => Style::new(),
+            let style = if idx == app.statistic_idx {
+                theme.selected()
+            } else {
+                Style::new()
             };
             let moved = change(before, after, FIGURE);
-            let moved_style = match moved.trim() == "0" {
-                true => theme.dim(),
-                false => theme.accent(),
+            let moved_style = if moved.trim() == "0" {
+                theme.dim()
+            } else {
+                theme.accent()
             };
             Line::from(vec![
                 Span::styled(format!(" {}", fit(statistic.title, name_width)), style),

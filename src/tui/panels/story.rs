@@ -220,9 +220,10 @@ fn draw_maps(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, maps: &[Map]) {
     let each = vec![Constraint::Fill(1); sheets.len()];
     let areas = Layout::horizontal(each).split(area);
     for ((map, sheet), area) in sheets.into_iter().zip(areas.iter()) {
-        let place = match map.is_of_heads() {
-            true => format!(" · L{layer_idx}H{head_idx}"),
-            false => String::new(),
+        let place = if map.is_of_heads() {
+            format!(" · L{layer_idx}H{head_idx}")
+        } else {
+            String::new()
         };
         let title = format!(" {}{place} ", map.title);
         let inside = framed(frame, *area, app, cut(&title, area.width as usize - 2));
@@ -296,9 +297,10 @@ fn ends(sums: &[f32]) -> Option<String> {
     let low = sums.iter().copied().reduce(f32::min)?;
     let high = sums.iter().copied().reduce(f32::max)?;
     let [low, high] = [low, high].map(|sum| figure(f64::from(sum), 0));
-    Some(match low == high {
-        true => low,
-        false => format!("{low} … {high}"),
+    Some(if low == high {
+        low
+    } else {
+        format!("{low} … {high}")
     })
 }
 

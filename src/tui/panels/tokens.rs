@@ -176,9 +176,10 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let place = words(area);
     let changes = changes(app);
     let is_change = changes.is_some();
-    let theme = &match is_change {
-        true => app.theme.diverging(),
-        false => app.theme.clone(),
+    let theme = &if is_change {
+        app.theme.diverging()
+    } else {
+        app.theme.clone()
     };
     let values = changes.or_else(|| shares(app));
     if values.is_none() && app.run().is_none() {
@@ -191,9 +192,10 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .map(f32::abs)
         .filter(|v| v.is_finite())
         .fold(0.0f32, f32::max);
-    let high = match largest > 0.0 {
-        true => f64::from(largest),
-        false => 1.0,
+    let high = if largest > 0.0 {
+        f64::from(largest)
+    } else {
+        1.0
     };
     let range = (if is_change { -high } else { 0.0 }, high);
     let lines = wrapped(app, place.width as usize);
@@ -229,9 +231,10 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         shown.push(Line::from(spans));
     }
     frame.render_widget(Paragraph::new(shown), place);
-    let low = match is_change {
-        true => format!(" {}", figure(range.0, 0)),
-        false => " 0".to_owned(),
+    let low = if is_change {
+        format!(" {}", figure(range.0, 0))
+    } else {
+        " 0".to_owned()
     };
     let mut line = legend(theme, &low, &figure(range.1, 0), 12);
     let run = app.run();

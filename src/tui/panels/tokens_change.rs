@@ -46,9 +46,10 @@ pub fn both_predictions<'a>(
     let title = title.map_or(String::new(), |title| cut(title, room));
     let inside = framed(frame, area, app, title);
     let [Some(before), Some(after)] = predictions else {
-        let why = match both[1].is_running() {
-            true => " the run is not over yet …",
-            false => " this model predicts no tokens",
+        let why = if both[1].is_running() {
+            " the run is not over yet …"
+        } else {
+            " this model predicts no tokens"
         };
         frame.render_widget(Line::styled(why, app.theme.dim()), inside);
         return None;
@@ -94,9 +95,10 @@ fn line(
     name_width: usize,
 ) -> Line<'static> {
     let theme = &app.theme;
-    let style = match position_idx == selected(app) {
-        true => theme.selected(),
-        false => Style::new(),
+    let style = if position_idx == selected(app) {
+        theme.selected()
+    } else {
+        Style::new()
     };
     let token = fit(&predicted_after(app, position_idx), name_width);
     let mut spans = vec![Span::styled(format!(" {position_idx:>4}  {token}"), style)];
@@ -108,9 +110,10 @@ fn line(
             let label = fit(&token_label(&app.predicted_label(token.id)), name_width);
             label + &figure(f64::from(token.probability), FIGURE)
         });
-        let style = match nth == 1 && !is_same {
-            true => theme.accent(),
-            false => Style::new(),
+        let style = if nth == 1 && !is_same {
+            theme.accent()
+        } else {
+            Style::new()
         };
         spans.push(Span::styled(
             format!(" {}", fit(&text, name_width + FIGURE)),

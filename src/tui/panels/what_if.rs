@@ -154,9 +154,12 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
         frame.render_widget(Line::styled(text, app.theme.dim()), insides[0]);
         return;
     };
-    let maps = details.map(|detail| match app.head_view.shows_scores {
-        true => &detail.scores,
-        false => &detail.pattern,
+    let maps = details.map(|detail| {
+        if app.head_view.shows_scores {
+            &detail.scores
+        } else {
+            &detail.pattern
+        }
     });
     let finite = |map: &Pyramid| {
         let cells = map.level(usize::MAX).cells[0];
@@ -240,9 +243,10 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         };
         let values = [before, after].map(|head| head.stats.at(idx));
         let change = change(values[0], values[1], 10);
-        let style = match change.trim() == "0" {
-            true => theme.dim(),
-            false => theme.accent(),
+        let style = if change.trim() == "0" {
+            theme.dim()
+        } else {
+            theme.accent()
         };
         vec![
             Span::styled(
@@ -281,9 +285,10 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
     let (before, after) = (of(before), of(after));
     // Side by side where there is room, one below the other where there is none.
     let is_wide = inside.width >= 44;
-    let width = match is_wide {
-        true => (inside.width as usize).saturating_sub(1) / 2,
-        false => inside.width as usize,
+    let width = if is_wide {
+        (inside.width as usize).saturating_sub(1) / 2
+    } else {
+        inside.width as usize
     };
     let one = |token: Option<&TopToken>| -> String {
         let text = token.map(|token| {

@@ -326,9 +326,10 @@ impl Place<'_> {
             }
             let label = cut(label, self.plot.width as usize / 2);
             let width = label.width() as u16;
-            let x = match column + 1 + width <= self.plot.right() {
-                true => column + 1,
-                false => column.saturating_sub(width).max(self.plot.x),
+            let x = if column + 1 + width <= self.plot.right() {
+                column + 1
+            } else {
+                column.saturating_sub(width).max(self.plot.x)
             };
             buf.set_string(x, y, &label, theme.strong());
         }

@@ -46,9 +46,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, chooser: &Chooser
             let room = (list.width as usize).saturating_sub(WORDS + 2);
             let words = format!(" {} ", fit(words, WORDS));
             let about = fit(about, room);
-            match idx == chooser.cursor {
-                true => Line::styled(format!("{words}{about}"), theme.selected()),
-                false => Line::from(vec![Span::raw(words), Span::styled(about, theme.dim())]),
+            if idx == chooser.cursor {
+                Line::styled(format!("{words}{about}"), theme.selected())
+            } else {
+                Line::from(vec![Span::raw(words), Span::styled(about, theme.dim())])
             }
         })
         .collect();
@@ -77,9 +78,10 @@ fn reach_line(app: Scene<'_>, chooser: &Chooser) -> Line<'static> {
             None => " everywhere ".to_owned(),
             Some(place) => format!(" {place} "),
         };
-        let style = match reach == chooser.reach {
-            true => theme.selected(),
-            false => theme.dim(),
+        let style = if reach == chooser.reach {
+            theme.selected()
+        } else {
+            theme.dim()
         };
         spans.push(Span::styled(text, style));
         spans.push(Span::raw(" "));

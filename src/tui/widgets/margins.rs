@@ -24,9 +24,10 @@ pub struct Margin<'a> {
 
 impl Margin<'_> {
     fn styles(&self, theme: &Theme, is_selected: bool) -> (Style, Style) {
-        match is_selected {
-            true => (theme.selected(), theme.accent()),
-            false => (theme.dim(), theme.dim()),
+        if is_selected {
+            (theme.selected(), theme.accent())
+        } else {
+            (theme.dim(), theme.dim())
         }
     }
 }

@@ -192,9 +192,10 @@ fn members(file: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
 
 /// An archive; nothing where two members would have one name.
 pub fn archive(members: &[(String, Vec<u8>)], is_deflated: bool) -> Option<Vec<u8>> {
-    let method = match is_deflated {
-        true => CompressionMethod::Deflated,
-        false => CompressionMethod::Stored,
+    let method = if is_deflated {
+        CompressionMethod::Deflated
+    } else {
+        CompressionMethod::Stored
     };
     let options = SimpleFileOptions::default().compression_method(method);
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
@@ -230,9 +231,10 @@ pub fn npy(rng: &mut Rng, file: &mut Vec<u8>, tokens: &[&str]) -> bool {
                 "<f4", "<f2", "<f8", ">f4", "<i8", "|u1", "|b1", "<f0", "<c8", "=f4",
             ];
             let order = if rng.bool() { "True" } else { "False" };
-            let kind = match rng.bool() {
-                true => "<f4",
-                false => one_of(rng, &kinds),
+            let kind = if rng.bool() {
+                "<f4"
+            } else {
+                one_of(rng, &kinds)
             };
             header =
                 format!("{{'descr': '{kind}', 'fortran_order': {order}, 'shape': {shape}, }}\n")

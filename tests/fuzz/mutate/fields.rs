@@ -26,9 +26,10 @@ pub fn mutate(rng: &mut Rng, message: &mut Vec<u8>, tokens: &[&str]) -> bool {
     for _ in 0..1 + rng.usize(..3) {
         // The last fields are the trainer's and the normalizer's; before them come many pieces.
         let n = fields.len();
-        let at = match rng.bool() {
-            true => n - 1 - rng.usize(..n.min(3)),
-            false => rng.usize(..n),
+        let at = if rng.bool() {
+            n - 1 - rng.usize(..n.min(3))
+        } else {
+            rng.usize(..n)
         };
         match rng.u8(..10) {
             0 if n > 1 => drop(fields.remove(at)),

@@ -96,9 +96,10 @@ const KEYS: &[&str] = &[
 pub fn run(model: &Model) -> Result<()> {
     let has_decoder = model.spec.limits().start_token.is_some();
     let request = Request {
-        target: match has_decoder {
-            true => Written::Generate(2),
-            false => Written::Generate(0),
+        target: if has_decoder {
+            Written::Generate(2)
+        } else {
+            Written::Generate(0)
         },
         ..Request::ids(vec![1, 3, 2, 1])
     };

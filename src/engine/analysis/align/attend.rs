@@ -30,12 +30,13 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
     let spec = &align.attention;
     let (n_queries, n_keys) = (queries.words.len(), keys.words.len());
     let visibility = Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, None));
-    let normed = |sentence: &Sentence| match align.qk_norm {
-        false => sentence.vectors.clone(),
-        true => {
+    let normed = |sentence: &Sentence| {
+        if align.qk_norm {
             let mut to = vec![0.0; sentence.vectors.len()];
             rms_norm(&sentence.vectors, width, EPS, None, &mut to);
             to
+        } else {
+            sentence.vectors.clone()
         }
     };
     let (q, k) = (normed(queries), normed(keys)); // [word, width]

@@ -89,7 +89,7 @@ impl Alignment {
         plain.supposing(what_ifs)
     }
 
-    /// The same tables and attention with other sentences.
+    /// The alignment of other sentences by these tables and this attention.
     ///
     /// # Errors
     /// When the text is not two sentences with `|` between them, or one has no words or too many.
@@ -116,7 +116,7 @@ impl Alignment {
         })
     }
 
-    /// The same words with another attention.
+    /// The alignment of these sentences with another attention.
     ///
     /// # Errors
     /// When a place is none of an alignment's.

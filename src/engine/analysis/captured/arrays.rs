@@ -133,9 +133,10 @@ pub(super) fn infer_mask(
             "{of}{direction} inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
         ));
     }
-    stated.origin = match said.is_empty() {
-        true => "no pattern to infer a mask from".to_owned(),
-        false => format!("{} (--mask says otherwise)", said.join("; ")),
+    stated.origin = if said.is_empty() {
+        "no pattern to infer a mask from".to_owned()
+    } else {
+        format!("{} (--mask says otherwise)", said.join("; "))
     };
     Ok(())
 }

@@ -144,9 +144,12 @@ impl Stated {
 
 /// A causal window reaches back, another to both sides.
 fn masked(causal: bool, window: Option<usize>) -> attention::Mask {
-    let window = window.map(|width| match causal {
-        true => Window::Back(width),
-        false => Window::Around(width),
+    let window = window.map(|width| {
+        if causal {
+            Window::Back(width)
+        } else {
+            Window::Around(width)
+        }
     });
     attention::Mask { causal, window }
 }

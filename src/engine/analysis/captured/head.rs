@@ -60,9 +60,10 @@ pub(in crate::analysis) fn whole_head(
         .flat_map(|all| all.chunks(n_keys))
         .enumerate()
     {
-        match hides_first_key {
-            true => pooled[1].add_row(query_idx, &without_first(row)),
-            false => pooled[1].add_row(query_idx, row),
+        if hides_first_key {
+            pooled[1].add_row(query_idx, &without_first(row))
+        } else {
+            pooled[1].add_row(query_idx, row)
         }
     }
     let [scores, pattern] = pooled;

@@ -252,9 +252,10 @@ fn knob(attention: &mut AttentionSpec, change: Change) {
         Change::Mask(_) | Change::Window(_) if attention.is_cross => {}
         Change::Mask(mask) => attention.mask = mask,
         Change::Window(width) => {
-            let window = match attention.mask.causal {
-                true => Window::Back(width),
-                false => Window::Around(width),
+            let window = if attention.mask.causal {
+                Window::Back(width)
+            } else {
+                Window::Around(width)
             };
             attention.mask.window = Some(window);
         }

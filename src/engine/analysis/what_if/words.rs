@@ -69,9 +69,10 @@ impl WhatIf {
     }
 
     pub fn places(&self) -> Vec<Place> {
-        match self.at.is_empty() {
-            true => vec![Place::default()],
-            false => self.at.clone(),
+        if self.at.is_empty() {
+            vec![Place::default()]
+        } else {
+            self.at.clone()
         }
     }
 }
@@ -180,9 +181,10 @@ impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)?;
         let at: Vec<String> = self.at.iter().map(Place::to_string).collect();
-        match at.is_empty() {
-            true => Ok(()),
-            false => write!(f, "@{}", at.join(",")),
+        if at.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "@{}", at.join(","))
         }
     }
 }

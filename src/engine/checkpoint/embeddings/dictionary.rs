@@ -41,9 +41,10 @@ impl Dictionary {
             "pkl" | "pickle" | "p" => true,
             _ => data.trim_ascii_start().first() != Some(&b'{'),
         };
-        let words = match is_pickle {
-            true => pickled_numbers(&data),
-            false => of_json(&data),
+        let words = if is_pickle {
+            pickled_numbers(&data)
+        } else {
+            of_json(&data)
         };
         let own = words.and_then(|words| Self::of(path, words));
         own.map_err(|problem| Error::file(path, problem))

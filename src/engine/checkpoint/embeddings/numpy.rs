@@ -144,9 +144,10 @@ fn rows(
     let is_fortran = array.is_fortran;
     let mut last: Option<(usize, Option<usize>)> = None;
     array.each(&mut |idx, value| {
-        let (row, column) = match is_fortran {
-            false => (idx / width, idx % width),
-            true => (idx % n_rows, idx / n_rows),
+        let (row, column) = if is_fortran {
+            (idx % n_rows, idx / n_rows)
+        } else {
+            (idx / width, idx % width)
         };
         // Rows run through one after another: one look for all of its numbers.
         let slot = match last {

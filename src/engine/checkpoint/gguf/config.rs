@@ -290,9 +290,12 @@ fn gemma(
     )?;
     let layer_types: Vec<&str> = slides
         .into_iter()
-        .map(|slides| match slides && window.is_some() {
-            true => "sliding_attention",
-            false => "full_attention",
+        .map(|slides| {
+            if slides && window.is_some() {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            }
         })
         .collect();
     let mut own = vec![

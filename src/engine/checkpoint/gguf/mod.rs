@@ -232,9 +232,10 @@ fn stored(
     }
     let is_linear = ["attn_qkv", "attn_output", "ffn_up", "ffn_down"].contains(&part);
     Ok(
-        match architecture.is_transposed && is_linear && shape.len() == 2 {
-            true => Stored::Transposed,
-            false => Stored::AsIs,
+        if architecture.is_transposed && is_linear && shape.len() == 2 {
+            Stored::Transposed
+        } else {
+            Stored::AsIs
         },
     )
 }

@@ -111,9 +111,10 @@ pub fn read_with_experts(
     check_counts(reader, &checkpoint.tensors, sizes.n_layers, counts)?;
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
     // Families whose layers all have experts state no other width.
-    let d_mlp = match (0..sizes.n_layers).all(is_sparse) {
-        true => rule.d_expert,
-        false => reader.size("d_mlp", "intermediate_size")?,
+    let d_mlp = if (0..sizes.n_layers).all(is_sparse) {
+        rule.d_expert
+    } else {
+        reader.size("d_mlp", "intermediate_size")?
     };
     reader.note("n_experts", rule.n_experts, Origin::Family);
     reader.note("n_experts_used", rule.router.n_used, Origin::Family);
@@ -212,9 +213,10 @@ pub fn read_with(
         );
         return Err(Error::config(reader.path(), "num_attention_heads", problem));
     }
-    let clip = match recipe.clips_qkv {
-        true => reader.bound_or_none("clip_qkv", "clip_qkv")?,
-        false => None,
+    let clip = if recipe.clips_qkv {
+        reader.bound_or_none("clip_qkv", "clip_qkv")?
+    } else {
+        None
     };
     let windows = layer_windows(reader, n_layers, &recipe.window)?;
     let ropes = Ropes::read(reader, recipe, &sizes)?;
@@ -339,9 +341,10 @@ pub fn read_with(
 fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm> {
     let norm = match recipe.qk_norm {
         QkNorm::OwnGainsIf(key) | QkNorm::ListedGainsIf(key) => {
-            match reader.flag_or("qk_norm", key, false)? {
-                true => recipe.qk_norm,
-                false => QkNorm::None,
+            if reader.flag_or("qk_norm", key, false)? {
+                recipe.qk_norm
+            } else {
+                QkNorm::None
             }
         }
         norm => {

@@ -134,9 +134,10 @@ pub(super) fn beside_branch(
     norm: NormSource,
     is_before: bool,
 ) -> (Option<NormSource>, Option<NormSource>) {
-    match is_before {
-        true => (Some(norm), None),
-        false => (None, Some(norm)),
+    if is_before {
+        (Some(norm), None)
+    } else {
+        (None, Some(norm))
     }
 }
 

@@ -21,7 +21,7 @@ pub use usable::{Bf16Product, choose, is_usable};
 /// What multiplies packed tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kernels) enum Engine {
-    /// The same arithmetic without tiles: slow, for tests.
+    /// The arithmetic of tiles without them: slow, for tests.
     Portable,
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     Tiles(tiles::Granted),

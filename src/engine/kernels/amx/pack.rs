@@ -58,9 +58,10 @@ const BF16_NAN: u32 = 0x7fc0;
 fn nearest_bf16(value: f32) -> u32 {
     let bits = value.to_bits();
     let nearest = (bits.wrapping_add(0x7fff + ((bits >> 16) & 1))) >> 16;
-    match bits & EXPONENT == EXPONENT {
-        true => BF16_NAN,
-        false => nearest,
+    if bits & EXPONENT == EXPONENT {
+        BF16_NAN
+    } else {
+        nearest
     }
 }
 

@@ -54,9 +54,10 @@ impl<'a> Bf16Matrix<'a> {
     /// Some outputs as f32, output after output. // [output, n_in]
     fn widened(self, outputs: std::ops::Range<usize>) -> Vec<f32> {
         let wide = |output_idx: usize, input_idx: usize| {
-            let at = match self.is_input_major {
-                true => input_idx * self.n_out + output_idx,
-                false => output_idx * self.n_in + input_idx,
+            let at = if self.is_input_major {
+                input_idx * self.n_out + output_idx
+            } else {
+                output_idx * self.n_in + input_idx
             };
             f32::from_bits(u32::from(self.values[at]) << 16)
         };
@@ -219,9 +220,10 @@ impl Block<'_> {
             for (row_idx, row) in (first..out.n_rows().min(first + SIDE)).zip(&rows) {
                 let row = &row[..outputs.len()];
                 // No early return: compilers make vector code of this.
-                match row.iter().fold(true, |all, v| all & v.is_finite()) {
-                    true => self.write(out.row(row_idx), row),
-                    false => not_finite.push(row_idx),
+                if row.iter().fold(true, |all, v| all & v.is_finite()) {
+                    self.write(out.row(row_idx), row)
+                } else {
+                    not_finite.push(row_idx)
                 }
             }
         }

@@ -75,13 +75,14 @@ impl Level {
                 "{VARIABLE}: expected one of {known}, found {name:?}"
             ));
         };
-        match level.is_available() {
-            true => Ok(Some(level)),
-            false => Err(format!(
+        if level.is_available() {
+            Ok(Some(level))
+        } else {
+            Err(format!(
                 "{VARIABLE}: this processor does not have {}; the best it has is {}",
                 level.name(),
                 Self::best().name()
-            )),
+            ))
         }
     }
 

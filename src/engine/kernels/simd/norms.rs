@@ -45,9 +45,10 @@ impl Kernel for RowNorms<'_> {
             let rest = row[vectors.len() * L::N..].iter().map(|v| v * v);
             let squares = l.sum(sum) + rest.sum::<f32>();
             // Squares that leave the range of f32, or its full digits, are summed in f64; so is what holds a NaN.
-            let norm = match (1e-30..1e37).contains(&squares) {
-                true => squares.sqrt(),
-                false => crate::kernels::sum_of_squares(row).sqrt() as f32,
+            let norm = if (1e-30..1e37).contains(&squares) {
+                squares.sqrt()
+            } else {
+                crate::kernels::sum_of_squares(row).sqrt() as f32
             };
             norms.push(norm);
         }

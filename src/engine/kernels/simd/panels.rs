@@ -332,9 +332,10 @@ impl Weigh<'_> {
         let width = self.values.width();
         let mut row_idx = 0;
         while row_idx < self.ends.len() {
-            let n_rows = match row_idx + VALUE_ROWS <= self.ends.len() {
-                true => VALUE_ROWS,
-                false => 1,
+            let n_rows = if row_idx + VALUE_ROWS <= self.ends.len() {
+                VALUE_ROWS
+            } else {
+                1
             };
             let ends = self.ends[row_idx..row_idx + n_rows].iter();
             let end = ends.fold(0, |most, end| most.max(*end));

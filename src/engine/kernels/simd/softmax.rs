@@ -95,9 +95,10 @@ impl<const OVER_QUERIES: bool> Kernel for SoftmaxRow<'_, OVER_QUERIES> {
         let width = span.end * L::N;
         let visible = self.visible;
         let visible = visible.map(|v| &L::vectors(&v[..width])[span.start..]);
-        let log_sums: &[L::Vector] = match OVER_QUERIES {
-            true => &L::vectors(&self.log_sums[..width])[span.start..],
-            false => &[],
+        let log_sums: &[L::Vector] = if OVER_QUERIES {
+            &L::vectors(&self.log_sums[..width])[span.start..]
+        } else {
+            &[]
         };
         let row = &mut L::vectors_mut(&mut self.row[..width])[span.start..];
         let (max, mean) = (l.splat(self.max), l.splat(self.mean));

@@ -45,9 +45,10 @@ pub fn read<O: Ops>(
             let inputs = cell.read_inputs(resid)?; // [position, 4 · width]
             let n_gates = 4 * cell.h.len();
             let forwards = nth == 0;
-            let order: &mut dyn Iterator<Item = &usize> = match forwards {
-                true => &mut real.iter(),
-                false => &mut real.iter().rev(),
+            let order: &mut dyn Iterator<Item = &usize> = if forwards {
+                &mut real.iter()
+            } else {
+                &mut real.iter().rev()
             };
             for position_idx in order {
                 if context.pace.stops() {

@@ -166,9 +166,10 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         let summary = tally.finish(key_norms, &self.visibility);
         let norms = self.context_norms()?;
         let mut say = |hook: Hook, values: &[f32], width: usize| -> Result<()> {
-            match hooks.wants(hook) {
-                true => hooks.values(hook, values, width),
-                false => Ok(()),
+            if hooks.wants(hook) {
+                hooks.values(hook, values, width)
+            } else {
+                Ok(())
             }
         };
         let width = self.scoring.width;

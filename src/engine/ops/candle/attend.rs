@@ -95,9 +95,10 @@ fn blocks(group: &Group<'_>, block_values: usize) -> impl Iterator<Item = Range<
     let per_query = (group.n_heads() * n_keys).max(1);
     let n_rows = (block_values / per_query).clamp(1, n_queries.max(1));
     let per_cell = Pooled::new(n_queries, n_keys).queries_per_cell;
-    let n_rows = match n_rows >= per_cell {
-        true => n_rows - n_rows % per_cell,
-        false => n_rows,
+    let n_rows = if n_rows >= per_cell {
+        n_rows - n_rows % per_cell
+    } else {
+        n_rows
     };
     let starts = (0..n_queries).step_by(n_rows);
     starts.map(move |start| start..(start + n_rows).min(n_queries))

@@ -90,9 +90,10 @@ impl NormWeights {
             removes_mean,
             eps: f64::from(weights.eps),
             gain: put(&weights.gain)?,
-            bias: match removes_mean {
-                true => put(&weights.bias)?,
-                false => None,
+            bias: if removes_mean {
+                put(&weights.bias)?
+            } else {
+                None
             },
         })
     }
@@ -112,9 +113,10 @@ impl NormWeights {
             let Some(values) = values else { continue };
             let n = values.dim(0)?;
             let in_turn = normed.reshape((n_rows * width / n, n))?;
-            normed = match is_gain {
-                true => in_turn.broadcast_mul(values)?,
-                false => in_turn.broadcast_add(values)?,
+            normed = if is_gain {
+                in_turn.broadcast_mul(values)?
+            } else {
+                in_turn.broadcast_add(values)?
             };
         }
         Ok(normed.reshape((n_rows, width))?)

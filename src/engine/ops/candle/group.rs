@@ -50,7 +50,7 @@ pub(super) enum BiasTable {
     None,
     /// slope · (key − query). // [head, 1, 1]
     Slopes(Tensor),
-    /// The same for all queries. // [head, 1, key]
+    /// One value for each key, whatever the query. // [head, 1, key]
     OfKeys(Tensor),
     /// For every distance from −(n_queries − 1) on. // [head, distance]
     OfDistances(Tensor),

@@ -99,24 +99,24 @@ impl Tally {
             let values = host(&finished.pattern.narrow(1, row_idx, 1)?)?; // [head, key]
             let is_real = visibility.is_real_query(*query_idx);
             for (samples, row) in self.samples.iter_mut().zip(values.chunks(block.n_keys)) {
-                match is_real {
-                    true => samples.extend_from_slice(row),
-                    false => samples.resize(samples.len() + row.len(), 0.0),
+                if is_real {
+                    samples.extend_from_slice(row)
+                } else {
+                    samples.resize(samples.len() + row.len(), 0.0)
                 }
             }
         }
         // What a padded query does means nothing: it counts nowhere.
         let is_real = |query_idx: usize| visibility.is_real_query(query_idx);
-        let counted = match block.queries.clone().all(is_real) {
-            true => finished.pattern.clone(),
-            false => {
-                let real = |row_idx: usize| is_real(block.queries.start + row_idx);
-                let real = block.of_rows(|i| f32::from(u8::from(real(i))), group.q.device())?;
-                let real = real.broadcast_as(finished.pattern.shape())?;
-                // A comparison, since 0 times NaN is NaN.
-                let zeros = finished.pattern.zeros_like()?;
-                real.gt(0f32)?.where_cond(&finished.pattern, &zeros)?
-            }
+        let counted = if block.queries.clone().all(is_real) {
+            finished.pattern.clone()
+        } else {
+            let real = |row_idx: usize| is_real(block.queries.start + row_idx);
+            let real = block.of_rows(|i| f32::from(u8::from(real(i))), group.q.device())?;
+            let real = real.broadcast_as(finished.pattern.shape())?;
+            // A comparison, since 0 times NaN is NaN.
+            let zeros = finished.pattern.zeros_like()?;
+            real.gt(0f32)?.where_cond(&finished.pattern, &zeros)?
         };
         let sums = counted.sum(1)?.to_dtype(DType::F64)?; // [head, key]
         self.column_sums = self.column_sums.add(&sums)?;

@@ -58,7 +58,7 @@ impl Candle {
         })
     }
 
-    /// The same device with row blocks of at most so many values: for tests.
+    /// The device with row blocks of at most so many values: for tests.
     #[must_use]
     pub fn with_block_values(self, block_values: usize) -> Self {
         Self {
@@ -78,9 +78,10 @@ impl From<candle_core::Error> for Error {
 
 /// What is under way on a card cannot be called back: whether to stop is asked before each large step.
 fn go_on(pace: &dyn Pace) -> Result<()> {
-    match pace.stops() {
-        true => Err(Error::Cancelled),
-        false => Ok(()),
+    if pace.stops() {
+        Err(Error::Cancelled)
+    } else {
+        Ok(())
     }
 }
 

@@ -111,9 +111,10 @@ fn figures(
     drop(cosines);
     let scaled = scaled(group, block, products)?;
     let is_raw = spec.softcap.is_none() && spec.bias == Bias::None;
-    let raw = match is_raw {
-        true => None,
-        false => Some(Moments::of(&scaled, block)?.figures()),
+    let raw = if is_raw {
+        None
+    } else {
+        Some(Moments::of(&scaled, block)?.figures())
     };
     let scores = Moments::of(&scores(group, block, &scaled)?, block)?;
     drop(scaled);

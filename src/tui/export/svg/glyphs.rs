@@ -37,9 +37,10 @@ const fn part(x: u32, y: u32, width: u32, height: u32) -> Part {
 pub fn shape_of(symbol: &str) -> Shape {
     let mut letters = symbol.chars();
     let (Some(c), None) = (letters.next(), letters.next()) else {
-        return match symbol.trim().is_empty() {
-            true => Shape::Nothing,
-            false => Shape::Letters,
+        return if symbol.trim().is_empty() {
+            Shape::Nothing
+        } else {
+            Shape::Letters
         };
     };
     match c {

@@ -140,10 +140,9 @@ fn grounds(cells: &[Seen<'_>], page: &Page) -> Vec<Solid> {
     let mut solids = Vec::new();
     for cell in cells {
         let halves = match shape_of(cell.symbol) {
-            Shape::Halves(upper, lower) => [upper, lower].map(|is_ink| match is_ink {
-                true => cell.ink,
-                false => cell.ground,
-            }),
+            Shape::Halves(upper, lower) => {
+                [upper, lower].map(|is_ink| if is_ink { cell.ink } else { cell.ground })
+            }
             Shape::Shade(share) => [mixed(cell.ink, cell.ground, share); 2],
             _ => [cell.ground; 2],
         };
