@@ -27,8 +27,6 @@ pub struct Args {
     #[command(flatten)]
     targets: TargetArgs,
     #[command(flatten)]
-    trace: TraceArgs,
-    #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
@@ -57,9 +55,11 @@ pub struct Args {
     what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
-/// What a trace is declared to be, where its metadata does not say it.
+/// What a trace is declared to be, if its metadata does not say so.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Traces")]
 struct TraceArgs {
@@ -69,7 +69,7 @@ struct TraceArgs {
     /// How many keys back a query sees, itself included
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u32).range(1..))]
     window: Option<u32>,
-    /// The axis that the softmax is meant to run over
+    /// Axis that the softmax should run over
     #[arg(long, value_enum)]
     softmax_axis: Option<AxisArg>,
     /// Positions at which packed documents begin

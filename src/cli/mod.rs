@@ -66,7 +66,7 @@ enum Command {
     /// Write the statistics of every layer and head
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Report(report::Args),
-    /// Say what kind of place each head looks at: previous token, induction, sink, …
+    /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
     /// Write patterns, scores, residuals and other values as safetensors
@@ -80,7 +80,7 @@ enum Command {
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
-    /// Multiply scores and watch the softmax harden: largest probability, entropy, Jacobian against the scale
+    /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
     #[command(mut_args(of_checkpoint))]
     Sweep(sweep::Args),
     /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
@@ -105,6 +105,7 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
         "threads",
         "log",
         "force",
+        "what_if",
     ];
     let is_of_checkpoint = names.contains(&arg.get_id().as_str());
     if is_of_checkpoint {
@@ -118,7 +119,7 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
 const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz) or probes; after them a text to run";
 
 /// What `--force` does where a command writes files.
-const FORCE_REPLACE: &str = "Replace files that exist, and run even when the memory that is left is less than what the run needs";
+const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";
 
 /// How a command that could run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,7 +167,7 @@ const MOST_THREADS: usize = 1024;
 pub struct RunArgs {
     #[command(flatten)]
     weights: WeightArgs,
-    /// Correct or complete how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
+    /// Override how the checkpoint is read: n_heads=12, scale=inv_d, mask=causal, …
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, long_help = set_help())]
     set: Vec<(String, String)>,
     /// Where to compute: cpu, candle (the CPU through candle-core), cuda, cuda:N or auto
@@ -175,13 +176,13 @@ pub struct RunArgs {
     /// Threads to use; all cores unless given
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Run even when the memory that is left is less than what the run needs
+    /// Run even when the run needs more memory than the machine has left
     #[arg(long)]
     force: bool,
-    /// Tell nothing on standard error but errors
+    /// Print nothing on standard error except errors
     #[arg(long, short)]
     quiet: bool,
-    /// Add a log of what happens to this file
+    /// Append a log to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
@@ -214,7 +215,7 @@ fn set_help() -> String {
         .map(|(key, takes)| format!("  {key}: {takes}"))
         .collect();
     format!(
-        "Correct or complete how the checkpoint is read; may be repeated, and stands in [set] of attnscope.toml beside it:\n{}",
+        "Override how the checkpoint is read. May be repeated. The file attnscope.toml beside the checkpoint takes the same keys under [set]:\n{}",
         keys.join("\n")
     )
 }

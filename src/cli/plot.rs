@@ -186,7 +186,7 @@ impl Target {
         let pair = Pair::open([svg, &csv], replaces);
         pair.map(Self::Both).map_err(|e| match replaces {
             false if [svg, &csv].iter().any(|path| path.is_file()) => {
-                anyhow::anyhow!("{e}; --force writes over it")
+                anyhow::anyhow!("{e}; pass --force to replace it")
             }
             _ => e.into(),
         })

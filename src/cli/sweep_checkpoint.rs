@@ -6,20 +6,19 @@ use std::path::Path;
 use anyhow::Result;
 use clap::ArgGroup;
 
+use super::WhatIfArgs;
 use super::progress::Meter;
-use super::prompts::{longest_inputs, prepare, write_targets};
+use super::prompts::InputsArgs;
+use super::session::{Opened, Session};
 use super::sweep::{Args, write};
 use crate::report::chart::Mark;
 use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
-use attnscope_engine::analysis::{
-    LayerSweep, MemoryNeed, Options, SweepPlace, input_of, sweep_layer,
-};
+use attnscope_engine::analysis::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
 use attnscope_engine::attention::{Bias, SoftmaxAxis};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::{ModelSpec, Stack};
 use attnscope_engine::on_device;
 use attnscope_engine::place::Place;
-use attnscope_engine::prompt::Tokenizer;
 use attnscope_engine::stats::LayerReport;
 
 /// Which rows.
@@ -38,6 +37,8 @@ pub struct PlaceArgs {
     /// Which query, counted from 0 [default: every query that is no padding]
     #[arg(long, value_name = "Q", requires = "checkpoint")]
     query: Option<usize>,
+    #[command(flatten)]
+    pub what_if: WhatIfArgs,
 }
 
 fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
@@ -54,11 +55,12 @@ fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
 }
 
 pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
-    let compute = args.run.prepare()?.compute;
     let prompt = args.positional.with(&args.prompt)?;
-    let model = args.run.model(checkpoint)?;
-    let (stack, layer_idx, heads) = args.place.find(&model.spec)?;
-    let spec = model.spec.attention(stack, layer_idx);
+    let one = InputsArgs::default();
+    let session = Session::begin(&args.run, &args.place.what_if, prompt, &one)?;
+    let mut opened = session.open(checkpoint)?;
+    let (stack, layer_idx, heads) = args.place.find(&opened.model.spec)?;
+    let spec = opened.model.spec.attention(stack, layer_idx);
     let spec = spec.ok_or_else(|| missing("layer", layer_idx, 0))?;
     if spec.softmax_axis == SoftmaxAxis::Queries {
         let problem = format!(
@@ -68,17 +70,14 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     }
     let marks = rule_marks(spec);
     let scales = args.scales.with(&marks)?;
-    let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-    let mut named = prepare(&prompt, None, &model, &reading)?;
     let targets = args.figure.open()?;
     let options = Options {
         keep_bytes: None,
         predicts: false,
     };
-    let longest = longest_inputs(&named);
-    let need = MemoryNeed::of(&model, &longest, options, rayon::current_num_threads());
-    args.run.check_memory(need)?;
-    write_targets(&mut named, &model, &reading, &compute)?;
+    session.ready(&mut opened, options, 0)?;
+    let Opened { model, named, .. } = opened;
+    let compute = &session.compute;
     let Some(named) = named.first() else {
         return Err(Error::Prompt("no prompt to run".to_owned()).into());
     };
@@ -98,7 +97,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     };
     let meter = Meter::of(&model, std::slice::from_ref(&input), options);
     let mut says = |progress| meter.show(progress);
-    let LayerSweep { sweep, layer } = on_device!(&compute, ops => {
+    let LayerSweep { sweep, layer } = on_device!(compute, ops => {
         sweep_layer(ops, &model, &input, &place, &scales, &mut says, &meter)
     })?;
     meter.finish();
@@ -110,13 +109,14 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
     let (marks, notes) = with_norms(marks, &place, &layer);
     let name = &model.checkpoint.name;
     let shown = SweepShown {
-        of: describe(&place, args.place.head(), name),
+        of: describe(&place, args.place.head(), name, &session.what_ifs()),
         source: SweepSource::Checkpoint {
             model: name.clone(),
             stack: stack.label(),
             layer: layer_idx,
             head: args.place.head(),
             query: args.place.query(),
+            what_if: session.what_ifs(),
         },
         sweep,
         marks,
@@ -233,21 +233,19 @@ fn with_norms(
     (marks, notes)
 }
 
-fn describe(place: &SweepPlace, head: Option<usize>, name: &str) -> String {
-    let stack = place
-        .stack
-        .label()
-        .map_or(String::new(), |s| format!("{s} "));
+fn describe(place: &SweepPlace, head: Option<usize>, name: &str, what_ifs: &[String]) -> String {
+    let at = Place::layer(place.stack, place.layer_idx);
     let heads = match head {
-        Some(head_idx) => format!("head {head_idx}"),
-        None => format!("{} heads", place.heads.len()),
+        Some(head_idx) => at.head(head_idx).to_string(),
+        None => format!("{at}, {} heads", place.heads.len()),
     };
     let queries = match place.query_idx {
         Some(query_idx) => format!("query {query_idx}"),
         None => "all queries".to_owned(),
     };
-    format!(
-        "{name}, {stack}layer {}, {heads}, {queries}",
-        place.layer_idx
-    )
+    let supposed = match what_ifs {
+        [] => String::new(),
+        what_ifs => format!(", what if {}", what_ifs.join(", ")),
+    };
+    format!("{name}, {heads}, {queries}{supposed}")
 }

@@ -103,7 +103,7 @@ impl Output {
         }
         Self::open_new(target).map_err(|e| match target.symlink_metadata() {
             Ok(about) if !about.is_dir() && !was_read(target) => {
-                Error::file(target, format!("{TAKEN}; --force writes over it"))
+                Error::file(target, format!("{TAKEN}; pass --force to replace it"))
             }
             _ => e,
         })
@@ -194,7 +194,7 @@ impl Output {
 }
 
 /// What is said of a name that is not free.
-const TAKEN: &str = "is there already, and stays as it is";
+const TAKEN: &str = "already exists, and was left as it is";
 
 /// The reason alone: tempfile adds the temporary path, which means nothing to a person.
 fn without_path(error: &io::Error) -> String {
@@ -233,7 +233,7 @@ mod tests {
         let late = output.write(b"ours").expect_err("refused").to_string();
         let early = Output::open_new(&target).expect_err("refused").to_string();
         for said in [late, early] {
-            assert!(said.contains("plot.svg: is there already"), "{said}");
+            assert!(said.contains("plot.svg: already exists"), "{said}");
         }
         assert_eq!(std::fs::read(&target).expect("reads"), b"another's");
         let n_files = std::fs::read_dir(directory.path()).expect("lists").count();

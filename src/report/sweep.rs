@@ -50,6 +50,9 @@ pub enum SweepSource {
         layer: usize,
         head: Option<usize>,
         query: Option<usize>,
+        /// What is supposed of the model.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        what_if: Vec<String>,
     },
 }
 

@@ -107,7 +107,7 @@ fn a_file_in_the_way_is_replaced_only_when_forced() {
         let target = copy.file(name);
         let asked = [&[command, path, "--output", utf8(&target)], TOKENS].concat();
         copy.write(name, "an afternoon's work");
-        refused(copy.path(), &asked, "--force writes over it");
+        refused(copy.path(), &asked, "--force to replace it");
         let forced = attnscope(&[&asked[..], &["--force"]].concat());
         assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
         assert!(fs::metadata(&target).expect("is there").len() > 100);

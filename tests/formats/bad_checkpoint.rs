@@ -26,7 +26,10 @@ fn a_directory_without_configuration_asks_for_what_the_weights_do_not_tell() {
     let copy = Copy::of("gpt2");
     copy.remove("config.json");
     let said = refused_by_all(&copy);
-    assert_says(&said, &["no config.json", "leave open n_heads", "expected"]);
+    assert_says(
+        &said,
+        &["no config.json", "do not tell n_heads", "pass them as"],
+    );
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn what_the_weights_leave_open_is_asked_for_and_then_enough() {
             let key = left_out.split('=').next().expect("a key");
             assert_says(
                 &said,
-                &["leave open", &format!("open {key};"), "attnscope.toml"],
+                &["do not tell", &format!("tell {key};"), "attnscope.toml"],
             );
         }
         let model = opened(&path, needed);

@@ -50,7 +50,7 @@ fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
 
 pub static DIAGONAL_MASS: Statistic = Statistic {
     id: "diagonal_mass",
-    title: "own token",
+    title: "current token",
     unit: "",
     span: Span::Share,
     low: "looks elsewhere",

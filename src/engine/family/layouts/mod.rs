@@ -221,7 +221,7 @@ impl Facts<'_> {
             .map(|field| format!("--set {field}={}", example(field)))
             .collect();
         let problem = format!(
-            "no config.json beside it; names and shapes leave open {}; expected them as in {}, or under [set] in attnscope.toml",
+            "there is no config.json, and tensor names and shapes do not tell {}; pass them as in {}, or put them under [set] in attnscope.toml",
             self.missing.join(", "),
             examples.join(" ")
         );
