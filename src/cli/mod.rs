@@ -19,7 +19,9 @@ mod prompts;
 mod report;
 mod session;
 mod sweep;
+mod sweep_args;
 mod sweep_checkpoint;
+mod sweep_place;
 mod targets;
 mod tensors;
 mod trace;
@@ -82,7 +84,7 @@ enum Command {
     Plot(plot::Args),
     /// Multiply scores and measure how the softmax hardens: largest probability, entropy, Jacobian
     #[command(mut_args(of_checkpoint))]
-    Sweep(sweep::Args),
+    Sweep(sweep_args::Args),
     /// Simulate attention without a checkpoint: other divisors than √d, variance and gradients
     Lab(lab::Args),
     /// Align the words of two sentences by attention between two tables of embeddings

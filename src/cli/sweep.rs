@@ -1,108 +1,29 @@
 //! `attnscope sweep`: a softmax against the scale of its scores: given ones, drawn ones, or those of a checkpoint's heads.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 
-use super::figures::{FigureArgs, Format, Targets};
-use super::lab::family;
-use super::{PositionalPrompt, PromptArgs, RunArgs, sweep_checkpoint};
+use super::figures::{Format, Targets};
+use super::sweep_args::Args;
+use super::sweep_checkpoint::{self, Swept};
 use crate::report::chart::Mark;
 use crate::report::{NOW, Number, SweepShown, SweepSource, wrapped};
 use crate::tui::figure_text;
+use attnscope_engine::analysis::Sweep;
 use attnscope_engine::analysis::lab::{Drawn, Family, Wanted, sweep_drawn};
-use attnscope_engine::analysis::{Sweep, sweep_scales};
 use attnscope_engine::error::Error;
 
-/// The scores of the write-up about attention that collapsed, and its interval of scales.
+/// The scores of the write-up about attention that collapsed.
 const LOGITS: [f64; 4] = [1.0, 0.8, 0.3, -0.2];
-const FROM: f64 = 0.1;
-const TO: f64 = 50.0;
 const DRAWS: usize = 200;
-
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = HELP)]
-pub struct Args {
-    /// Sweep the scores of this checkpoint's heads: a directory or a weight file
-    #[arg(requires = "where", conflicts_with_all = ["logits", "norm", "mean", "std", "keys", "draws", "dist", "seed", "d"])]
-    pub checkpoint: Option<PathBuf>,
-    #[command(flatten)]
-    pub positional: PositionalPrompt,
-    /// Scores of one row; -inf is a masked key [default: 1.0,0.8,0.3,-0.2]
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "S,…",
-        allow_hyphen_values = true,
-        conflicts_with_all = ["norm", "mean", "std", "keys", "draws", "dist", "seed"]
-    )]
-    logits: Option<Vec<f64>>,
-    #[command(flatten)]
-    pub scales: ScaleArgs,
-    /// Mark 1/√d beside 1
-    #[arg(long, value_name = "D")]
-    d: Option<usize>,
-    #[command(flatten)]
-    pub figure: FigureArgs,
-    #[command(flatten, next_help_heading = "Drawn rows")]
-    rows: RowArgs,
-    #[command(flatten, next_help_heading = "Rows of a checkpoint")]
-    pub place: sweep_checkpoint::PlaceArgs,
-    #[command(flatten)]
-    pub prompt: PromptArgs,
-    #[command(flatten)]
-    pub run: RunArgs,
-}
-
-/// Which scales.
-#[derive(Debug, clap::Args)]
-pub struct ScaleArgs {
-    /// Smallest scale [default: 0.1, or the smallest mark]
-    #[arg(long, allow_negative_numbers = true, value_name = "S")]
-    from: Option<f64>,
-    /// Largest scale [default: 50, or the largest mark]
-    #[arg(long, allow_negative_numbers = true, value_name = "S")]
-    to: Option<f64>,
-    /// Scales in equal ratios; round ones (1, 2, 5 times powers of ten) and marks are added
-    #[arg(long, default_value_t = 61, value_name = "N")]
-    steps: usize,
-}
-
-/// What drawn rows are to be like.
-#[derive(Debug, clap::Args)]
-struct RowArgs {
-    /// Draw rows with this norm
-    #[arg(long, allow_negative_numbers = true, value_name = "X")]
-    norm: Option<f64>,
-    /// Draw rows with this mean
-    #[arg(long, allow_negative_numbers = true, value_name = "X")]
-    mean: Option<f64>,
-    /// Draw rows with this standard deviation (the population's)
-    #[arg(long, allow_negative_numbers = true, value_name = "X")]
-    std: Option<f64>,
-    /// Draw rows of this many keys
-    #[arg(long, value_name = "N")]
-    keys: Option<usize>,
-    /// How many rows [default: 200]
-    #[arg(long, value_name = "N")]
-    draws: Option<usize>,
-    /// What rows are drawn from, before they are moved and scaled [default: normal]
-    #[arg(long, value_parser = family())]
-    dist: Option<Family>,
-    /// Seed of the rows; a seed gives equal rows on every machine [default: 0]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-}
-
-const HELP: &str = "\
-Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth; what is not \
-said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are \
-exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is. \
-The table has round scales, marks and the ends; JSON and CSV have every scale.";
 
 pub fn run(args: &Args) -> Result<()> {
     if let Some(checkpoint) = &args.checkpoint {
-        return sweep_checkpoint::run(args, checkpoint);
+        let Swept {
+            targets,
+            shown,
+            notes,
+        } = sweep_checkpoint::run(args, checkpoint)?;
+        return write(args, targets, &shown, &notes);
     }
     if args.positional.with(&args.prompt)?.request()?.is_some() {
         let problem = "expected a CHECKPOINT to run the prompt, found none";
@@ -139,20 +60,6 @@ fn marks(d: Option<usize>) -> Result<Vec<Mark>, Error> {
             },
         ],
     })
-}
-
-impl ScaleArgs {
-    /// The scales, those of the marks among them. What was not asked for reaches as far as the marks.
-    ///
-    /// # Errors
-    /// When what was asked for is no interval.
-    pub fn with(&self, marks: &[Mark]) -> Result<Vec<f64>, Error> {
-        let at = || marks.iter().map(|mark| mark.at).filter(|at| *at > 0.0);
-        let from = self.from.unwrap_or_else(|| at().fold(FROM, f64::min));
-        let to = self.to.unwrap_or_else(|| at().fold(TO, f64::max));
-        let inside: Vec<f64> = at().filter(|at| (from..=to).contains(at)).collect();
-        sweep_scales(from, to, self.steps, &inside)
-    }
 }
 
 /// The one row that was given.
@@ -242,7 +149,7 @@ fn drawn(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<(SweepShown, V
 ///
 /// # Errors
 /// When a target cannot be written.
-pub fn write(args: &Args, targets: Targets, shown: &SweepShown, notes: &[String]) -> Result<()> {
+fn write(args: &Args, targets: Targets, shown: &SweepShown, notes: &[String]) -> Result<()> {
     let mut numbers = Vec::new();
     match args.figure.format {
         Format::Json => shown.write_json(&mut numbers)?,

@@ -1,60 +1,35 @@
 //! `attnscope sweep CHECKPOINT`: the scores that a prompt gives in one layer, multiplied.
 
-use std::ops::Range;
 use std::path::Path;
 
 use anyhow::Result;
-use clap::ArgGroup;
 
-use super::WhatIfArgs;
+use super::figures::Targets;
 use super::progress::Meter;
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
-use super::sweep::{Args, write};
+use super::sweep_args::Args;
+use super::sweep_place::missing;
 use crate::report::chart::Mark;
 use crate::report::{SweepShown, SweepSource, qk_norm_mark, rule_marks};
 use attnscope_engine::analysis::{LayerSweep, Options, SweepPlace, input_of, sweep_layer};
 use attnscope_engine::attention::{Bias, SoftmaxAxis};
 use attnscope_engine::error::Error;
-use attnscope_engine::model::{ModelSpec, Stack};
+use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::LayerReport;
 
-/// Which rows.
-#[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("where").args(["at", "layer"]))]
-pub struct PlaceArgs {
-    /// Which place: L3, L3H7, encoder.L3H7, or a row of it: "L3H7 query 5"
-    #[arg(long, value_name = "PLACE", requires = "checkpoint", conflicts_with_all = ["layer", "head", "query"])]
-    at: Option<Place>,
-    /// Which layer: 3, or encoder.3, decoder.3, cross.3 in models with an encoder
-    #[arg(long, value_name = "L", value_parser = layer, requires = "checkpoint")]
-    layer: Option<(Option<Stack>, usize)>,
-    /// Which head [default: every head of the layer]
-    #[arg(long, value_name = "H", requires = "checkpoint")]
-    head: Option<usize>,
-    /// Which query, counted from 0 [default: every query that is no padding]
-    #[arg(long, value_name = "Q", requires = "checkpoint")]
-    query: Option<usize>,
-    #[command(flatten)]
-    pub what_if: WhatIfArgs,
+/// What a checkpoint's sweep gives: where it goes, what it is, and what is to be said of it.
+pub struct Swept {
+    pub targets: Targets,
+    pub shown: SweepShown,
+    pub notes: Vec<String>,
 }
 
-fn layer(text: &str) -> Result<(Option<Stack>, usize), String> {
-    let refused = || format!("expected 3, encoder.3, decoder.3 or cross.3, found {text:?}");
-    let (stack, number) = match text.split_once('.') {
-        None => (None, text),
-        Some((name, number)) => {
-            let stacks = [Stack::Encoder, Stack::Decoder, Stack::Cross];
-            let stack = stacks.into_iter().find(|s| s.label() == Some(name));
-            (Some(stack.ok_or_else(refused)?), number)
-        }
-    };
-    Ok((stack, number.parse().map_err(|_| refused())?))
-}
-
-pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
+/// # Errors
+/// When the checkpoint cannot be opened or run, or has no such place.
+pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     let prompt = args.positional.with(&args.prompt)?;
     let one = InputsArgs::default();
     let session = Session::begin(&args.run, &args.place.what_if, prompt, &one)?;
@@ -121,83 +96,11 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<()> {
         sweep,
         marks,
     };
-    write(args, targets, &shown, &notes)
-}
-
-fn missing(what: &str, idx: usize, n: usize) -> Error {
-    let last = n.saturating_sub(1);
-    Error::Setting(format!("{what} {idx} does not exist: expected 0..{last}"))
-}
-
-impl PlaceArgs {
-    fn head(&self) -> Option<usize> {
-        self.at.map_or(self.head, |at| at.head_idx)
-    }
-
-    fn query(&self) -> Option<usize> {
-        self.at.map_or(self.query, |at| at.query_idx)
-    }
-
-    /// # Errors
-    /// When the model has no such layer or head.
-    fn find(&self, spec: &ModelSpec) -> Result<(Stack, usize, Range<usize>), Error> {
-        let grids = spec.grids();
-        if let Some(place) = self.at {
-            return place_in(spec, place);
-        }
-        let Some((asked, layer_idx)) = self.layer else {
-            let problem = "--at: expected a place to sweep, such as L3 or L3H7";
-            return Err(Error::Setting(problem.to_owned()));
-        };
-        // Without a name it is the only stack, or the decoder.
-        let stack = asked.unwrap_or(spec.main_grid());
-        if !grids.contains(&stack) {
-            let known: Vec<&str> = grids.iter().filter_map(|grid| grid.label()).collect();
-            let known = if known.is_empty() {
-                "layers of the only stack".to_owned()
-            } else {
-                known.join(", ")
-            };
-            let found = stack.label().unwrap_or("the only stack");
-            return Err(Error::Setting(format!(
-                "--layer: expected {known}, found {found}"
-            )));
-        }
-        if layer_idx >= spec.n_layers(stack) {
-            return Err(missing("layer", layer_idx, spec.n_layers(stack)));
-        }
-        let n_heads = spec.n_heads(stack, layer_idx);
-        match self.head {
-            Some(head_idx) if head_idx >= n_heads => Err(missing("head", head_idx, n_heads)),
-            Some(head_idx) => Ok((stack, layer_idx, head_idx..head_idx + 1)),
-            None => Ok((stack, layer_idx, 0..n_heads)),
-        }
-    }
-}
-
-/// # Errors
-/// When the model has no such place, or no layer is named.
-fn place_in(spec: &ModelSpec, place: Place) -> Result<(Stack, usize, Range<usize>), Error> {
-    place.within(&spec.shape()).map_err(|expected| {
-        Error::Setting(format!(
-            "--at: there is no {place} in this model; expected {expected}"
-        ))
-    })?;
-    let Some(layer_idx) = place.layer_idx else {
-        let problem = format!("--at {place}: expected one layer, such as {place}.L3");
-        return Err(Error::Setting(problem));
-    };
-    if place.key_idx.is_some() {
-        let problem = format!("--at {place}: a row of scores has all keys; expected no key");
-        return Err(Error::Setting(problem));
-    }
-    // Without a name it is the only stack, or the decoder.
-    let stack = place.stack.unwrap_or(spec.main_grid());
-    let n_heads = spec.n_heads(stack, layer_idx);
-    let heads = place
-        .head_idx
-        .map_or(0..n_heads, |head_idx| head_idx..head_idx + 1);
-    Ok((stack, layer_idx, heads))
+    Ok(Swept {
+        targets,
+        shown,
+        notes,
+    })
 }
 
 /// Adds what QK-norm would come to, and what is to be said of the rows.
