@@ -5,7 +5,6 @@ use std::path::Path;
 
 use npyz::WriterBuilder;
 use serde::Serialize;
-use serde_json::Value;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -15,7 +14,7 @@ use super::number::number;
 use super::plain::cell;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::write_text;
-use super::verdicts::{TargetVerdict, record};
+use super::verdicts::{TargetRecord, TargetVerdict};
 use attnscope_engine::analysis::align::{Aligned, Alignment, Sentence, Word};
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::checkpoint::embeddings::Table;
@@ -48,7 +47,7 @@ struct Document<'a> {
     output_shape: [usize; 2],
     rows: Vec<RowRecord<'a>>,
     columns: Vec<ColumnRecord<'a>>,
-    verdict: Value,
+    verdict: TargetRecord,
 }
 
 #[derive(Debug, Serialize)]
@@ -227,7 +226,7 @@ impl<'a> AlignShown<'a> {
                     sum: wide(*sum),
                 })
                 .collect(),
-            verdict: record(&self.verdict),
+            verdict: TargetRecord::of(&self.verdict),
         };
         write_pretty(&document, to)
     }
