@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::json::write_pretty;
@@ -10,11 +11,12 @@ use attnscope_engine::analysis::TensorStats;
 use attnscope_engine::checkpoint::TensorInfo;
 
 /// The tensors of a checkpoint, with their figures where those were asked for.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct TensorList(pub Vec<TensorRecord>);
 
 /// A tensor of a checkpoint.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct TensorRecord {
     /// Bytes that the tensor takes in the file.
     bytes: usize,
@@ -28,7 +30,8 @@ pub struct TensorRecord {
 }
 
 /// Figures of a tensor's values.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct StatsRecord {
     /// How many values are infinite.
     infinite: usize,

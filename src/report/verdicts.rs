@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::number::Number;
@@ -80,18 +81,22 @@ impl TargetVerdict {
 }
 
 /// What every check says of every target.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(super) struct Document {
     targets: Vec<TargetRecord>,
+    #[schemars(extend("const" = VERSION))]
     version: u32,
 }
 
 /// What every check says of a target.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(super) struct TargetRecord {
     checks: Vec<CheckRecord>,
     /// Why the target could not be judged; left out where it was.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
     error: Option<String>,
     /// What checks found, the worst first.
     findings: Vec<FindingRecord>,
@@ -106,17 +111,20 @@ pub(super) struct TargetRecord {
 }
 
 /// What came of a check.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct CheckRecord {
     /// Id of the check.
     id: &'static str,
+    #[schemars(schema_with = "super::schemas::status")]
     status: &'static str,
     /// One sentence: why the check has this status.
     why: String,
 }
 
 /// A finding of a check.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct FindingRecord {
     /// What to do.
     advice: String,
@@ -125,6 +133,7 @@ struct FindingRecord {
     /// One sentence: what was seen.
     evidence: String,
     place: PlaceRecord,
+    #[schemars(schema_with = "super::schemas::severity")]
     severity: &'static str,
     /// Where the check fires.
     threshold: Number,
@@ -135,13 +144,15 @@ struct FindingRecord {
 }
 
 /// The place of a finding; indices count from 0, and those that do not apply are null.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct PlaceRecord {
     head: Option<usize>,
     key: Option<usize>,
     layer: Option<usize>,
     query: Option<usize>,
     /// Stack of the layer; null for the only stack, and for findings about the whole target.
+    #[schemars(schema_with = "super::schemas::stack")]
     stack: Option<&'static str>,
 }
 
