@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use serde_json::{Value, json};
 
 use super::WeightArgs;
-use crate::report::{Number, Output, one_line, printable, write_pretty};
+use crate::report::{Output, TensorList, TensorRecord, one_line, printable};
 use attnscope_engine::analysis::{TensorStats, tensor_stats};
 use attnscope_engine::checkpoint::{Checkpoint, TensorInfo};
 
@@ -102,29 +101,13 @@ fn table(checkpoint: &Checkpoint, with_stats: bool) -> Result<String> {
 }
 
 fn json_list(checkpoint: &Checkpoint, with_stats: bool) -> Result<Vec<u8>> {
-    let entry = |(name, info): (&str, &TensorInfo)| -> Result<Value> {
-        let mut entry = json!({
-            "name": name,
-            "dtype": info.dtype.to_string(),
-            "shape": info.shape,
-            "bytes": info.n_bytes(),
-        });
-        if with_stats {
-            let stats = tensor_stats(&checkpoint.tensors, name)?;
-            entry["stats"] = stats.map_or(Value::Null, |s| {
-                let [min, max, mean] =
-                    [f64::from(s.min), f64::from(s.max), s.mean].map(Number);
-                json!({ "min": min, "max": max, "mean": mean, "nan": s.n_nan, "infinite": s.n_infinite })
-            });
-        }
-        Ok(entry)
+    let record = |(name, info): (&str, &TensorInfo)| -> Result<TensorRecord> {
+        let stats = with_stats.then(|| tensor_stats(&checkpoint.tensors, name));
+        Ok(TensorRecord::of(name, info, stats.transpose()?))
     };
-    let entries: Vec<Value> = checkpoint
-        .tensors
-        .iter()
-        .map(entry)
-        .collect::<Result<_>>()?;
+    let tensors = checkpoint.tensors.iter().map(record);
+    let tensors = TensorList(tensors.collect::<Result<_>>()?);
     let mut content = Vec::new();
-    write_pretty(&entries, &mut content)?;
+    tensors.write_json(&mut content)?;
     Ok(content)
 }

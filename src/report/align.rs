@@ -4,8 +4,8 @@ use std::io::{self, Cursor, Write};
 use std::path::Path;
 
 use npyz::WriterBuilder;
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -15,7 +15,7 @@ use super::number::number;
 use super::plain::cell;
 use super::text_table::{text_table, wrapped};
 use super::verdict_text::write_text;
-use super::verdicts::{TargetVerdict, record};
+use super::verdicts::{TargetRecord, TargetVerdict};
 use attnscope_engine::analysis::align::{Aligned, Alignment, Sentence, Word};
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::checkpoint::embeddings::Table;
@@ -34,54 +34,85 @@ pub struct AlignShown<'a> {
     verdict: TargetVerdict,
 }
 
-#[derive(Debug, Serialize)]
-struct Document<'a> {
+/// The attention of one sentence's words to those of another.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Document<'a> {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    #[schemars(extend("const" = "align"))]
     command: &'static str,
     queries: SideRecord<'a>,
     keys: SideRecord<'a>,
+    /// The factor of the scores, in words.
     scale: String,
+    /// What the softmax sums over.
+    #[schemars(schema_with = "super::schemas::softmax_axis")]
     softmax_axis: String,
-    /// [query, key]
+    /// Scaled scores, a list of keys for each query.
     scores: Vec<Vec<Number>>,
+    /// Attention weights, a list of keys for each query.
     pattern: Vec<Vec<Number>>,
+    /// Rows and columns of the output.
     output_shape: [usize; 2],
     rows: Vec<RowRecord<'a>>,
     columns: Vec<ColumnRecord<'a>>,
-    verdict: Value,
+    verdict: TargetRecord,
 }
 
-#[derive(Debug, Serialize)]
+/// An embedding table and the words that were looked up in it.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct SideRecord<'a> {
+    /// Base name of the table's file.
     file: String,
+    /// Rows of the table.
     rows: usize,
+    /// Columns of the table.
     width: usize,
+    /// Element type in the file.
     stored_as: &'a str,
     words: Vec<WordRecord<'a>>,
+    /// Words that the table does not have.
     unknown: Vec<&'a str>,
+    /// Words whose row in the table is zero.
     zero_rows: Vec<&'a str>,
 }
 
-#[derive(Debug, Serialize)]
+/// A word and its row in the table.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct WordRecord<'a> {
     word: &'a str,
+    /// Index of the row, from 0; null for unknown words.
     row: Option<usize>,
+    /// Norm of the row.
     norm: Number,
 }
 
-#[derive(Debug, Serialize)]
+/// What one query looks at.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct RowRecord<'a> {
     query: &'a str,
+    /// Index of the key with the largest weight; null where there is none.
     best_key: Option<usize>,
+    /// The largest weight.
     weight: Number,
+    /// Entropy of the weights in nats.
     entropy: Number,
+    /// Sum of the weights.
     sum: Number,
+    /// Cosine of the query and the key with the largest weight.
     cosine: Number,
 }
 
-#[derive(Debug, Serialize)]
+/// What one key receives.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct ColumnRecord<'a> {
     key: &'a str,
+    /// Sum of the weights over all queries.
     sum: Number,
 }
 
@@ -227,7 +258,7 @@ impl<'a> AlignShown<'a> {
                     sum: wide(*sum),
                 })
                 .collect(),
-            verdict: record(&self.verdict),
+            verdict: TargetRecord::of(&self.verdict),
         };
         write_pretty(&document, to)
     }

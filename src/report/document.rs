@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -17,14 +18,16 @@ use attnscope_engine::stats::{STATISTICS, Values};
 /// Changes when a reader of the old shape would misread the new one.
 pub const VERSION: u32 = 1;
 
-/// A whole report.
-#[derive(Debug, Serialize)]
+/// What every layer and head of a checkpoint does, prompt by prompt.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Report {
+    #[schemars(extend("const" = VERSION))]
     pub version: u32,
     pub model: ModelRecord,
-    /// What-ifs that were on.
+    /// What-ifs that were on, as they were written.
     pub what_if: Vec<String>,
-    /// What a person must know of how the checkpoint was read.
+    /// What a reader must know of how the checkpoint was read; left out where there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     pub prompts: Vec<PromptRecord>,
@@ -33,21 +36,27 @@ pub struct Report {
 /// Version of the shape with several checkpoints.
 pub const SEVERAL: u32 = 2;
 
-/// A report on several checkpoints.
-#[derive(Debug, Serialize)]
+/// What every layer and head of several checkpoints does, prompt by prompt.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Several {
+    #[schemars(extend("const" = SEVERAL))]
     pub version: u32,
     pub checkpoints: Vec<CheckpointRecord>,
 }
 
 /// One checkpoint of several.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct CheckpointRecord {
+    /// Base name of the checkpoint.
     pub checkpoint: String,
-    /// Of its training, where the name or the trainer's state tells it.
+    /// Step of the training, where the name or the trainer's state tells it.
     pub step: Option<u64>,
     pub model: ModelRecord,
+    /// What-ifs that were on, as they were written.
     pub what_if: Vec<String>,
+    /// What a reader must know of how the checkpoint was read; left out where there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     pub prompts: Vec<PromptRecord>,
@@ -66,21 +75,33 @@ impl CheckpointRecord {
     }
 }
 
-/// The model, in a few words.
-#[derive(Debug, Serialize)]
+/// A model and its sizes.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct ModelRecord {
+    /// Base name of the checkpoint.
     pub name: String,
+    /// Family of architectures, see docs/families.md.
     pub family: &'static str,
-    /// Of the only stack, or of the decoder.
+    /// Layers of the only stack, or of the decoder.
     pub n_layers: usize,
+    /// Layers of the encoder; left out for models without one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     pub n_encoder_layers: Option<usize>,
+    /// Query heads of a layer.
     pub n_heads: usize,
+    /// Key and value heads of a layer.
     pub n_kv_heads: usize,
+    /// Width of a head.
     pub d_head: usize,
+    /// Hidden size.
     pub d_model: usize,
+    /// Size of the vocabulary.
     pub d_vocab: usize,
+    /// Context length; null where the model has none.
     pub n_ctx: Option<usize>,
+    /// Element type of the weights in the file.
     pub dtype: String,
 }
 
@@ -108,37 +129,52 @@ impl ModelRecord {
 }
 
 /// One prompt and what each layer made of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct PromptRecord {
+    /// Id of the prompt.
     pub id: String,
-    /// The encoder's tokens for models that have one.
+    /// Token ids; those of the encoder for models that have one.
     pub tokens: Vec<u32>,
+    /// Token ids of the decoder; left out for models without an encoder.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<u32>")]
     pub decoder_tokens: Option<Vec<u32>>,
     /// Mean next-token loss in nats; null for models that predict no next token.
     #[serde(serialize_with = "optional_number")]
+    #[schemars(with = "Option<Number>")]
     pub loss: Option<f64>,
-    /// The first NaN or infinity of the run, if there was one.
+    /// The first NaN or infinity of the run; null where there was none.
     pub first_nonfinite: Option<String>,
     pub layers: Vec<LayerRecord>,
 }
 
-/// One layer.
-#[derive(Debug, Serialize)]
+/// Statistics of a layer and of its heads.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct LayerRecord {
+    /// Stack of the layer; null for the only stack.
     #[serde(serialize_with = "stack_label")]
+    #[schemars(schema_with = "super::schemas::stack")]
     pub stack: Stack,
+    /// Index of the layer in its stack, from 0.
     pub layer: usize,
+    /// Statistics of the layer by their ids.
     #[serde(serialize_with = "layer_stats")]
+    #[schemars(schema_with = "super::schemas::layer_statistics")]
     pub stats: Values,
     pub heads: Vec<HeadRecord>,
 }
 
-/// One head.
-#[derive(Debug, Serialize)]
+/// Statistics of a head.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct HeadRecord {
+    /// Index of the head, from 0.
     pub head: usize,
+    /// Statistics of the head by their ids.
     #[serde(serialize_with = "head_stats")]
+    #[schemars(schema_with = "super::schemas::head_statistics")]
     pub stats: Values,
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::ModelRecord;
@@ -24,39 +25,51 @@ const ON_RANDOM: [&str; 3] = ["r‖r prev", "r‖r ind", "r‖r dup"];
 const VERSION: u32 = 1;
 
 /// The types of all heads on some prompts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct HeadTypes {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
     model: ModelRecord,
+    /// What-ifs that were on, as they were written.
     what_if: Vec<String>,
     prompts: Vec<PromptTypes>,
 }
 
 /// The types of all heads on one prompt.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct PromptTypes {
+    /// Id of the prompt.
     pub id: String,
     pub heads: Vec<HeadRow>,
 }
 
-/// One head.
-#[derive(Debug, Serialize)]
+/// The type of a head, and the figures that it comes from.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct HeadRow {
-    /// The label of the stack; none for models with one.
+    /// Stack of the layer; null for the only stack.
+    #[schemars(schema_with = "super::schemas::stack")]
     pub stack: Option<&'static str>,
+    /// Index of the layer in its stack, from 0.
     pub layer: usize,
+    /// Index of the head, from 0.
     pub head: usize,
-    /// None where no type fits.
+    /// What kind of place the head looks at; null where no type fits.
     #[serde(rename = "type")]
+    #[schemars(schema_with = "super::schemas::head_type")]
     pub kind: Option<&'static str>,
     /// Mean probabilities, in the order of [`ON_PROMPT`].
     #[serde(flatten)]
     pub on_prompt: OnPrompt,
+    /// Figures on random tokens; null for models that those cannot be run on.
     pub random: Option<OnRandom>,
 }
 
 /// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`].
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct OnPrompt {
     pub previous_mass: Number,
     pub induction_mass: Number,
@@ -66,7 +79,8 @@ pub struct OnPrompt {
 }
 
 /// Mean probabilities on random tokens that are said twice.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct OnRandom {
     pub previous: Number,
     pub induction: Number,

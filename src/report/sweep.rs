@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::chart::{Axis, Chart, Figure, Mark, Series, Stroke};
@@ -28,58 +29,89 @@ pub struct SweepShown {
 }
 
 /// Where rows came from.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(deny_unknown_fields)]
 pub enum SweepSource {
-    Logits {
-        logits: Vec<Number>,
-    },
+    /// One row of scores, as given.
+    Logits { logits: Vec<Number> },
+    /// Rows of random scores.
     Drawn {
+        /// What rows are drawn from, before they are moved and scaled.
+        #[schemars(schema_with = "super::schemas::family")]
         distribution: &'static str,
+        /// Keys of a row.
         keys: usize,
+        /// Norm of a row.
         norm: Number,
+        /// Mean of a row.
         mean: Number,
+        /// Standard deviation of a row.
         std: Number,
+        /// How many rows were drawn.
         draws: usize,
         seed: u64,
     },
     /// Rows of a checkpoint's heads on a prompt.
     Checkpoint {
+        /// Base name of the checkpoint.
         model: String,
+        /// Stack of the layer; null for the only stack.
+        #[schemars(schema_with = "super::schemas::stack")]
         stack: Option<&'static str>,
+        /// Index of the layer, from 0.
         layer: usize,
+        /// Index of the head; null for all heads of the layer.
         head: Option<usize>,
+        /// Index of the query; null for all queries.
         query: Option<usize>,
-        /// What is supposed of the model.
+        /// What-ifs that were on, as they were written; left out where there are none.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         what_if: Vec<String>,
     },
 }
 
-#[derive(Debug, Serialize)]
-struct Document<'a> {
+/// Concentration of a softmax at each scale of its scores.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Document<'a> {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    #[schemars(extend("const" = "sweep"))]
     command: &'static str,
     source: &'a SweepSource,
     /// Rows that count; the others see fewer than two keys or hold a NaN.
     rows: u64,
+    /// Rows that see fewer than two keys.
     rows_of_one_key: u64,
+    /// Rows that hold a NaN.
     rows_not_finite: u64,
     points: Vec<PointRecord<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+/// Figures at one scale, over all rows.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct PointRecord<'a> {
+    /// What the scores are multiplied by.
     scale: Number,
+    /// What the scale means, where it has a meaning.
     mark: Option<&'a str>,
+    /// The largest weight of a row.
     max_probability: AveragedRecord,
+    /// Entropy in nats.
     entropy: AveragedRecord,
+    /// Entropy divided by the logarithm of the number of keys.
     relative_entropy: AveragedRecord,
+    /// e to the entropy.
     perplexity: AveragedRecord,
+    /// Trace of the Jacobian of the softmax, Σ p(1 − p).
     jacobian_trace: AveragedRecord,
 }
 
-#[derive(Debug, Serialize)]
+/// Mean and standard deviation over rows.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct AveragedRecord {
     mean: Number,
     std: Number,

@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::number::Number;
 use attnscope_engine::checks::{Check, Finding, Severity, Status, Verdict};
@@ -79,61 +80,131 @@ impl TargetVerdict {
     }
 }
 
+/// What every check says of every target.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct Document {
+    targets: Vec<TargetRecord>,
+    #[schemars(extend("const" = VERSION))]
+    version: u32,
+}
+
+/// What every check says of a target.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(super) struct TargetRecord {
+    checks: Vec<CheckRecord>,
+    /// Why the target could not be judged; left out where it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    error: Option<String>,
+    /// What checks found, the worst first.
+    findings: Vec<FindingRecord>,
+    /// What a reader must know of how the target was read; left out where there is nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
+    /// The target as it was named on the command line.
+    target: String,
+    /// What-ifs that were on, as they were written; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    what_if: Vec<String>,
+}
+
+/// What came of a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct CheckRecord {
+    /// Id of the check.
+    id: &'static str,
+    #[schemars(schema_with = "super::schemas::status")]
+    status: &'static str,
+    /// One sentence: why the check has this status.
+    why: String,
+}
+
+/// A finding of a check.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct FindingRecord {
+    /// What to do.
+    advice: String,
+    /// Id of the check.
+    check: &'static str,
+    /// One sentence: what was seen.
+    evidence: String,
+    place: PlaceRecord,
+    #[schemars(schema_with = "super::schemas::severity")]
+    severity: &'static str,
+    /// Where the check fires.
+    threshold: Number,
+    /// Unit of value and threshold; empty for pure numbers.
+    unit: &'static str,
+    /// What was measured.
+    value: Number,
+}
+
+/// The place of a finding; indices count from 0, and those that do not apply are null.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct PlaceRecord {
+    head: Option<usize>,
+    key: Option<usize>,
+    layer: Option<usize>,
+    query: Option<usize>,
+    /// Stack of the layer; null for the only stack, and for findings about the whole target.
+    #[schemars(schema_with = "super::schemas::stack")]
+    stack: Option<&'static str>,
+}
+
 /// Writes the verdicts of all targets.
 ///
 /// # Errors
 /// When they cannot be written.
 pub fn write_verdicts(targets: &[TargetVerdict], to: &mut impl Write) -> std::io::Result<()> {
-    let document = json!({
-        "version": VERSION,
-        "targets": targets.iter().map(record).collect::<Vec<_>>(),
-    });
+    let document = Document {
+        targets: targets.iter().map(TargetRecord::of).collect(),
+        version: VERSION,
+    };
     super::json::write_pretty(&document, to)
 }
 
-/// One target as data.
-pub(super) fn record(target: &TargetVerdict) -> Value {
-    let checks = target.verdicts.iter().map(|(check, verdict)| {
-        json!({ "id": check.id, "status": verdict.status.label(), "why": verdict.why })
-    });
-    let mut said = json!({
-        "target": target.target,
-        "checks": checks.collect::<Vec<_>>(),
-        "findings": target.findings().into_iter().map(finding).collect::<Vec<_>>(),
-    });
-    // Only where it is not the checkpoint as it is.
-    if !target.what_if.is_empty() {
-        said["what_if"] = json!(target.what_if);
+impl TargetRecord {
+    pub(super) fn of(target: &TargetVerdict) -> Self {
+        let check = |(check, verdict): &(&'static Check, Verdict)| CheckRecord {
+            id: check.id,
+            status: verdict.status.label(),
+            why: verdict.why.clone(),
+        };
+        let findings = target.findings().into_iter();
+        Self {
+            checks: target.verdicts.iter().map(check).collect(),
+            error: target.error.clone(),
+            findings: findings.map(FindingRecord::of).collect(),
+            notes: target.notes.clone(),
+            target: target.target.clone(),
+            what_if: target.what_if.clone(),
+        }
     }
-    if let Some(error) = &target.error {
-        said["error"] = json!(error);
-    }
-    if !target.notes.is_empty() {
-        said["notes"] = json!(target.notes);
-    }
-    said
 }
 
-fn finding(finding: &Finding) -> Value {
-    let place = &finding.place;
-    json!({
-        "check": finding.check,
-        "severity": finding.severity.label(),
-        "place": {
-            "stack": place.grid().label(),
-            "layer": place.layer_idx,
-            "head": place.head_idx,
-            "query": place.query_idx,
-            "key": place.key_idx,
-        },
-        "value": number(finding.value),
-        "threshold": number(finding.threshold),
-        "unit": finding.unit,
-        "evidence": finding.evidence,
-        "advice": finding.advice,
-    })
-}
-
-fn number(value: f64) -> Value {
-    serde_json::to_value(Number(value)).unwrap_or(Value::Null)
+impl FindingRecord {
+    fn of(finding: &Finding) -> Self {
+        let place = &finding.place;
+        Self {
+            advice: finding.advice.clone(),
+            check: finding.check,
+            evidence: finding.evidence.clone(),
+            place: PlaceRecord {
+                head: place.head_idx,
+                key: place.key_idx,
+                layer: place.layer_idx,
+                query: place.query_idx,
+                stack: place.grid().label(),
+            },
+            severity: finding.severity.label(),
+            threshold: Number(finding.threshold),
+            unit: finding.unit,
+            value: Number(finding.value),
+        }
+    }
 }

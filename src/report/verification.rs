@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::document::ModelRecord;
@@ -14,74 +15,104 @@ use attnscope_engine::prompt::Prompt;
 /// Version of the JSON.
 const VERSION: u32 = 1;
 
-/// Names of the engines.
-#[derive(Debug, Serialize)]
+/// Names of the two engines.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Engines {
     pub reference: String,
     pub other: String,
 }
 
-/// A prompt on two engines.
-#[derive(Debug, Serialize)]
+/// How far two engines lie apart on a prompt, hook by hook.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct Verification {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
     model: ModelRecord,
+    /// What-ifs that were on, as they were written.
     what_if: Vec<String>,
     engines: Engines,
-    /// As they were run, those of the encoder where there is one.
+    /// Token ids; those of the encoder for models that have one.
     tokens: Vec<u32>,
+    /// Token ids of the decoder; left out for models without an encoder.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<u32>")]
     decoder_tokens: Option<Vec<u32>>,
     floor: FloorRecord,
     /// Whether every hook is within the floor.
     within: bool,
     /// The hook that uses most of its floor; null where nothing differs.
     worst: Option<String>,
-    /// The first hook beyond the floor.
+    /// The first hook beyond the floor; null where every hook is within it.
     first_beyond: Option<String>,
     hooks: Vec<HookRow>,
 }
 
-#[derive(Debug, Serialize)]
+/// Differences up to which two engines agree.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct FloorRecord {
+    /// Of attention weights, absolute.
     pattern: Number,
+    /// Of every other hook, relative to its largest value.
     relative: Number,
 }
 
-/// One hook of one layer.
-#[derive(Debug, Serialize)]
+/// How far the engines lie apart at one hook.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct HookRow {
     hook: String,
+    /// Stack of the layer; null for the only stack, and for what follows the last layer.
+    #[schemars(schema_with = "super::schemas::stack")]
     stack: Option<&'static str>,
-    /// None for what follows the last layer.
+    /// Index of the layer, from 0; null for what follows the last layer.
     layer: Option<usize>,
+    /// The largest difference of two values; infinite where one of them is not finite and the other is.
     difference: Number,
+    /// The largest difference divided by the largest value.
     relative: Number,
+    /// The largest absolute value of the reference.
     largest_value: Number,
+    /// Where the difference is largest; null where all values are equal.
     place: Option<PlaceRecord>,
+    /// The reference's value at the place; null where all values are equal.
     reference: Option<Number>,
+    /// The other engine's value at the place; null where all values are equal.
     other: Option<Number>,
+    /// The share of the floor that is used; more than 1 is beyond it.
     of_floor: Number,
+    /// Whether the difference is within the floor.
     within: bool,
     #[serde(skip)]
     place_in_words: String,
 }
 
-#[derive(Debug, Default, Serialize)]
+/// The place of a value; indices count from 0, and those that the hook does not have are left out.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct PlaceRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     head: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     kv_head: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     query: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     key: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     position: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     value: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "usize")]
     token: Option<usize>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use attnscope::report::{SCHEMAS, schema};
 use attnscope_engine::checkpoint::{Checkpoint, Opening};
 use attnscope_engine::family;
 
@@ -36,6 +37,23 @@ fn the_page_of_statistics_is_the_registry() {
 #[test]
 fn the_page_of_checks_is_made_of_their_own_files() {
     is_up_to_date("checks.md", &attnscope_engine::checks::checks_page());
+}
+
+#[test]
+fn the_schemas_are_those_of_the_types_that_write_the_documents() {
+    let mut names = BTreeSet::new();
+    for (name, ..) in SCHEMAS {
+        let schema = schema(name).expect("a schema");
+        let text = serde_json::to_string_pretty(&schema).expect("serialises");
+        is_up_to_date(&format!("schemas/{name}.json"), &(text + "\n"));
+        names.insert(format!("{name}.json"));
+    }
+    let files = std::fs::read_dir(testing::root().join("docs/schemas")).expect("the schemas");
+    let files = files.map(|file| file.expect("an entry").file_name());
+    let files: BTreeSet<String> = files
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(files, names);
 }
 
 /// What the cases of one family show.

@@ -16,6 +16,7 @@ mod hostile_names;
 mod lab_command;
 mod plots;
 mod report_formats;
+mod schemas;
 mod sets;
 mod several_checkpoints;
 #[cfg(unix)]

@@ -18,6 +18,7 @@ pub use variance::{
 };
 pub use variance_words::variance_words;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::number::Number;
@@ -27,8 +28,10 @@ use attnscope_engine::analysis::lab::Distribution;
 const VERSION: u32 = 1;
 
 /// The distribution of components, as JSON has it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct Components {
+    #[schemars(schema_with = "super::schemas::family")]
     distribution: &'static str,
     mean: Number,
     std: Number,

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Components, VERSION};
@@ -14,10 +15,13 @@ use attnscope_engine::analysis::lab::{
     Density, Distribution, Divisor, RescaleSetup, Rescaled, Rescaling, Shape,
 };
 
-/// The document of a rescale run.
-#[derive(Debug, Serialize)]
+/// Softmax weights under several divisors of the scores.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct RescaleReport {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    #[schemars(extend("const" = "lab rescale"))]
     command: &'static str,
     seed: u64,
     components: Components,
@@ -26,41 +30,64 @@ pub struct RescaleReport {
     says: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// Figures of one width and number of keys.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct CaseRecord {
+    /// Width of queries and keys.
     d: usize,
+    /// Keys of a row.
     keys: usize,
+    /// How many rows were drawn.
     queries: usize,
+    /// Scores of the first key, before they are divided.
     first_score: ShapeRecord,
     divisors: Vec<DivisorRecord>,
 }
 
-#[derive(Debug, Serialize)]
+/// Figures under one divisor of the scores.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct DivisorRecord {
+    /// Id of the divisor, as in `--divisors`.
     divisor: String,
     formula: String,
+    /// The number that scores are divided by.
     value: Number,
+    /// Standard deviation of the divided scores over all queries and keys.
     score_std: Number,
+    /// The first key's weight over the queries.
     first_weight: ShapeRecord,
+    /// Kolmogorov–Smirnov distance of the first key's standardised weight to its standardised score.
     first_ks: Number,
+    /// Mean over the keys of their weights' skewness.
     skewness: Number,
+    /// Mean over the keys of the Kolmogorov–Smirnov distance.
     ks: Number,
+    /// Mean over the queries of the entropy divided by the logarithm of the number of keys.
     relative_entropy: Number,
+    /// Mean over the queries of the largest weight.
     max_probability: Number,
+    /// Mean over the queries of the Jacobian's trace, Σ p(1 − p).
     jacobian_trace: Number,
+    /// The Jacobian's trace divided by the divisor: how much of a gradient arrives at q·k.
     product_gradient: Number,
+    /// Distance of the weights from the straight line that softmax has around equal scores; 0 on the line.
     curvature: Number,
 }
 
-#[derive(Debug, Serialize)]
+/// The distribution of a value over rows.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct ShapeRecord {
     mean: Number,
     std: Number,
     skewness: Number,
-    /// Of the kernel density estimate; null where all values are alike.
+    /// Bandwidth of the kernel density estimate; null where all values are alike.
     bandwidth: Option<Number>,
-    /// Values and densities, where they are drawn.
+    /// Pairs of a value and its density; left out where they are not drawn.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<[Number; 2]>")]
     density: Option<Vec<[Number; 2]>>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Components, VERSION};
@@ -14,56 +15,83 @@ use attnscope_engine::analysis::lab::{
     GrowthPoint, Jacobians, ProductVariance, Saturation, VarianceLab, VarianceSetup,
 };
 
-/// The document of a variance run.
-#[derive(Debug, Serialize)]
+/// The variance of q·k and the gradients of a softmax, for several widths.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct VarianceReport {
+    #[schemars(extend("const" = VERSION))]
     version: u32,
+    #[schemars(extend("const" = "lab variance"))]
     command: &'static str,
     seed: u64,
     components: Components,
+    /// Pairs of a query and a key for each width.
     samples: usize,
+    /// Keys of a row.
     keys: usize,
+    /// Rows for each width.
     rows: usize,
     widths: Vec<WidthRecord>,
+    /// The largest width, with scores that grow.
     growth: Vec<GrowthRecord>,
     /// What the numbers say, in sentences.
     says: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+/// Figures of one width.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct WidthRecord {
+    /// Width of queries and keys.
     d: usize,
+    /// The products q·k.
     product: ProductRecord,
     /// The products divided by √d.
     scaled: ProductRecord,
+    /// The products divided by √d, with queries and keys brought to the norm √d before.
     qk_norm: ProductRecord,
+    /// The softmax over the products.
     jacobian_unscaled: JacobianRecord,
+    /// The softmax over the products divided by √d.
     jacobian_scaled: JacobianRecord,
+    /// The softmax over `qk_norm`.
     jacobian_qk_norm: JacobianRecord,
     /// Through a hard argmax no gradient comes back.
     jacobian_argmax: Number,
 }
 
-#[derive(Debug, Serialize)]
+/// Moments of products.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct ProductRecord {
     mean: Number,
     variance: Number,
+    /// Standard error of the variance.
     standard_error: Number,
-    /// Null where nothing is predicted.
+    /// The variance that theory predicts; null where it predicts none.
     predicted: Option<Number>,
 }
 
-#[derive(Debug, Serialize)]
+/// Norms of the Jacobian of a softmax, averaged over rows.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct JacobianRecord {
     trace: Number,
+    /// Frobenius norm.
     frobenius: Number,
+    /// Spectral norm.
     spectral: Number,
+    /// The largest weight of a row.
     max_probability: Number,
 }
 
-#[derive(Debug, Serialize)]
+/// Figures with scores that were multiplied.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 struct GrowthRecord {
+    /// What the scores were multiplied by.
     growth: Number,
+    /// Standard deviation of the scores.
     score_std: Number,
     jacobian: JacobianRecord,
 }
