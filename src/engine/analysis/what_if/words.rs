@@ -42,7 +42,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     (
         "drop",
         "zero|mean",
-        "a head's output is replaced by zeros, or by its mean over the prompt",
+        "a head's output is replaced by zeros, or by its mean over the prompt's real positions",
     ),
 ];
 
