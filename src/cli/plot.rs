@@ -33,9 +33,7 @@ pub struct Args {
     positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
-    /// What to show: overview, head, scores, tokens, model, checks, what-if, rows, sweep, story [default: overview, or what the demo
-    /// begins with]
-    #[arg(long, value_name = "PANEL", value_parser = panel)]
+    #[arg(long, value_name = "PANEL", value_parser = panel, help = format!("What to show: {} [default: overview, or what the demo begins with]", panel_names()))]
     panel: Option<Panel>,
     /// Leave texts in the CSV as they are, also those that a spreadsheet would take for a formula
     #[arg(long)]
@@ -119,12 +117,19 @@ impl Colours {
 const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
-    let name = |panel: &Panel| panel.title().to_lowercase().replace(' ', "-");
-    let found = Panel::ALL.into_iter().find(|panel| name(panel) == text);
-    found.ok_or_else(|| {
-        let names: Vec<String> = Panel::ALL.iter().map(name).collect();
-        format!("expected one of {}", names.join(", "))
-    })
+    let mut all = Panel::ALL.into_iter();
+    let found = all.find(|panel| panel_name(*panel) == text);
+    found.ok_or_else(|| format!("expected one of {}", panel_names()))
+}
+
+/// What a panel is called on the command line.
+fn panel_name(panel: Panel) -> String {
+    panel.title().to_lowercase().replace(' ', "-")
+}
+
+/// What all panels are called on the command line, in their order.
+fn panel_names() -> String {
+    Panel::ALL.map(panel_name).join(", ")
 }
 
 fn stack(text: &str) -> Result<Stack, String> {

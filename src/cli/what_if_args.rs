@@ -57,7 +57,7 @@ fn help() -> String {
         .map(|(key, takes, does)| format!("  {key}={takes}\n      {does}"))
         .collect();
     format!(
-        "Run the model with another attention; may be repeated. A place is L3, L3H5, encoder.L3H5 or decoder.L3.cross; without one it holds everywhere.\n{}",
+        "Run the model with another attention; may be repeated. A place is L3, L3H5, encoder.L3H5 or cross.L3; without one it holds everywhere.\n{}",
         keys.join("\n")
     )
 }

@@ -394,6 +394,17 @@ mod tests {
     }
 
     #[test]
+    fn every_panel_opens_with_the_key_that_its_tab_shows() {
+        for panel in Panel::ALL {
+            let pressed = KeyEvent::new(KeyCode::Char(panel.key()), KeyModifiers::NONE);
+            for shown in Panel::ALL {
+                let found = binding_of(pressed, shown).map(|binding| binding.action);
+                assert_eq!(found, Some(Action::Go(panel)), "{panel:?} from {shown:?}");
+            }
+        }
+    }
+
+    #[test]
     fn capital_letters_match_whether_or_not_the_terminal_reports_shift() {
         for modifiers in [KeyModifiers::NONE, KeyModifiers::SHIFT] {
             let found = binding_of(KeyEvent::new(KeyCode::Char('L'), modifiers), Panel::Head);

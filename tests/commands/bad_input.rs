@@ -251,3 +251,52 @@ fn two_prompts_at_once_are_refused() {
         assert_says(&said, &[two[0], "cannot be used with", two[2]]);
     }
 }
+
+#[test]
+fn an_unknown_command_gets_the_nearest_one_and_a_wrong_path_is_a_wrong_path() {
+    for (word, meant) in [("repotr", "report"), ("chek", "check"), ("swep", "sweep")] {
+        let said = text(&attnscope(&[word]).stderr);
+        let expected = format!("did you mean attnscope {meant}?");
+        assert_says(
+            &said,
+            &[word, "no such file, directory or command", &expected],
+        );
+    }
+    let said = text(&attnscope(&["quxfrobnicate"]).stderr);
+    assert_says(&said, &["attnscope --help lists the commands"]);
+    // Without a terminal too: what is missing is the path, not the terminal.
+    for path in ["missing/step-50", "./missing.safetensors"] {
+        let output = attnscope(&[path]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_says(&said, &[path, "there is no such file or directory"]);
+        assert!(!said.contains("terminal"), "{said}");
+    }
+}
+
+#[test]
+fn a_path_in_place_of_a_text_is_refused() {
+    let copy = Copy::of("gpt2");
+    for path in ["runs/step-100", "other.safetensors"] {
+        let output = attnscope(&["heads", copy.path().to_str().expect("a path"), path]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_says(&said, &[path]);
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn a_sweep_without_a_checkpoint_refuses_flags_of_a_run() {
+    for flags in [
+        ["--threads", "2"],
+        ["--device", "cpu"],
+        ["--set", "scale=none"],
+    ] {
+        let output = attnscope(&[["sweep", "--logits", "1,2,3"].as_slice(), &flags].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_says(&said, &["required", "<CHECKPOINT>"]);
+        assert!(output.stdout.is_empty());
+    }
+}

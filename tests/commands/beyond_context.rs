@@ -11,6 +11,13 @@ fn oracle(name: &str) -> String {
     original(name).display().to_string()
 }
 
+/// What a command says of tokens with one knob set.
+fn said_of(command: &str, tokens: &str, set: &str, format: &str) -> std::process::Output {
+    let model = oracle("llama");
+    let flags = ["--tokens", tokens, "--set", set, "--format", format];
+    attnscope(&[[command, model.as_str()].as_slice(), &flags].concat())
+}
+
 fn ids(n: usize) -> String {
     let ids = (0..n).map(|idx| (5 + idx * 7 % 53).to_string());
     ids.collect::<Vec<_>>().join(",")
@@ -18,18 +25,8 @@ fn ids(n: usize) -> String {
 
 #[test]
 fn rotary_positions_go_on_beyond_the_context_and_it_is_said() {
-    let (model, tokens) = (oracle("llama"), ids(40));
     let checked = |set: &str| {
-        let output = attnscope(&[
-            "check",
-            model.as_str(),
-            "--tokens",
-            tokens.as_str(),
-            "--set",
-            set,
-            "--format",
-            "json",
-        ]);
+        let output = said_of("check", &ids(40), set, "json");
         let verdict: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
         (verdict["targets"][0].clone(), text(&output.stderr))
     };
@@ -58,18 +55,8 @@ fn rotary_positions_go_on_beyond_the_context_and_it_is_said() {
 
 #[test]
 fn what_is_computed_beyond_the_context_does_not_depend_on_where_it_ends() {
-    let (model, tokens) = (oracle("llama"), ids(40));
     let report = |set: &str| {
-        let output = attnscope(&[
-            "report",
-            model.as_str(),
-            "--tokens",
-            tokens.as_str(),
-            "--set",
-            set,
-            "--format",
-            "csv",
-        ]);
+        let output = said_of("report", &ids(40), set, "csv");
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout)
     };

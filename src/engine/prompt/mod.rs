@@ -1,9 +1,11 @@
 //! Text, ids and masks → token sequences with labels a person can read.
 
 mod inputs;
+mod positions;
 mod tokenizer;
 
 pub use inputs::{parse_inputs, read_inputs};
+pub use positions::PositionRule;
 pub use tokenizer::{Reading, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};
@@ -24,19 +26,6 @@ pub enum Positions {
     Family,
     /// Over real tokens only.
     Mask,
-}
-
-/// How positions are counted when none are given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PositionRule {
-    /// 0, 1, 2, … whatever is padding.
-    Index,
-    /// Counted from `by` on.
-    Shifted { by: usize },
-    /// Real tokens counted from `first`; padding has the position before it, or 0.
-    RealTokens { first: usize },
-    /// Tokens other than `pad` counted from pad + 1; the others have position `pad`.
-    NotPad { pad: u32 },
 }
 
 /// What the decoder of a model with an encoder is given.
@@ -323,7 +312,9 @@ fn side(
         return Err(Error::Prompt(problem.to_owned()));
     }
     let positions = match (request.positions, limits.positions, &real) {
-        (Positions::Mask, PositionRule::Index, Some(real)) => positions_over_real(real),
+        (Positions::Mask, PositionRule::Index, Some(real)) => {
+            PositionRule::Index.over_real(&tokens, real)
+        }
         (_, rule, real) => rule.positions(&tokens, real.as_deref()),
     };
     Ok(Prompt {
@@ -335,59 +326,6 @@ fn side(
         source: None,
         n_to_generate: 0,
     })
-}
-
-impl PositionRule {
-    /// The position of every token, counted over real ones where the rule itself does not look at them.
-    pub fn over_real(self, tokens: &[u32], real: &[bool]) -> Vec<usize> {
-        match self {
-            Self::Index => positions_over_real(real),
-            rule => rule.positions(tokens, Some(real)),
-        }
-    }
-
-    /// The position of every token.
-    pub fn positions(self, tokens: &[u32], real: Option<&[bool]>) -> Vec<usize> {
-        let is_real = |idx: usize| real.is_none_or(|real| real[idx]);
-        let mut n_seen = 0;
-        match self {
-            Self::Index => (0..tokens.len()).collect(),
-            Self::Shifted { by } => (by..by + tokens.len()).collect(),
-            Self::RealTokens { first } => {
-                let position = |idx: usize| {
-                    if is_real(idx) {
-                        n_seen += 1;
-                        first + n_seen - 1
-                    } else {
-                        first.saturating_sub(1)
-                    }
-                };
-                (0..tokens.len()).map(position).collect()
-            }
-            Self::NotPad { pad } => {
-                let position = |id: &u32| {
-                    if *id == pad {
-                        pad as usize
-                    } else {
-                        n_seen += 1;
-                        pad as usize + n_seen
-                    }
-                };
-                tokens.iter().map(position).collect()
-            }
-        }
-    }
-}
-
-/// Counts real tokens; padding before the first shares its position.
-fn positions_over_real(real: &[bool]) -> Vec<usize> {
-    let mut n_seen = 0usize;
-    real.iter()
-        .map(|is_real| {
-            n_seen += usize::from(*is_real);
-            n_seen.saturating_sub(1)
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -472,17 +410,6 @@ mod tests {
             [0, 0, 0, 1]
         );
     }
-    #[test]
-    fn families_count_positions_in_three_ways() {
-        let (tokens, real) = ([1, 1, 5, 6], [false, false, true, true]);
-        let count = |rule: PositionRule| rule.positions(&tokens, Some(&real));
-        assert_eq!(count(PositionRule::Index), [0, 1, 2, 3]);
-        // Two for the rows that such tables begin with, one of which is for padding.
-        assert_eq!(count(PositionRule::RealTokens { first: 2 }), [1, 1, 2, 3]);
-        assert_eq!(count(PositionRule::RealTokens { first: 0 }), [0, 0, 0, 1]);
-        assert_eq!(count(PositionRule::NotPad { pad: 1 }), [1, 1, 2, 3]);
-    }
-
     #[test]
     fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
         let limits = Limits {
