@@ -211,9 +211,10 @@ fn a_gain_holds_at_its_margin_and_too_few_positions_decide_nothing() {
         &model,
         &prompts,
     );
+    // Two tokens after the last position that is compared another must stand.
     let n = prompts
         .iter()
-        .map(|(_, input)| input.sequence.len() - 1)
+        .map(|(_, input)| input.sequence.len() - 2)
         .sum::<usize>();
     for (fewest, status) in [(n, Status::Fired), (n + 1, Status::Undecidable)] {
         let few = table(check, "fewest_positions", fewest as f64, "");

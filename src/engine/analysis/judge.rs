@@ -8,8 +8,8 @@ use super::kept::Kept;
 use super::observer::{Observer, Progress};
 use super::pipeline::{Job, Options, Outcome, run_all};
 use super::probes::{probe_future, probe_padding};
+use super::readings::probe_readings;
 use super::rerun::head_with;
-use super::training::probe_training;
 use super::what_if::Change;
 use crate::attention::Scale;
 use crate::checks::{
@@ -138,15 +138,15 @@ pub fn probe<O: Ops>(
         let progress = |progress| say("adding padding", progress);
         probes.padding = probe_padding(ops, model, first, progress, pace)?;
     }
-    if wanted.contains("trained-otherwise") {
+    if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
         let mut told = |n_done: usize, n: usize| {
             (judging.told)(Step {
-                what: "supposing another attention".to_owned(),
+                what: "reading the weights in other ways".to_owned(),
                 n_done,
                 n,
             });
         };
-        probes.training = probe_training(ops, model, inputs, &mut told, pace)?;
+        probes.training = probe_readings(ops, model, inputs, &mut told, pace)?;
     }
     Ok(probes)
 }

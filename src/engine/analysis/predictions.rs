@@ -121,6 +121,12 @@ impl Scan {
             .for_each(|(row, logits)| row.add(level, range, logits));
     }
 
+    /// Closes the scan: −log p of each position's target, in nats.
+    pub fn losses(self) -> Vec<f32> {
+        let loss = |row: &RowScan| (row.log_sum_exp() - f64::from(row.target_logit)) as f32;
+        self.rows.iter().map(loss).collect()
+    }
+
     /// Closes the scan; `is_counted` says which positions enter the mean loss.
     pub fn finish(self, has_loss: bool, is_counted: impl Fn(usize) -> bool) -> Predictions {
         let top = self.rows.iter().map(|row| {

@@ -1,18 +1,15 @@
-//! Runs part of a model again from a kept layer input: a layer's input, one head otherwise, or the losses of what follows.
+//! Runs part of a model again from a kept layer input: another layer's input, or one head with a change.
 
 use super::kept::{Kept, LayerAt};
-use super::pipeline::targets;
-use super::predictions::Scan;
 use super::what_if::{Change, changed};
 use crate::attention::HeadSummary;
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
     BlockContext, Input, LayerWeights, Memory, Model, NoHooks, Scratch, Sequence, Stack,
-    attend_heads, embed, final_hidden, logits_in_chunks, run_layer,
+    attend_heads, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
-use crate::pace::Pace;
 use crate::place::Place;
 
 /// What a stack reads, and what its cross-attention looks at.
@@ -137,64 +134,4 @@ pub fn head_with<O: Ops>(
     let only = head_idx..head_idx + 1;
     let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, None)?.summaries;
     Ok(heads.into_iter().next())
-}
-
-/// Next-token losses of pairs of real tokens, in nats, of a model of one stack; from a kept layer input on, where one is
-/// given, whose earlier layers are as they were.
-///
-/// # Errors
-/// When the model has no head, a tensor is not as the spec says, or the run is stopped.
-pub(super) fn next_losses<O: Ops>(
-    ops: &O,
-    model: &Model,
-    input: &Input,
-    from: Option<(&Kept, usize)>,
-    pace: &dyn Pace,
-) -> Result<Vec<f32>> {
-    let stack = model.spec.main_stack();
-    let sequence = &input.sequence;
-    let tensors = &model.checkpoint.tensors;
-    let context = BlockContext::of(ops, tensors, stack, sequence, None, pace)?;
-    let (mut resid, first) = match from {
-        Some((kept, layer_idx)) => (
-            input_of_layer(&context, model, kept, (stack.stack, layer_idx))?,
-            layer_idx,
-        ),
-        None => {
-            let (mut spare, mut resid) = (O::Buffer::default(), O::Buffer::default());
-            embed(ops, model, stack, sequence, &mut spare, &mut resid)?;
-            (resid, 0)
-        }
-    };
-    run_layers(
-        &context,
-        model,
-        stack.stack,
-        first..stack.n_layers(),
-        &mut resid,
-    )?;
-    let mut hidden = O::Buffer::default();
-    final_hidden(ops, model, stack, &resid, &mut hidden)?; // [position, d_model]
-    let head = model.spec.head.as_ref();
-    let head =
-        head.ok_or_else(|| Error::Prompt("the model has no head to predict with".to_owned()))?;
-    let mut scan = Scan::new(targets(&model.spec, sequence));
-    logits_in_chunks(
-        ops,
-        model,
-        head,
-        &hidden,
-        sequence.len(),
-        pace,
-        |range, logits| {
-            scan.add(&range, logits);
-            Ok(())
-        },
-    )?;
-    let losses = scan.finish(true, |_| true).next_loss.unwrap_or_default();
-    let is_counted = |i: &usize| sequence.is_real(*i) && sequence.is_real(*i + 1);
-    Ok((0..losses.len())
-        .filter(is_counted)
-        .map(|i| losses[i])
-        .collect())
 }

@@ -180,7 +180,16 @@ pub(super) struct Head<'a> {
 
 impl<'a> Head<'a> {
     pub(super) fn new(spec: &AttentionSpec, input: HeadInput<'a>, head_idx: usize) -> Self {
-        let kv_head_idx = spec.kv_head_of(head_idx);
+        Self::with_kv_head(spec, input, head_idx, spec.kv_head_of(head_idx))
+    }
+
+    /// A head and the kv head that serves it.
+    pub(super) fn with_kv_head(
+        spec: &AttentionSpec,
+        input: HeadInput<'a>,
+        head_idx: usize,
+        kv_head_idx: usize,
+    ) -> Self {
         Self {
             head_idx,
             input,
@@ -240,7 +249,7 @@ impl<'a> Head<'a> {
     }
 
     /// Σ p·v of a block. // [row, d_value]
-    fn values(&self, pattern: &[f32], n_keys: usize, out: &mut [f32]) {
+    pub(super) fn values(&self, pattern: &[f32], n_keys: usize, out: &mut [f32]) {
         let n_rows = pattern.len() / n_keys.max(1);
         let v = Matrix::new(
             &self.input.v[self.v_at..],

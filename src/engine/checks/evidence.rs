@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::attention::{Pooled, Scale, SoftmaxAxis};
+use crate::attention::{Pooled, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
@@ -195,32 +195,50 @@ pub struct InvarianceProbe {
     pub largest: f64,
 }
 
-/// Which attention a hypothesis supposes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Factors {
-    pub axis: SoftmaxAxis,
-    pub scale: Scale,
-    pub causal: bool,
-    /// Where a model has QK-norm weights: whether they are used.
-    pub qk_norm: Option<bool>,
+/// Whether a token's loss may depend on the token under a reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SeesLabels {
+    Not,
+    /// With a small weight, or in some places.
+    Faintly,
+    Plainly,
 }
 
-/// One way in which the model may have been trained, and what it would have lost.
+/// One way in which the weights may have been meant, and what the model would have lost.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hypothesis {
-    /// `None` for every layer.
+pub struct Tried {
+    /// Readings of one family change one thing in different ways.
+    pub family: &'static str,
+    /// As it reads after “trained with”.
+    pub name: String,
+    /// Names of the readings that it is made of, where it is made of several.
+    pub parts: Vec<String>,
+    /// Flags that run the checkpoint so, or what to correct; may be empty.
+    pub advice: String,
+    /// The only layer, and its only head, that it is about.
     pub layer_idx: Option<usize>,
-    pub factors: Factors,
-    /// Next-token losses in nats. // [position over all prompts]
+    pub head_idx: Option<usize>,
+    pub sees_labels: SeesLabels,
+    /// Its place in the catalogue, which lists the most usual mistakes of a family first.
+    pub order: usize,
+    /// Makes attention smoother, which every broken model likes.
+    pub smooths: bool,
+    /// Losses in nats, on the positions of one round. // [position]
     pub losses: Vec<f32>,
+    /// The last round that it stayed in.
+    pub round: usize,
 }
 
-/// Losses under every hypothesis; the first is what the configuration declares.
+/// Losses under every reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingProbe {
-    pub hypotheses: Vec<Hypothesis>,
+    /// Losses of what is declared, in nats; a later round has more positions. // [round][position]
+    pub declared: Vec<Vec<f32>>,
+    pub readings: Vec<Tried>,
     /// What guessing by the text's own frequencies would lose, in nats.
     pub unigram_loss: f64,
-    /// What the declared model loses on the second copy of a text said twice: little, where it can copy.
+    /// What guessing by the frequencies of the tokens before would lose, beginning with all tokens alike.
+    pub blind_loss: f64,
+    /// What the declared model loses on second copies of texts said twice: little, where it can copy.
     pub copy_loss: f64,
 }

@@ -12,6 +12,7 @@ mod entropy_uniform;
 mod evidence;
 mod future_leak;
 mod invariance;
+mod knows_nothing;
 mod mask_mass;
 mod massive_activation;
 mod nan_or_inf;
@@ -35,8 +36,8 @@ mod wrong_axis;
 
 pub use crate::place::Place;
 pub use evidence::{
-    Baseline, Evidence, Factors, FutureProbe, Hypothesis, Influence, InvarianceProbe, Movement,
-    Probed, Probes, Subject, Then, TrainingProbe, Worst,
+    Baseline, Evidence, FutureProbe, Influence, InvarianceProbe, Movement, Probed, Probes,
+    SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
@@ -82,6 +83,7 @@ pub static CHECKS: &[&Check] = &[
     &batch_leak::CHECK,
     &document_leak::CHECK,
     &trained_otherwise::CHECK,
+    &knows_nothing::CHECK,
     &nan_or_inf::CHECK,
     &entropy_collapse::CHECK,
     &entropy_uniform::CHECK,

@@ -1,34 +1,34 @@
-//! The checkpoint was trained with another attention than its configuration declares.
+//! The checkpoint was trained, or is loaded, with another attention than its configuration declares.
 //!
 //! ## What it does
-//! Asks which attention the weights were trained with: the loss on the prompts under every hypothesis of softmax axis (keys,
-//! queries) × scale (1/√d, none, 1/d) × causal mask (on, off) × QK-norm (on, off, where weights exist), in all layers at once
-//! and in one layer at a time.
+//! Asks which reading of the weights explains the text best: another softmax axis, scale, mask, position, layout of queries,
+//! keys and values, norms or labels, in all layers, in one layer, or in one head. docs/readings.md lists them.
 //!
 //! ## Why it matters
 //! A checkpoint does not record a bug of the code that trained it: run with the declared attention it is simply bad. A model
 //! trained with a softmax over queries may reach a loss below the entropy of its text and write gibberish.
 //!
 //! ## How it is measured
-//! Next-token losses position by position. The best hypothesis is accused when it beats the declared one by a margin in the
-//! mean and a 99 % bootstrap interval over positions excludes zero; a factor is named only when the best hypothesis beats, in
-//! the same way, the best one that has the declared value of that factor. Value: nats per token gained.
+//! Losses position by position, of all prompts together: of next tokens, of a target's tokens, or of masked tokens. Readings
+//! race: all of them on a few positions, those that may still win on more. The best one is accused when it beats what is
+//! declared by a margin in the mean and a 99 % bootstrap interval over positions excludes zero. It is named when the best
+//! reading of any other family gains less than three quarters of that; else the finding says between which it is not decided.
+//! A smaller scale alone is believed only when nothing else is close. Value: nats per token gained.
 //!
 //! ## False alarms
-//! On a single sentence the smallest loss alone accuses healthy models; the interval does not. Without a mask a position sees
-//! its own label, and a healthy copying or induction model gains by it: that hypothesis counts only where the declared loss
-//! is no better than the text's own unigram loss, on the text and on its second copy when it is said twice, and the other is a
-//! small share of it: a model that was trained to see its labels reads them off, and has not learned to copy. Where nothing
-//! explains the text better than its own word frequencies the check is undecidable: the model does not know such text. With too few positions the check is undecidable and says how many it wants.
+//! On a single sentence the smallest loss alone accuses healthy models; the interval does not. With a leaking mask a position
+//! sees its own label, and a healthy copying or induction model gains by it: such readings count only where their loss is a
+//! small share of what the text's own word frequencies lose, and of what the model loses on a text that is said twice, and,
+//! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the text better than its own word frequencies the check
+//! is undecidable, as it is while the interval contains the margin: it then says how many more positions would decide.
 //!
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
 use super::bootstrap::{interval_of_mean, positions_wanted};
-use super::evidence::{Evidence, Factors, Hypothesis, Probed, TrainingProbe};
-use super::verdict::{Finding, Severity, Status, Verdict};
+use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
+use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::attention::{Scale, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
 
@@ -40,248 +40,372 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+/// What is declared, and a reading, on the positions of the last round.
+struct Against<'a> {
+    probe: &'a TrainingProbe,
+    declared: &'a [f32],
+    margin: f64,
+    rival: f64,
+}
+
+/// How much one loses less than another.
+#[derive(Debug, Clone, Copy)]
+struct Gain {
+    mean: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Gain {
+    fn of(from: &[f32], to: &[f32]) -> Self {
+        let gains = differences(from, to);
+        let (low, high) = interval_of_mean(&gains);
+        Self {
+            mean: gains.iter().sum::<f64>() / gains.len() as f64,
+            low,
+            high,
+        }
+    }
+
+    fn is_clear(self, margin: f64) -> bool {
+        self.mean >= margin && self.low > 0.0
+    }
+}
+
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let probe = match &evidence.probes.training {
         Probed::Not(why) => return Verdict::not_applicable(why.clone()),
         Probed::Ran(probe) => probe,
     };
-    let margin = thresholds.of("trained-otherwise.margin");
     let fewest = thresholds.of("trained-otherwise.fewest_positions") as usize;
-    let reads_off = thresholds.of("trained-otherwise.label_share");
-    let Some(declared) = probe.hypotheses.first() else {
-        return Verdict::not_applicable("no hypothesis was tried");
+    let Some(declared) = probe.declared.last() else {
+        return Verdict::not_applicable("no reading was tried");
     };
-    let n = declared.losses.len();
+    let against = Against {
+        probe,
+        declared,
+        margin: thresholds.of("trained-otherwise.margin"),
+        rival: thresholds.of("trained-otherwise.rival_share"),
+    };
+    let n = declared.len();
     if n < fewest {
         return Verdict::undecidable(format!(
             "{n} positions are too few to tell: give texts of at least {fewest}, better a few hundred"
         ));
     }
-    if declared.losses.iter().any(|loss| !loss.is_finite()) {
+    if declared.iter().any(|loss| !loss.is_finite()) {
         return Verdict::undecidable(
             "the loss as declared is no number: nan-or-inf tells where that begins",
         );
     }
-    let candidates: Vec<&Hypothesis> = probe
-        .hypotheses
+    let mut candidates: Vec<&Tried> = probe
+        .readings
         .iter()
-        .filter(|hypothesis| may_be_believed(probe, declared, hypothesis, reads_off))
+        .filter(|reading| reading.round + 1 == probe.declared.len())
+        .filter(|reading| may_be_believed(probe, mean(declared), reading, thresholds))
         .collect();
-    let best = candidates
-        .iter()
-        .copied()
-        .min_by(|a, b| mean(a).total_cmp(&mean(b)))
-        .unwrap_or(declared);
-    let loss = mean(declared);
-    let said = format!("loss {loss:.3} as declared, over {n} positions");
-    let unigram = probe.unigram_loss;
-    if mean(best) >= unigram {
-        // A smoother model is better than a lost one whatever it was trained with.
-        return Verdict::undecidable(format!(
-            "{said}, {:.3} at best, no better than the text's own word frequencies ({unigram:.3}): give text of the kind \
-             that the model was trained on",
-            mean(best)
-        ));
-    }
-    if std::ptr::eq(best, declared) {
-        return Verdict::passed(format!(
-            "{said}: no other attention explains the text better"
-        ));
-    }
-    let gains = gains(declared, best);
-    let gain = gains.iter().sum::<f64>() / n as f64;
-    if gain < margin {
-        return Verdict::passed(format!(
-            "{said}; the best other attention gains {gain:.3}, within the margin of {margin}"
-        ));
-    }
-    let (low, high) = interval_of_mean(&gains);
-    let wants = || positions_wanted(&gains).max(n + 1) - n;
-    if low <= 0.0 {
-        return undecided(&said, best, gain, (low, high), wants());
-    }
-    let factors = decided_factors(&candidates, declared, best, margin);
-    if factors.is_empty() {
-        return Verdict::undecidable(format!(
-            "{said}; {} gains {gain:.3} (99 % interval {low:.3}…{high:.3}), but no factor of it is decided alone: give more text",
-            describe(best)
-        ));
-    }
-    let place = match best.layer_idx {
-        Some(layer_idx) => Place::layer(Stack::Only, layer_idx),
-        None => Place::MODEL,
-    };
-    let where_ = best
-        .layer_idx
-        .map_or("in every layer".to_owned(), |layer_idx| {
-            format!("in layer {layer_idx}")
-        });
-    let finding = Finding {
-        check: CHECK.id,
-        severity: Severity::Error,
-        place,
-        value: gain,
-        threshold: margin,
-        unit: "nats per token",
-        evidence: format!(
-            "{said}, {:.3} with {} {where_}: {gain:.3} better, 99 % interval {low:.3}…{high:.3}",
-            mean(best),
-            factors.join(" and ")
-        ),
-        advice: format!(
-            "the weights were trained with {}: correct the training code and train again, or run this checkpoint as trained with {}",
-            factors.join(" and "),
-            settings(declared, best)
-        ),
-    };
-    Verdict::of(vec![finding], "")
+    candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
+    against.verdict(&candidates)
 }
 
-fn undecided(
-    said: &str,
-    best: &Hypothesis,
-    gain: f64,
-    (low, high): (f64, f64),
-    n_more: usize,
-) -> Verdict {
-    let verdict = Verdict::undecidable(format!(
-        "{said}; {} gains {gain:.3} (99 % interval {low:.3}…{high:.3}), which does not decide: about {n_more} more positions would",
-        describe(best)
-    ));
-    debug_assert_eq!(verdict.status, Status::Undecidable);
-    verdict
+impl Against<'_> {
+    fn verdict(&self, candidates: &[&Tried]) -> Verdict {
+        let (loss, n) = (mean(self.declared), self.declared.len());
+        let said = format!("loss {loss:.3} as declared, over {n} positions");
+        let unigram = self.probe.unigram_loss;
+        let lowest = candidates
+            .first()
+            .map_or(loss, |best| mean(&best.losses).min(loss));
+        if lowest >= unigram {
+            // A smoother model is better than a lost one whatever it was trained with.
+            return Verdict::undecidable(format!(
+                "{said}, {lowest:.3} at best, no better than the text's own word frequencies ({unigram:.3}): give text of the \
+                 kind that the model was trained on"
+            ));
+        }
+        let n_tried = self.probe.readings.len();
+        let gains: Vec<Gain> = candidates
+            .iter()
+            .map(|one| Gain::of(self.declared, &one.losses))
+            .collect();
+        let Some((best, gain)) = candidates.first().copied().zip(gains.first().copied()) else {
+            return Verdict::passed(format!(
+                "{said}: none of {n_tried} other readings explains the text better"
+            ));
+        };
+        if !gain.is_clear(self.margin) {
+            let open = candidates
+                .iter()
+                .zip(&gains)
+                .find(|(_, gain)| gain.high >= self.margin);
+            return match open {
+                Some((reading, gain)) => self.undecided(&said, reading, *gain),
+                None if gain.mean <= 0.0 => Verdict::passed(format!(
+                    "{said}: none of {n_tried} other readings explains the text better"
+                )),
+                None => Verdict::passed(format!(
+                    "{said}; the best of {n_tried} other readings gains {:.3}, within the margin of {}",
+                    gain.mean, self.margin
+                )),
+            };
+        }
+        let best = self.simplest(best, candidates);
+        let gain = Gain::of(self.declared, &best.losses);
+        let rivals: Vec<&Tried> = candidates
+            .iter()
+            .copied()
+            .filter(|other| !self.are_related(best, other) && !is_same(best, other))
+            .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
+            .collect();
+        // Everything that is broken likes smoother attention.
+        let is_plausible = mean(&best.losses) <= RESTORED * unigram || loss < unigram;
+        if best.smooths && !rivals.is_empty() && loss < unigram {
+            return self.undecided(&said, best, gain);
+        }
+        if !is_plausible || (best.smooths && !rivals.is_empty()) {
+            return Verdict::of(vec![self.unexplained(&said, best, gain)], "");
+        }
+        Verdict::of(
+            vec![self.finding(&said, best, gain, candidates, &rivals)],
+            "",
+        )
+    }
+
+    fn gain_of(&self, reading: &Tried) -> f64 {
+        mean(self.declared) - mean(&reading.losses)
+    }
+
+    /// Whether two readings change the same thing, or one is part of the other.
+    fn are_related(&self, a: &Tried, b: &Tried) -> bool {
+        let families = |one: &Tried| {
+            let is_part = |reading: &&Tried| one.parts.contains(&reading.name);
+            let parts = self.probe.readings.iter().filter(is_part);
+            parts
+                .map(|reading| reading.family)
+                .chain([one.family])
+                .collect::<Vec<_>>()
+        };
+        let (of_a, of_b) = (families(a), families(b));
+        of_a.iter().any(|family| of_b.contains(family))
+    }
+
+    /// Whether a reading explains the text better than another: by the margin, or by half of what little it loses itself.
+    fn is_better(&self, best: &Tried, other: &Tried) -> bool {
+        let margin = self.margin.min(0.5 * mean(&best.losses));
+        Gain::of(&other.losses, &best.losses).is_clear(margin)
+    }
+
+    fn undecided(&self, said: &str, reading: &Tried, gain: Gain) -> Verdict {
+        let gains = differences(self.declared, &reading.losses);
+        let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
+        let n_more = if gain.mean >= self.margin {
+            positions_wanted(&gains)
+        } else {
+            positions_wanted(&off)
+        };
+        let n_more = n_more.saturating_sub(gains.len()).clamp(1, 1_000_000);
+        Verdict::undecidable(format!(
+            "{said}; {} gains {:.3} (99 % interval {:.3}…{:.3}), which does not decide: about {n_more} more positions would",
+            named(reading),
+            gain.mean,
+            gain.low,
+            gain.high
+        ))
+    }
+
+    /// Of readings that explain the text as well as the best one: the simplest, then the most usual of its family.
+    fn simplest<'t>(&self, best: &'t Tried, candidates: &[&'t Tried]) -> &'t Tried {
+        let is_as_good = |other: &&Tried| {
+            let is_part = best.parts.contains(&other.name) && other.layer_idx.is_none();
+            let is_kin = other.family == best.family;
+            (is_part || is_kin) && !self.is_better(best, other)
+        };
+        let as_good = candidates.iter().copied().filter(is_as_good);
+        as_good.min_by_key(|other| rank(other)).unwrap_or(best)
+    }
+
+    /// Other readings of the family, everywhere, that explain the text as well.
+    fn as_near<'t>(&self, best: &Tried, candidates: &[&'t Tried]) -> Vec<&'t str> {
+        const MOST: usize = 4;
+        let is_near = |other: &&Tried| {
+            other.family == best.family
+                && other.name != best.name
+                && (other.layer_idx, other.head_idx) == (best.layer_idx, best.head_idx)
+                && !is_same(best, other)
+                && !self.is_better(best, other)
+        };
+        let near = candidates.iter().copied().filter(is_near).take(MOST);
+        near.map(|other| other.name.as_str()).collect()
+    }
+
+    fn finding(
+        &self,
+        said: &str,
+        best: &Tried,
+        gain: Gain,
+        candidates: &[&Tried],
+        rivals: &[&Tried],
+    ) -> Finding {
+        let twins = candidates
+            .iter()
+            .filter(|other| is_same(best, other) && other.name != best.name);
+        let mut twins: Vec<&str> = twins.map(|other| other.name.as_str()).collect();
+        twins.dedup();
+        // Another layer or head that explains the text as well leaves the place open.
+        let is_elsewhere = |other: &&&Tried| {
+            other.name == best.name
+                && (other.layer_idx, other.head_idx) != (best.layer_idx, best.head_idx)
+                && other.layer_idx.is_some()
+                && !self.is_better(best, other)
+        };
+        let is_place_open =
+            best.layer_idx.is_some() && candidates.iter().any(|other| is_elsewhere(&other));
+        let place = match (best.layer_idx, best.head_idx) {
+            (Some(layer_idx), Some(head_idx)) if !is_place_open => {
+                Place::layer(Stack::Only, layer_idx).head(head_idx)
+            }
+            (Some(layer_idx), None) if !is_place_open => Place::layer(Stack::Only, layer_idx),
+            _ => Place::MODEL,
+        };
+        let mut evidence = format!(
+            "{said}, {:.3} with {}: {:.3} better, 99 % interval {:.3}…{:.3}",
+            mean(&best.losses),
+            named(best),
+            gain.mean,
+            gain.low,
+            gain.high
+        );
+        if !twins.is_empty() {
+            evidence.push_str(&format!("; here the same as {}", twins.join(" and ")));
+        }
+        if is_place_open {
+            evidence.push_str("; in which place is not decided");
+        }
+        let near = self.as_near(best, candidates);
+        if !near.is_empty() {
+            evidence.push_str(&format!("; as near: {}", near.join(", ")));
+        }
+        let advice = match rivals.first() {
+            Some(rival) => {
+                evidence.push_str(&format!(
+                    "; {} gains {:.3}",
+                    named(rival),
+                    self.gain_of(rival)
+                ));
+                format!(
+                    "the weights were trained or loaded with another attention; it is not decided between {} and {}: look for both \
+                     in the training code and in how the checkpoint was saved, or give more text",
+                    named(best),
+                    named(rival)
+                )
+            }
+            None => {
+                let run = match best.advice.as_str() {
+                    "" => String::new(),
+                    flags if flags.starts_with("--") && best.layer_idx.is_none() => {
+                        format!(", or run this checkpoint as trained with {flags}")
+                    }
+                    flags if flags.starts_with("--") => {
+                        ", or run this checkpoint as trained with the same change there".to_owned()
+                    }
+                    what => format!(" ({what})"),
+                };
+                format!(
+                    "the weights were trained or loaded with {}: correct the code that trained or saved them{run}",
+                    named(best)
+                )
+            }
+        };
+        self.found(place, gain, evidence, advice)
+    }
+
+    /// Something is wrong, and no reading says what.
+    fn unexplained(&self, said: &str, best: &Tried, gain: Gain) -> Finding {
+        let evidence = format!(
+            "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
+             trained model",
+            mean(&best.losses),
+            named(best),
+            gain.mean,
+            gain.low,
+            gain.high
+        );
+        let advice = "the model is broken, and the cause is not among the readings that were tried: compare it with a run of the \
+                      code that trained it (attnscope capture-script)";
+        self.found(Place::MODEL, gain, evidence, advice.to_owned())
+    }
+
+    fn found(&self, place: Place, gain: Gain, evidence: String, advice: String) -> Finding {
+        Finding {
+            check: CHECK.id,
+            severity: Severity::Error,
+            place,
+            value: gain.mean,
+            threshold: self.margin,
+            unit: "nats per token",
+            evidence,
+            advice,
+        }
+    }
 }
 
-/// Without a mask a model sees its labels: only a model that is no good as declared is suspected of it, and only if it
-/// reads them off, as one that was trained so does.
+/// A loss up to this share of the text's word frequencies is one that a trained model may have.
+const RESTORED: f64 = 0.9;
+
+/// Whether two readings lose the same at every position.
+fn is_same(a: &Tried, b: &Tried) -> bool {
+    let pairs = a.losses.iter().zip(&b.losses);
+    a.losses.len() == b.losses.len()
+        && pairs
+            .clone()
+            .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
+}
+
+/// How special a reading is: made of several, in a layer, in a head, less usual.
+fn rank(reading: &Tried) -> (usize, usize, usize) {
+    let place = usize::from(reading.layer_idx.is_some()) + usize::from(reading.head_idx.is_some());
+    (reading.parts.len(), place, reading.order)
+}
+
+/// Where a token may see its label a healthy model may gain: a reading is believed only if the model reads labels off, far
+/// better than it copies, as one that was trained so does; where they are seen faintly, only if it is no good as declared.
 fn may_be_believed(
     probe: &TrainingProbe,
-    declared: &Hypothesis,
-    hypothesis: &Hypothesis,
-    reads_off: f64,
+    declared: f64,
+    reading: &Tried,
+    thresholds: &Thresholds,
 ) -> bool {
-    if hypothesis.losses.iter().any(|loss| !loss.is_finite()) {
+    if reading.losses.iter().any(|loss| !loss.is_finite()) {
         return false;
     }
-    let drops_mask = declared.factors.causal && !hypothesis.factors.causal;
-    let unigram = probe.unigram_loss;
-    // On text that it does not know a healthy copying model is no good, and would gain most by seeing the label it looks for.
-    let can_copy = probe.copy_loss < unigram;
-    !drops_mask
-        || (!can_copy && mean(declared) >= unigram && mean(hypothesis) <= reads_off * unigram)
-}
-
-/// Whether two hypotheses agree in one factor.
-type SameFactor = fn(&Factors, &Factors) -> bool;
-
-/// The factors in which the best hypothesis is not what is declared, and beats everything that has them as declared.
-fn decided_factors(
-    candidates: &[&Hypothesis],
-    declared: &Hypothesis,
-    best: &Hypothesis,
-    margin: f64,
-) -> Vec<String> {
-    let differs: [(bool, SameFactor, String); 4] = [
-        (
-            best.factors.axis != declared.factors.axis,
-            |a, b| a.axis == b.axis,
-            format!("a softmax over {}", best.factors.axis),
-        ),
-        (
-            best.factors.scale != declared.factors.scale,
-            |a, b| a.scale == b.scale,
-            match best.factors.scale {
-                Scale::One => "no scale".to_owned(),
-                other => format!("a scale of {other}"),
-            },
-        ),
-        (
-            best.factors.causal != declared.factors.causal,
-            |a, b| a.causal == b.causal,
-            if best.factors.causal {
-                "a causal mask".to_owned()
-            } else {
-                "no causal mask".to_owned()
-            },
-        ),
-        (
-            best.factors.qk_norm != declared.factors.qk_norm,
-            |a, b| a.qk_norm == b.qk_norm,
-            "no QK-norm".to_owned(),
-        ),
-    ];
-    let is_decided = |same: SameFactor| {
-        let rivals = candidates
-            .iter()
-            .filter(|rival| same(&rival.factors, &declared.factors));
-        let rival = rivals.min_by(|a, b| mean(a).total_cmp(&mean(b)));
-        rival.is_none_or(|rival| {
-            let gains = gains(rival, best);
-            let gain = gains.iter().sum::<f64>() / gains.len() as f64;
-            gain >= margin && interval_of_mean(&gains).0 > 0.0
-        })
+    let share = match reading.sees_labels {
+        SeesLabels::Not => return true,
+        SeesLabels::Faintly => thresholds.of("trained-otherwise.faint_label_share"),
+        SeesLabels::Plainly => thresholds.of("trained-otherwise.label_share"),
     };
-    let named = differs
-        .into_iter()
-        .filter(|(differs, same, _)| *differs && is_decided(*same));
-    named.map(|(_, _, name)| name).collect()
+    // A healthy model that copies finds the label that it is shown, and no better than it copies.
+    let known = probe.unigram_loss.min(probe.copy_loss);
+    let is_suspect = reading.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
+    is_suspect && mean(&reading.losses) <= share * known
 }
 
-/// The flags that run the checkpoint so.
-fn settings(declared: &Hypothesis, best: &Hypothesis) -> String {
-    let (now, then) = (&declared.factors, &best.factors);
-    let mut flags = Vec::new();
-    if now.axis != then.axis {
-        flags.push(format!("--set softmax_axis={}", then.axis));
-    }
-    if now.scale != then.scale {
-        let scale = match then.scale {
-            Scale::InvSqrtD => "inv_sqrt_d".to_owned(),
-            Scale::InvD => "inv_d".to_owned(),
-            Scale::One => "none".to_owned(),
-            other => other.to_string(),
-        };
-        flags.push(format!("--set scale={scale}"));
-    }
-    if now.causal && !then.causal {
-        flags.push("--set mask=bidirectional".to_owned());
-    }
-    match (best.layer_idx, flags.is_empty()) {
-        (None, false) => flags.join(" "),
-        _ => "the same change in that layer".to_owned(),
+fn named(reading: &Tried) -> String {
+    match (reading.layer_idx, reading.head_idx) {
+        (Some(layer_idx), Some(head_idx)) => {
+            format!("{} in head {head_idx} of layer {layer_idx}", reading.name)
+        }
+        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.name),
+        _ => format!("{} in every layer", reading.name),
     }
 }
 
-fn describe(hypothesis: &Hypothesis) -> String {
-    let Factors {
-        axis,
-        scale,
-        causal,
-        qk_norm,
-    } = hypothesis.factors;
-    let mask = if causal { "a causal mask" } else { "no mask" };
-    let norm = match qk_norm {
-        Some(false) => ", without QK-norm",
-        _ => "",
-    };
-    let layer = hypothesis
-        .layer_idx
-        .map_or(String::new(), |layer_idx| format!(" in layer {layer_idx}"));
-    let axis = match axis {
-        SoftmaxAxis::Keys => "keys",
-        SoftmaxAxis::Queries => "queries",
-    };
-    format!("softmax over {axis}, scale {scale}, {mask}{norm}{layer}")
-}
-
-fn mean(hypothesis: &Hypothesis) -> f64 {
-    let sum: f64 = hypothesis.losses.iter().map(|loss| f64::from(*loss)).sum();
-    sum / hypothesis.losses.len() as f64
+fn mean(losses: &[f32]) -> f64 {
+    losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len() as f64
 }
 
 /// What one loses more than the other, position by position.
-fn gains(from: &Hypothesis, to: &Hypothesis) -> Vec<f64> {
-    let pairs = from.losses.iter().zip(&to.losses);
+fn differences(from: &[f32], to: &[f32]) -> Vec<f64> {
+    let pairs = from.iter().zip(to);
     pairs
         .map(|(from, to)| f64::from(*from) - f64::from(*to))
         .collect()
@@ -290,30 +414,42 @@ fn gains(from: &Hypothesis, to: &Hypothesis) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::Probes;
+    use crate::checks::{Probes, Status};
 
-    const DECLARED: Factors = Factors {
-        axis: SoftmaxAxis::Keys,
-        scale: Scale::InvSqrtD,
-        causal: true,
-        qk_norm: None,
-    };
-
-    fn hypothesis(factors: Factors, n: usize, mean: f32, spread: f32) -> Hypothesis {
+    fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
         let loss = |i: usize| mean + spread * (((i * 7919) % 101) as f32 / 50.0 - 1.0);
-        Hypothesis {
+        (0..n).map(loss).collect()
+    }
+
+    fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
+        Tried {
+            family,
+            name: name.to_owned(),
+            parts: Vec::new(),
+            advice: "--set softmax_axis=queries".to_owned(),
             layer_idx: None,
-            factors,
-            losses: (0..n).map(loss).collect(),
+            head_idx: None,
+            sees_labels: SeesLabels::Not,
+            smooths: false,
+            order: 0,
+            losses,
+            round: 0,
         }
     }
 
-    fn verdict(hypotheses: Vec<Hypothesis>, unigram_loss: f64) -> Verdict {
+    fn verdict(
+        declared: Vec<f32>,
+        readings: Vec<Tried>,
+        unigram_loss: f64,
+        copy_loss: f64,
+    ) -> Verdict {
         let probes = Probes {
             training: Probed::Ran(TrainingProbe {
-                hypotheses,
+                declared: vec![declared],
+                readings,
                 unigram_loss,
-                copy_loss: 9.0,
+                blind_loss: 9.0,
+                copy_loss,
             }),
             ..Probes::none("not run")
         };
@@ -332,93 +468,166 @@ mod tests {
         judge(&evidence, &Thresholds::default())
     }
 
-    fn queries() -> Factors {
-        Factors {
-            axis: SoftmaxAxis::Queries,
-            ..DECLARED
-        }
-    }
-
     #[test]
     fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
         let of = |n, gain: f32, spread| {
-            verdict(
-                vec![
-                    hypothesis(DECLARED, n, 2.0, 0.1),
-                    hypothesis(queries(), n, 2.0 - gain, spread),
-                ],
-                3.0,
-            )
+            let other = reading(
+                "axis",
+                "a softmax over queries",
+                noisy(n, 2.0 - gain, spread),
+            );
+            verdict(noisy(n, 2.0, 0.1), vec![other], 3.0, 9.0)
         };
         let accused = of(400, 0.5, 0.3);
         assert_eq!(accused.status, Status::Fired, "{accused:?}");
         assert!(
             accused.findings[0]
                 .evidence
-                .contains("softmax over queries"),
-            "{accused:?}"
+                .contains("softmax over queries")
         );
         assert!(
             accused.findings[0]
                 .advice
                 .contains("--set softmax_axis=queries")
         );
-        assert_eq!(of(400, 0.04, 0.1).status, Status::Passed);
+        assert_eq!(of(400, 0.02, 0.1).status, Status::Passed);
         // The same gain, drowned in noise: more positions are asked for.
         let noisy = of(40, 0.1, 3.0);
         assert_eq!(noisy.status, Status::Undecidable);
         assert!(noisy.why.contains("more positions"), "{}", noisy.why);
+        // A gain beside the margin needs more positions too, however sure it is that there is one.
+        assert_eq!(of(40, 0.045, 0.2).status, Status::Undecidable);
         assert_eq!(of(10, 0.5, 0.1).status, Status::Undecidable);
     }
 
     #[test]
-    fn a_dropped_mask_counts_only_against_a_model_that_is_no_good_as_declared() {
-        let unmasked = Factors {
-            causal: false,
-            ..DECLARED
-        };
-        let of = |unigram_loss, loss| {
+    fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
+        let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
+            let other = Tried {
+                sees_labels,
+                ..reading("mask", "no causal mask", noisy(400, loss, 0.01))
+            };
             verdict(
-                vec![
-                    hypothesis(DECLARED, 400, 2.0, 0.1),
-                    hypothesis(unmasked, 400, loss, 0.01),
-                ],
+                noisy(400, declared, 0.1),
+                vec![other],
                 unigram_loss,
+                copy_loss,
             )
+            .status
         };
-        assert_eq!(
-            of(3.0, 0.1).status,
-            Status::Passed,
-            "a copying model sees its label"
-        );
-        assert_eq!(of(1.9, 0.1).status, Status::Fired);
-        // On text that it does not know, a copying model gains as well, but does not read its labels off.
-        assert_eq!(of(1.9, 0.5).status, Status::Undecidable);
+        use SeesLabels::{Faintly, Plainly};
+        // A model that copies finds the label that it is shown; one that was trained to see it finds it far better.
+        assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 0.2), Status::Undecidable);
+        assert_eq!(of(Plainly, 0.1, 2.0, 3.0, 0.2), Status::Passed);
+        assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 2.9), Status::Fired);
+        assert_eq!(of(Plainly, 0.5, 4.0, 3.0, 2.9), Status::Undecidable);
+        assert_eq!(of(Faintly, 1.5, 4.0, 3.0, 2.9), Status::Fired);
+        assert_eq!(of(Faintly, 1.5, 2.0, 3.0, 2.9), Status::Passed);
     }
 
     #[test]
-    fn only_decided_factors_are_named() {
-        let unscaled = Factors {
-            scale: Scale::One,
-            ..DECLARED
+    fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
+        let of = |family, gain: f32| {
+            let best = reading("axis", "a softmax over queries", noisy(400, 1.0, 0.1));
+            let rival = reading(family, "another", noisy(400, 2.0 - gain, 0.1));
+            verdict(noisy(400, 2.0, 0.1), vec![best, rival], 3.0, 9.0)
+                .findings
+                .remove(0)
         };
-        let both = Factors {
-            scale: Scale::One,
-            ..queries()
+        assert!(of("block", 0.8).advice.contains("not decided between"));
+        assert!(!of("block", 0.7).advice.contains("not decided"));
+        assert!(!of("axis", 0.8).advice.contains("not decided"));
+    }
+
+    #[test]
+    fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
+        let of = |rival: f32, declared: f32, loss: f32| {
+            let best = Tried {
+                smooths: true,
+                ..reading("scale", "half the scale", noisy(400, loss, 0.1))
+            };
+            let rival = reading(
+                "block",
+                "another",
+                noisy(400, declared - rival * (declared - loss), 0.1),
+            );
+            verdict(noisy(400, declared, 0.1), vec![best, rival], 3.0, 9.0)
         };
-        let accused = verdict(
-            vec![
-                hypothesis(DECLARED, 400, 2.0, 0.1),
-                hypothesis(queries(), 400, 1.01, 0.1),
-                hypothesis(unscaled, 400, 2.1, 0.1),
-                hypothesis(both, 400, 1.0, 0.1),
-            ],
-            3.0,
-        );
-        let evidence = &accused.findings[0].evidence;
         assert!(
-            evidence.contains("softmax over queries") && !evidence.contains("scale"),
-            "{evidence}"
+            of(0.2, 2.0, 1.5).findings[0]
+                .advice
+                .contains("half the scale")
         );
+        assert_eq!(of(0.9, 2.0, 1.5).status, Status::Undecidable);
+        let broken = of(0.9, 4.0, 2.5);
+        assert!(
+            broken.findings[0].advice.contains("not among the readings"),
+            "{broken:?}"
+        );
+        // No better than word frequencies: nothing is said of the cause.
+        assert_eq!(of(0.2, 4.0, 3.1).status, Status::Undecidable);
+        // A little better than they are is no loss of a trained model.
+        assert!(
+            of(0.2, 4.0, 2.9).findings[0]
+                .advice
+                .contains("not among the readings")
+        );
+    }
+
+    #[test]
+    fn two_readings_at_once_are_named_only_where_both_are_needed() {
+        let of = |alone: f32| {
+            let both = Tried {
+                parts: vec!["a softmax over queries".to_owned(), "no scale".to_owned()],
+                ..reading(
+                    "several",
+                    "a softmax over queries and no scale",
+                    noisy(400, 1.0, 0.05),
+                )
+            };
+            let one = reading("axis", "a softmax over queries", noisy(400, alone, 0.05));
+            verdict(noisy(400, 2.0, 0.1), vec![both, one], 3.0, 9.0)
+                .findings
+                .remove(0)
+        };
+        assert!(
+            !of(1.02).evidence.contains("no scale"),
+            "{}",
+            of(1.02).evidence
+        );
+        let both = of(1.4);
+        assert!(both.evidence.contains("and no scale"), "{}", both.evidence);
+        assert!(!both.advice.contains("not decided"), "{}", both.advice);
+    }
+
+    #[test]
+    fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_open() {
+        let best = reading("position", "no rotary positions", noisy(400, 1.0, 0.1));
+        let twin = Tried {
+            order: 1,
+            ..reading("position", "rotary positions by head", noisy(400, 1.0, 0.1))
+        };
+        let found = verdict(noisy(400, 2.0, 0.1), vec![best, twin], 3.0, 9.0)
+            .findings
+            .remove(0);
+        assert!(
+            found
+                .evidence
+                .contains("the same as rotary positions by head"),
+            "{}",
+            found.evidence
+        );
+        let in_layer = |layer_idx, loss| Tried {
+            layer_idx: Some(layer_idx),
+            ..reading("mask", "no causal mask", noisy(400, loss, 0.1))
+        };
+        let of = |other| {
+            let all = vec![in_layer(1, 1.0), in_layer(0, other)];
+            verdict(noisy(400, 2.0, 0.1), all, 3.0, 9.0)
+                .findings
+                .remove(0)
+        };
+        assert_eq!(of(1.5).place, Place::layer(Stack::Only, 1));
+        assert_eq!(of(1.01).place, Place::MODEL);
     }
 }

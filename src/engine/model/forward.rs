@@ -137,7 +137,7 @@ pub fn run_block<O: Ops>(
 }
 
 /// Attends to the encoder's output and adds what it finds to the residual.
-fn run_cross<O: Ops>(
+pub(super) fn run_cross<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &CrossSpec,
     weights: &CrossWeights<'_, O>,
@@ -283,6 +283,30 @@ pub(super) fn project<O: Ops>(
     s: &mut AttentionScratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<()> {
+    project_only(context, attention, spec, weights, resid, s)?;
+    norm_queries_and_keys(context.ops, spec, weights, s)?;
+    let ops = context.ops;
+    emit(ops, hooks, Hook::Q, &s.q)?;
+    emit(ops, hooks, Hook::K, &s.k)?;
+    emit(ops, hooks, Hook::V, &s.v)?;
+    if let Some(rope) = &attention.rope {
+        let table = RopeTable::new(rope, &context.sequence.positions);
+        ops.rope(&mut s.q, &table, attention.d_head)?;
+        ops.rope(&mut s.k, &table, attention.d_head)?;
+    }
+    emit(ops, hooks, Hook::RotQ, &s.q)?;
+    emit(ops, hooks, Hook::RotK, &s.k)
+}
+
+/// Fills q, k and v from the attention's input, before norms and positions.
+pub(super) fn project_only<O: Ops>(
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    spec: &ProjectionSpec,
+    weights: &AttentionWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
     let ops = context.ops;
     let attn_in = match &weights.pre {
         Some(norm) => {
@@ -324,22 +348,23 @@ pub(super) fn project<O: Ops>(
             ops.clip(values, limit)?;
         }
     }
+    Ok(())
+}
+
+/// Applies the norms of queries and keys, where there are any.
+pub(super) fn norm_queries_and_keys<O: Ops>(
+    ops: &O,
+    spec: &ProjectionSpec,
+    weights: &AttentionWeights<'_, O>,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
     if let (Some(norm), Some(source)) = (&weights.q_norm, &spec.q_norm) {
         ops.norm_heads(&mut s.q, norm, source.width)?;
     }
     if let (Some(norm), Some(source)) = (&weights.k_norm, &spec.k_norm) {
         ops.norm_heads(&mut s.k, norm, source.width)?;
     }
-    emit(ops, hooks, Hook::Q, &s.q)?;
-    emit(ops, hooks, Hook::K, &s.k)?;
-    emit(ops, hooks, Hook::V, &s.v)?;
-    if let Some(rope) = &attention.rope {
-        let table = RopeTable::new(rope, &context.sequence.positions);
-        ops.rope(&mut s.q, &table, attention.d_head)?;
-        ops.rope(&mut s.k, &table, attention.d_head)?;
-    }
-    emit(ops, hooks, Hook::RotQ, &s.q)?;
-    emit(ops, hooks, Hook::RotK, &s.k)
+    Ok(())
 }
 
 /// Scores, pattern and Σ p·v of some heads.
@@ -412,14 +437,14 @@ pub(super) fn run_mlp<O: Ops>(
     ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
 }
 
-fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {
+pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {
     if factor == 1.0 {
         return Ok(());
     }
     ops.scale(values, factor)
 }
 
-fn normed_in_place<O: Ops>(
+pub(super) fn normed_in_place<O: Ops>(
     ops: &O,
     norm: Option<&O::Norm<'_>>,
     values: &mut O::Buffer,

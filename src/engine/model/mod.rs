@@ -1,5 +1,6 @@
 //! Norms, feed-forward layers and blocks; runs a model layer by layer. A quirk is a field of a spec or it does not exist.
 
+mod as_read;
 mod context;
 mod embed;
 mod exception;
@@ -17,6 +18,7 @@ mod unembed;
 mod weights;
 
 pub use crate::place::Stack;
+pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_block_as_read};
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
 pub use exception::{Ablation, Exceptions, Variant};
@@ -31,6 +33,7 @@ pub use spec::{
     RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
+pub use weights::BlockWeights;
 
 use std::sync::Arc;
 

@@ -29,6 +29,8 @@ pub struct LinearSource {
     pub is_input_major: bool,
     pub part: Part,
     pub slab: Option<Slab>,
+    /// The square matrix that is meant is applied transposed: only ever supposed.
+    pub is_transposed: bool,
 }
 
 impl LinearSource {
@@ -47,6 +49,7 @@ impl LinearSource {
             is_input_major: false,
             part,
             slab: None,
+            is_transposed: false,
         }
     }
 

@@ -89,7 +89,7 @@ fn read_linear<'a>(
         n_out: source.n_out(),
         n_in: source.n_in,
         weight,
-        is_input_major: source.is_input_major,
+        is_input_major: source.is_input_major != source.is_transposed,
         bias,
     })
 }
