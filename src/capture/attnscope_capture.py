@@ -45,7 +45,10 @@ import math
 import os
 import re
 import sys
+import threading
 import types
+import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -53,11 +56,31 @@ from torch.overrides import TorchFunctionMode
 
 __all__ = ["capture", "probe"]
 
-SOFTMAX = {"softmax", "special_softmax"}
-PRODUCT = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "addbmm", "mm", "addmm", "einsum"}
+# Names of torch functions, without the underscores around them: add, add_ and __add__ are one.
+SOFTMAX = {"softmax", "special_softmax", "safe_softmax"}
+FUSED = {"scaled_dot_product_" + kernel for kernel in (
+    "attention", "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention",
+    "attention_math", "fused_attention_overrideable")}
+PRODUCT = {"matmul", "rmatmul", "bmm", "baddbmm", "addbmm", "mm", "addmm", "einsum"}
 WEIGHTED = {"linear", "bilinear", "conv1d", "conv2d", "conv3d", "embedding"}
 # Reading an attribute or a size makes no tensor that matters here, and happens more often than anything else.
-SILENT = {"__get__", "__set__", "size", "dim", "stride", "numel", "is_contiguous", "item", "__len__", "__bool__"}
+SILENT = {"get", "set", "size", "dim", "stride", "numel", "is_contiguous", "item", "len", "bool", "is_floating_point",
+          "format", "repr", "tolist", "data_ptr", "backward", "register_hook"}
+VIEWS = {"to", "type", "type_as", "float", "half", "bfloat16", "double", "view", "view_as", "reshape", "contiguous", "clone",
+         "detach", "unflatten", "flatten", "requires_grad", "transpose", "swapaxes", "swapdims", "permute", "movedim",
+         "moveaxis", "t", "T", "mT", "H", "mH", "data", "unsqueeze", "squeeze", "expand", "expand_as", "cpu", "cuda"}
+REDUCTIONS = {"max", "min", "amax", "amin", "sum", "mean", "logsumexp", "norm", "argmax", "any", "all", "topk", "kthvalue"}
+COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "isnan", "isinf", "isfinite", "greater", "less", "new_zeros", "new_ones",
+               "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
+# After these, scores are still scores; anything else begins to make a pattern of them.
+SCORE_STEPS = VIEWS | {"mul", "div", "true_divide", "rdiv", "rtruediv", "multiply", "divide", "add", "sub", "rsub", "subtract",
+                       "neg", "masked_fill", "where", "tanh", "setitem", "copy", "fill", "nan_to_num", "maximum", "minimum",
+                       "max", "min", "addcmul", "masked_scatter", "gather", "roll", "pad", "cat", "concat", "tril", "triu",
+                       "clamp", "clip", "getitem", "narrow", "split", "chunk", "select", "index_select", "repeat",
+                       "repeat_interleave", "lerp", "stack", "as_strided", "index_put", "index_fill"}
+SHIFTS = {"sub", "rsub", "log_softmax", "special_log_softmax"}
+ATTENTION = re.compile(r"attn|attention|mha$", re.IGNORECASE)
+KERNEL = re.compile(r"attention|attn|flash|fmha", re.IGNORECASE)
 CROSS = re.compile(r"cross|enc_?dec|encoder_(attn|attention)|enc_attn|src_attn|context_attn", re.IGNORECASE)
 
 
@@ -68,6 +91,8 @@ class capture:
     """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
 
     tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
+    tokenizer                gives the tokens their text: anything with convert_ids_to_tokens, id_to_token or decode, a list or
+                             dict of texts by id, or a function from an id to its text
     mask                     "causal", "bidirectional" or "none": what the model is meant to be; attnscope infers it otherwise
     window                   how many keys a query is meant to see, itself included
     documents                starts of packed documents, e.g. [0, 17, 40]
@@ -75,29 +100,36 @@ class capture:
     every_call               record every forward call of the model, not the first only
     scores                   False keeps the pattern alone, half the size
     only                     regular expression: keep the modules whose path it finds
-    max_bytes                more than this is an error before memory is spent
+    max_bytes                recording ends before more than this is kept; the block then ends with an error and no file
+
+    The forward call itself never fails because of a capture: what cannot be recorded is left out, listed in the metadata,
+    and told in one warning when the block ends.
     """
 
     def __init__(self, model, path, *, tokens=None, attention_mask=None, mask=None, window=None, documents=None,
-                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30):
+                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None):
         _check_choice("mask", mask, (None, "causal", "bidirectional", "none"))
         self.model, self.path = model, _checked_path(path)
         self.given = {"tokens": tokens, "attention_mask": attention_mask}
         self.declared = {"mask": mask, "window": window, "documents": documents}
         self.row, self.every_call, self.keep_scores, self.max_bytes = row, every_call, scores, max_bytes
         self.only = re.compile(only) if only else None
+        self.tokenizer = tokenizer
 
     def __enter__(self):
-        self.records, self.skipped, self.found = [], {}, {}
+        self.records, self.skipped, self.found, self.changed = [], {}, {}, []
         self.stack, self.root_calls, self.bytes = [], 0, 0
-        self.n_calls = {}
+        self.n_calls, self.ran, self.refused = {}, {}, None
+        self.marked = []  # weak references to the tensors that carry a mark
+        self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
         self.cleanup = contextlib.ExitStack()
         try:
             for path, module in self.model.named_modules():
-                self.cleanup.callback(_hook(module, True, self._enter_module(path)))
-                self.cleanup.callback(_hook(module, False, self._leave_module))
-            self.cleanup.enter_context(_plain_pytorch(self.model))
+                self.cleanup.callback(_hook(module, True, self._guarded_hook(self._enter_module(path))))
+                self.cleanup.callback(_hook(module, False, self._guarded_hook(self._leave_module)))
+            self.cleanup.enter_context(_plain_pytorch(self.model, changed=self.changed))
+            self.n_compiled = _n_compiled()
             self.cleanup.enter_context(_Watch(self))
         except BaseException:
             self.cleanup.close()
@@ -108,11 +140,47 @@ class capture:
         self.cleanup.close()
         try:
             if kind is None:
+                if self.refused is not None:
+                    raise self.refused
+                self._note_unseen()
                 self._write()
         finally:
-            for record in self.records:  # a tensor that the caller kept may still point at its record
+            for reference in self.marked:  # leave nothing behind on tensors that the caller kept
+                tensor = reference()
+                if tensor is not None and hasattr(tensor, "_attnscope_mark"):
+                    del tensor._attnscope_mark
+            self.marked = []
+            for record in self.records:
                 record.owner = record.scores = record.pattern = None
+        if kind is None and self.skipped:
+            told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
+            if told:
+                more = f"; and {len(told) - 4} more, see attnscope.skipped in the file" if len(told) > 4 else ""
+                warnings.warn(f"attnscope: not recorded: {'; '.join(told[:4])}{more}", stacklevel=2)
         return False
+
+    # Nothing that goes wrong in here reaches the model.
+
+    def guarded(self, what, step, *args):
+        """Runs a step of the recorder; what it raises is noted and goes no further."""
+        try:
+            with torch._C.DisableTorchFunction():
+                return step(*args)
+        except _Refused as refused:
+            self.refused = self.refused or RuntimeError(str(refused))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            self.skip(what, None, None, f"could not be recorded: {type(error).__name__}: {lines[0][:200]}", tell=True)
+        return None
+
+    def _guarded_hook(self, hook):
+        def run(module, *args):
+            if _is_dynamo() or threading.get_ident() != self.thread:
+                return None
+            self.guarded(type(module).__name__, hook, module, *args)
+            return None  # a hook that gave something would replace the model's own input or output
+
+        return run
 
     # Which modules are running, and with what inputs.
 
@@ -122,13 +190,20 @@ class capture:
             if module is self.model:
                 self.stack.clear()  # whatever an earlier, failed call left behind
                 self.root_calls += 1
-                if self.recording:
-                    self._read_arguments(module, args, kwargs)
-            elif path.split(".")[-1] == "decoder" and self.recording:
+            self.stack.append(_Frame(module, path, tensors))
+            if not self.recording:
+                return
+            self.ran.setdefault(path, [0, 0])[0] += 1
+            if _blind() is not None:
+                return
+            if module is self.model:
+                self._read_arguments(module, args, kwargs)
+            elif path.split(".")[-1] == "decoder":
                 ids = kwargs.get("input_ids", args[0] if args else None)
                 if _is_ids(ids):
                     self.found.setdefault("decoder_tokens", ids.detach().cpu())
-            self.stack.append(_Frame(module, path, tensors))
+            if "torch._dynamo" in sys.modules and not any("compiled" in text for text in self.changed):
+                self.cleanup.enter_context(_uncompiled(self.changed))  # the compiler came while the model ran
 
         return hook
 
@@ -140,7 +215,11 @@ class capture:
 
     @property
     def recording(self):
-        return self.every_call or self.root_calls <= 1
+        return (self.every_call or self.root_calls <= 1) and self.refused is None
+
+    @property
+    def watching(self):
+        return bool(self.stack) and self.recording and threading.get_ident() == self.thread
 
     def _read_arguments(self, module, args, kwargs):
         try:
@@ -151,7 +230,7 @@ class capture:
         for name in [name for name, value in named.items() if isinstance(value, dict)]:
             named.update(named.pop(name))  # the **kwargs of forward
         plain = [name for name, value in named.items() if _is_ids(value)
-                 and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg", name)]
+                 and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment", name)]
         later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_input|tgt|trg", name)
                  and "mask" not in name]
         plain.sort(key=lambda name: name != "input_ids")
@@ -159,12 +238,19 @@ class capture:
             self.found.setdefault("tokens", named[plain[0]].detach().cpu())
         if later:
             self.found.setdefault("decoder_tokens", named[later[0]].detach().cpu())
-        for name in ("attention_mask", "src_key_padding_mask", "key_padding_mask"):
+        names = ["attention_mask", "src_key_padding_mask", "key_padding_mask"]
+        names += [name for name in named if name not in names and not re.search(
+            r"label|type|position|decoder|tgt|trg|target|segment|cross|head|causal|future|loss|special", name)]
+        shape = self.found["tokens"].shape if "tokens" in self.found else None
+        for name in names:
             mask = named.get(name)
-            if isinstance(mask, torch.Tensor) and mask.dim() == 2 and "attention_mask" not in self.found:
-                # In PyTorch's own layers a key padding mask marks what is *not* attended to: True, or -inf.
-                real = mask if name == "attention_mask" else (~mask if mask.dtype == torch.bool else mask == 0)
-                self.found["attention_mask"] = real.detach().cpu()
+            if (not isinstance(mask, torch.Tensor) or mask.dim() != 2 or "attention_mask" in self.found
+                    or plain and name == plain[0]):
+                continue
+            real = _padding_mask(name, mask.detach().cpu(), self.found.get("tokens"), shape)
+            if real is not None:
+                self.found["attention_mask"] = real
+                self.found["attention_mask_name"] = name
 
     # What a softmax or scaled_dot_product_attention does.
 
@@ -176,17 +262,16 @@ class capture:
     def wants(self, frame):
         return self.only is None or self.only.search(frame.name(self.model))
 
-    def rejects(self, x):
-        """Why a softmax over `x` is not attention; None when it is."""
-        if not x.is_floating_point() or not 3 <= x.dim() <= 5:
+    def rejects(self, x, mark, fewest=3):
+        """Why [..., query, key] scores are not attention; None when they are."""
+        if not x.is_floating_point() or not fewest <= x.dim() <= 5:
             return "not a float tensor of 3 to 5 dimensions"
-        origin = getattr(x, "_attnscope_origin", None)
-        if origin == "weights":
+        if mark.origin == "weights":
             return "its input comes from a layer with weights, not from queries and keys"
         lengths = {n for frame in self.stack for n in frame.lengths}
         if x.shape[-2] not in lengths:
             return "its last dimension but one is no sequence length"
-        if x.shape[-1] not in lengths and origin != "product":
+        if x.shape[-1] not in lengths and mark.origin != "product":
             return "its last dimension is no sequence length"
         return None
 
@@ -201,21 +286,24 @@ class capture:
                     return batch
         return 1
 
-    def rows(self, x):
-        """[…, query, key] → ([head, query, key] of the kept row, how many rows)."""
-        if x.dim() == 3:
+    def rows(self, x, axes=(-2, -1)):
+        """Scores or a pattern → ([head, query, key] of the kept row, how many rows)."""
+        x = _ordered(x, axes)
+        if x.dim() == 2:
+            x = x[None, None]
+        elif x.dim() == 3:
             batch = self.batch_size(x.shape[0], x.shape[1])
             x = x.unflatten(0, (batch, -1))
         elif x.dim() > 4:
             x = x.flatten(1, -3)
         if self.row >= x.shape[0] > 1:
-            raise RuntimeError(f"row {self.row} was asked for, and the batch has {x.shape[0]}")
+            raise _Refused(f"row {self.row} was asked for, and the batch has {x.shape[0]}")
         return x[min(self.row, x.shape[0] - 1)], x.shape[0]
 
-    def reserve(self, frame, shape, what):
-        size = 4 * math.prod(shape)
+    def reserve(self, frame, shape, what, times=1):
+        size = 4 * math.prod(shape) * times
         if self.bytes + size > self.max_bytes:
-            raise RuntimeError(
+            raise _Refused(
                 f"{frame.name(self.model)}: {what} of shape {list(shape)} take {_readable(size)} on top of "
                 f"{_readable(self.bytes)} already captured, more than max_bytes = {_readable(self.max_bytes)}; "
                 "use a shorter prompt, only=… for some modules, scores=False, or a larger max_bytes")
@@ -230,116 +318,215 @@ class capture:
                                       "training": bool(frame.module.training)})
         self.n_calls[name] = record.info["call"] + 1
         self.records.append(record)
+        for above in self.stack:
+            self.ran.setdefault(above.path, [1, 0])[1] += 1
         return record
 
-    def softmax(self, func, args, kwargs):
+    def keep(self, record, scores, pattern):
+        """Scores and pattern of a record; scores that a finite mask hides become -inf."""
+        value = _hide_masked(scores, pattern, record.info["axis"] == "keys") if scores is not None else None
+        if value is not None:
+            record.info["mask_value"] = value
+        record.scores, record.pattern = scores if self.keep_scores else None, pattern
+
+    def softmax(self, args, kwargs, y):
         x = args[0] if args else kwargs.get("input", kwargs.get("self"))
-        y = func(*args, **kwargs)
-        if not self.stack or not self.recording or not isinstance(x, torch.Tensor):
-            return y
+        if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+            return
         dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
         if dim is None:  # what torch takes when none is given; rarely what was meant
             dim = 0 if x.dim() in (0, 1, 3) else 1
         if not isinstance(dim, int):
-            return y
+            return
         dim = dim % x.dim() if x.dim() else 0
-        frame = self.place()
-        earlier = getattr(x, "_attnscope_record", None)
+        frame, mark = self.place(), _mark(x)
+        earlier = mark.record
         if earlier is not None and earlier.owner is self:
             # A softmax of a pattern: one attention with two softmaxes, whose scores went into the first.
             earlier.after.append("softmax")
             earlier.info.setdefault("dims", [earlier.info["dim"]]).append(dim)
-            earlier.pattern = self.copy(self.rows(y)[0])
-            y._attnscope_record = earlier
-            return y
-        why = self.rejects(x)
+            earlier.pattern = self.copy(self.rows(y, mark.axes)[0])
+            self.set_mark(y, _Mark(mark.origin, mark.axes, mark.steps + ("softmax",), record=earlier))
+            return
+        if x.dim() == 2 and mark.origin == "product" and y.shape == x.shape:
+            # one head without a batch: kept until it is multiplied by values, since logits have this shape as well
+            scores = self.copy(self.rows(x, mark.axes)[0]) if self.keep_scores else None
+            self.set_mark(y, _Mark("product", mark.axes, mark.steps + ("softmax",), scores, None, _dtype(x)))
+            return
+        why = self.rejects(_ordered(x, mark.axes), mark)
         if why is not None:
             self.skip(frame, x, dim, why)
-            return y
+            return
         if not self.wants(frame):
-            return y
-        row, n_rows = self.rows(x)
-        self.reserve(frame, row.shape, "scores and pattern" if self.keep_scores else "pattern")
-        if self.keep_scores:
-            self.reserve(frame, row.shape, "scores and pattern")
+            return
+        row, n_rows = self.rows(x, mark.axes)
+        self.reserve(frame, row.shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
         record = self.add(frame, {
-            "kind": "softmax", "dim": dim, "axis": _axis(x.dim(), dim, n_rows), "shape": list(x.shape),
+            "kind": "softmax", "dim": dim, "axis": _axis(x.dim(), dim, n_rows, mark.axes), "shape": list(x.shape),
             "dtype": _dtype(y), "scores_dtype": _dtype(x), "dropout_p": 0.0, "is_causal": None, "has_mask": None,
             "scale": None})
-        record.scores = self.copy(row) if self.keep_scores else None
-        record.pattern = self.copy(self.rows(y)[0])
-        y._attnscope_record = record
-        return y
+        self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
+        self.set_mark(y, _Mark(None, mark.axes, (), record=record))
 
-    def skip(self, frame, x, dim, why):
-        entry = {"module": frame.name(self.model), "shape": list(x.shape), "dim": dim, "why": why}
-        if len(self.skipped) < 32:
-            self.skipped.setdefault((entry["module"], why), entry)
+    def skip(self, frame, x, dim, why, tell=False):
+        name = frame if isinstance(frame, str) else frame.name(self.model)
+        entry = {"module": name, "shape": None if x is None else [int(n) for n in x.shape], "dim": dim, "why": why}
+        if tell:
+            entry["tell"] = True
+        if len(self.skipped) < 64:
+            self.skipped.setdefault((name, why), entry)
 
-    def sdpa(self, func, args, kwargs):
-        out = func(*args, **kwargs)
-        frame = self.place() if self.stack else None
-        if frame is None or not self.recording or not self.wants(frame):
-            return out
+    def fused(self, name, func, args, kwargs, out):
+        """A call of scaled_dot_product_attention, or of one of the kernels behind it."""
+        frame = self.place()
+        if not self.wants(frame):
+            return
+        out = next(_tensors(out))
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        if name != "scaled_dot_product_attention":
+            names = _argument_names(name)
         given = dict(zip(names, args), **kwargs)
-        query, key, mask = given["query"], given["key"], given.get("attn_mask")
+        query, key = given["query"], given["key"]
+        mask = given.get("attn_mask", given.get("attn_bias"))
         is_causal, scale = bool(given.get("is_causal", False)), given.get("scale")
-        if query.is_nested or not 3 <= query.dim() <= 5:
-            self.skip(frame, query, -1, "nested, or not of 3 to 5 dimensions")
-            return out
+        if query.is_nested or not 2 <= query.dim() <= 5:
+            self.skip(frame, query, -1, "nested, or not of 2 to 5 dimensions", tell=True)
+            return
+        if hasattr(mask, "_materialize"):  # torch.nn.attention.bias.CausalBias
+            mask = mask._materialize(query.device)
         scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
         full = query.shape[:-1] + (key.shape[-2],)
-        q = self.rows(query)[0]  # [head, query, d_head]
+
+        def scored(q, k, n_rows):
+            scores = (q.detach().float() * scale) @ k.detach().float().transpose(-1, -2)  # [head, query, key]
+            if mask is not None:
+                bias = self.rows(mask.detach().expand(full))[0]
+                scores = scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias.float()
+            if is_causal:
+                # torch aligns its causal mask at the top left, also when keys outnumber queries
+                visible = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).tril()
+                scores = scores.masked_fill(~visible, -math.inf)
+            return scores
+
+        info = {"kind": "sdpa", "dropout_p": float(given.get("dropout_p", 0.0) or 0.0), "is_causal": is_causal,
+                "has_mask": mask is not None, "scale": scale}
+        if name != "scaled_dot_product_attention":
+            info["kernel"] = name
+        if is_causal and query.shape[-2] != key.shape[-2]:
+            info["causal_alignment"] = "top-left"
+        self.computed(frame, query, key, out, full, info, scored)
+
+    def computed(self, frame, query, key, out, full, info, scored):
+        """Records a kernel from its arguments: scores and pattern are computed here, in float32."""
+        q, n_rows = self.rows(query)  # [head, query, d_head]
         k = self.rows(key)[0]  # [kv_head, key, d_head]
         shape = (q.shape[0], q.shape[1], k.shape[1])
-        for _ in range(2 if self.keep_scores else 1):
-            self.reserve(frame, shape, "scores and pattern" if self.keep_scores else "pattern")
+        self.reserve(frame, shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
         with torch.no_grad(), _no_autocast(query.device.type):
             if k.shape[0] != q.shape[0]:
                 k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
-            scores = (q.detach().float() * scale) @ k.detach().float().transpose(-1, -2)  # [head, query, key]
-            if mask is not None:
-                mask = self.rows(mask.detach().expand(full))[0]
-                scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
-            if is_causal:
-                # torch aligns its causal mask at the top left, also when keys outnumber queries
-                visible = torch.ones(shape[1:], dtype=torch.bool, device=scores.device).tril()
-                scores = scores.masked_fill(~visible, -math.inf)
+            scores = scored(q, k, n_rows)
             pattern = scores.softmax(-1)
             hidden = (scores == -math.inf).all(-1)  # [head, query]
             if hidden.any():
                 # What a row that sees no key gives depends on version and kernel: zeros or NaN. The output tells.
                 zero = torch.isfinite(self.rows(out.detach())[0]).all(-1) & hidden
                 pattern = pattern.masked_fill(zero.unsqueeze(-1), 0.0)
-        record = self.add(frame, {
-            "kind": "sdpa", "dim": query.dim() - 1, "axis": "keys", "shape": list(full), "dtype": _dtype(query),
-            "scores_dtype": _dtype(query), "dropout_p": float(given.get("dropout_p", 0.0) or 0.0),
-            "is_causal": is_causal, "has_mask": mask is not None, "scale": scale})
-        record.scores = self.copy(scores) if self.keep_scores else None
-        record.pattern = self.copy(pattern)
-        return out
+        kind = info.pop("kind")
+        record = self.add(frame, {"kind": kind, "dim": query.dim() - 1, "axis": "keys", "shape": list(full),
+                                  "dtype": _dtype(query), "scores_dtype": _dtype(query), **info})
+        self.keep(record, self.copy(scores), self.copy(pattern))
 
-    # Where a tensor comes from, and what becomes of a pattern. Kept as attributes of the tensors themselves, so that
-    # they go when the tensors go.
+    def flex(self, args, kwargs, out):
+        """A call of flex_attention, whose scores torch's own reference computes from the same arguments."""
+        from torch._higher_order_ops.flex_attention import _math_attention_inner
+
+        frame = self.place()
+        if not self.wants(frame):
+            return
+        names = ("query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_mod_other_buffers",
+                 "mask_mod_other_buffers")
+        given = dict(zip(names, args), **kwargs)
+        query, key = given["query"], given["key"]
+        n_rows = query.shape[0]
+        if self.row >= n_rows > 1:
+            raise _Refused(f"row {self.row} was asked for, and the batch has {n_rows}")
+        if key.shape[1] != query.shape[1]:
+            key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        full = query.shape[:-1] + (key.shape[-2],)
+        info = {"kind": "flex", "dropout_p": 0.0, "is_causal": None, "has_mask": True, "scale": float(given["scale"])}
+
+        def scored(*_):
+            # the whole batch, since score_mod may ask which row it is in
+            extra = [given.get(name) or () for name in names[7:]]
+            _, scores = _math_attention_inner(query.detach(), key.detach(), key.detach(), given["score_mod"],
+                                              given["block_mask"], given["scale"], given["kernel_options"], *extra)
+            return self.rows(scores.float())[0]
+
+        self.computed(frame, query, key, next(_tensors(out)), full, info, scored)
+
+    # Where a tensor comes from, and what becomes of scores and patterns. Kept as an attribute of the tensors themselves, so
+    # that it goes when the tensors go.
+
+    def set_mark(self, y, mark):
+        if not hasattr(y, "_attnscope_mark"):
+            self.marked.append(weakref.ref(y))
+            if len(self.marked) > 4096:
+                self.marked = [reference for reference in self.marked if reference() is not None]
+        y._attnscope_mark = mark
 
     def is_weight(self, x):
-        return (isinstance(x, nn.Parameter) or getattr(x, "_attnscope_origin", None) == "parameter"
-                or _address(x) in self.weights)
+        return isinstance(x, nn.Parameter) or _mark(x).origin == "parameter" or _address(x) in self.weights
 
-    def follow(self, name, args, kwargs, out):
+    def snapshot(self, x, mark, frame):
+        """The mark of scores, with a copy of them: the next step is the first that is no longer a score."""
+        ordered = _ordered(x, mark.axes)
+        if not self.keep_scores or self.rejects(ordered, mark, fewest=2) is not None or not self.wants(frame):
+            return mark
+        row = self.rows(x, mark.axes)[0]
+        before = self.bytes
+        self.reserve(frame, row.shape, "scores")
+        self.bytes = before  # counted when it becomes a record
+        return _Mark(mark.origin, mark.axes, mark.steps, self.copy(row), None, _dtype(x), p=mark.p)
+
+    def before(self, name, args, kwargs):
+        """{id of a tensor of scores: its mark with a copy of them}, when the next step turns them into something else."""
+        if name in SILENT or name in REDUCTIONS or name in PRODUCT or name in COMPARISONS or name in VIEWS:
+            return None
         inputs = list(_tensors((args, kwargs)))
-        if not inputs:
-            return
+        kept = {}
+        for x in inputs:
+            mark = _mark(x)
+            if not mark.is_scores:
+                continue
+            since = mark.steps[mark.at:]
+            if mark.scores is not None and not (name in ("exp", "exp2") and set(since) - SHIFTS):
+                continue
+            is_shift = name in ("sub", "rsub") and any(
+                _mark(other).is_reduced and other.shape[-1:] == (1,) for other in inputs)
+            if name in SCORE_STEPS and not is_shift and not (name == "clamp" and _is_relu(args, kwargs)):
+                continue
+            kept[id(x)] = self.snapshot(x, mark, self.place())
+        return kept
+
+    def follow(self, name, func, args, kwargs, out, kept):
+        inputs = list(_tensors((args, kwargs)))
         first = next(_tensors(out), None)
-        if first is None:
+        if not inputs or first is None:
             return
-        origins = [getattr(x, "_attnscope_origin", None) for x in inputs]
-        if name in PRODUCT and any(hasattr(x, "_attnscope_record") for x in inputs):
-            for x in inputs:
-                self.used(x)
-            origin = None  # attention's output, no longer scores
-        elif name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
+        marks = [_mark(x) for x in inputs]
+        if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
+            follows = self.used(name, args, kwargs, first)
+            if follows is not None:
+                self.set_mark(first, follows)
+                return
+            if any(mark.record is not None for mark in marks):
+                if hasattr(first, "_attnscope_mark"):
+                    self.set_mark(first, NO_MARK)
+                return  # attention's output, no longer scores
+        origins = [mark.origin for mark in marks]
+        axes, steps = (-2, -1), ()
+        if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
             if "product" in origins and first.dim() == 4:
                 origin = "product"  # heads mixed before the softmax: still scores
             else:
@@ -347,65 +534,177 @@ class capture:
                 origin = "weights" if first.shape[-1:] != (1,) and first.dim() else None
         elif name in PRODUCT:
             origin = "product"
+            if name == "einsum":
+                axes = _einsum_axes(args) or axes
+        elif name in ("cdist", "cosine_similarity", "tensordot", "inner"):
+            origin = "product"
+        elif name == "mul" and len(inputs) == 2 and first.numel() > max(x.numel() for x in inputs) > 1 \
+                and min(x.numel() for x in inputs) > 1 and not any(self.is_weight(x) for x in inputs) \
+                and not any(mark.origin == "product" for mark in marks):
+            origin = "outer"  # every query with every key, before the sum over their width
+        elif name in ("sum", "mean") and "outer" in origins:
+            origin = "product"
         elif all(self.is_weight(x) for x in inputs):
             origin = "parameter"
         else:
-            origin = next((o for o in ("product", "weights") if o in origins), None)
+            origin = next((o for o in ("product", "outer", "weights") if o in origins), None)
         for y in _tensors(out):
-            if origin is not None or hasattr(y, "_attnscope_origin"):
-                y._attnscope_origin = origin
-        if name not in PRODUCT:
-            self.follow_pattern(name, inputs, args, kwargs, first)
+            mark = next((m for m in marks if m.is_scores), None) if origin == "product" else None
+            if mark is None:
+                if origin is not None or hasattr(y, "_attnscope_mark"):
+                    self.set_mark(y, _Mark(origin, axes, steps))
+                continue
+            x = next(x for x, m in zip(inputs, marks) if m is mark)
+            self.set_mark(y, self.next_mark(name, func, args, kwargs, x, (kept or {}).get(id(x), mark), y))
+        self.follow_pattern(name, func, inputs, args, kwargs, first)
 
-    def follow_pattern(self, name, inputs, args, kwargs, y):
-        x = next((x for x in inputs if hasattr(x, "_attnscope_record")), None)
+    def next_mark(self, name, func, args, kwargs, x, mark, y):
+        """What scores are after one more step."""
+        axes = _moved_axes(name, args, kwargs, x, mark.axes, y)
+        if axes is None or not y.is_floating_point():
+            return _Mark("product", reduced=True)
+        if name in REDUCTIONS and y.shape != x.shape:
+            return _Mark("product", axes, mark.steps + (name,), reduced=True)
+        steps = mark.steps if name in VIEWS or len(mark.steps) > 48 else mark.steps + (name,)
+        kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at)
+        if "dropout" in name:
+            kept.p = _dropout(args, kwargs)
+        return kept
+
+    def follow_pattern(self, name, func, inputs, args, kwargs, y):
+        x = next((x for x in inputs if _mark(x).record is not None), None)
         if x is None or not y.is_floating_point():
             return
-        record = x._attnscope_record
+        mark = _mark(x)
+        record = mark.record
         if y is x:  # written in place
-            if name.endswith("_"):
+            if func.__name__.endswith("_"):
                 record.after.append(name)
             return
-        if name == "__getitem__" and y.shape[:-1] == x.shape[:-1] and 0 < y.shape[-1] < x.shape[-1]:
+        axes = _moved_axes(name, args, kwargs, x, mark.axes, y)
+        if axes is None:
+            return
+        before, after = _ordered(x, mark.axes).shape, _ordered(y, axes).shape
+        if name == "getitem" and after[:-1] == before[:-1] and 0 < after[-1] < before[-1]:
             # A learned sink is a key column added before the softmax and cut off after it: cut it from the scores too.
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
             if index[0] is Ellipsis and len(index) == 2 and record.scores is not None:
                 record.scores = record.scores[(Ellipsis, index[1])].contiguous()
-            record.pattern = self.copy(self.rows(y)[0])
-            record.info["sink_columns"] = x.shape[-1] - y.shape[-1]
-        elif y.shape[-2:] != x.shape[-2:] or y.numel() != x.numel():
+            record.pattern = self.copy(self.rows(y, axes)[0])
+            record.info["sink_columns"] = before[-1] - after[-1]
+        elif after[-2:] != before[-2:] or y.numel() != x.numel():
             return
         elif "dropout" in name:
-            training = kwargs.get("training", args[2] if len(args) > 2 else True)
-            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-            if training and p:
-                record.info["dropout_p"] = float(p)
+            p = _dropout(args, kwargs)
+            if p:
+                record.info["dropout_p"] = p
                 record.after.append("dropout")
-        elif name not in ("to", "type", "type_as", "float", "half", "bfloat16", "view", "reshape", "contiguous",
-                          "clone", "detach", "unflatten", "flatten", "requires_grad_"):
+        elif name not in VIEWS:
             record.after.append(name)
-        y._attnscope_record = record
+        self.set_mark(y, _Mark(None, axes, (), record=record))
 
-    def used(self, x):
-        record = getattr(x, "_attnscope_record", None)
-        if record is not None and record.owner is self:
-            row = self.rows(x)[0]
+    def used(self, name, args, kwargs, out):
+        """A product with a pattern in it: the pattern is what it is now, and its keys are the axis that is summed over.
+
+        Gives the mark of a product that leaves queries and keys as they are: one that mixes heads.
+        """
+        for x, other, summed, axes_after in _operands(name, args, kwargs):
+            mark = _mark(x)
+            record = mark.record
+            if record is None and not mark.is_scores or record is not None and record.owner is not self:
+                continue
+            query, key = mark.axes
+            if summed is not None and key - x.dim() * (key >= 0) not in summed:
+                if query not in summed:
+                    kept = None if axes_after is None else axes_after(query, key)
+                    if kept is None:
+                        continue
+                    if record is not None:
+                        record.after.append("mix")
+                    return _Mark(mark.origin, kept, mark.steps + ("mix",), mark.scores, record, mark.dtype, p=mark.p)
+                query, key = key, query
+            if record is None:
+                self.add_written_out(x, other, mark, (query, key))
+                continue
+            row = self.rows(x, (query, key))[0]
+            if (query, key) != mark.axes:
+                # the scores were laid out as [key, query]: what was thought a query is a key
+                record.scores = None if record.scores is None else record.scores.transpose(-1, -2).contiguous()
+                record.pattern = record.pattern.transpose(-1, -2).contiguous()
+                swapped = {"keys": "queries", "queries": "keys"}
+                record.info["axis"] = swapped.get(record.info["axis"], record.info["axis"])
+                record.info["transposed"] = True
             if row.shape == record.pattern.shape:
                 record.pattern = self.copy(row)
                 record.info["dtype"] = _dtype(x)
-                del x._attnscope_record
+            self.set_mark(x, NO_MARK)
+        return None
+
+    def add_written_out(self, x, other, mark, axes):
+        """Attention without a softmax call: scores that went through anything else and are now multiplied by values."""
+        frame = self.place()
+        steps = [step for step in mark.steps if step not in SCORE_STEPS]
+        is_linear = not steps and mark.scores is None
+        ordered = _ordered(x, axes)
+        if other is None or self.is_weight(other) or is_linear and axes != mark.axes or not self.wants(frame):
+            return
+        if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
+            return
+        lengths = {n for above in self.stack for n in above.lengths}
+        if self.rejects(ordered, mark, fewest=2) is not None or is_linear and ordered.shape[-1] not in lengths:
+            return
+        row, n_rows = self.rows(x, axes)
+        pattern = self.copy(row)
+        scores = pattern.clone() if is_linear else mark.scores
+        if scores is not None and axes != mark.axes:
+            scores = scores.transpose(-1, -2).contiguous()
+        if scores is not None and scores.shape != pattern.shape:
+            scores = None
+        self.reserve(frame, row.shape, "scores and pattern" if scores is not None else "pattern", 1 + (scores is not None))
+        dim = {"keys": axes[1], "queries": axes[0]}
+        axis = _summed_axis(pattern)
+        record = self.add(frame, {
+            "kind": "linear" if is_linear else "written-out", "dim": x.dim() + dim[axis] if axis in dim else None, "axis": axis,
+            "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
+            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)})
+        self.keep(record, scores, pattern)
 
     # The file.
 
+    def _note_unseen(self):
+        """Modules that ran, are called attention and hold projections, and in which nothing was seen."""
+        n_compiled = _n_compiled()
+        if n_compiled > self.n_compiled and not any(r.info["kind"] == "flex" for r in self.records):
+            self.skip(type(self.model).__name__, None, None, "code was compiled while the capture was on: what runs compiled "
+                      "cannot be seen; capture again now, or compile the model before", tell=True)
+        scripted = []
+        for path, module in self.model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                if not any(path.startswith(above) for above in scripted):
+                    scripted.append(path + "." if path else "")
+                    self.skip(path or type(self.model).__name__, None, None, "TorchScript: nothing inside is seen", tell=True)
+                continue
+            if not ATTENTION.search(type(module).__name__) and not ATTENTION.search(path.rpartition(".")[2]):
+                continue
+            calls, seen = self.ran.get(path, (0, 0))
+            inner = [child for child in module.modules() if child is not module]
+            n_projections = sum(1 for child in inner if isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D")
+            nested = any(ATTENTION.search(type(child).__name__) for child in inner)
+            if calls and not seen and (n_projections >= 2 or getattr(module, "in_proj_weight", None) is not None) \
+                    and not nested and (self.only is None or self.only.search(path)):
+                self.skip(path, None, None, "it looks like attention and ran, and no attention was seen in it: a kernel called "
+                          "directly, or attention that makes no matrix of queries by keys", tell=True)
+
     def _write(self):
-        if not self.records:
+        told = any(entry.get("tell") for entry in self.skipped.values())
+        if not self.records and not (told and self.root_calls):
             skipped = "; ".join(f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values())
             raise RuntimeError(
                 f"no attention was captured in {type(self.model).__name__}"
                 + ("" if self.root_calls else ": the model was not called")
                 + (f" in the modules that only={self.only.pattern!r} finds" if self.only else "")
                 + (f"; softmaxes passed over: {skipped}" if skipped else "")
-                + "; a fused kernel or a softmax written out by hand cannot be seen")
+                + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
         tensors = {}
         for name, records in _names(self.records).items():
             for what in ("pattern", "scores"):
@@ -416,19 +715,34 @@ class capture:
                 record.info = {"name": name, **({"head": head} if len(records) > 1 else {}), **record.info}
                 if record.after:
                     record.info["after"] = record.after
-        lengths = [record.pattern.shape[1] for record in self.records]
+        lengths = [n for record in self.records for n in record.pattern.shape[1:]]
+        labels = {}
         for name in ("tokens", "decoder_tokens", "attention_mask"):
             given = self.given.get(name)
             row = self._position_row(self.found.get(name) if given is None else given, lengths)
             if row is not None and (name != "decoder_tokens" or any(key.startswith("decoder.") for key in tensors)):
                 tensors[name] = row
+                if self.tokenizer is not None and name != "attention_mask":
+                    labels[name.replace("tokens", "labels")] = _labels(self.tokenizer, row.tolist())
         calls = [record.info for record in self.records]
         axes, dtypes = {call["axis"] for call in calls}, sorted({call["dtype"] for call in calls})
+        dropped = max((call["dropout_p"] for call in calls), default=0.0)
+        is_causal = {str(call["is_causal"]).lower() for call in calls if call["is_causal"] is not None}
+        tokens = self.found.get("tokens") if self.given["tokens"] is None else torch.as_tensor(self.given["tokens"])
         metadata = {
             "attnscope.capture": "1", "attnscope.source": _source(self.model), "attnscope.calls": json.dumps(calls),
-            "attnscope.dtype": ",".join(dtypes),
-            "attnscope.skipped": json.dumps(list(self.skipped.values())) if self.skipped else None,
-            "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None}
+            "attnscope.dtype": ",".join(dtypes) or None,
+            "attnscope.skipped": json.dumps([{k: v for k, v in s.items() if k != "tell"} for s in self.skipped.values()])
+            if self.skipped else None,
+            "attnscope.changed": json.dumps(self.changed) if self.changed else None,
+            "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None,
+            "attnscope.dropout_p": repr(dropped) if dropped else None,
+            "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
+            "attnscope.is_causal": _said(is_causal),
+            "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
+            "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
+        for name, texts in labels.items():
+            metadata["attnscope." + name] = json.dumps(texts, ensure_ascii=False)
         for name, value in self.declared.items():
             metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
         _save(self.path, tensors, metadata)
@@ -453,22 +767,78 @@ class _Watch(TorchFunctionMode):
 
     def __torch_function__(self, func, kinds, args=(), kwargs=None):
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        if _is_dynamo():  # the compiler traces this very function: nothing of it may end up in its graph
+            return func(*args, **kwargs)
+        owner = self.owner
+        name = _name(func)
         if name == "multi_head_attention_forward" and isinstance(func, types.FunctionType):
             # It hands itself over as a whole, and what it calls would not be seen. A copy that does not is run instead.
-            scope = dict(func.__globals__, has_torch_function=lambda _: False)
-            whole = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
-            whole.__kwdefaults__ = func.__kwdefaults__
-            with self:
-                return whole(*args, **kwargs)
-        if name in SOFTMAX:
-            return self.owner.softmax(func, args, kwargs)
-        if name == "scaled_dot_product_attention":
-            return self.owner.sdpa(func, args, kwargs)
+            whole = owner.guarded(name, _without_override, func)
+            if whole is not None:
+                with self:
+                    return whole(*args, **kwargs)
+        is_wanted = name not in SILENT and owner.watching
+        blind = _blind(args) if is_wanted else None
+        if blind is not None:
+            if name in SOFTMAX or name in FUSED or name == "flex_attention":
+                owner.guarded(name, owner.skip, owner.place(), None, None, f"{blind}: nothing is recorded in it", True)
+            is_wanted = False
+        if not is_wanted:
+            return func(*args, **kwargs)
+        kept = None
+        if name not in SOFTMAX and name not in FUSED:
+            kept = owner.guarded(name, self.before, name, args, kwargs)
         out = func(*args, **kwargs)
-        if name not in SILENT and self.owner.stack and self.owner.recording:
-            self.owner.follow(name, args, kwargs, out)
+        owner.guarded(name, self.after, name, func, args, kwargs, out, kept)
         return out
+
+    def before(self, name, args, kwargs):
+        with _own_modes():
+            return self.owner.before(name, args, kwargs)
+
+    def after(self, name, func, args, kwargs, out, kept):
+        owner = self.owner
+        with _own_modes():
+            if name in SOFTMAX:
+                owner.softmax(args, kwargs, out)
+            elif name in FUSED:
+                owner.fused(func.__name__.split(".")[0], func, args, kwargs, out)
+            elif name == "flex_attention":
+                owner.flex(args, kwargs, out)
+            elif KERNEL.search(name) and type(func).__name__ in ("OpOverload", "OpOverloadPacket") \
+                    and next(_tensors(out), None) is not None:
+                owner.skip(owner.place(), next(_tensors(out)), None, f"{func} is a kernel called directly", tell=True)
+            else:
+                owner.follow(name, func, args, kwargs, out, kept)
+
+
+class _Refused(Exception):
+    """What was asked for cannot be done: told as an error when the block ends, not inside the forward call."""
+
+
+class _Mark:
+    """What is known of a tensor: where it comes from, and which scores or pattern it is."""
+
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at")
+
+    def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
+                 at=None):
+        self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
+        self.axes = axes  # of queries and of keys, from the end
+        self.steps = steps  # since the product
+        self.scores = scores  # [head, query, key], copied before the first step that is not a step of scores
+        self.record = record
+        self.dtype = dtype  # of the scores
+        self.is_reduced = reduced  # a maximum or a sum of scores
+        self.p = p  # of dropout
+        self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
+
+    @property
+    def is_scores(self):
+        return self.origin == "product" and not self.is_reduced and self.record is None
+
+
+NO_MARK = _Mark()
 
 
 class _Record:
@@ -501,14 +871,238 @@ class _Frame:
         return self.path or type(root).__name__
 
 
-def _axis(n_dims, dim, n_rows):
-    if dim == n_dims - 1:
+def _name(func):
+    """A torch function's name without the underscores around it and without its overload; an attribute's own name."""
+    name = getattr(func, "__name__", None) or ""
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+        return name if name in ("T", "mT", "H", "mH", "data") else "get"
+    return name.split(".")[0].strip("_")
+
+
+def _mark(x):
+    return getattr(x, "_attnscope_mark", NO_MARK)
+
+
+def _ordered(x, axes):
+    """[..., query, key], wherever the two axes stand."""
+    return x if axes == (-2, -1) else x.movedim(axes, (-2, -1))
+
+
+def _axis(n_dims, dim, n_rows, axes):
+    if dim == n_dims + axes[1]:
         return "keys"
-    if dim == n_dims - 2:
+    if dim == n_dims + axes[0]:
         return "queries"
     if n_dims == 3:
         return "batch" if n_rows > 1 else "heads"  # batch*head in one dimension mixes both
-    return "batch" if dim == 0 else "heads"
+    return "batch" if dim == min(set(range(n_dims)) - {n_dims + axis for axis in axes}) else "heads"
+
+
+def _moved_axes(name, args, kwargs, x, axes, y):
+    """Where the axes of queries and keys of `x` stand in `y`; None when they are lost."""
+    n = x.dim()
+    if name in ("T", "mT", "H", "mH", "t"):
+        dims = (-1, -2)
+    elif name in ("transpose", "swapaxes", "swapdims"):
+        named = [kwargs[key] for key in ("dim0", "dim1", "axis0", "axis1") if key in kwargs]
+        dims = tuple(d - n if d >= 0 else d for d in list(args[1:3]) + named)
+    elif name == "permute":
+        order = kwargs.get("dims", args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:])
+        order = [d - n if d >= 0 else d for d in order]
+        return tuple(order.index(axis) - n for axis in axes)
+    elif name in ("movedim", "moveaxis"):
+        numbered = torch.empty(tuple(range(2, n + 2)), device="meta")  # each axis has a size of its own
+        moved = list(numbered.movedim(*args[1:], **kwargs).shape)
+        return tuple(moved.index(n + axis + 2) - n for axis in axes)
+    else:
+        if y.dim() == n and (y.shape == x.shape or name not in VIEWS):
+            return axes
+        if set(axes) == {-1, -2} and y.dim() >= 2 and y.shape[-2:] == x.shape[-2:]:
+            return axes
+        return None
+    swap = {dims[0]: dims[1], dims[1]: dims[0]}
+    return tuple(swap.get(axis, axis) for axis in axes)
+
+
+def _einsum(args):
+    """(letters of each operand, letters of the output, operands) of an einsum, with dots replaced by letters; or None."""
+    if not args or not isinstance(args[0], str):
+        return None
+    operands = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
+    left, arrow, right = args[0].replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        return None
+    n_dots = max([t.dim() - len(term.replace("...", "")) for term, t in zip(terms, operands) if "..." in term], default=0)
+    dots = "".join(chr(0x400 + i) for i in range(n_dots))
+
+    def spelt(term, n):
+        return term.replace("...", dots[len(dots) - n:] if n else "")
+
+    letters = [spelt(term, t.dim() - len(term.replace("...", "")) if "..." in term else 0)
+               for term, t in zip(terms, operands)]
+    if not arrow:
+        every = "".join(letters)
+        right = dots + "".join(sorted(c for c in set(every) - set(dots) if every.count(c) == 1))
+    return letters, spelt(right, n_dots), list(operands)
+
+
+def _einsum_axes(args):
+    """Where queries and keys stand in what an einsum of two operands gives."""
+    parsed = _einsum(args)
+    if parsed is None or len(parsed[0]) != 2:
+        return None
+    (first, second), out, _ = parsed
+    own = [c for c in out if c in first and c not in second], [c for c in out if c in second and c not in first]
+    if len(own[0]) != 1 or len(own[1]) != 1:
+        return None
+    return out.index(own[0][0]) - len(out), out.index(own[1][0]) - len(out)
+
+
+def _operands(name, args, kwargs):
+    """Each operand of a product, the other one, its axes that are summed over, and where its other axes go."""
+    if name == "einsum":
+        parsed = _einsum(args)
+        if parsed is None:
+            for x in _tensors(args):
+                yield x, None, None, None
+            return
+        letters, out, operands = parsed
+        for i, (own, x) in enumerate(zip(letters, operands)):
+            summed = {at - len(own) for at, letter in enumerate(own) if letter not in out}
+
+            def after(query, key, own=own):
+                return tuple(out.index(own[axis]) - len(out) for axis in (query, key))
+
+            yield x, next((o for j, o in enumerate(operands) if j != i), None), summed, after
+        return
+    both = list(_tensors((args, kwargs)))
+    both = both[1:] if name in ("baddbmm", "addbmm", "addmm") else both
+    if name == "rmatmul":
+        both = both[::-1]
+    if len(both) < 2:
+        return
+    a, b = both[:2]
+    yield a, b, {-1}, lambda query, key: (query, key)
+    yield b, a, {-2} if b.dim() > 1 else {-1}, lambda query, key: (query, key)
+
+
+def _dropout(args, kwargs):
+    """The share that a dropout drops; 0 for one that does nothing."""
+    p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return float(p) if training and p else 0.0
+
+
+def _is_relu(args, kwargs):
+    return kwargs.get("min", args[1] if len(args) > 1 else None) == 0
+
+
+def _summed_axis(pattern):
+    """The axis of [head, query, key] whose sums are 1, where there is one."""
+    if not bool(torch.isfinite(pattern).all()):
+        return None
+    for axis, name in ((2, "keys"), (1, "queries"), (0, "heads")):
+        sums = pattern.sum(axis)
+        empty = (pattern == 0).all(axis)  # a query that sees no key
+        if pattern.shape[axis] > 1 and bool((((sums - 1).abs() < 2e-2) | empty).all()) and not bool(empty.all()):
+            return name
+    return None
+
+
+def _hide_masked(scores, pattern, over_keys):
+    """Writes -inf where a finite value was added or put as a mask; gives that value, or None. // [head, query, key]
+
+    Masked cells lie far below all others, close to one value or twice that, and their probability is exactly 0; in a row
+    of which nothing else is left, it is whatever the row gave.
+    """
+    low = (scores <= -5000) & torch.isfinite(scores)
+    if not bool(low.any()) or scores.shape != pattern.shape:
+        return None
+    others = torch.isfinite(scores) & ~low
+    top = float(scores[low].max())
+    floor = float(scores[others].abs().max()) if bool(others.any()) else 0.0
+    if floor > 0.2 * abs(top):
+        return None  # one wide spread, and no mask
+    if top > -1e8:
+        spread = 2 * floor + 0.02 * abs(top)
+        near = [(scores[low] - times * top).abs() <= times * spread for times in (1, 2, 3)]
+        if not bool((near[0] | near[1] | near[2]).all()):
+            return None
+    dead = ~others.any(-1, keepdim=True) & over_keys
+    hidden = low & ((pattern == 0) | dead)
+    if not bool(hidden.any()):
+        return None
+    value = float(scores[hidden].min())
+    scores.masked_fill_(hidden, -math.inf)
+    return value
+
+
+def _padding_mask(name, mask, tokens, shape):
+    """A mask of [batch, position] as true for real tokens, whatever its name and sense; None when it is no such mask."""
+    by_name = name in ("attention_mask", "src_key_padding_mask", "key_padding_mask")
+    if not by_name and (shape is None or tuple(mask.shape) != tuple(shape)):
+        return None
+    zero = mask == 0 if mask.dtype != torch.bool else ~mask
+    if mask.is_floating_point() and bool((mask < -1).any()):
+        return zero  # added to scores: 0 for what is seen
+    if not bool((zero | (mask == 1)).all()):
+        return None
+    if name == "attention_mask":
+        return ~zero
+    if by_name and mask.dtype == torch.bool:
+        return zero  # in PyTorch's own layers a key padding mask is true, or -inf, for what is *not* attended to
+    if mask.shape[0] == mask.shape[1] and bool((mask.to(torch.float32).triu(1) == 0).all()):
+        return None  # a causal mask of as many rows as positions
+    # Padding is one kind of token at one end of a row.
+    senses = []
+    for real in (~zero, zero):
+        pads = ~real
+        fits = bool(real.any(-1).all()) and bool(((pads[:, 1:] != pads[:, :-1]).sum(-1) <= 1).all())
+        if fits and tokens is not None and tokens.shape == mask.shape and bool(pads.any()):
+            fits = len(torch.unique(tokens[pads])) == 1
+        senses.append(fits)
+    if senses[0] != senses[1]:
+        return ~zero if senses[0] else zero
+    if not senses[0]:
+        return None
+    return zero if re.search(r"pad", name) and not re.search(r"no_?n?_?pad|not_pad", name) else ~zero
+
+
+def _labels(tokenizer, ids):
+    """The text of each token."""
+    def text(token):
+        if isinstance(tokenizer, dict):
+            return tokenizer.get(token, f"<{token}>")
+        if isinstance(tokenizer, (list, tuple)):
+            return tokenizer[token] if 0 <= token < len(tokenizer) else f"<{token}>"
+        for method in ("convert_ids_to_tokens", "id_to_token", "IdToPiece"):
+            if hasattr(tokenizer, method):
+                return getattr(tokenizer, method)(token)
+        if hasattr(tokenizer, "decode"):
+            return tokenizer.decode([token])
+        return tokenizer(token)
+
+    return [f"<{token}>" if found is None else str(found) for token, found in ((token, text(token)) for token in ids)]
+
+
+def _said(values):
+    """One word for what every call says; "mixed" when they differ."""
+    return None if not values else values.pop() if len(values) == 1 else "mixed"
+
+
+def _argument_names(name):
+    """Of one of the kernels behind scaled_dot_product_attention."""
+    schema = getattr(torch.ops.aten, name).default._schema
+    return [argument.name for argument in schema.arguments]
+
+
+def _without_override(func):
+    scope = dict(func.__globals__, has_torch_function=lambda _: False)
+    whole = types.FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
+    whole.__kwdefaults__ = func.__kwdefaults__
+    return whole
 
 
 def _names(records):
@@ -838,24 +1432,80 @@ def _difference(a, b):
 # ----------------------------------------------------------------------------------------------------- shared
 
 
+_is_dynamo = getattr(torch.compiler, "is_dynamo_compiling", None) or getattr(torch.compiler, "is_compiling", lambda: False)
+_transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
+_mode_of = getattr(torch._C, "_get_dispatch_mode", lambda key: None)
+_TRACERS = [key for key in (getattr(getattr(torch._C, "_TorchDispatchModeKey", None), name, None)
+                            for name in ("FAKE", "PROXY", "FUNCTIONAL")) if key is not None]
+
+
+def _blind(args=()):
+    """Why tensors cannot be read now, or must not be touched; None when they can."""
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    if _transforms() is not None:
+        return "torch.vmap or another transform of torch.func"
+    if any(_mode_of(key) is not None for key in _TRACERS):
+        return "a tracer (torch.export, make_fx or fake tensors)"
+    for x in args:
+        if isinstance(x, torch.Tensor) and (x.is_meta or type(x).__name__ in ("FakeTensor", "FunctionalTensor")):
+            return "tensors without values (fake or meta)"
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "the recording of a CUDA graph"
+    return None
+
+
+def _own_modes():
+    """For the length of the block, the model's own dispatch modes (a counter of flops, say) see nothing of ours."""
+    n_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)()
+    if not n_modes:
+        return contextlib.nullcontext()
+    return torch.utils._python_dispatch._disable_current_modes()
+
+
+def _n_compiled():
+    """How many graphs the compiler has made so far."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    try:
+        return int(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0
+    except Exception:
+        return 0
+
+
 @contextlib.contextmanager
-def _plain_pytorch(model, attention=True):
-    """For the length of the block: no fused transformer layers, no compiled code, no kernels that cannot be watched."""
-    with contextlib.ExitStack() as undo:
-        mha = getattr(torch.backends, "mha", None)
-        if attention and mha is not None and hasattr(mha, "set_fastpath_enabled"):
-            undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
-            mha.set_fastpath_enabled(False)
-        # Compiled code can exist only if something has imported the compiler; importing it here would cost seconds.
-        if "torch._dynamo" in sys.modules and hasattr(torch.compiler, "set_stance"):
-            undo.enter_context(torch.compiler.set_stance("force_eager"))
-        if attention:
-            undo.enter_context(_eager_transformers(model))
+def _uncompiled(changed):
+    if not hasattr(torch.compiler, "set_stance"):
+        yield
+        return
+    changed.append("compiled code runs uncompiled")
+    with torch.compiler.set_stance("force_eager"):
         yield
 
 
 @contextlib.contextmanager
-def _eager_transformers(model):
+def _plain_pytorch(model, attention=True, changed=None):
+    """For the length of the block: no fused transformer layers, no compiled code, no kernels that cannot be watched.
+
+    What that changes is added to the list `changed`, in words: outputs may then differ from those without, by rounding.
+    """
+    changed = [] if changed is None else changed
+    with contextlib.ExitStack() as undo:
+        mha = getattr(torch.backends, "mha", None)
+        if attention and mha is not None and hasattr(mha, "set_fastpath_enabled"):
+            undo.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+            if mha.get_fastpath_enabled() and any(isinstance(m, nn.MultiheadAttention) for m in model.modules()):
+                changed.append("nn.MultiheadAttention runs without its fused path")
+            mha.set_fastpath_enabled(False)
+        # Compiled code can exist only if something has imported the compiler; importing it here would cost seconds.
+        if "torch._dynamo" in sys.modules:
+            undo.enter_context(_uncompiled(changed))
+        if attention:
+            undo.enter_context(_eager_transformers(model, changed))
+        yield
+
+
+@contextlib.contextmanager
+def _eager_transformers(model, changed_words):
     """transformers models with flash, flex or paged attention run with their own eager attention instead.
 
     sdpa stays: it is seen as it is. Before version 4.48 each kind of attention was a class of its own and could not be
@@ -874,6 +1524,7 @@ def _eager_transformers(model):
         for config, kind in configs.values():
             config._attn_implementation_internal = "eager"
             changed.append((config, kind))
+            changed_words.append(f"{kind} runs as transformers' eager attention")
     try:
         yield
     finally:
