@@ -121,6 +121,14 @@ pub struct Probes {
     pub padding: Probed<InvarianceProbe>,
     pub batch: Probed<InvarianceProbe>,
     pub documents: Probed<InvarianceProbe>,
+    /// The prompt again, from another random state.
+    pub repeat: Probed<InvarianceProbe>,
+    /// The first tokens alone against the whole prompt.
+    pub length: Probed<InvarianceProbe>,
+    /// The prompt in parts with a cache against the whole prompt.
+    pub cache: Probed<InvarianceProbe>,
+    pub order: Probed<OrderProbe>,
+    pub labels: Probed<LabelsProbe>,
     pub training: Probed<TrainingProbe>,
 }
 
@@ -132,6 +140,11 @@ impl Probes {
             padding: Probed::Not(why.to_owned()),
             batch: Probed::Not(why.to_owned()),
             documents: Probed::Not(why.to_owned()),
+            repeat: Probed::Not(why.to_owned()),
+            length: Probed::Not(why.to_owned()),
+            cache: Probed::Not(why.to_owned()),
+            order: Probed::Not(why.to_owned()),
+            labels: Probed::Not(why.to_owned()),
             training: Probed::Not(why.to_owned()),
         }
     }
@@ -193,6 +206,42 @@ pub struct InvarianceProbe {
     pub cases: Vec<(String, Option<Movement>)>,
     /// The largest movement of any case, leak or not.
     pub largest: f64,
+}
+
+/// How far the last position of something moved, relative to the largest value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reordered {
+    /// What it is called where its place does not say it.
+    pub name: Option<String>,
+    pub place: Place,
+    /// When the tokens before it stood in another order.
+    pub by_order: f64,
+    /// When they were other tokens.
+    pub by_content: f64,
+}
+
+/// Earlier tokens were shuffled, and the last position has to move.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OrderProbe {
+    /// Movements up to here are rounding.
+    pub tolerance: f64,
+    /// The dtype of the model may hide smaller movements than this.
+    pub resolution: f64,
+    /// Where tokens meet for the first time.
+    pub first: Reordered,
+    /// The last layer or module.
+    pub output: Reordered,
+    /// The model is meant to have no positions.
+    pub declares_none: bool,
+}
+
+/// Losses of every output against tokens at several distances from it, in nats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelsProbe {
+    /// Against the token that it stands on, the next one, and the one after. // [offset][position]
+    pub losses: [Vec<f32>; 3],
+    /// What guessing by the text's own frequencies would lose.
+    pub unigram_loss: f64,
 }
 
 /// Whether a token's loss may depend on the token under a reading.

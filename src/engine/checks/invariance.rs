@@ -1,4 +1,4 @@
-//! Something that may not matter was changed, and something moved: what the padding, batch and document checks share.
+//! Something that may not matter was changed, and something moved: what the checks of such probes share.
 
 use super::evidence::{Evidence, InvarianceProbe, Movement, Probed};
 use super::verdict::{Finding, Severity, Verdict};
@@ -23,6 +23,11 @@ pub(super) fn judge_invariance(
         probe.largest
     );
     Verdict::of_our_run(evidence, findings.collect(), otherwise)
+}
+
+/// Whether any case of a probe moved.
+pub(super) fn moves(probe: &Probed<InvarianceProbe>) -> bool {
+    matches!(probe, Probed::Ran(probe) if probe.cases.iter().any(|(_, moved)| moved.is_some()))
 }
 
 fn finding(

@@ -4,6 +4,7 @@ mod attention_sink;
 mod batch_leak;
 mod beyond_context;
 mod bootstrap;
+mod cache_mismatch;
 mod dead_head;
 mod document_leak;
 mod duplicate_heads;
@@ -13,9 +14,13 @@ mod evidence;
 mod future_leak;
 mod invariance;
 mod knows_nothing;
+mod label_shift;
+mod length_leak;
 mod mask_mass;
 mod massive_activation;
 mod nan_or_inf;
+mod not_deterministic;
+mod order_blind;
 mod pad_mass;
 mod padding_leak;
 mod page;
@@ -36,8 +41,8 @@ mod wrong_axis;
 
 pub use crate::place::Place;
 pub use evidence::{
-    Baseline, Evidence, FutureProbe, Influence, InvarianceProbe, Movement, Probed, Probes,
-    SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
+    Baseline, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe, Movement, OrderProbe,
+    Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
@@ -82,6 +87,11 @@ pub static CHECKS: &[&Check] = &[
     &padding_leak::CHECK,
     &batch_leak::CHECK,
     &document_leak::CHECK,
+    &length_leak::CHECK,
+    &cache_mismatch::CHECK,
+    &order_blind::CHECK,
+    &label_shift::CHECK,
+    &not_deterministic::CHECK,
     &trained_otherwise::CHECK,
     &knows_nothing::CHECK,
     &nan_or_inf::CHECK,

@@ -1,14 +1,19 @@
 //! What a probe of somebody else's model recorded: how far each module moved when the input was changed.
 
+use std::collections::BTreeMap;
+
 use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::{
-    FutureProbe, Influence, InvarianceProbe, Movement, Place, Probed, Probes, Worst,
+    FutureProbe, Influence, InvarianceProbe, LabelsProbe, Movement, OrderProbe, Place, Probed,
+    Probes, Reordered, Worst,
 };
 use crate::error::{Error, Result};
 
 /// Movements up to here, relative to the largest value, are rounding: other rows and shapes add in another order. Ours.
 const TOLERANCE: f64 = 1e-5;
 const PADDING_TOLERANCE: f64 = 1e-4;
+/// Under another order of the tokens, sums are taken in another order.
+const ORDER_TOLERANCE: f64 = 1e-5;
 /// Two runs that should be the same differ by this much at most before a movement means something.
 const TIMES_NOISE: f64 = 10.0;
 
@@ -39,23 +44,55 @@ pub(super) fn read(captured: &Captured) -> Result<Probes> {
         None => Probed::Not(skipped("future", "the probe changed no later tokens")),
         Some(moved) => Probed::Ran(reader.future(moved)?),
     };
-    let padding_cases: Vec<String> = json(captured, "attnscope.padding.cases")?.unwrap_or_default();
-    let name_padding = |idx: usize| {
-        let case = padding_cases
-            .get(idx)
-            .cloned()
-            .unwrap_or_else(|| format!("case {idx}"));
-        format!("padding, {case}")
+    let cases_of = |kind: &str| json(captured, &format!("attnscope.{kind}.cases"));
+    let padding_cases = cases_of("padding")?;
+    let unequal_cases = cases_of("unequal")?;
+    let length_cases = cases_of("length")?;
+    let cache_cases = cases_of("cache")?;
+    let case = |cases: &Option<Vec<String>>, idx: usize| {
+        let name = cases.as_ref().and_then(|cases| cases.get(idx)).cloned();
+        name.unwrap_or_else(|| format!("case {idx}"))
     };
+    let name_padding = |idx: usize| format!("padding, {}", case(&padding_cases, idx));
+    let padding = reader.invariance("padding", PADDING_TOLERANCE, &name_padding, &skipped)?;
+    let batch = reader.invariance(
+        "batch",
+        TOLERANCE,
+        &|_| "beside other rows".to_owned(),
+        &skipped,
+    )?;
+    let name_unequal = |idx: usize| format!("padding, {}", case(&unequal_cases, idx));
+    let unequal = reader.at_the_output("unequal", PADDING_TOLERANCE, &name_unequal, &skipped)?;
     Ok(Probes {
         future,
-        padding: reader.invariance("padding", PADDING_TOLERANCE, &name_padding, &skipped)?,
-        batch: reader.invariance(
-            "batch",
-            TOLERANCE,
-            &|_| "beside other rows".to_owned(),
+        padding: with_unequal(padding, unequal, &batch),
+        batch,
+        repeat: reader.invariance(
+            "repeat",
+            PADDING_TOLERANCE,
+            &|_| "a second pass over the prompt".to_owned(),
             &skipped,
         )?,
+        length: reader.at_the_output(
+            "length",
+            PADDING_TOLERANCE,
+            &|idx| case(&length_cases, idx),
+            &skipped,
+        )?,
+        cache: reader.at_the_output(
+            "cache",
+            PADDING_TOLERANCE,
+            &|idx| format!("with a cache, {}", case(&cache_cases, idx)),
+            &skipped,
+        )?,
+        order: match reader.order()? {
+            Some(probe) => Probed::Ran(probe),
+            None => Probed::Not(skipped("order", "the probe shuffled no tokens")),
+        },
+        labels: match reader.labels()? {
+            Some(probe) => Probed::Ran(probe),
+            None => Probed::Not(skipped("labels", "the probe computed no losses")),
+        },
         documents: reader.invariance(
             "documents",
             TOLERANCE,
@@ -64,6 +101,36 @@ pub(super) fn read(captured: &Captured) -> Result<Probes> {
         )?,
         training: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
     })
+}
+
+/// Padding of rows of unequal length, beside padding of one row. Where rows depend on their neighbours, or one padded row moves
+/// already, it would say so again.
+fn with_unequal(
+    padding: Probed<InvarianceProbe>,
+    unequal: Probed<InvarianceProbe>,
+    batch: &Probed<InvarianceProbe>,
+) -> Probed<InvarianceProbe> {
+    let moves = |probe: &InvarianceProbe| probe.cases.iter().any(|(_, moved)| moved.is_some());
+    let is_told = matches!(batch, Probed::Ran(probe) if moves(probe));
+    match (padding, unequal) {
+        (Probed::Ran(mut padding), Probed::Ran(unequal)) => {
+            if !moves(&padding) && !is_told {
+                // The row that moved most speaks for all.
+                let worst = unequal
+                    .cases
+                    .into_iter()
+                    .filter(|(_, moved)| moved.is_some());
+                let amount = |moved: &Option<Movement>| moved.as_ref().map_or(0.0, |m| m.amount);
+                padding
+                    .cases
+                    .extend(worst.max_by(|a, b| amount(&a.1).total_cmp(&amount(&b.1))));
+                padding.largest = padding.largest.max(unequal.largest);
+            }
+            Probed::Ran(padding)
+        }
+        (Probed::Not(_), Probed::Ran(unequal)) if !is_told => Probed::Ran(unequal),
+        (padding, _) => padding,
+    }
 }
 
 fn json(captured: &Captured, key: &str) -> Result<Option<Vec<String>>> {
@@ -79,6 +146,17 @@ fn json(captured: &Captured, key: &str) -> Result<Option<Vec<String>>> {
         )
     };
     parsed.map(Some).map_err(wrong)
+}
+
+/// What guessing by the text's own frequencies loses, in nats per token.
+fn unigram_loss(tokens: &[u64]) -> f64 {
+    let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+    for token in tokens {
+        *counts.entry(*token).or_default() += 1;
+    }
+    let n = tokens.len().max(1) as f64;
+    let shares = counts.values().map(|count| *count as f64 / n);
+    shares.map(|share| -share * share.ln()).sum()
 }
 
 struct Reader<'a> {
@@ -207,15 +285,112 @@ impl Reader<'_> {
         })
     }
 
+    /// Which module gives what the model gives.
+    fn output_idx(&self) -> usize {
+        let output = self.captured.metadata.get("attnscope.output");
+        let at = output.and_then(|output| self.modules.iter().rposition(|module| module == output));
+        at.unwrap_or(self.modules.len().saturating_sub(1))
+    }
+
     /// The largest value of the module that the influence map describes.
     fn output_size(&self) -> Result<f32> {
         let sizes = self.captured.array("probe.future.size")?;
-        let output = self.captured.metadata.get("attnscope.output");
-        let at = output.and_then(|output| self.modules.iter().rposition(|module| module == output));
-        let size = sizes
-            .values
-            .get(at.unwrap_or(sizes.values.len().saturating_sub(1)));
+        let size = sizes.values.get(self.output_idx());
         Ok(size.copied().filter(|size| *size > 0.0).unwrap_or(1.0))
+    }
+
+    /// Cases that count only where the model's output moves as well: a module inside may give other values for other shapes
+    /// that come to the same.
+    fn at_the_output(
+        &self,
+        kind: &str,
+        tolerance: f64,
+        name: &dyn Fn(usize) -> String,
+        skipped: &dyn Fn(&str, &str) -> String,
+    ) -> Result<Probed<InvarianceProbe>> {
+        let mut probed = self.invariance(kind, tolerance, name, skipped)?;
+        let (Probed::Ran(probe), Some(moved)) = (&mut probed, self.movements(kind, tolerance)?)
+        else {
+            return Ok(probed);
+        };
+        let at = self.output_idx() * moved.n_cases;
+        for (case_idx, (_, first)) in probe.cases.iter_mut().enumerate() {
+            let amount = moved.amounts.get(at + case_idx).copied().unwrap_or(0.0);
+            if amount <= moved.tolerance {
+                *first = None;
+            }
+        }
+        Ok(probed)
+    }
+
+    fn order(&self) -> Result<Option<OrderProbe>> {
+        let (Some(moved), Some(mixer)) = (
+            self.movements("order", ORDER_TOLERANCE)?,
+            self.captured.metadata.get("attnscope.mixer"),
+        ) else {
+            return Ok(None);
+        };
+        let contents = self.captured.array("probe.order.content")?.values;
+        let sizes = self.captured.array("probe.order.size")?.values;
+        if contents.len() != self.modules.len() {
+            let problem = format!(
+                "expected {} modules as in attnscope.modules, found {}",
+                self.modules.len(),
+                contents.len()
+            );
+            return Err(self.captured.at("probe.order.content", &problem));
+        }
+        let part = |idx: usize| {
+            let row = moved
+                .amounts
+                .get(idx * moved.n_cases..(idx + 1) * moved.n_cases);
+            let content = f64::from(contents[idx]).max(0.0);
+            let size = sizes.get(idx).copied().map_or(0.0, f64::from);
+            Reordered {
+                name: self.modules.get(idx).cloned(),
+                place: Place::MODEL,
+                by_order: row.unwrap_or_default().iter().copied().fold(0.0, f64::max),
+                by_content: if size > 0.0 { content / size } else { content },
+            }
+        };
+        let Some(first) = self.modules.iter().position(|module| module == mixer) else {
+            return Ok(None);
+        };
+        let dtype = self.captured.metadata.get("attnscope.dtype");
+        let resolution = match dtype.map(String::as_str) {
+            Some("bfloat16") => 4e-2,
+            Some("float16") => 5e-3,
+            _ => 0.0,
+        };
+        Ok(Some(OrderProbe {
+            tolerance: moved.tolerance,
+            resolution,
+            first: part(first),
+            output: part(self.output_idx()),
+            declares_none: self
+                .captured
+                .metadata
+                .get("attnscope.positions")
+                .is_some_and(|said| said == "none"),
+        }))
+    }
+
+    fn labels(&self) -> Result<Option<LabelsProbe>> {
+        let name = "probe.labels.losses";
+        if !self.captured.contains(name) {
+            return Ok(None);
+        }
+        let Array { shape, values } = self.captured.array(name)?;
+        let &[3, n] = shape.as_slice() else {
+            let problem = format!("expected [3, position], found shape {shape:?}");
+            return Err(self.captured.at(name, &problem));
+        };
+        let of = |offset: usize| values[offset * n..(offset + 1) * n].to_vec();
+        let tokens = self.captured.whole_numbers("tokens")?.unwrap_or_default();
+        Ok(Some(LabelsProbe {
+            losses: [of(0), of(1), of(2)],
+            unigram_loss: unigram_loss(&tokens),
+        }))
     }
 
     fn invariance(
