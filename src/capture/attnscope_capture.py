@@ -10,7 +10,8 @@ Two things are offered. `capture` writes what every attention of one forward cal
     $ attnscope check trace.safetensors      # judge it
 
 `probe` changes the input and writes which modules noticed: later tokens, padding, other rows of the batch, other
-documents. It finds any leak, also those that leave no trace in the pattern:
+documents, another order, a cache, a shorter prompt, a second pass. It finds any leak, also those that leave no trace in the
+pattern:
 
     from attnscope_capture import probe
     probe(model, ids, "probe.safetensors", mask="causal")
@@ -18,21 +19,45 @@ documents. It finds any leak, also those that leave no trace in the pattern:
     $ attnscope check probe.safetensors      # names the first module that leaks
 
 What counts as attention
-    Every call of scaled_dot_product_attention inside a module of the model, and every softmax inside a module that
+    Every call of scaled_dot_product_attention or of a kernel behind it, and of flex_attention, inside a module of the model.
+    Every softmax inside a module that
     1. is over a float tensor of 3 dimensions ([batch*head, query, key]), 4 ([batch, head, query, key]) or 5
        ([batch, kv_head, group, query, key]);
     2. has as many queries (last dimension but one) as some input of an enclosing module has positions; and as many
        keys, unless its input is known to be a product of two activations (a cache makes keys outnumber positions);
     3. does not have as its input the output of a layer with weights: that is how a router or a vocabulary softmax,
        [batch, position, expert or token], is told from one head of attention.
-    What was passed over is listed in the metadata as `attnscope.skipped`.
+    And everything else that is made of a product of two activations, [.., query, key], and is then multiplied by values: exp
+    and sum, log_softmax and exp, sigmoid, ReLU, sparsemax, functions of your own, or nothing at all (linear attention).
+    Where einsum leaves the axes in another order, queries and keys are known by what the products sum over.
+    What was passed over is listed in the metadata as `attnscope.skipped`; what may matter is also told in a warning.
 
-What is not seen: a softmax written out as exp and sum, log_softmax, kernels called directly (flash_attn, xformers,
-flex_attention outside transformers), TorchScript, forward calls in other threads or processes (DataParallel).
+What is not seen: kernels called directly (flash_attn, xformers), TorchScript, attention that never makes a matrix of
+queries by keys, calls in other threads or processes (DataParallel), whatever runs inside torch.vmap, torch.func, torch.export
+and torch.jit.trace, and code that is compiled while the capture is on (code that was compiled before runs uncompiled). The
+forward call gives what it gives without a capture, to the bit, but for what `attnscope.changed` lists.
 
 The scores are what goes into the softmax; the pattern is what comes out, followed through casts, dropout, masks and
 gates until it is multiplied by the values. For scaled_dot_product_attention both are computed here, in float32, from
-its arguments, with scores of -inf where masked; its dropout happens inside the kernel and is only named, not seen.
+its arguments, with scores of -inf where masked; its dropout happens inside the kernel and is only named, not seen. A finite
+value that hides cells as -inf does (torch.finfo.min, -1e9) is written as -inf, and told as `mask_value`.
+
+What the metadata says of a capture
+    attnscope.calls            JSON: of each attention its module, call, kind (softmax, sdpa, flex, written-out, linear), shape,
+                               dtypes, dim and axis of the softmax (keys, queries, heads, batch, or null), dropout_p, training,
+                               is_causal, causal_alignment, has_mask, scale, mask_value, sink_columns, steps (torch functions
+                               between the product and the values, of one that is written out), after (what happened to the
+                               pattern), transposed (scores were laid out as [key, query])
+    attnscope.softmax_axis     where all calls have one: keys, queries, heads or batch
+    attnscope.dropout_p        the largest, where any is above 0
+    attnscope.training         true, false or mixed: whether the modules were in training mode
+    attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
+    attnscope.sinks            1 where a column of learned sinks was cut off after the softmax
+    attnscope.tokens_shape     of the token ids that the model was given, e.g. 2,17
+    attnscope.attention_mask_name   the argument that the padding was read from
+    attnscope.labels, attnscope.decoder_labels   JSON: the text of each token, given a tokenizer
+    attnscope.skipped, attnscope.changed   JSON: what was not recorded, and what ran otherwise than without a capture
+    attnscope.mask, attnscope.window, attnscope.documents   as given
 """
 
 from __future__ import annotations
@@ -119,7 +144,7 @@ class capture:
     def __enter__(self):
         self.records, self.skipped, self.found, self.changed = [], {}, {}, []
         self.stack, self.root_calls, self.bytes = [], 0, 0
-        self.n_calls, self.ran, self.refused = {}, {}, None
+        self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
@@ -170,12 +195,17 @@ class capture:
             self.refused = self.refused or RuntimeError(str(refused))
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
-            self.skip(what, None, None, f"could not be recorded: {type(error).__name__}: {lines[0][:200]}", tell=True)
+            place = self.stack[-1].path if self.stack else ""
+            self.note(place or type(self.model).__name__, None, None,
+                      f"{what} could not be recorded: {type(error).__name__}: {lines[0][:200]}", tell=True)
         return None
 
     def _guarded_hook(self, hook):
         def run(module, *args):
-            if _is_dynamo() or threading.get_ident() != self.thread:
+            if _is_dynamo():
+                return None
+            if threading.get_ident() != self.thread:
+                self.in_threads = True
                 return None
             self.guarded(type(module).__name__, hook, module, *args)
             return None  # a hook that gave something would replace the model's own input or output
@@ -222,6 +252,8 @@ class capture:
         return bool(self.stack) and self.recording and threading.get_ident() == self.thread
 
     def _read_arguments(self, module, args, kwargs):
+        while isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            module = module._orig_mod  # compiled
         try:
             named = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
         except (TypeError, ValueError):
@@ -229,6 +261,8 @@ class capture:
             named.update(kwargs)
         for name in [name for name, value in named.items() if isinstance(value, dict)]:
             named.update(named.pop(name))  # the **kwargs of forward
+        for name in [name for name, value in named.items() if isinstance(value, tuple)]:
+            named.update({f"{name}.{i}": value for i, value in enumerate(named.pop(name))})  # its *args
         plain = [name for name, value in named.items() if _is_ids(value)
                  and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment", name)]
         later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_input|tgt|trg", name)
@@ -369,7 +403,10 @@ class capture:
         self.set_mark(y, _Mark(None, mark.axes, (), record=record))
 
     def skip(self, frame, x, dim, why, tell=False):
-        name = frame if isinstance(frame, str) else frame.name(self.model)
+        frame = frame or self.place()
+        self.note(frame if isinstance(frame, str) else frame.name(self.model), x, dim, why, tell)
+
+    def note(self, name, x, dim, why, tell):
         entry = {"module": name, "shape": None if x is None else [int(n) for n in x.shape], "dim": dim, "why": why}
         if tell:
             entry["tell"] = True
@@ -673,6 +710,9 @@ class capture:
 
     def _note_unseen(self):
         """Modules that ran, are called attention and hold projections, and in which nothing was seen."""
+        self.records = [record for record in self.records if record.pattern is not None]  # or its recording failed
+        if self.in_threads:
+            self.skip(type(self.model).__name__, None, None, "calls in other threads are not recorded", tell=True)
         n_compiled = _n_compiled()
         if n_compiled > self.n_compiled and not any(r.info["kind"] == "flex" for r in self.records):
             self.skip(type(self.model).__name__, None, None, "code was compiled while the capture was on: what runs compiled "
@@ -739,6 +779,7 @@ class capture:
             "attnscope.dropout_p": repr(dropped) if dropped else None,
             "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
             "attnscope.is_causal": _said(is_causal),
+            "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
             "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
         for name, texts in labels.items():
@@ -781,7 +822,7 @@ class _Watch(TorchFunctionMode):
         blind = _blind(args) if is_wanted else None
         if blind is not None:
             if name in SOFTMAX or name in FUSED or name == "flex_attention":
-                owner.guarded(name, owner.skip, owner.place(), None, None, f"{blind}: nothing is recorded in it", True)
+                owner.guarded(name, owner.skip, None, None, None, f"{blind}: nothing is recorded in it", True)
             is_wanted = False
         if not is_wanted:
             return func(*args, **kwargs)
@@ -1362,6 +1403,8 @@ class _Probe:
         changed = torch.cat([self.others(self.ids[:-1], self.random_orders), self.ids[-1:]])
         self.content = self.moved(base, self.forward(changed[None]), self.n - 1, 1)
         sizes = self.sizes(base)
+        other = self.forward(self.others(self.ids, self.random_orders)[None])
+        self.reads = [m > 1e-4 * s for m, s in zip(self.moved(base, other, 0, self.n), sizes)]  # or positions alone
         return next((name for name, m, s in zip(self.names, self.content, sizes) if m > 1e-4 * s), None)
 
     def future(self, base, sizes, n_cuts, tensors, metadata):
@@ -1420,8 +1463,8 @@ class _Probe:
         if self.accepts("position_ids"):
             return False
         content = self.sizes_of(self.content, sizes)
-        for name, moved, own in zip(self.names, self.sizes_of(columns, sizes), content):
-            if moved > 1e-4:
+        for reads, moved, own in zip(self.reads, self.sizes_of(columns, sizes), content):
+            if reads and moved > 1e-4:
                 return own <= 1e-4
         return False
 
@@ -1562,8 +1605,10 @@ class _Probe:
                     equal = [axis for axis in equal if other[axis] == n - 1]
                 elif len(equal) > 1 and tensor.dim() == 3:
                     equal = [axis for axis in equal if axis == 1]
-                # two axes of positions are scores or a pattern, where a hidden key may move without harm
-                axes[name].append(equal[0] if len(equal) == 1 else None)
+                # two axes of positions are scores or a pattern, where a hidden key may move without harm; and what comes after
+                # the first such output is a cache or the like
+                is_first = all(axis is None for axis in axes[name])
+                axes[name].append(equal[0] if len(equal) == 1 and is_first else None)
         return axes
 
     def sizes(self, outputs):

@@ -13,6 +13,7 @@ mod gguf_texts;
 mod homegrown_files;
 mod hostile_tokenizers;
 mod odd_configs;
+mod probed;
 mod pytorch_damaged;
 mod pytorch_files;
 mod pytorch_refused;

@@ -2,7 +2,8 @@
 //!
 //! ## What it does
 //! Runs the prompt without padding, with pads on the left and with pads on the right, positions counted over real tokens, and
-//! compares what real tokens give.
+//! compares what real tokens give. A probe of somebody else's model also pads rows of unequal length together, and compares each
+//! with the row alone.
 //!
 //! ## Why it matters
 //! One sentence gives different answers in different batches. Seen in the wild: TransformerLens #1609, transformers #29419.
@@ -12,13 +13,14 @@
 //! rounding, since other shapes add in another order (ours).
 //!
 //! ## False alarms
-//! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried.
+//! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried. A
+//! probed model that takes no `position_ids` and counts positions from the first pad on is not compared with pads on the left.
 //!
 //! ## Example
 //! An encoder that is given no attention mask: every layer moves from the first on.
 
-use super::evidence::Evidence;
-use super::invariance::judge_invariance;
+use super::evidence::{Evidence, Probed};
+use super::invariance::{judge_invariance, moves};
 use super::verdict::{Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -31,6 +33,13 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+    let probes = evidence.probes;
+    let sees_later = matches!(&probes.future, Probed::Ran(future) if future.first_residual.is_some());
+    if moves(&probes.length) && moves(&probes.padding) && !sees_later {
+        return Verdict::not_applicable(
+            "outputs depend on the number of tokens, padding or not: length-leak tells where",
+        );
+    }
     judge_invariance(
         evidence,
         CHECK.id,

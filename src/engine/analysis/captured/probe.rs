@@ -54,7 +54,7 @@ pub(super) fn read(captured: &Captured) -> Result<Probes> {
         name.unwrap_or_else(|| format!("case {idx}"))
     };
     let name_padding = |idx: usize| format!("padding, {}", case(&padding_cases, idx));
-    let padding = reader.invariance("padding", PADDING_TOLERANCE, &name_padding, &skipped)?;
+    let padding = reader.at_the_output("padding", PADDING_TOLERANCE, &name_padding, &skipped)?;
     let batch = reader.invariance(
         "batch",
         TOLERANCE,
