@@ -113,15 +113,24 @@ fn a_probe_without_the_newer_tests_says_that_they_were_not_made() {
 #[test]
 fn what_depends_on_random_numbers_is_compared_with_nothing_else() {
     let said = said("repeat_dropout");
-    for check in ["padding-leak", "batch-leak", "length-leak", "cache-mismatch"] {
+    for check in [
+        "padding-leak",
+        "batch-leak",
+        "length-leak",
+        "cache-mismatch",
+    ] {
         let why = &said.of(check).why;
-        assert!(why.contains("two passes over one prompt differ"), "{check}: {why}");
+        assert!(
+            why.contains("two passes over one prompt differ"),
+            "{check}: {why}"
+        );
     }
 }
 
 #[test]
 fn losses_are_told_for_every_offset() {
-    let why = &said("labels_1").of("label-shift").why;
+    let said = said("labels_1");
+    let why = &said.of("label-shift").why;
     assert!(why.contains("over 38 positions"), "{why}");
     assert!(why.contains("against the token itself"), "{why}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::kept::Kept;
 use super::observer::{Observer, Progress};
 use super::pipeline::{Job, Options, Outcome, run_all};
-use super::probes::{probe_future, probe_padding};
+use super::probes::{probe_future, probe_order, probe_padding};
 use super::readings::probe_readings;
 use super::rerun::head_with;
 use super::what_if::Change;
@@ -55,6 +55,9 @@ const KEEP_BYTES: usize = 256 << 20;
 const ROW_TOLERANCE: f64 = 1e-5;
 /// A batch or a packed row is what training code makes of prompts.
 const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
+
+/// How the training code runs is not in a checkpoint.
+const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
 
 /// Judges a checkpoint on prompts, each with its name.
 ///
@@ -111,6 +114,13 @@ pub fn probe<O: Ops>(
     let mut probes = Probes::none("it was not asked for");
     probes.batch = Probed::Not(NO_BATCHES.to_owned());
     probes.documents = Probed::Not(NO_BATCHES.to_owned());
+    probes.repeat = Probed::Not(NO_CODE.to_owned());
+    probes.length = Probed::Not(NO_CODE.to_owned());
+    probes.cache = Probed::Not(NO_CODE.to_owned());
+    probes.labels = Probed::Not(
+        "trained-otherwise asks it of a checkpoint; a probe of the model itself tells as well (attnscope capture-script)"
+            .to_owned(),
+    );
     let wanted: BTreeSet<&str> = checks::CHECKS
         .iter()
         .filter(|check| (judging.wants)(check))
@@ -137,6 +147,10 @@ pub fn probe<O: Ops>(
     if wanted.contains("padding-leak") {
         let progress = |progress| say("adding padding", progress);
         probes.padding = probe_padding(ops, model, first, progress, pace)?;
+    }
+    if wanted.contains("order-blind") {
+        let progress = |progress| say("shuffling tokens", progress);
+        probes.order = probe_order(ops, model, first, progress, pace)?;
     }
     if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
         let mut told = |n_done: usize, n: usize| {

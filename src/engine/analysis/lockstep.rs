@@ -55,6 +55,8 @@ pub(super) struct Moved {
     pub is_nonfinite: bool,
     /// How far each position had moved after the last layer, all positions of the copy. // [position]
     pub at_end: Vec<f32>,
+    /// How far the last position had moved after each layer of the stack that predicts. // [layer]
+    pub of_last: Vec<f32>,
 }
 
 /// The prompt's own values of the layer that runs.
@@ -305,6 +307,7 @@ impl Tap for Comparer<'_> {
             }
         }
         if stack != Stack::Encoder {
+            moved.of_last.push(amounts.last().copied().unwrap_or(0.0));
             moved.at_end = amounts;
         }
         Ok(())

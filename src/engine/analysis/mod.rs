@@ -49,7 +49,7 @@ pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
 pub use pipeline::{Job, KEEP_BYTES, Options, Outcome, run, run_all, run_changed};
 pub use predictions::{Predictions, TopToken};
-pub use probes::{probe_future, probe_padding};
+pub use probes::{probe_future, probe_order, probe_padding};
 pub use pyramid::Pyramid;
 pub use questions::{Bearing, Question, questions};
 pub use readings::{Reading, losses_of_all_readings, probe_readings, readings_page};

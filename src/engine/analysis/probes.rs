@@ -1,10 +1,13 @@
-//! The model asked on changed prompts: does anything before a changed token move, and does padding matter?
+//! The model asked on changed prompts: does anything before a changed token move, do padding and the order of tokens matter?
 
 use super::lockstep::{Copy, Span, lockstep};
 use super::observer::Progress;
-use crate::checks::{FutureProbe, Influence, InvarianceProbe, Probed, Worst};
+use crate::attention::Bias;
+use crate::checks::{
+    FutureProbe, Influence, InvarianceProbe, OrderProbe, Place, Probed, Reordered, Worst,
+};
 use crate::error::Result;
-use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, StackSpec};
+use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, Stack, StackSpec};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::PositionRule;
@@ -14,6 +17,10 @@ const MOST_POSITIONS: usize = 256;
 /// Positions after which everything is changed, and positions that are changed alone.
 const N_CUTS: usize = 4;
 const N_CHANGED: usize = 16;
+/// Tokens that are shuffled at most.
+const MOST_SHUFFLED: usize = 64;
+/// Under another order of the tokens, sums are taken in another order.
+const ORDER_TOLERANCE: f64 = 1e-5;
 /// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
 const EXPERTS_TOLERANCE: f64 = 1e-5;
 /// Padding changes the shapes of all products, and what blocks a row falls into.
@@ -238,5 +245,98 @@ pub fn probe_padding<O: Ops>(
         tolerance: PADDING_TOLERANCE,
         cases: cases.collect(),
         largest,
+    }))
+}
+
+/// Shuffles the tokens before the last one of the stack that predicts, and looks whether the last position moves.
+///
+/// # Errors
+/// When the model cannot be run, or the run is stopped.
+pub fn probe_order<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    progress: impl FnMut(Progress),
+    pace: &dyn Pace,
+) -> Result<Probed<OrderProbe>> {
+    let stack = model.spec.main_stack();
+    if stack.recurrence().is_some() {
+        return Ok(Probed::Not(
+            "a recurrent network reads its tokens one after the other".to_owned(),
+        ));
+    }
+    if input.sequence.real.is_some() {
+        return Ok(Probed::Not(
+            "the prompt has padding of its own: give one without".to_owned(),
+        ));
+    }
+    let input = Input {
+        sequence: cut(&input.sequence, MOST_SHUFFLED),
+        ..input.clone()
+    };
+    let tokens = &input.sequence.tokens;
+    let n = tokens.len();
+    let before = &tokens[..n.saturating_sub(1)];
+    if before.iter().all(|token| Some(token) == before.first()) {
+        return Ok(Probed::Not(
+            "the tokens before the last are one, in any order: give a longer prompt".to_owned(),
+        ));
+    }
+    let with = |changed: Vec<u32>| {
+        let mut copy = input.clone();
+        copy.sequence.tokens[..n - 1].copy_from_slice(&changed);
+        Copy {
+            input: copy,
+            source: None,
+            main: Some(Span { offset: 0, n }),
+            tolerance: 0.0,
+        }
+    };
+    let mut reversed = before.to_vec();
+    reversed.reverse();
+    let mut turned = before.to_vec();
+    turned.rotate_left(1);
+    let others = (0..n - 1).map(|idx| other_token(tokens, idx, model.spec.d_vocab));
+    let copies = [with(reversed), with(turned), with(others.collect())];
+    let moved = lockstep(ops, model, &input, &copies, progress, pace)?;
+    if moved.iter().any(|moved| moved.is_nonfinite) {
+        return Ok(Probed::Not(NONFINITE.to_owned()));
+    }
+    let [reversed, turned, others] = moved.as_slice() else {
+        return Ok(Probed::Not("no copy was run".to_owned()));
+    };
+    let of = |layer_idx: usize| {
+        let at = |moved: &super::lockstep::Moved| {
+            f64::from(moved.of_last.get(layer_idx).copied().unwrap_or(0.0))
+        };
+        let place = match model.spec.stacks.len() {
+            1 => Stack::Only,
+            _ => Stack::Decoder,
+        };
+        Reordered {
+            name: None,
+            place: Place::layer(place, layer_idx),
+            by_order: at(reversed).max(at(turned)),
+            by_content: at(others),
+        }
+    };
+    let n_layers = others.of_last.len();
+    // Where tokens meet for the first time.
+    let first = (0..n_layers).find(|layer_idx| of(*layer_idx).by_content > PADDING_TOLERANCE);
+    let (Some(first), Some(last)) = (first, n_layers.checked_sub(1)) else {
+        return Ok(Probed::Not("no layer lets tokens meet".to_owned()));
+    };
+    let is_placeless = |block: &BlockSpec| {
+        block
+            .attention()
+            .is_none_or(|own| own.rope.is_none() && matches!(own.bias, Bias::None))
+    };
+    let adds_none = stack.embed.positions.is_none();
+    Ok(Probed::Ran(OrderProbe {
+        tolerance: ORDER_TOLERANCE,
+        resolution: 0.0,
+        first: of(first),
+        output: of(last),
+        declares_none: adds_none && stack.blocks().iter().take(first + 1).all(is_placeless),
     }))
 }

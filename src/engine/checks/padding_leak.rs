@@ -34,7 +34,8 @@ pub static CHECK: Check = Check {
 
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let probes = evidence.probes;
-    let sees_later = matches!(&probes.future, Probed::Ran(future) if future.first_residual.is_some());
+    let sees_later =
+        matches!(&probes.future, Probed::Ran(future) if future.first_residual.is_some());
     if moves(&probes.length) && moves(&probes.padding) && !sees_later {
         return Verdict::not_applicable(
             "outputs depend on the number of tokens, padding or not: length-leak tells where",
