@@ -14,6 +14,7 @@ mod export_data;
 mod generated_docs;
 mod hostile_names;
 mod lab_command;
+mod order_probe;
 mod places;
 mod plots;
 mod report_formats;
