@@ -1118,12 +1118,13 @@ def _labels(tokenizer, ids):
             return tokenizer.get(token, f"<{token}>")
         if isinstance(tokenizer, (list, tuple)):
             return tokenizer[token] if 0 <= token < len(tokenizer) else f"<{token}>"
-        for method in ("convert_ids_to_tokens", "id_to_token", "IdToPiece"):
-            if hasattr(tokenizer, method):
-                return getattr(tokenizer, method)(token)
+        stored = next((getattr(tokenizer, method)(token) for method in ("convert_ids_to_tokens", "id_to_token", "IdToPiece")
+                       if hasattr(tokenizer, method)), None)
+        if stored is not None and "▁" in stored:
+            return stored.replace("▁", " ")  # SentencePiece writes a leading space so, which decode would drop
         if hasattr(tokenizer, "decode"):
-            return tokenizer.decode([token])
-        return tokenizer(token)
+            return tokenizer.decode([token]) or stored
+        return tokenizer(token) if stored is None else stored
 
     return [f"<{token}>" if found is None else str(found) for token, found in ((token, text(token)) for token in ids)]
 

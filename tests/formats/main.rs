@@ -20,4 +20,5 @@ mod pytorch_refused;
 mod quantised_files;
 mod quantised_refused;
 mod reading_settings;
+mod spellings;
 mod tokenizer_files;

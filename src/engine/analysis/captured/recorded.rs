@@ -29,7 +29,7 @@ impl Recorded {
     pub fn new(captured: Captured, trace: &Trace) -> Self {
         let layers = renumbered(&trace.layers);
         Self {
-            prompt: prompt(trace, &layers),
+            prompt: prompt(&captured, trace, &layers),
             layers,
             arrays: trace.arrays.clone(),
             about: format!("a trace; {}", trace.mask_origin),
@@ -77,7 +77,7 @@ impl Recorded {
 }
 
 /// The tokens of a trace, and beside them those of its encoder.
-fn prompt(trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
+fn prompt(captured: &Captured, trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
     let has_two = layers.iter().any(|layer| layer.stack != Stack::Only);
     let n_of = |stack: Stack, is_key: bool| {
         let layer = layers.iter().find(|layer| layer.stack == stack)?;
@@ -97,18 +97,31 @@ fn prompt(trace: &Trace, layers: &[Arc<LayerReport>]) -> Prompt {
     } else {
         &trace.tokens
     };
-    let mut prompt = prompt_of(tokens, n);
+    let key = if has_two {
+        "attnscope.decoder_labels"
+    } else {
+        "attnscope.labels"
+    };
+    let mut prompt = prompt_of(tokens, &labels(captured, key), n);
     if has_two {
         let n_source = n_of(Stack::Encoder, true)
             .or(n_of(Stack::Cross, true))
             .unwrap_or(0);
-        prompt.source = Some(Box::new(prompt_of(&trace.tokens, n_source)));
+        let texts = labels(captured, "attnscope.labels");
+        prompt.source = Some(Box::new(prompt_of(&trace.tokens, &texts, n_source)));
     }
     prompt
 }
 
-/// Tokens as ids; a position's number where none were captured.
-fn prompt_of(tokens: &[u64], n: usize) -> Prompt {
+/// The texts of tokens, where a tokenizer was given to the capture: a JSON list. What is no such list names nothing.
+fn labels(captured: &Captured, key: &str) -> Vec<String> {
+    let said = captured.metadata.get(key);
+    said.and_then(|said| serde_json::from_str(said).ok())
+        .unwrap_or_default()
+}
+
+/// Tokens with their texts, or as ids where these were not captured; a position's number where there are no tokens either.
+fn prompt_of(tokens: &[u64], texts: &[String], n: usize) -> Prompt {
     let is_whole = tokens.len() == n;
     Prompt {
         tokens: (0..n)
@@ -116,7 +129,9 @@ fn prompt_of(tokens: &[u64], n: usize) -> Prompt {
             .collect(),
         labels: (0..n)
             .map(|idx| {
-                if is_whole {
+                if texts.len() == n {
+                    texts[idx].clone()
+                } else if is_whole {
                     tokens[idx].to_string()
                 } else {
                     format!("#{idx}")
