@@ -154,7 +154,7 @@ class capture:
                 self.cleanup.callback(_hook(module, True, self._guarded_hook(self._enter_module(path))))
                 self.cleanup.callback(_hook(module, False, self._guarded_hook(self._leave_module)))
             self.cleanup.enter_context(_plain_pytorch(self.model, changed=self.changed))
-            self.n_compiled = _n_compiled()
+            self.n_compiled, self.has_compiler = _n_compiled(), "torch._dynamo" in sys.modules
             self.cleanup.enter_context(_Watch(self))
         except BaseException:
             self.cleanup.close()
@@ -232,8 +232,9 @@ class capture:
                 ids = kwargs.get("input_ids", args[0] if args else None)
                 if _is_ids(ids):
                     self.found.setdefault("decoder_tokens", ids.detach().cpu())
-            if "torch._dynamo" in sys.modules and not any("compiled" in text for text in self.changed):
-                self.cleanup.enter_context(_uncompiled(self.changed))  # the compiler came while the model ran
+            if "torch._dynamo" in sys.modules and not self.has_compiler:
+                self.has_compiler = True  # it came while the model ran
+                self.cleanup.enter_context(_uncompiled(self.model, self.changed))
 
         return hook
 
@@ -561,6 +562,9 @@ class capture:
                 if hasattr(first, "_attnscope_mark"):
                     self.set_mark(first, NO_MARK)
                 return  # attention's output, no longer scores
+        if any(mark.record is not None for mark in marks):
+            self.follow_pattern(name, func, inputs, args, kwargs, first)
+            return
         origins = [mark.origin for mark in marks]
         axes, steps = (-2, -1), ()
         if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
@@ -570,7 +574,8 @@ class capture:
                 # additive attention ends in a layer of width 1, whose output is scores
                 origin = "weights" if first.shape[-1:] != (1,) and first.dim() else None
         elif name in PRODUCT:
-            origin = "product"
+            # one that sums over nothing is an outer product: angles of positions by frequencies
+            origin = "product" if _sums_over_something(name, args, kwargs) else None
             if name == "einsum":
                 axes = _einsum_axes(args) or axes
         elif name in ("cdist", "cosine_similarity", "tensordot", "inner"):
@@ -579,21 +584,20 @@ class capture:
                 and min(x.numel() for x in inputs) > 1 and not any(self.is_weight(x) for x in inputs) \
                 and not any(mark.origin == "product" for mark in marks):
             origin = "outer"  # every query with every key, before the sum over their width
-        elif name in ("sum", "mean") and "outer" in origins:
+        elif name == "sum" and "outer" in origins and first.dim() == inputs[0].dim() - 1 >= 2:
             origin = "product"
         elif all(self.is_weight(x) for x in inputs):
             origin = "parameter"
         else:
-            origin = next((o for o in ("product", "outer", "weights") if o in origins), None)
+            origin = next((o for o in ("product", "weights") if o in origins), None)
         for y in _tensors(out):
             mark = next((m for m in marks if m.is_scores), None) if origin == "product" else None
             if mark is None:
                 if origin is not None or hasattr(y, "_attnscope_mark"):
-                    self.set_mark(y, _Mark(origin, axes, steps))
+                    self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins))
                 continue
             x = next(x for x, m in zip(inputs, marks) if m is mark)
             self.set_mark(y, self.next_mark(name, func, args, kwargs, x, (kept or {}).get(id(x), mark), y))
-        self.follow_pattern(name, func, inputs, args, kwargs, first)
 
     def next_mark(self, name, func, args, kwargs, x, mark, y):
         """What scores are after one more step."""
@@ -603,7 +607,8 @@ class capture:
         if name in REDUCTIONS and y.shape != x.shape:
             return _Mark("product", axes, mark.steps + (name,), reduced=True)
         steps = mark.steps if name in VIEWS or len(mark.steps) > 48 else mark.steps + (name,)
-        kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at)
+        kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at,
+                     outer=mark.is_outer)
         if "dropout" in name:
             kept.p = _dropout(args, kwargs)
         return kept
@@ -624,11 +629,14 @@ class capture:
         before, after = _ordered(x, mark.axes).shape, _ordered(y, axes).shape
         if name == "getitem" and after[:-1] == before[:-1] and 0 < after[-1] < before[-1]:
             # A learned sink is a key column added before the softmax and cut off after it: cut it from the scores too.
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            if index[0] is Ellipsis and len(index) == 2 and record.scores is not None:
-                record.scores = record.scores[(Ellipsis, index[1])].contiguous()
+            n_cut, begins = before[-1] - after[-1], y.data_ptr() == x.data_ptr()
+            ends = y.data_ptr() == x.data_ptr() + n_cut * x.stride(-1) * x.element_size()
+            if axes != (-2, -1) or n_cut > 4 or not (begins or ends):
+                return  # a part of it: some of the keys, for a product of their own
+            if record.scores is not None:
+                record.scores = record.scores.narrow(-1, 0 if begins else n_cut, after[-1]).contiguous()
             record.pattern = self.copy(self.rows(y, axes)[0])
-            record.info["sink_columns"] = before[-1] - after[-1]
+            record.info["sink_columns"] = n_cut
         elif after[-2:] != before[-2:] or y.numel() != x.numel():
             return
         elif "dropout" in name:
@@ -653,7 +661,7 @@ class capture:
             query, key = mark.axes
             if summed is not None and key - x.dim() * (key >= 0) not in summed:
                 if query not in summed:
-                    kept = None if axes_after is None else axes_after(query, key)
+                    kept = None if axes_after is None or other is None or other.dim() != 2 else axes_after(query, key)
                     if kept is None:
                         continue
                     if record is not None:
@@ -683,8 +691,10 @@ class capture:
         steps = [step for step in mark.steps if step not in SCORE_STEPS]
         is_linear = not steps and mark.scores is None
         ordered = _ordered(x, axes)
-        if other is None or self.is_weight(other) or is_linear and axes != mark.axes or not self.wants(frame):
+        if other is None or self.is_weight(other) or not self.wants(frame):
             return
+        if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
+            return  # the state of a recurrence, rather than attention
         if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
             return
         lengths = {n for above in self.stack for n in above.lengths}
@@ -711,6 +721,9 @@ class capture:
     def _note_unseen(self):
         """Modules that ran, are called attention and hold projections, and in which nothing was seen."""
         self.records = [record for record in self.records if record.pattern is not None]  # or its recording failed
+        for record in self.records:
+            if record.scores is not None and record.scores.shape != record.pattern.shape:
+                record.scores = None
         if self.in_threads:
             self.skip(type(self.model).__name__, None, None, "calls in other threads are not recorded", tell=True)
         n_compiled = _n_compiled()
@@ -860,10 +873,10 @@ class _Refused(Exception):
 class _Mark:
     """What is known of a tensor: where it comes from, and which scores or pattern it is."""
 
-    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at")
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer")
 
     def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
-                 at=None):
+                 at=None, outer=False):
         self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
         self.axes = axes  # of queries and of keys, from the end
         self.steps = steps  # since the product
@@ -872,6 +885,7 @@ class _Mark:
         self.dtype = dtype  # of the scores
         self.is_reduced = reduced  # a maximum or a sum of scores
         self.p = p  # of dropout
+        self.is_outer = outer  # made by a product and a sum, not by a matrix product
         self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
 
     @property
@@ -1027,6 +1041,11 @@ def _operands(name, args, kwargs):
     a, b = both[:2]
     yield a, b, {-1}, lambda query, key: (query, key)
     yield b, a, {-2} if b.dim() > 1 else {-1}, lambda query, key: (query, key)
+
+
+def _sums_over_something(name, args, kwargs):
+    x, _, summed, _ = next(_operands(name, args, kwargs), (None, None, None, None))
+    return x is None or summed is None or any(x.shape[axis] > 1 for axis in summed if -axis <= x.dim())
 
 
 def _dropout(args, kwargs):
@@ -1716,11 +1735,14 @@ def _n_compiled():
 
 
 @contextlib.contextmanager
-def _uncompiled(changed):
+def _uncompiled(model, changed):
     if not hasattr(torch.compiler, "set_stance"):
         yield
         return
-    changed.append("compiled code runs uncompiled")
+    compiled = _n_compiled() > 0 or any(
+        hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in model.modules())
+    if compiled:
+        changed.append("compiled code runs uncompiled")
     with torch.compiler.set_stance("force_eager"):
         yield
 
@@ -1741,7 +1763,7 @@ def _plain_pytorch(model, attention=True, changed=None):
             mha.set_fastpath_enabled(False)
         # Compiled code can exist only if something has imported the compiler; importing it here would cost seconds.
         if "torch._dynamo" in sys.modules:
-            undo.enter_context(_uncompiled(changed))
+            undo.enter_context(_uncompiled(model, changed))
         if attention:
             undo.enter_context(_eager_transformers(model, changed))
         yield
