@@ -1293,7 +1293,7 @@ class _Probe:
         self.random_orders = torch.Generator().manual_seed(seed + 1)
         weight = next(model.parameters(), None)
         self.device = weight.device if weight is not None else torch.device("cpu")
-        self.dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        self.dtypes = set()  # of what modules give
         if pad_id is None:
             pad_id = getattr(getattr(model, "config", None), "pad_token_id", None)
         self.pad_id = pad_id if isinstance(pad_id, int) and pad_id >= 0 else 0
@@ -1332,6 +1332,7 @@ class _Probe:
                 for tensor in _tensors(output):
                     if not tensor.is_floating_point():
                         continue
+                    self.dtypes.add(_dtype(tensor))
                     spent += 0 if shapes_only else 4 * tensor.numel()
                     if spent > self.max_bytes:
                         raise RuntimeError(
@@ -1382,7 +1383,9 @@ class _Probe:
         metadata = {"attnscope.probe": "1", "attnscope.mask": mask, "attnscope.source": _source(self.model),
                     "attnscope.modules": json.dumps(names), "attnscope.noise": repr(float(noise)),
                     "attnscope.deterministic": "true" if max(again + redrawn) <= 0 else "false",
-                    "attnscope.dtype": _dtype(torch.empty(0, dtype=self.dtype)), "attnscope.output": self.output,
+                    # the coarsest that any module gives, which says how far rounding may move things
+                    "attnscope.dtype": next((d for d in ("bfloat16", "float16") if d in self.dtypes), "float32"),
+                    "attnscope.output": self.output,
                     "attnscope.mixer": self.mixer(base)}
         is_random = drawn > max(1e-4, 10 * noise)
         causal_only = {"future", "length", "cache", "labels"}

@@ -228,7 +228,7 @@ impl Reader<'_> {
         Ok(Some(Moved {
             n_cases,
             amounts: relative.collect(),
-            tolerance: tolerance.max(TIMES_NOISE * self.noise),
+            tolerance: self.rounding(kind).max(tolerance).max(TIMES_NOISE * self.noise),
         }))
     }
 
@@ -283,6 +283,27 @@ impl Reader<'_> {
             worst,
             influence,
         })
+    }
+
+    /// What rounding may move in the dtype of the modules' outputs, relative to the largest value: some steps of its
+    /// mantissa.
+    fn resolution(&self) -> f64 {
+        let dtype = self.captured.metadata.get("attnscope.dtype");
+        match dtype.map(String::as_str) {
+            Some("bfloat16") => 4e-2,
+            Some("float16") => 5e-3,
+            _ => 0.0,
+        }
+    }
+
+    /// Runs of another shape add in another order; runs of one shape do not.
+    fn rounding(&self, kind: &str) -> f64 {
+        let has_other_shape = ["padding", "unequal", "batch", "length", "cache"].contains(&kind);
+        if has_other_shape {
+            self.resolution()
+        } else {
+            0.0
+        }
     }
 
     /// Which module gives what the model gives.
@@ -356,15 +377,9 @@ impl Reader<'_> {
         let Some(first) = self.modules.iter().position(|module| module == mixer) else {
             return Ok(None);
         };
-        let dtype = self.captured.metadata.get("attnscope.dtype");
-        let resolution = match dtype.map(String::as_str) {
-            Some("bfloat16") => 4e-2,
-            Some("float16") => 5e-3,
-            _ => 0.0,
-        };
         Ok(Some(OrderProbe {
             tolerance: moved.tolerance,
-            resolution,
+            resolution: self.resolution(),
             first: part(first),
             output: part(self.output_idx()),
             declares_none: self
