@@ -45,7 +45,9 @@ value that hides cells as -inf does (torch.finfo.min, -1e9) is written as -inf, 
 What the metadata says of a capture
     attnscope.calls            JSON: of each attention its module, call, kind (softmax, sdpa, flex, written-out, linear), shape,
                                dtypes, dim and axis of the softmax (keys, queries, heads, batch, or null), dropout_p, training,
-                               is_causal, causal_alignment, has_mask, scale, mask_value, sink_columns, steps (torch functions
+                               is_causal, causal_alignment, has_mask, scale, mask_value, sink_columns (their scores are the
+                               array .sinks beside .scores), token_axis (the axis of tokens_shape along which queries run: 1,
+                               or 0 where the first dimension is attended over), steps (torch functions
                                between the product and the values, of one that is written out), after (what happened to the
                                pattern), transposed (scores were laid out as [key, query])
     attnscope.softmax_axis     where all calls have one: keys, queries, heads or batch
@@ -347,10 +349,14 @@ class capture:
     def copy(self, row):
         return row.detach().to("cpu", torch.float32, copy=True).contiguous()  # [head, query, key]
 
-    def add(self, frame, info):
+    def add(self, frame, info, shape):
         name = frame.name(self.model)
         record = _Record(self, name, {"module": name, "call": self.n_calls.get(name, 0), **info,
                                       "training": bool(frame.module.training)})
+        tokens = self.found.get("tokens")
+        n_queries = shape[-2]
+        if tokens is not None and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
+            record.info["token_axis"] = tuple(tokens.shape).index(n_queries)
         self.n_calls[name] = record.info["call"] + 1
         self.records.append(record)
         for above in self.stack:
@@ -399,7 +405,7 @@ class capture:
         record = self.add(frame, {
             "kind": "softmax", "dim": dim, "axis": _axis(x.dim(), dim, n_rows, mark.axes), "shape": list(x.shape),
             "dtype": _dtype(y), "scores_dtype": _dtype(x), "dropout_p": 0.0, "is_causal": None, "has_mask": None,
-            "scale": None})
+            "scale": None}, row.shape)
         self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
         self.set_mark(y, _Mark(None, mark.axes, (), record=record))
 
@@ -472,7 +478,7 @@ class capture:
                 pattern = pattern.masked_fill(zero.unsqueeze(-1), 0.0)
         kind = info.pop("kind")
         record = self.add(frame, {"kind": kind, "dim": query.dim() - 1, "axis": "keys", "shape": list(full),
-                                  "dtype": _dtype(query), "scores_dtype": _dtype(query), **info})
+                                  "dtype": _dtype(query), "scores_dtype": _dtype(query), **info}, shape)
         self.keep(record, self.copy(scores), self.copy(pattern))
 
     def flex(self, args, kwargs, out):
@@ -634,6 +640,7 @@ class capture:
             if axes != (-2, -1) or n_cut > 4 or not (begins or ends):
                 return  # a part of it: some of the keys, for a product of their own
             if record.scores is not None:
+                record.sinks = record.scores.narrow(-1, after[-1] if begins else 0, n_cut).contiguous()
                 record.scores = record.scores.narrow(-1, 0 if begins else n_cut, after[-1]).contiguous()
             record.pattern = self.copy(self.rows(y, axes)[0])
             record.info["sink_columns"] = n_cut
@@ -713,7 +720,7 @@ class capture:
         record = self.add(frame, {
             "kind": "linear" if is_linear else "written-out", "dim": x.dim() + dim[axis] if axis in dim else None, "axis": axis,
             "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
-            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)})
+            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)}, row.shape)
         self.keep(record, scores, pattern)
 
     # The file.
@@ -760,7 +767,7 @@ class capture:
                 + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
         tensors = {}
         for name, records in _names(self.records).items():
-            for what in ("pattern", "scores"):
+            for what in ("pattern", "scores", "sinks"):
                 parts = [getattr(record, what) for record in records]
                 if all(part is not None for part in parts):
                     tensors[f"{name}.{what}"] = parts[0] if len(parts) == 1 else torch.cat(parts)  # [head, query, key]
@@ -902,6 +909,7 @@ class _Record:
     def __init__(self, owner, path, info):
         self.owner, self.path, self.info = owner, path, info
         self.scores = self.pattern = None  # [head, query, key]
+        self.sinks = None  # [head, query, sink]: scores of columns that are no keys
         self.after = []  # what happened to the pattern before it was used
 
 

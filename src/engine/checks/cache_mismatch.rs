@@ -12,8 +12,7 @@
 //! ## How it is measured
 //! From a probe of the model itself (`attnscope capture-script`): per module, largest |difference| divided by the largest
 //! |value|; movements up to 1e-4 are rounding, since other shapes add in another order (5e-3 in float16, 4e-2 in bfloat16; ours).
-//! It fires when the output moves,
-//! and names the first module that does.
+//! It fires when the output moves, and names the first module that does.
 //!
 //! ## False alarms
 //! Quantised caches are not exact by design. A model that sees later tokens cannot agree with its cache: `future-leak` or
