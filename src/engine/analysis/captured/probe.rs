@@ -228,7 +228,10 @@ impl Reader<'_> {
         Ok(Some(Moved {
             n_cases,
             amounts: relative.collect(),
-            tolerance: self.rounding(kind).max(tolerance).max(TIMES_NOISE * self.noise),
+            tolerance: self
+                .rounding(kind)
+                .max(tolerance)
+                .max(TIMES_NOISE * self.noise),
         }))
     }
 
