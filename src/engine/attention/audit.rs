@@ -1,7 +1,10 @@
 //! A pattern that somebody else computed, held against what it is declared to be, cell by cell.
 
+use super::comparison::Comparison;
 use super::mask::Visibility;
+use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
 use super::spec::{SoftmaxAxis, Window};
+use super::support::{Shape, is_even};
 
 /// Probability where there should be none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -44,6 +47,8 @@ pub struct Audit {
     pub across_documents: Forbidden,
     /// The farthest |query − key| with any probability.
     pub reach: usize,
+    /// Cells up to the own position that hold exactly nothing.
+    pub n_zeroed: usize,
     /// A query that spreads its mass evenly, over forbidden keys too.
     pub uniform_row: Option<usize>,
     /// The cell that differs most from the softmax of its scores along the declared axis.
@@ -56,57 +61,126 @@ pub struct Audit {
     pub has_documents: bool,
     /// Whether there were scores to compare with.
     pub has_scores: bool,
+    /// Whether some cell is below 0.
+    pub is_signed: bool,
     /// Largest |Σ over queries − 1| of a real key, padded queries counted: a softmax over queries takes them all.
     pub query_axis_deviation: Option<f64>,
     /// Largest |Σ over heads − 1| of a cell; set on the first head of a layer.
     pub head_axis_deviation: Option<f64>,
+    /// The way to normalise that explains the head; `None` where none does, or where it cannot be told.
+    pub normaliser: Option<Explained<Normaliser>>,
+    /// What explains a head that no way to normalise does.
+    pub fault: Option<Explained<Fault>>,
+    /// What the whole layer showed; set on its first head.
+    pub of_layer: Option<Box<LayerAudit>>,
 }
 
-/// Rows of a square this small are even by nature.
-const SMALLEST_UNIFORM: usize = 3;
+/// What the arrays of a whole layer showed, and what was recorded beside them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LayerAudit {
+    /// The mask that the layer looks like.
+    pub shape: Option<Shape>,
+    /// What its mask is said to be: `None` where nobody says it.
+    pub is_declared_causal: Option<bool>,
+    /// The declared prefix that every query sees.
+    pub prefix: Option<usize>,
+    /// Keys that a first query of a cross-attention is declared to see.
+    pub wait_k: Option<usize>,
+    /// Whether some keys are declared to be padding.
+    pub has_pads: bool,
+    /// Which layers it is compared with: modules of one kind.
+    pub kind: String,
+    /// Heads of which each query gives exactly nothing to any later key, in a layer where others do.
+    pub causal_heads: Vec<usize>,
+    /// The batch, where the array runs over the batch in place of the tokens: its size, and the number of tokens.
+    pub across_batch: Option<(usize, usize)>,
+    /// Largest |Σ over the batch − 1| of a cell, where the array holds a batch.
+    pub batch_axis_deviation: Option<f64>,
+    pub recorded: RecordedCall,
+}
+
+/// What the code that captured a layer noted about its call.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RecordedCall {
+    /// The axis over which the softmax ran: `keys`, `queries`, `heads` or `batch`.
+    pub axis: Option<String>,
+    pub dropout_p: Option<f64>,
+    pub is_training: Option<bool>,
+    pub is_causal: Option<bool>,
+    pub is_deterministic: Option<bool>,
+    /// Key columns that took part in the softmax and were cut off after it.
+    pub sink_columns: Option<usize>,
+    /// Sizes of what entered the softmax, before one sequence of the batch was kept.
+    pub shape: Vec<usize>,
+}
+
+/// What a pattern is held against.
+#[derive(Debug, Clone, Copy)]
+pub struct Against<'a> {
+    pub visibility: &'a Visibility,
+    /// The declared axis.
+    pub axis: SoftmaxAxis,
+    /// Which packed document each position belongs to; empty where there is one.
+    pub documents: &'a [usize],
+    /// How far cells may lie from what is expected, as a share of the largest cell of their row: by the pattern's kind of float.
+    pub tolerance: f64,
+    pub vectors: Option<Vectors<'a>>,
+}
+
+/// What is allowed where nothing explains a head more closely: the scores may have been rounded before they were stored.
+const LOOSE: f64 = 1e-3;
 
 impl Audit {
-    /// Looks at a whole pattern. `documents` says which packed document each position belongs to; empty where there is one.
-    /// // pattern and scores: [query, key]
-    pub fn of(
-        visibility: &Visibility,
-        axis: SoftmaxAxis,
-        documents: &[usize],
-        pattern: &[f32],
-        scores: Option<&[f32]>,
-    ) -> Self {
+    /// Looks at a whole pattern. // pattern and scores: [query, key]
+    pub fn of(against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) -> Self {
+        let visibility = against.visibility;
         let mut audit = Self {
-            has_documents: !documents.is_empty(),
+            has_documents: !against.documents.is_empty(),
             has_scores: scores.is_some(),
+            is_signed: pattern.iter().any(|p| *p < 0.0),
             ..Self::default()
         };
         let n_keys = visibility.n_keys;
         audit.query_axis_deviation = query_axis_deviation(visibility, pattern);
         for query_idx in 0..visibility.n_queries {
-            if !visibility.is_real_query(query_idx) {
-                continue;
+            let span = query_idx * n_keys..(query_idx + 1) * n_keys;
+            let row = &pattern[span.clone()];
+            // A NaN is no probability: `nan-or-inf` names it.
+            let is_broken = |values: &[f32]| {
+                let mut values = values.iter();
+                values.any(|value| value.is_nan() || *value == f32::INFINITY)
+            };
+            let has_broken_score = scores.is_some_and(|scores| is_broken(&scores[span.clone()]));
+            if visibility.is_real_query(query_idx) && !is_broken(row) && !has_broken_score {
+                audit.row(visibility, against.documents, query_idx, row);
             }
-            let row = &pattern[query_idx * n_keys..(query_idx + 1) * n_keys];
-            audit.row(visibility, documents, query_idx, row);
         }
-        if let Some(scores) = scores {
-            audit.compare(visibility, axis, documents, pattern, scores);
-        }
+        audit.compare(against, pattern, scores);
         audit
     }
 
     fn row(&mut self, visibility: &Visibility, documents: &[usize], query_idx: usize, row: &[f32]) {
         let window = visibility.range_of_window(query_idx);
-        let mut n_forbidden = 0;
+        let is_foreign = |idx: &usize| documents.get(*idx) != documents.get(query_idx);
+        let is_narrowed = visibility.n_visible(query_idx) < row.len()
+            || (0..documents.len()).any(|idx| is_foreign(&idx));
+        if is_even(row) && is_narrowed {
+            self.uniform_row.get_or_insert(query_idx);
+            // What a query without any visible key reads is a matter of that row alone.
+            if visibility.n_visible(query_idx) == 0 {
+                return;
+            }
+        }
         for (key_idx, p) in row.iter().enumerate() {
             if *p != 0.0 {
                 self.reach = self.reach.max(query_idx.abs_diff(key_idx));
+            } else if key_idx <= query_idx && visibility.is_real_key(key_idx) {
+                self.n_zeroed += 1;
             }
             let is_foreign = documents.get(query_idx) != documents.get(key_idx);
             if visibility.sees(query_idx, key_idx) && !is_foreign {
                 continue;
             }
-            n_forbidden += 1;
             if *p == 0.0 {
                 continue;
             }
@@ -121,38 +195,55 @@ impl Audit {
             };
             kind.add(query_idx, key_idx, *p);
         }
-        let first = row.first().copied().unwrap_or(0.0);
-        let is_even = first > 0.0 && row.iter().all(|p| (p - first).abs() <= 1e-3 * first);
-        if is_even && n_forbidden > 0 && row.len() >= SMALLEST_UNIFORM {
-            self.uniform_row.get_or_insert(query_idx);
-        }
     }
 
-    /// Holds the pattern against the softmax of its scores: over the visible keys, since scores may have been captured before
-    /// their mask; or over all, where forbidden ones took part.
-    fn compare(
-        &mut self,
-        visibility: &Visibility,
-        axis: SoftmaxAxis,
-        documents: &[usize],
-        pattern: &[f32],
-        scores: &[f32],
-    ) {
+    /// Holds the pattern against its scores: over the visible keys, since scores may have been captured before their mask; or
+    /// over all, where forbidden ones took part.
+    fn compare(&mut self, against: &Against<'_>, pattern: &[f32], scores: Option<&[f32]>) {
+        let Against {
+            visibility, axis, ..
+        } = *against;
         let is_masked = self.forbidden_mass() == 0.0;
         let counts = |query_idx: usize, key_idx: usize| {
+            let documents = against.documents;
             let is_foreign = documents.get(query_idx) != documents.get(key_idx);
             !is_masked || (visibility.sees(query_idx, key_idx) && !is_foreign)
         };
-        let compared = Comparison::of(visibility, axis, pattern, scores, &counts);
-        self.mismatch = compared.worst;
-        self.dropout = compared.dropout();
-        self.learned_sink = compared.learned_sink();
+        if let Some(scores) = scores {
+            let compared = Comparison::of(visibility, axis, pattern, scores, &counts);
+            self.mismatch = compared.worst;
+            self.dropout = compared.dropout();
+            self.learned_sink = compared.learned_sink();
+        }
+        if axis == SoftmaxAxis::Queries {
+            return;
+        }
+        let head = Head::of(visibility, pattern, scores, against.vectors, &counts);
+        let loose = LOOSE.max(against.tolerance);
+        if self.dropout.is_none() {
+            let explained = normaliser::recognise(&head, against.tolerance);
+            self.normaliser = explained.or_else(|| normaliser::recognise(&head, loose));
+        }
+        if self.normaliser.is_none() && self.dropout.is_none() {
+            self.fault = normaliser::diagnose(&head, loose);
+        }
+        if scores.is_none() && self.normaliser.is_none() && self.fault.is_none() {
+            self.dropout = normaliser::dropout(&head);
+        }
+        if let Some(Normaliser::LearnedSink { logit }) = self.normaliser.map(|found| found.by) {
+            self.learned_sink.get_or_insert(logit);
+        }
     }
 }
 
 fn query_axis_deviation(visibility: &Visibility, pattern: &[f32]) -> Option<f64> {
     let mut sums = vec![0.0f64; visibility.n_keys];
-    for row in pattern.chunks(visibility.n_keys.max(1)) {
+    let rows = pattern.chunks(visibility.n_keys.max(1)).enumerate();
+    // What a padded query does counts unless it is NaN: a softmax over queries runs over all of them.
+    let counted = rows.filter(|(query_idx, row)| {
+        visibility.is_real_query(*query_idx) || row.iter().all(|p| p.is_finite())
+    });
+    for (_, row) in counted {
         sums.iter_mut()
             .zip(row)
             .for_each(|(sum, p)| *sum += f64::from(*p));
@@ -160,161 +251,6 @@ fn query_axis_deviation(visibility: &Visibility, pattern: &[f32]) -> Option<f64>
     let sums = sums.iter().enumerate();
     let real = sums.filter(|(key_idx, _)| visibility.is_real_key(*key_idx));
     real.map(|(_, sum)| (sum - 1.0).abs()).reduce(f64::max)
-}
-
-/// A pattern beside the softmax of its scores.
-#[derive(Default)]
-struct Comparison {
-    worst: Option<Mismatch>,
-    /// Cells that should hold something, and those of them that hold exactly nothing.
-    n_cells: usize,
-    n_zeroed: usize,
-    /// Least and largest of found divided by expected, of the other cells.
-    ratios: Option<(f64, f64)>,
-    /// Of each row log Σ exp of its scores, and what is found of what is expected.
-    rows: Vec<(f64, f64)>,
-    /// Some row does not hold the same share of what is expected in all of its cells.
-    is_uneven: bool,
-}
-
-/// Cells that should hold less than this say nothing about the others.
-const TELLING: f64 = 1e-6;
-/// Cells that hold this much have enough digits in any kind of float for their row's share to be told.
-const LARGE: f64 = 1e-3;
-const SAME_SHARE: f64 = 1e-2;
-
-impl Comparison {
-    fn of(
-        visibility: &Visibility,
-        axis: SoftmaxAxis,
-        pattern: &[f32],
-        scores: &[f32],
-        counts: &dyn Fn(usize, usize) -> bool,
-    ) -> Self {
-        let n_keys = visibility.n_keys;
-        let log_sums = log_sums(visibility, axis, scores, counts);
-        let mut all = Self::default();
-        for query_idx in (0..visibility.n_queries).filter(|i| visibility.is_real_query(*i)) {
-            let (mut row_ratio, mut span) = (None, (f64::INFINITY, f64::NEG_INFINITY));
-            for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
-                let at = query_idx * n_keys + key_idx;
-                let log_sum = log_sums[match axis {
-                    SoftmaxAxis::Keys => query_idx,
-                    SoftmaxAxis::Queries => key_idx,
-                }];
-                let expected = (f64::from(scores[at]) - log_sum).exp();
-                let found = f64::from(pattern[at]);
-                let difference = (found - expected).abs() as f32;
-                let is_worse =
-                    |worst: Mismatch| difference > worst.difference || difference.is_nan();
-                if all.worst.is_none_or(is_worse) {
-                    all.worst = Some(Mismatch {
-                        difference,
-                        query_idx,
-                        key_idx,
-                    });
-                }
-                if expected > TELLING {
-                    all.n_cells += 1;
-                    if found == 0.0 {
-                        all.n_zeroed += 1
-                    } else {
-                        let ratio = found / expected;
-                        let (low, high) = all.ratios.unwrap_or((ratio, ratio));
-                        all.ratios = Some((low.min(ratio), high.max(ratio)));
-                    }
-                }
-                if expected > LARGE {
-                    span = (span.0.min(found / expected), span.1.max(found / expected));
-                }
-                if axis == SoftmaxAxis::Keys
-                    && expected > row_ratio.map_or(TELLING, |(most, _)| most)
-                {
-                    // The largest cell says it with the most digits.
-                    row_ratio = Some((expected, found / expected));
-                }
-            }
-            all.is_uneven |= span.1 - span.0 > SAME_SHARE * span.1;
-            if let Some((_, ratio)) = row_ratio {
-                all.rows.push((log_sums[query_idx], ratio));
-            }
-        }
-        all
-    }
-
-    /// The p of a dropout that zeroed cells at random and divided the others by 1 − p.
-    fn dropout(&self) -> Option<f64> {
-        let (least, most) = self.ratios?;
-        let is_even = most > 1.0 && (most - least) / most < 1e-3;
-        if self.n_zeroed == 0 || !is_even {
-            return None;
-        }
-        let p = 1.0 - 1.0 / most;
-        // As many cells as that p would drop, within what chance allows.
-        let expected = p * self.n_cells as f64;
-        let off = (self.n_zeroed as f64 - expected).abs();
-        (off <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0).then_some(p)
-    }
-
-    /// The value of one learned logit that takes what every row lacks: a row whose own scores are large lacks next to nothing.
-    fn learned_sink(&self) -> Option<f64> {
-        // Found / expected is 1 / (1 + e^(sink − log Σ exp)).
-        let sinks = self
-            .rows
-            .iter()
-            .filter(|(_, ratio)| *ratio > 0.0 && *ratio < 1.0 - 1e-4)
-            .map(|(log_sum, ratio)| log_sum + ((1.0 - ratio) / ratio).ln());
-        let (mut n, mut low, mut high) = (0, f64::INFINITY, f64::NEG_INFINITY);
-        for sink in sinks {
-            (n, low, high) = (n + 1, low.min(sink), high.max(sink));
-        }
-        if self.is_uneven || n < 2 || high - low > SAME_SHARE * high.abs().max(1.0) {
-            return None;
-        }
-        let sink = 0.5 * (low + high);
-        let fits = |(log_sum, ratio): &(f64, f64)| {
-            let expected = 1.0 / (1.0 + (sink - log_sum).exp());
-            (ratio - expected).abs() <= SAME_SHARE
-        };
-        self.rows.iter().all(fits).then_some(sink)
-    }
-}
-
-/// log Σ exp of scores, per query or per key.
-fn log_sums(
-    visibility: &Visibility,
-    axis: SoftmaxAxis,
-    scores: &[f32],
-    counts: &dyn Fn(usize, usize) -> bool,
-) -> Vec<f64> {
-    let n_keys = visibility.n_keys;
-    let n = match axis {
-        SoftmaxAxis::Keys => visibility.n_queries,
-        SoftmaxAxis::Queries => n_keys,
-    };
-    let (mut max, mut sum) = (vec![f64::NEG_INFINITY; n], vec![0.0f64; n]);
-    for query_idx in (0..visibility.n_queries).filter(|i| visibility.is_real_query(*i)) {
-        for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
-            let at = if axis == SoftmaxAxis::Keys {
-                query_idx
-            } else {
-                key_idx
-            };
-            let score = f64::from(scores[query_idx * n_keys + key_idx]);
-            if score == f64::NEG_INFINITY {
-                continue;
-            }
-            if score > max[at] {
-                sum[at] *= (max[at] - score).exp();
-                max[at] = score;
-            }
-            sum[at] += (score - max[at]).exp();
-        }
-    }
-    max.iter()
-        .zip(&sum)
-        .map(|(max, sum)| max + sum.ln())
-        .collect()
 }
 
 impl Audit {
@@ -344,7 +280,7 @@ impl Visibility {
 
     /// Whether the declared mask hides a key because it comes later.
     fn is_after(&self, query_idx: usize, key_idx: usize) -> bool {
-        self.mask().causal && key_idx > query_idx
+        self.mask().causal && key_idx >= self.range(query_idx).end
     }
 }
 
@@ -366,7 +302,14 @@ mod tests {
         scores: Option<&[f32]>,
     ) -> Audit {
         let visibility = Visibility::of_self(mask, n, real);
-        Audit::of(&visibility, SoftmaxAxis::Keys, &[], pattern, scores)
+        let against = Against {
+            visibility: &visibility,
+            axis: SoftmaxAxis::Keys,
+            documents: &[],
+            tolerance: 1e-5,
+            vectors: None,
+        };
+        Audit::of(&against, pattern, scores)
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub struct Visibility {
     mask: Mask,
     real_queries: Option<Vec<bool>>,
     real_keys: Option<Vec<bool>>,
+    /// What each query may see, where no mask of one direction and one window says it.
+    ranges: Option<Vec<Range<usize>>>,
 }
 
 impl Visibility {
@@ -25,6 +27,7 @@ impl Visibility {
             mask,
             real_queries: real.clone(),
             real_keys: real,
+            ranges: None,
         }
     }
 
@@ -42,7 +45,16 @@ impl Visibility {
             mask,
             real_queries: padded(queries.1),
             real_keys: padded(keys.1),
+            ranges: None,
         }
+    }
+
+    /// Lets each query see one range of keys of its own, in place of what the mask says: a prefix, or queries that begin later
+    /// than their keys. A list of another length than the queries changes nothing.
+    pub fn with_ranges(self, ranges: Vec<Range<usize>>) -> Self {
+        let fits = ranges.len() == self.n_queries;
+        let ranges = fits.then_some(ranges);
+        Self { ranges, ..self }
     }
 
     pub fn mask(&self) -> Mask {
@@ -51,6 +63,9 @@ impl Visibility {
 
     /// The keys that the declared mask lets a query see, padding aside: one range.
     pub fn range(&self, query_idx: usize) -> Range<usize> {
+        if let Some(range) = self.ranges.as_ref().and_then(|all| all.get(query_idx)) {
+            return range.start.min(self.n_keys)..range.end.min(self.n_keys);
+        }
         let mut start = 0;
         let mut end = self.n_keys;
         if self.mask.causal {

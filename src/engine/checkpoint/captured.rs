@@ -133,6 +133,39 @@ impl Captured {
         }
     }
 
+    /// The shape of an array, without its values; `None` where it is missing or cannot be read.
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        match &self.source {
+            Source::Tensors(tensors) => tensors.info(name).map(|info| info.shape.clone()),
+            Source::Zipped(file, members) => {
+                let mut archive = archive(file).ok()?;
+                let stored = archive.by_name(members.get(name)?).ok()?;
+                Some(Npy::open(stored, MOST_ELEMENTS).ok()?.shape)
+            }
+        }
+    }
+
+    /// The values of an array of any kind of number; `None` for an array that holds none.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>> {
+        match &self.source {
+            Source::Tensors(tensors) => {
+                let view = tensors.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                if !view.info.dtype.is_float() {
+                    return view.whole_numbers();
+                }
+                let values = view.widen()?;
+                Ok(Some(values.iter().map(|value| f64::from(*value)).collect()))
+            }
+            Source::Zipped(file, members) => {
+                let member = members.get(name).ok_or_else(|| self.at(name, "missing"))?;
+                Ok(Some(self.zipped(file, name, member, |value| value)?.1))
+            }
+        }
+    }
+
     /// Whole numbers of an array, such as token ids.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::attention::{Pooled, SoftmaxAxis};
+use crate::attention::{LayerAudit, Pooled, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
@@ -98,12 +98,22 @@ pub(super) fn by_design_mass(head: &HeadReport) -> f64 {
     on_places.fold(sink, f64::max)
 }
 
-/// The row whose mass lies farthest from 1, among real queries that see a key.
+/// What the arrays of a whole layer showed.
+pub(super) fn layer_audit(layer: &LayerReport) -> Option<&LayerAudit> {
+    layer.heads.first()?.audit.as_ref()?.of_layer.as_deref()
+}
+
+/// The row whose mass lies farthest from 1, among real queries that see a key. A NaN is left to `nan-or-inf`, and a row of
+/// zeros sees no key, unless all rows are such.
 pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
     let rows = head.summary.rows.iter().enumerate();
-    let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0);
+    let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0 && row.mass.is_finite());
     let masses = rows.map(|(query_idx, row)| (query_idx, f64::from(row.mass)));
-    masses.max_by(|a, b| (a.1 - 1.0).abs().total_cmp(&(b.1 - 1.0).abs()))
+    let by_distance =
+        |a: &(usize, f64), b: &(usize, f64)| (a.1 - 1.0).abs().total_cmp(&(b.1 - 1.0).abs());
+    let used = masses.clone().filter(|(_, mass)| *mass != 0.0);
+    used.max_by(by_distance)
+        .or_else(|| masses.max_by(by_distance))
 }
 
 /// Something that was tried, or why it was not.

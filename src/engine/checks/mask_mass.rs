@@ -14,16 +14,16 @@
 //! of −20, leaves little, and still proves that the order is wrong). Padded keys and window cells count in their own checks.
 //!
 //! ## False alarms
-//! A prefix-LM sees its prefix both ways: declare the mask bidirectional. A softmax over the wrong axis has no mass here and
+//! A prefix-LM sees its prefix both ways: declare it (`attnscope.prefix` in the metadata). A softmax over the wrong axis has no mass here and
 //! leaks all the same: `wrong-axis` and `future-leak` find it.
 //!
 //! ## Example
 //! A layer that never got the mask: half of each early row lies on later keys.
 
-use super::evidence::{Evidence, Subject};
+use super::evidence::{Evidence, Subject, layer_audit};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::attention::{Audit, Forbidden};
+use crate::attention::{Audit, Direction, Forbidden, Shape};
 use crate::place::Place;
 use crate::stats::LayerReport;
 
@@ -89,6 +89,22 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
             Severity::Warning
         };
         let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
+        let shape = layer_audit(layer).and_then(|audit| audit.shape.as_ref());
+        let is_other = |shape: &&Shape| shape.is_tight && shape.direction != Direction::Causal(0);
+        let shape = shape.filter(is_other).filter(|_| kind.check == CHECK.id);
+        let looks = shape.map_or(String::new(), |shape| {
+            format!("; the layer sees {}", shape.words())
+        });
+        let advice = match shape.map(|shape| shape.direction) {
+            Some(Direction::Prefix(_)) => {
+                "declare the prefix (attnscope.prefix in the metadata) if it is meant; otherwise apply the causal mask to it as well"
+            }
+            Some(Direction::Causal(1)) => {
+                "shift the mask by one: torch.triu(…, diagonal=1) marks what is hidden, tril() what is seen"
+            }
+            Some(Direction::Inverted) => "invert the mask: it hides what it should show",
+            _ => kind.advice,
+        };
         let others = match found.len() {
             1 => String::new(),
             n => format!("; {n} heads of the layer do so"),
@@ -104,10 +120,10 @@ pub(super) fn forbidden(evidence: &Evidence<'_>, kind: &Kind, otherwise: &str) -
             threshold: kind.most,
             unit: "",
             evidence: format!(
-                "query {query_idx} gives {:.3e} to key {key_idx}, which {}; {:.3e} in all{others}",
+                "query {query_idx} gives {:.3e} to key {key_idx}, which {}; {:.3e} in all{others}{looks}",
                 worst.largest, kind.what, worst.mass
             ),
-            advice: kind.advice.to_owned(),
+            advice: advice.to_owned(),
         });
     }
     Verdict::of(findings, otherwise)

@@ -17,8 +17,10 @@ mod knows_nothing;
 mod label_shift;
 mod length_leak;
 mod mask_mass;
+mod mask_shape;
 mod massive_activation;
 mod nan_or_inf;
+mod normaliser;
 mod not_deterministic;
 mod order_blind;
 mod pad_mass;
@@ -79,10 +81,12 @@ pub static CHECKS: &[&Check] = &[
     &wrong_axis::CHECK,
     &row_sum::CHECK,
     &mask_mass::CHECK,
+    &mask_shape::CHECK,
     &window_width::CHECK,
     &pad_mass::CHECK,
     &uniform_row::CHECK,
     &pattern_mismatch::CHECK,
+    &normaliser::CHECK,
     &future_leak::CHECK,
     &padding_leak::CHECK,
     &batch_leak::CHECK,

@@ -1,17 +1,20 @@
 //! A pattern is not the softmax of its scores.
 //!
 //! ## What it does
-//! Recomputes the softmax of captured scores along the declared axis and compares it with the captured pattern.
+//! Recomputes the softmax of captured scores along the declared axis and compares it with the captured pattern. What differs is
+//! tried as another way to normalise, and then as one of the known faults, which is named.
 //!
 //! ## Why it matters
 //! Between scores and pattern something else happened: a second softmax, a temperature, a renormalisation, a mask applied
 //! afterwards. A doubled softmax on a bidirectional model passes every other check.
 //!
 //! ## How it is measured
-//! Over visible cells of real queries: the largest |pattern − softmax(scores)|, in f64.
+//! Over visible cells of real queries: the largest |pattern − softmax(scores)|, in f64. Rows with a NaN or without any visible
+//! key are left out.
 //!
 //! ## False alarms
-//! Dropout and learned sinks are recognised and left to `row-sum`; where `wrong-axis` explains the rows this check is silent.
+//! Dropout is left to `row-sum`; where `wrong-axis` explains the rows, or `normaliser` names another way to normalise, this check
+//! is silent.
 //! Scores captured before the scale, the bias or a softcap are not the softmax's input.
 //!
 //! ## Example
@@ -20,6 +23,7 @@
 use super::evidence::{Evidence, Subject};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
+use crate::attention::Normaliser;
 use crate::place::Place;
 
 pub static CHECK: Check = Check {
@@ -29,6 +33,8 @@ pub static CHECK: Check = Check {
     source: include_str!("pattern_mismatch.rs"),
     judge,
 };
+
+const ADVICE: &str = "look between scores and pattern for a second softmax, a temperature, or a mask applied after the softmax";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if evidence.subject == Subject::Checkpoint {
@@ -53,18 +59,22 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             .enumerate()
             .filter_map(|(head_idx, head)| {
                 let audit = head.audit.as_ref()?;
+                let named = audit.normaliser.map(|found| found.by);
                 let is_explained = audit.dropout.is_some()
                     || audit.learned_sink.is_some()
+                    || named.is_some_and(|by| by != Normaliser::Softmax)
                     || wrong_axis::explains(evidence, thresholds, layer, head).is_some();
                 let worst = audit.mismatch?;
                 let is_off = f64::from(worst.difference) > allowed || worst.difference.is_nan();
                 is_left_to_others |= is_off && is_explained;
-                (is_off && !is_explained).then_some((head_idx, worst))
+                (is_off && !is_explained).then_some((head_idx, worst, audit.fault))
             });
         let worst = found.max_by(|a, b| a.1.difference.total_cmp(&b.1.difference));
-        let Some((head_idx, worst)) = worst else {
+        let Some((head_idx, worst, fault)) = worst else {
             continue;
         };
+        let named = fault.map_or(String::new(), |fault| format!("; {}", fault.by));
+        let advice = fault.map_or(ADVICE, |fault| fault.by.advice());
         let (query_idx, key_idx) = (worst.query_idx, worst.key_idx);
         findings.push(Finding {
             check: CHECK.id,
@@ -74,15 +84,15 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             threshold: allowed,
             unit: "",
             evidence: format!(
-                "query {query_idx}, key {key_idx}: the pattern lies {:.3e} from the softmax of its scores",
+                "query {query_idx}, key {key_idx}: the pattern lies {:.3e} from the softmax of its scores{named}",
                 worst.difference
             ),
-            advice: "look between scores and pattern for a second softmax, a temperature, or a mask applied after the softmax".to_owned(),
+            advice: advice.to_owned(),
         });
     }
     if findings.is_empty() && is_left_to_others {
         return Verdict::not_applicable(
-            "patterns differ from the softmax of their scores by what wrong-axis or row-sum name, or by a learned sink",
+            "patterns differ from the softmax of their scores by what wrong-axis, row-sum or normaliser name",
         );
     }
     Verdict::of(findings, "every pattern is the softmax of its scores")

@@ -1,7 +1,8 @@
 //! Rows of a pattern do not sum to 1, and no other axis explains it.
 //!
 //! ## What it does
-//! Compares the sum of every row with 1, within what the stored dtype allows.
+//! Compares the sum of every row with 1, within what the stored dtype allows; and says where dropout was on, in the numbers or
+//! by what the capture file recorded.
 //!
 //! ## Why it matters
 //! A row that is no distribution scales what a query reads: a softmax left out or applied twice, dropout left on, a pattern
@@ -9,19 +10,24 @@
 //!
 //! ## How it is measured
 //! Per head, the row sum farthest from 1, over real queries that see a key; tolerance 1e-5 for f32, 5e-3 for f16, 2e-2 for
-//! bf16. Where `wrong-axis` explains the rows, this check is silent.
+//! bf16. Where `wrong-axis` explains the rows, or `normaliser` names a way to normalise that does not aim at 1, this check is
+//! silent. Rows without any visible key, and rows with a NaN, do not count. With scores at hand a fault is named: a mask that was
+//! applied after the softmax, a sum over other keys, a factor, a softmax left out.
 //!
 //! ## False alarms
 //! Learned sinks (gpt-oss) take part of every row: with scores at hand they are recognised by one logit that explains all
-//! rows; without scores, rows below 1 are undecidable. Dropout left on during the capture is named with its p, a warning.
+//! rows. Without scores, rows off 1 whose cells are all probabilities are undecidable: sigmoid attention has them too. Dropout
+//! left on during the capture is named with its p, a warning; dropout that runs in evaluation mode is an error.
 //!
 //! ## Example
 //! `dropout(pattern)` in training mode with p = 0.1: visible cells are exactly 0 or the softmax divided by 0.9.
 
-use super::evidence::{Evidence, worst_row};
+use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds, wrong_axis};
+use crate::attention::{Audit, Normaliser, RowSummary};
 use crate::place::Place;
+use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {
     id: "row-sum",
@@ -46,63 +52,37 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 is_explained = true;
                 continue;
             }
-            let audit = head.audit.as_ref();
-            let is_sunk = audit.is_some_and(|audit| audit.learned_sink.is_some());
-            let rows = || {
-                head.summary
-                    .rows
-                    .iter()
-                    .filter(|row| row.is_real && row.n_visible > 0)
-            };
-            let is_below = rows().all(|row| f64::from(row.mass) <= 1.0 + evidence.row_tolerance);
-            if (layer.has_sinks && is_below) || is_sunk {
+            let audit = head.audit.as_deref();
+            let is_by_design = audit.is_some_and(|audit| {
+                let named = audit.normaliser.map(|found| found.by);
+                named.is_some_and(|by| by != Normaliser::Softmax) || audit.learned_sink.is_some()
+            });
+            let is_below =
+                rows(head).all(|row| f64::from(row.mass) <= 1.0 + evidence.row_tolerance);
+            if (layer.has_sinks && is_below) || is_by_design {
                 continue;
             }
-            let finding = |severity, evidence: String, advice: &str, threshold| Finding {
+            let said = Said::of(audit, head, mass, layer);
+            is_undecided |= said.is_undecided;
+            let found = Finding {
                 check: CHECK.id,
-                severity,
+                severity: said.severity,
                 place: Place::of(layer).head(head_idx).query(query_idx),
                 value: (mass - 1.0).abs(),
-                threshold,
+                threshold: evidence.row_tolerance,
                 unit: "",
-                evidence,
-                advice: advice.to_owned(),
+                evidence: said.evidence,
+                advice: said.advice.to_owned(),
             };
-            let tolerance = evidence.row_tolerance;
-            let found = match audit {
-                Some(audit) if audit.dropout.is_some() => finding(
-                    Severity::Warning,
-                    format!(
-                        "cells are 0 or the softmax divided by {:.3}: dropout with p = {:.3} was on",
-                        1.0 - audit.dropout.unwrap_or(0.0),
-                        audit.dropout.unwrap_or(0.0)
-                    ),
-                    "capture in evaluation mode (model.eval()): dropout hides what the rows sum to",
-                    tolerance,
-                ),
-                Some(audit) if !audit.has_scores && is_below => {
-                    is_undecided = true;
-                    finding(
-                        Severity::Warning,
-                        format!(
-                            "row sums to {mass:.4}, and no row to more than 1: a learned sink, or part of the row is lost"
-                        ),
-                        "capture the scores as well: with them a learned sink can be told from a fault",
-                        tolerance,
-                    )
-                }
-                _ => finding(
-                    Severity::Error,
-                    format!("row sums to {mass:.4}, and no other axis explains it"),
-                    "look for a missing or a second normalisation between scores and pattern",
-                    tolerance,
-                ),
-            };
-            if worst.as_ref().is_none_or(|worst| found.value > worst.value) {
+            let rank = |finding: &Finding| (finding.severity, finding.value);
+            if worst
+                .as_ref()
+                .is_none_or(|worst| rank(&found) > rank(worst))
+            {
                 worst = Some(found);
             }
         }
-        findings.extend(worst);
+        findings.extend(worst.or_else(|| recorded_dropout(layer)));
     }
     let is_decided = findings
         .iter()
@@ -119,7 +99,111 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if is_undecided && !is_decided {
         verdict.status = Status::Undecidable;
         verdict.why =
-            "rows below 1 without scores: a learned sink cannot be told from a fault".to_owned();
+            "rows off 1 without scores: a learned sink or a sigmoid cannot be told from a fault"
+                .to_owned();
     }
     verdict
+}
+
+/// Rows of real queries that see a key.
+fn rows(head: &HeadReport) -> impl Iterator<Item = &RowSummary> {
+    let rows = head.summary.rows.iter();
+    rows.filter(|row| row.is_real && row.n_visible > 0 && row.mass.is_finite())
+}
+
+/// What is said of a head whose rows are off.
+struct Said {
+    severity: Severity,
+    evidence: String,
+    advice: &'static str,
+    is_undecided: bool,
+}
+
+const IN_EVALUATION: &str =
+    "pass dropout_p=p if self.training else 0.0, or use nn.Dropout, which model.eval() turns off";
+const IN_TRAINING: &str =
+    "capture in evaluation mode (model.eval()): dropout hides what the rows sum to";
+
+impl Said {
+    fn of(audit: Option<&Audit>, head: &HeadReport, mass: f64, layer: &LayerReport) -> Self {
+        let error = |evidence: String, advice: &'static str| Self {
+            severity: Severity::Error,
+            evidence,
+            advice,
+            is_undecided: false,
+        };
+        if let Some(p) = audit.and_then(|audit| audit.dropout) {
+            let recorded = layer_audit(layer).map(|audit| &audit.recorded);
+            let is_evaluation = recorded.is_some_and(|call| call.is_training == Some(false));
+            let evidence = format!(
+                "cells are 0 or the softmax divided by {:.3}: dropout with p = {p:.3} was on",
+                1.0 - p
+            );
+            if is_evaluation {
+                return error(format!("{evidence}, in evaluation mode"), IN_EVALUATION);
+            }
+            return Self {
+                severity: Severity::Warning,
+                ..error(evidence, IN_TRAINING)
+            };
+        }
+        if let Some(fault) = audit.and_then(|audit| audit.fault) {
+            return error(
+                format!("row sums to {mass:.4}: {}", fault.by),
+                fault.by.advice(),
+            );
+        }
+        let are_probabilities = rows(head).all(|row| row.top1 <= 1.0)
+            && audit.is_some_and(|audit| !audit.has_scores && !audit.is_signed);
+        if are_probabilities {
+            return Self {
+                severity: Severity::Warning,
+                is_undecided: true,
+                ..error(
+                    format!("row sums to {mass:.4}: a learned sink, a sigmoid, or a fault"),
+                    "capture the scores as well: with them a way to normalise can be told from a fault",
+                )
+            };
+        }
+        error(
+            format!("row sums to {mass:.4}, and no other axis explains it"),
+            "look for a missing or a second normalisation between scores and pattern",
+        )
+    }
+}
+
+/// Dropout that was recorded and that the numbers do not show: it happened inside of a kernel.
+fn recorded_dropout(layer: &LayerReport) -> Option<Finding> {
+    let call = &layer_audit(layer)?.recorded;
+    let p = call.dropout_p.filter(|p| *p > 0.0);
+    let (severity, evidence, advice) = match (p, call.is_training) {
+        (Some(p), Some(false)) => (
+            Severity::Error,
+            format!(
+                "the call was made with dropout_p = {p}, in evaluation mode: every output is noisy"
+            ),
+            IN_EVALUATION,
+        ),
+        (Some(p), _) => (
+            Severity::Warning,
+            format!("the call was made with dropout_p = {p}"),
+            IN_TRAINING,
+        ),
+        (None, _) if call.is_deterministic == Some(false) => (
+            Severity::Warning,
+            "two passes over one input differ: dropout or sampling is on".to_owned(),
+            "capture in evaluation mode (model.eval()), and look for dropout that does not ask whether the model trains",
+        ),
+        _ => return None,
+    };
+    Some(Finding {
+        check: CHECK.id,
+        severity,
+        place: Place::of(layer),
+        value: p.unwrap_or(f64::NAN),
+        threshold: 0.0,
+        unit: "",
+        evidence,
+        advice: advice.to_owned(),
+    })
 }

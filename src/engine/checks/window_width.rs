@@ -9,7 +9,8 @@
 //!
 //! ## How it is measured
 //! A window of W lets a query see itself and the W − 1 keys before it (0 ≤ query − key < W). Mass farther back is a finding; a
-//! layer whose farthest weight over all heads is shorter than the window, in a text longer than it, is information.
+//! layer whose farthest weight over all heads is shorter than the window, in a text longer than it, is information; where every
+//! row ends exactly one key too early it is a warning.
 //!
 //! ## False alarms
 //! Conventions differ: some code counts W keys before the query itself. Declare the width that is meant.
@@ -17,7 +18,7 @@
 //! ## Example
 //! Mistral declared with a window of 4096 that attends 4097 keys back.
 
-use super::evidence::Evidence;
+use super::evidence::{Evidence, layer_audit};
 use super::mask_mass::forbidden;
 use super::verdict::{Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -79,9 +80,11 @@ fn too_short(layer: &crate::stats::LayerReport) -> Option<Finding> {
         .iter()
         .filter_map(|head| Some(head.audit.as_ref()?.reach));
     let farthest = reaches.max()?;
+    let shape = layer_audit(layer).and_then(|audit| audit.shape.as_ref());
+    let is_one_less = shape.is_some_and(|shape| shape.is_tight && shape.window == Some(width - 1));
     (n > width && farthest + 1 < width).then(|| Finding {
         check: CHECK.id,
-        severity: Severity::Info,
+        severity: if is_one_less { Severity::Warning } else { Severity::Info },
         place: Place::of(layer),
         value: (farthest + 1) as f64,
         threshold: width as f64,

@@ -2,7 +2,8 @@
 //!
 //! ## What it does
 //! Looks for patterns whose rows do not sum to 1 while their columns do (softmax over queries), or while the same cell summed
-//! over heads does (softmax over heads).
+//! over heads or over the batch does, or all cells of a head together; and for attention that runs across the batch, because
+//! batch and positions changed places.
 //!
 //! ## Why it matters
 //! A softmax over queries divides each key's column by scores of later queries: the future leaks into every earlier output
@@ -12,20 +13,23 @@
 //!
 //! ## How it is measured
 //! Per head, the row sum farthest from 1, over real queries; then every column's sum over the queries that see it, and in
-//! traces every visible cell's sum over heads. Value: how far the worst row sum lies from 1.
+//! traces every visible cell's sum over heads and over the batch. Where rows do not sum to 1, the axis that the capture file
+//! recorded decides. Value: how far the worst row sum lies from 1. Attention across the batch has as many queries and keys as
+//! the batch has rows, and a matrix for each position.
 //!
 //! ## False alarms
 //! A doubly stochastic pattern (Sinkhorn attention) has columns that sum to 1 as well as rows: it stays silent, since its
-//! rows hold. A single token has one row and one column.
+//! rows hold. A single token has one row and one column. A recorded axis that the sums contradict is not believed: an array of
+//! [query, key, batch, head] has its keys in the second place.
 //!
 //! ## Example
 //! `scores.softmax(dim=-2)` on [batch, head, query, key]: in the last row of a causal head the last cell is 1 and the rest
 //! small, and the first rows sum to less than 1, the last to more.
 
-use super::evidence::{Evidence, worst_row};
+use super::evidence::{Evidence, layer_audit, worst_row};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
-use crate::attention::SoftmaxAxis;
+use crate::attention::{Normaliser, SoftmaxAxis};
 use crate::place::Place;
 use crate::stats::{HeadReport, LayerReport};
 
@@ -42,11 +46,30 @@ pub static CHECK: Check = Check {
 pub(super) enum Axis {
     Queries,
     Heads,
+    Batch,
+    /// Queries and keys together: all cells of a head sum to 1.
+    Cells,
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let mut findings = Vec::new();
     for layer in evidence.layers {
+        if let Some((n_batch, n_tokens)) = layer_audit(layer).and_then(|audit| audit.across_batch) {
+            findings.push(Finding {
+                check: CHECK.id,
+                severity: Severity::Error,
+                place: Place::of(layer),
+                value: n_batch as f64,
+                threshold: n_tokens as f64,
+                unit: "keys",
+                evidence: format!(
+                    "queries and keys are the {n_batch} rows of the batch, with one matrix for each of the {n_tokens} positions: \
+                     attention runs across the batch"
+                ),
+                advice: "pass batch_first=True, or move the positions to the axis that the module takes for them".to_owned(),
+            });
+            continue;
+        }
         let wrong: Vec<(usize, &HeadReport, Axis)> = layer
             .heads
             .iter()
@@ -81,10 +104,14 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let what = match axis {
             Axis::Queries => "columns sum to 1",
             Axis::Heads => "cells sum to 1 over the heads",
+            Axis::Batch => "cells sum to 1 over the batch, or were recorded so",
+            Axis::Cells => "all cells together sum to 1",
         };
         let over = match axis {
             Axis::Queries => "queries",
             Axis::Heads => "heads",
+            Axis::Batch => "the batch",
+            Axis::Cells => "queries and keys together",
         };
         findings.push(Finding {
             check: CHECK.id,
@@ -125,6 +152,22 @@ pub(super) fn explains(
     if layer.heads.len() > 1 && of_heads.is_some_and(|deviation| deviation <= near) {
         return Some(Axis::Heads);
     }
+    let of_layer = layer_audit(layer);
+    let of_batch = of_layer.and_then(|audit| audit.batch_axis_deviation);
+    if of_batch.is_some_and(|deviation| deviation <= near) {
+        return Some(Axis::Batch);
+    }
+    let is_by_design = head.audit.as_ref().is_some_and(|audit| {
+        let named = audit.normaliser.map(|found| found.by);
+        named.is_some_and(|by| by != Normaliser::Softmax) || audit.dropout.is_some()
+    });
+    match of_layer.and_then(|audit| audit.recorded.axis.as_deref()) {
+        _ if is_by_design => {}
+        Some("batch") => return Some(Axis::Batch),
+        Some("heads") => return Some(Axis::Heads),
+        Some("queries") => return Some(Axis::Queries),
+        _ => {}
+    }
     // Declared so, a softmax over queries has columns that sum to 1 by construction, padded queries counted.
     if layer.spec.softmax_axis == SoftmaxAxis::Queries {
         return Some(Axis::Queries);
@@ -133,6 +176,15 @@ pub(super) fn explains(
     let of_queries = audit.and_then(|audit| audit.query_axis_deviation);
     if of_queries.is_some_and(|deviation| deviation <= near) {
         return Some(Axis::Queries);
+    }
+    let total: f64 = head
+        .summary
+        .column_sums
+        .iter()
+        .map(|sum| f64::from(*sum))
+        .sum();
+    if n_queries > 2 && (total - 1.0).abs() <= near {
+        return Some(Axis::Cells);
     }
     let is_real = |key_idx: usize| {
         let real = head.summary.real_keys.as_ref();

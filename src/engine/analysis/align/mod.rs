@@ -15,7 +15,7 @@ use super::captured::{F32_TOLERANCE, Heads, first_nonfinite, whole_head};
 use super::head::{HeadDetail, HeadQuery};
 use super::layer::head_report;
 use super::what_if::{WhatIf, supposed_alignment};
-use crate::attention::{Audit, SoftmaxAxis};
+use crate::attention::{Against, Audit, SoftmaxAxis};
 use crate::checkpoint::Knob;
 use crate::checkpoint::embeddings::Table;
 use crate::checks::{self, Check, Evidence, Place, Probes, Subject, Thresholds, Verdict};
@@ -170,7 +170,14 @@ impl Alignment {
             output,
         } = attend(&self.queries, &self.keys, &self.spec);
         let spec = &self.spec.attention;
-        let audit = Audit::of(&visibility, spec.softmax_axis, &[], &pattern, Some(&scores));
+        let against = Against {
+            visibility: &visibility,
+            axis: spec.softmax_axis,
+            documents: &[],
+            tolerance: F32_TOLERANCE,
+            vectors: None,
+        };
+        let audit = Audit::of(&against, &pattern, Some(&scores));
         let heads = |values: &[f32]| Heads {
             dims: [1, self.queries.words.len(), self.keys.words.len()],
             values: values.to_vec(),

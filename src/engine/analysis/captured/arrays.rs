@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::declared::Stated;
-use super::names::{Layer, Part};
+use super::layout::{Axes, Ordered};
+use super::names::Part;
 use crate::attention::Visibility;
 use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
 use crate::error::Result;
-use crate::model::Stack;
 
 /// Arrays of one attention, by what they are: the names under which they stand.
 pub(super) type Parts = BTreeMap<Part, String>;
@@ -42,33 +41,41 @@ impl Heads {
     }
 }
 
-/// Head, query and key axes of an array, the first of a batch; and its values.
-pub(super) fn heads_of(
-    captured: &Captured,
-    name: &str,
-    array: Array,
-) -> Result<([usize; 3], Vec<f32>)> {
-    let Array { shape, mut values } = array;
-    let dims = match *shape.as_slice() {
-        [n_queries, n_keys] => [1, n_queries, n_keys],
-        [n_heads, n_queries, n_keys] => [n_heads, n_queries, n_keys],
-        [n_batch, n_heads, n_queries, n_keys] if n_batch > 0 => [n_heads, n_queries, n_keys],
-        _ => {
-            let problem = format!(
-                "expected [head, query, key] or [batch, head, query, key], found shape {shape:?}"
-            );
-            return Err(captured.at(name, &problem));
-        }
-    };
-    let n: usize = dims.iter().product();
-    if n == 0 {
-        return Err(captured.at(
-            name,
-            &format!("expected at least one head, query and key, found shape {shape:?}"),
-        ));
+/// Reads an array by heads, the first of a batch.
+///
+/// # Errors
+/// When the array has another number of axes than scores have, or is empty.
+pub(super) fn heads_of(captured: &Captured, name: &str, array: Array, axes: Axes) -> Result<Heads> {
+    Ok(Ordered::of(captured, name, array, axes)?.first())
+}
+
+/// Masks of a finite number lie at or below this, or at ten times the least other score.
+const MASKED: f32 = -5000.0;
+
+/// Writes −inf for scores that a large finite number hides (−1e4, −1e9, the least of a dtype), as code does that avoids −inf.
+///
+/// A score is such a one when it lies far below all others and its probability is exactly 0, or when its whole row does: a row
+/// without any visible key. // scores and pattern: [head, query, key]
+pub(super) fn hide_masked(scores: &mut Heads, pattern: Option<&Heads>) {
+    let others = scores.values.iter().filter(|s| **s > MASKED);
+    let least = others.copied().fold(0.0, f32::min);
+    let line = MASKED.min(10.0 * least);
+    let n_keys = scores.dims[2];
+    let is_masked = |score: f32| score <= line;
+    if !scores.values.iter().any(|s| is_masked(*s) && s.is_finite()) {
+        return;
     }
-    values.truncate(n);
-    Ok((dims, values))
+    for (row_idx, row) in scores.values.chunks_mut(n_keys).enumerate() {
+        let found =
+            pattern.map(|pattern| &pattern.values[row_idx * n_keys..(row_idx + 1) * n_keys]);
+        let is_hidden = row.iter().all(|score| is_masked(*score));
+        for (key_idx, score) in row.iter_mut().enumerate() {
+            let is_nothing = found.is_none_or(|found| found[key_idx] == 0.0);
+            if is_masked(*score) && (is_hidden || is_nothing) {
+                *score = f32::NEG_INFINITY;
+            }
+        }
+    }
 }
 
 /// How far sums of these probabilities may lie from 1, by the coarsest kind of float that holds them all: arrays are often
@@ -92,54 +99,6 @@ pub(super) fn tolerance_of(pattern: &[f32]) -> f64 {
 pub(in crate::analysis) const F32_TOLERANCE: f64 = 1e-5;
 pub(super) const F16_TOLERANCE: f64 = 5e-3;
 pub(super) const BF16_TOLERANCE: f64 = 2e-2;
-
-/// Infers the mask of each stack: causal where most heads have exactly 0 above the diagonal.
-///
-/// # Errors
-/// When an array cannot be read.
-pub(super) fn infer_mask(
-    captured: &Captured,
-    all: &BTreeMap<(Stack, Layer), Parts>,
-    stated: &mut Stated,
-) -> Result<()> {
-    let mut counts: BTreeMap<Stack, (usize, usize)> = BTreeMap::new();
-    for ((stack, _), parts) in all {
-        let Some(name) = parts.get(&Part::Pattern).filter(|_| *stack != Stack::Cross) else {
-            continue;
-        };
-        let (dims, values) = heads_of(captured, name, captured.array(name)?)?;
-        let [_, n_queries, n_keys] = dims;
-        if n_queries != n_keys || n_queries < 2 {
-            continue;
-        }
-        let (n_heads, n_causal) = counts.entry(*stack).or_default();
-        for head in values.chunks(n_queries * n_keys) {
-            *n_heads += 1;
-            let mut rows = head.chunks(n_keys).enumerate();
-            let is_causal =
-                rows.all(|(query_idx, row)| row[query_idx + 1..].iter().all(|p| *p == 0.0));
-            *n_causal += usize::from(is_causal);
-        }
-    }
-    let mut said = Vec::new();
-    for (stack, (n_heads, n_causal)) in counts {
-        let causal = 2 * n_causal > n_heads;
-        stated.inferred.push((stack, causal));
-        let direction = if causal { "causal" } else { "bidirectional" };
-        let of = stack
-            .label()
-            .map_or(String::new(), |label| format!("{label} "));
-        said.push(format!(
-            "{of}{direction} inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
-        ));
-    }
-    stated.origin = if said.is_empty() {
-        "no pattern to infer a mask from".to_owned()
-    } else {
-        format!("{} (--mask says otherwise)", said.join("; "))
-    };
-    Ok(())
-}
 
 /// Largest |Σ over heads − 1| of a visible cell; `None` for one head.
 pub(super) fn head_axis_deviation(visibility: &Visibility, pattern: &Heads) -> Option<f64> {

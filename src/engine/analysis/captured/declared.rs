@@ -1,5 +1,6 @@
 //! What a trace is declared to be: by flags, by its metadata, or by what most of its heads look like.
 
+use super::layout::Axes;
 use crate::attention::{self, SoftmaxAxis, Window};
 use crate::checkpoint::captured::Captured;
 use crate::error::{Error, Result};
@@ -30,7 +31,15 @@ pub(super) struct Stated {
     /// `None` where nobody said it.
     pub causal: Option<bool>,
     /// What was inferred instead, by stack.
-    pub inferred: Vec<(Stack, bool)>,
+    pub inferred: Vec<(Stack, String, bool)>,
+    /// Keys at the beginning that every query of a kind of layer sees, where nobody said it.
+    pub inferred_prefix: Vec<(Stack, String, usize)>,
+    /// Keys at the beginning that every query is declared to see.
+    pub prefix: Option<usize>,
+    /// Keys that the first query of a cross-attention is declared to see, one more for each query after it.
+    pub wait_k: Option<usize>,
+    /// The declared order of the axes.
+    pub axes: Option<Axes>,
     pub window: Option<usize>,
     pub axis: SoftmaxAxis,
     pub has_sinks: bool,
@@ -54,6 +63,23 @@ impl Stated {
                 key,
                 format!("expected {expected}, found {found:?}"),
             )
+        };
+        let number = |key: &str| match said(&[key]) {
+            Some(text) => match text.parse::<usize>() {
+                Ok(0) | Err(_) => Err(wrong(key, "a whole number from 1", text)),
+                Ok(number) => Ok(Some(number)),
+            },
+            None => Ok(None),
+        };
+        let axes = match said(&["attnscope.layout"]) {
+            Some(text) => Some(Axes::parse(text).ok_or_else(|| {
+                wrong(
+                    "attnscope.layout",
+                    "an order of axes such as bhqk, bqkh, hbqk or qkbh",
+                    text,
+                )
+            })?),
+            None => None,
         };
         let window = match (declared.window, said(&["attnscope.window", "window"])) {
             (Some(width), _) => Some(width),
@@ -89,7 +115,7 @@ impl Stated {
         let real = match &declared.attention_mask {
             Some(real) => Some(real.clone()),
             None => {
-                let stored = captured.whole_numbers("attention_mask")?;
+                let stored = first_row(captured, "attention_mask")?;
                 stored.map(|values| values.iter().map(|value| *value != 0).collect())
             }
         };
@@ -108,6 +134,10 @@ impl Stated {
         Ok(Self {
             causal: direction,
             inferred: Vec::new(),
+            inferred_prefix: Vec::new(),
+            prefix: number("attnscope.prefix")?,
+            wait_k: number("attnscope.wait_k")?,
+            axes,
             window,
             axis: declared.axis.unwrap_or(SoftmaxAxis::Keys),
             has_sinks: said(&["attnscope.sinks"])
@@ -118,15 +148,23 @@ impl Stated {
         })
     }
 
-    /// The mask of a stack: the encoder of a model of two stacks sees both ways, whatever is said of its decoder.
-    pub fn mask_of(&self, stack: Stack) -> attention::Mask {
-        let inferred = self.inferred.iter().find(|(of, _)| *of == stack);
+    /// The mask of a kind of layer: the encoder of a model of two stacks sees both ways, whatever is said of its decoder.
+    pub fn mask_of(&self, stack: Stack, kind: &str) -> attention::Mask {
+        let is_kind = |(of, named, _): &&(Stack, String, bool)| *of == stack && named == kind;
+        let inferred = self.inferred.iter().find(is_kind);
         let causal = match (self.causal, inferred) {
             (Some(causal), _) => causal && stack != Stack::Encoder,
-            (None, Some((_, causal))) => *causal,
+            (None, Some((_, _, causal))) => *causal || self.prefix_of(stack, kind).is_some(),
             (None, None) => false,
         };
         masked(causal && stack != Stack::Cross, self.window)
+    }
+
+    /// Keys at the beginning that every query of a kind of layer sees.
+    pub fn prefix_of(&self, stack: Stack, kind: &str) -> Option<usize> {
+        let is_kind = |(of, named, _): &&(Stack, String, usize)| *of == stack && named == kind;
+        let inferred = self.inferred_prefix.iter().find(is_kind);
+        self.prefix.or(inferred.map(|(_, _, n)| *n))
     }
 
     /// Which document each of some positions belongs to; empty where there is one.
@@ -152,4 +190,16 @@ fn masked(causal: bool, window: Option<usize>) -> attention::Mask {
         }
     });
     attention::Mask { causal, window }
+}
+
+/// Whole numbers of an array, of the first sequence where there is a batch.
+///
+/// # Errors
+/// When it is there and holds no whole numbers from 0.
+pub(super) fn first_row(captured: &Captured, name: &str) -> Result<Option<Vec<u64>>> {
+    let mut values = captured.whole_numbers(name)?;
+    if let (Some(values), Some([_, n])) = (&mut values, captured.shape(name).as_deref()) {
+        values.truncate(*n);
+    }
+    Ok(values)
 }

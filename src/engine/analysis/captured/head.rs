@@ -1,7 +1,7 @@
 //! One captured head at full resolution, for the head on screen.
 
 use super::ArrayNames;
-use super::arrays::heads_of;
+use super::arrays::{Heads, heads_of};
 use crate::analysis::head::{FULL_CELLS, HeadDetail, HeadQuery, without_first};
 use crate::analysis::{Histogram, Pyramid};
 use crate::attention::Pooled;
@@ -19,7 +19,7 @@ pub fn captured_head(
 ) -> Result<HeadDetail> {
     let read = |name: &Option<String>| {
         name.as_ref()
-            .map(|name| heads_of(captured, name, captured.array(name)?))
+            .map(|name| heads_of(captured, name, captured.array(name)?, names.axes))
             .transpose()
     };
     let (pattern, scores) = (read(&names.pattern)?, read(&names.scores)?);
@@ -29,15 +29,12 @@ pub fn captured_head(
             "neither the pattern nor the scores of this layer were captured",
         )
     };
-    let dims = pattern.as_ref().or(scores.as_ref()).map(|(dims, _)| *dims);
+    let dims = pattern.as_ref().or(scores.as_ref()).map(|heads| heads.dims);
     let [_, n_queries, n_keys] = dims
         .filter(|[n_heads, ..]| query.head_idx < *n_heads)
         .ok_or_else(missing)?;
     let span = query.head_idx * n_queries * n_keys..(query.head_idx + 1) * n_queries * n_keys;
-    let of_head = |array: &Option<([usize; 3], Vec<f32>)>| {
-        let (_, values) = array.as_ref()?;
-        Some(values[span.clone()].to_vec())
-    };
+    let of_head = |array: &Option<Heads>| Some(array.as_ref()?.values.get(span.clone())?.to_vec());
     let (scores, pattern) = (of_head(&scores), of_head(&pattern));
     let maps = [scores.as_deref(), pattern.as_deref()];
     Ok(whole_head(maps, [n_queries, n_keys], query.hides_first_key))

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use super::arrays::{
     BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Heads, Parts, first_nonfinite,
-    head_axis_deviation, heads_of, infer_mask, tolerance_of,
+    head_axis_deviation, heads_of, hide_masked, tolerance_of,
 };
-use super::declared::{Declared, Stated};
+use super::declared::{Declared, Stated, first_row};
+use super::layout::Axes;
 use super::names::{Layer, Name, Part, has_positions_first, parse};
+use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
 use crate::analysis::layer::{alike, head_report};
 use crate::analysis::residual::shape_of;
-use crate::attention::{AttentionSpec, Audit, HeadSummary, Repeats, Visibility};
+use crate::attention::{
+    Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
+};
 use crate::checkpoint::Dtype;
 use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
@@ -31,19 +35,20 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
         }
     }
     let mut stated = Stated::read(captured, declared)?;
-    if stated.causal.is_none() {
-        infer_mask(captured, &all, &mut stated)?;
-    }
-    let tokens = captured.whole_numbers("tokens")?.unwrap_or_default();
+    let seen = observe(captured, &all, &mut stated)?;
+    let tokens = first_row(captured, "tokens")?.unwrap_or_default();
     let ids: Vec<u32> = tokens.iter().map(|id| *id as u32).collect();
     let mut trace = Trace {
         layers: Vec::new(),
         arrays: Vec::new(),
-        decoder_tokens: captured
-            .whole_numbers("decoder_tokens")?
-            .unwrap_or_default(),
+        decoder_tokens: first_row(captured, "decoder_tokens")?.unwrap_or_default(),
         tokens,
-        mask_origin: stated.origin.clone(),
+        mask_origin: std::iter::once(&stated.origin)
+            .chain(&seen.notes)
+            .filter(|text| !text.is_empty())
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; "),
         source: ["attnscope.source", "source"]
             .iter()
             .find_map(|key| captured.metadata.get(*key).cloned()),
@@ -68,17 +73,22 @@ pub(super) fn layer_reports(captured: &Captured, declared: &Declared) -> Result<
             layer_idx,
             name: layer.module(),
         };
+        let observed = seen.layers.get(&(*stack, layer.clone()));
+        let axes = observed.map_or(Axes::default(), |seen| seen.axes);
         let found = Captive {
             captured,
             stated: &stated,
             ids: &ids,
             parts,
+            axes,
+            seen: observed.map(|seen| &seen.audit),
         }
         .report(at, &mut trace)?;
         if found.is_some() {
             trace.arrays.push(ArrayNames {
                 pattern: parts.get(&Part::Pattern).cloned(),
                 scores: parts.get(&Part::Scores).cloned(),
+                axes,
             });
         }
         trace.layers.extend(found.map(Arc::new));
@@ -140,6 +150,8 @@ struct Captive<'a> {
     stated: &'a Stated,
     ids: &'a [u32],
     parts: &'a Parts,
+    axes: Axes,
+    seen: Option<&'a LayerAudit>,
 }
 
 impl Captive<'_> {
@@ -147,8 +159,12 @@ impl Captive<'_> {
         let Some(name) = self.parts.get(&part) else {
             return Ok(None);
         };
-        let (dims, values) = heads_of(self.captured, name, self.captured.array(name)?)?;
-        let heads = Heads { dims, values };
+        let axes = if part.is_vectors() {
+            Axes::default()
+        } else {
+            self.axes
+        };
+        let heads = heads_of(self.captured, name, self.captured.array(name)?, axes)?;
         let by_position = has_positions_first(name) && part.is_vectors();
         Ok(Some(if by_position { heads.swapped() } else { heads }))
     }
@@ -164,9 +180,61 @@ impl Captive<'_> {
         Err(self.captured.at(name, &problem))
     }
 
+    /// Which keys the layer's queries see: as declared, or as inferred where nobody declares it.
+    fn visibility(
+        &self,
+        at: &At,
+        spec: &mut AttentionSpec,
+        [n_queries, n_keys]: [usize; 2],
+    ) -> Visibility {
+        let stated = self.stated;
+        let kind = self.seen.map_or("", |seen| seen.kind.as_str());
+        let real = |n: usize| stated.real.as_deref().filter(|real| real.len() == n);
+        if at.stack == Stack::Cross {
+            return Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, real(n_keys)));
+        }
+        let mask = stated.mask_of(at.stack, kind);
+        if n_queries == n_keys {
+            spec.mask = mask;
+            let may_pad = at.stack != Stack::Decoder;
+            let real = real(n_queries).filter(|_| may_pad);
+            let visibility = Visibility::of_self(mask, n_queries, real);
+            let prefix = stated.prefix_of(at.stack, kind).filter(|_| mask.causal);
+            return match prefix {
+                Some(prefix) => {
+                    let seen = |idx: usize| visibility.range(idx).start..(idx + 1).max(prefix);
+                    let ranges = (0..n_queries).map(seen).collect();
+                    visibility.with_ranges(ranges)
+                }
+                None => visibility,
+            };
+        }
+        // The newest queries of a cache. A cross-attention that is not known as one has other lengths as well: only what
+        // holds already is taken for causal.
+        let shape = self.seen.and_then(|seen| seen.shape.as_ref());
+        let base = n_keys.saturating_sub(n_queries);
+        let is_causal = n_queries < n_keys
+            && stated.causal != Some(false)
+            && shape.is_some_and(|shape| shape.never_ahead && shape.is_tight && !shape.is_top_left);
+        let real_queries = real(n_keys).filter(|_| is_causal).map(|real| &real[base..]);
+        let visibility =
+            Visibility::of_cross(spec.mask, (n_queries, real_queries), (n_keys, real(n_keys)));
+        if is_causal && n_queries > 1 {
+            let ranges = (0..n_queries).map(|idx| 0..idx + base + 1).collect();
+            return visibility.with_ranges(ranges);
+        }
+        visibility
+    }
+
     fn report(&self, at: At, trace: &mut Trace) -> Result<Option<LayerReport>> {
         let pattern = self.part(Part::Pattern)?;
-        let scores = self.part(Part::Scores)?;
+        let mut scores = self.part(Part::Scores)?;
+        if let Some(scores) = &mut scores {
+            let pattern = pattern
+                .as_ref()
+                .filter(|pattern| pattern.dims == scores.dims);
+            hide_masked(scores, pattern);
+        }
         let q = match self.part(Part::RotQ)? {
             None => self.part(Part::Q)?,
             some => some,
@@ -198,15 +266,7 @@ impl Captive<'_> {
         spec.is_cross = is_cross;
         spec.softmax_axis = self.stated.axis;
         let is_square = n_queries == n_keys && !is_cross;
-        if is_square {
-            spec.mask = self.stated.mask_of(at.stack);
-        }
-        let real = |n: usize| self.stated.real.as_deref().filter(|real| real.len() == n);
-        let visibility = match is_square && at.stack != Stack::Decoder {
-            true => Visibility::of_self(spec.mask, n_queries, real(n_queries)),
-            false if is_square => Visibility::of_self(spec.mask, n_queries, None),
-            false => Visibility::of_cross(spec.mask, (n_queries, None), (n_keys, real(n_keys))),
-        };
+        let visibility = self.visibility(&at, &mut spec, [n_queries, n_keys]);
         if at.stack == Stack::Only
             && is_square
             && let Some(real) = &self.stated.real
@@ -233,6 +293,10 @@ impl Captive<'_> {
         } else {
             Vec::new()
         };
+        let by_values = pattern
+            .as_ref()
+            .map_or(F32_TOLERANCE, |all| tolerance_of(&all.values));
+        trace.row_tolerance = trace.row_tolerance.max(by_values);
         let is_tokens = is_square && self.ids.len() == n_keys && at.stack != Stack::Decoder;
         let repeats = is_tokens.then(|| Repeats::of(self.ids));
         let context = Context {
@@ -253,24 +317,25 @@ impl Captive<'_> {
                     .map(|all| all.head(spec.kv_head_of(head_idx))),
             };
             let summary = context.summary(&head, head_idx);
-            let audit = head.pattern.map(|pattern| {
-                let audit = Audit::of(
-                    &visibility,
-                    spec.softmax_axis,
-                    &documents,
-                    pattern,
-                    head.scores,
-                );
-                Box::new(audit)
-            });
+            let vectors = match (head.q, head.k) {
+                (Some(q), Some(k)) => Some(Vectors { q, k, d_head }),
+                _ => None,
+            };
+            let against = Against {
+                visibility: &visibility,
+                axis: spec.softmax_axis,
+                documents: &documents,
+                tolerance: trace.row_tolerance,
+                vectors,
+            };
+            let audit = head
+                .pattern
+                .map(|pattern| Box::new(Audit::of(&against, pattern, head.scores)));
             heads.push((summary, audit));
         }
         if let (Some(pattern), Some((_, Some(first)))) = (&pattern, heads.first_mut()) {
             first.head_axis_deviation = head_axis_deviation(&visibility, pattern);
-        }
-        if let Some(pattern) = &pattern {
-            let by_values = tolerance_of(&pattern.values);
-            trace.row_tolerance = trace.row_tolerance.max(by_values);
+            first.of_layer = self.seen.cloned().map(Box::new);
         }
         let nonfinite = &mut trace.first_nonfinite;
         let place = Place::layer(at.stack, at.layer_idx);
@@ -324,7 +389,10 @@ impl Captive<'_> {
             stack: at.stack,
             layer_idx: at.layer_idx,
             name: at.name,
-            has_sinks: self.stated.has_sinks,
+            has_sinks: self.stated.has_sinks
+                || self
+                    .seen
+                    .is_some_and(|seen| seen.recorded.sink_columns.is_some()),
             stats: stats::of_layer(&of_heads, &evidence),
             spec,
             heads,

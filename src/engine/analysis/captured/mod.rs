@@ -1,12 +1,16 @@
 //! Attention that somebody else's code computed: what a trace holds, made into the same layer reports as our own runs.
 
 mod arrays;
+mod calls;
 mod declared;
 mod head;
 mod layers;
+mod layout;
 mod names;
+mod padding;
 mod probe;
 mod recorded;
+mod shapes;
 mod summary;
 
 use std::path::Path;
@@ -14,6 +18,7 @@ use std::sync::Arc;
 
 pub use declared::{Declared, Mask as DeclaredMask};
 pub use head::captured_head;
+pub use layout::Axes;
 pub use recorded::Recorded;
 
 pub(super) use arrays::{F32_TOLERANCE, Heads, first_nonfinite};
@@ -49,6 +54,8 @@ pub struct Trace {
 pub struct ArrayNames {
     pub pattern: Option<String>,
     pub scores: Option<String>,
+    /// The order of their axes.
+    pub axes: Axes,
 }
 
 /// Whether a path holds a probe.

@@ -146,6 +146,20 @@ fn pieces(text: &str) -> Vec<Piece> {
 }
 
 impl Layer {
+    /// What layers of one kind have in common: a module's path without its numbers, nothing for a layer with a number.
+    pub fn kind(&self) -> String {
+        match self {
+            Self::Numbered(_) => String::new(),
+            Self::Module(pieces) => {
+                let text = |piece: &Piece| match piece {
+                    Piece::Digits(_) => "#".to_owned(),
+                    Piece::Text(text) => text.clone(),
+                };
+                pieces.iter().map(text).collect()
+            }
+        }
+    }
+
     /// What a module is called; `None` for a layer with a number.
     pub fn module(&self) -> Option<String> {
         match self {

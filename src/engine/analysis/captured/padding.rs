@@ -1,0 +1,130 @@
+//! Which positions are tokens: from an array of [batch, position] that holds 0 and 1, whatever it is called.
+
+use std::collections::BTreeMap;
+
+use super::names::parse;
+use crate::checkpoint::captured::Captured;
+use crate::error::Result;
+
+/// Arrays larger than this are no padding mask.
+const MOST_ELEMENTS: usize = 1 << 22;
+
+/// Arrays that hold tokens, and so no mask.
+const TOKENS: [&str; 2] = ["tokens", "decoder_tokens"];
+
+/// The positions of the first sequence of a batch: 1 for a token, 0 for padding.
+pub(super) struct Padding {
+    /// What the array is called.
+    pub name: String,
+    pub real: Vec<bool>,
+    /// 1 stands for padding, not for a token.
+    pub is_inverted: bool,
+}
+
+/// A mask that marks nothing is none.
+fn marks_some(flags: &[bool]) -> bool {
+    flags.contains(&true) && flags.contains(&false)
+}
+
+/// Looks for a padding mask. `mass_of` says how much probability keys receive, by key, from every query that was recorded.
+///
+/// # Errors
+/// When an array cannot be read.
+pub(super) fn find(
+    captured: &Captured,
+    masses: &BTreeMap<usize, Vec<f64>>,
+) -> Result<Option<Padding>> {
+    let mut found: Vec<Padding> = Vec::new();
+    for name in captured.names() {
+        let is_known = TOKENS.contains(&name) || name == "attention_mask";
+        if is_known || parse(name).is_some() {
+            continue;
+        }
+        let Some(shape) = captured.shape(name) else {
+            continue;
+        };
+        let n_elements: usize = shape.iter().product();
+        let n = match *shape.as_slice() {
+            [n] | [_, n] | [_, 1, 1, n] => n,
+            _ => continue,
+        };
+        let Some(mass) = masses
+            .get(&n)
+            .filter(|_| n_elements <= MOST_ELEMENTS && n > 1)
+        else {
+            continue;
+        };
+        let Some(values) = captured.numbers(name)? else {
+            continue;
+        };
+        let Some(flags) = flags(&values[..n.min(values.len())]) else {
+            continue;
+        };
+        if !marks_some(&flags) {
+            continue;
+        }
+        let is_inverted = is_inverted(name, &flags, mass);
+        let real = flags.iter().map(|flag| *flag != is_inverted).collect();
+        found.push(Padding {
+            name: name.to_owned(),
+            real,
+            is_inverted,
+        });
+    }
+    // The clearest name first: several masks of one text should agree.
+    found.sort_by_key(|padding| !names_padding(&padding.name));
+    Ok(found.into_iter().next())
+}
+
+/// 0 and 1, or 0 and a large negative number or −inf that is added to scores.
+fn flags(values: &[f64]) -> Option<Vec<bool>> {
+    if values.iter().all(|v| *v == 0.0 || *v == 1.0) {
+        return Some(values.iter().map(|v| *v == 1.0).collect());
+    }
+    let is_added = |v: &f64| *v == 0.0 || *v <= -1e3;
+    values
+        .iter()
+        .all(is_added)
+        .then(|| values.iter().map(|v| *v == 0.0).collect())
+}
+
+fn names_padding(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.contains("pad") || name.contains("mask")
+}
+
+/// Whether 1 stands for padding: where one kind of key receives exactly nothing, it is the padding; where both receive some,
+/// the name says it, since PyTorch's key padding masks are true for padding.
+fn is_inverted(name: &str, flags: &[bool], mass: &[f64]) -> bool {
+    let of = |kind: bool| -> f64 {
+        let cells = flags.iter().zip(mass).filter(|(flag, _)| **flag == kind);
+        cells.map(|(_, mass)| *mass).sum()
+    };
+    let (ones, zeros) = (of(true), of(false));
+    if (ones == 0.0) != (zeros == 0.0) {
+        return ones == 0.0;
+    }
+    name.to_ascii_lowercase().contains("pad")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_receives_nothing_is_padding_and_the_name_decides_where_all_receive_some() {
+        let flags = [true, true, false, false];
+        assert!(is_inverted("src_mask", &flags, &[0.0, 0.0, 2.0, 1.0]));
+        assert!(!is_inverted("pad", &flags, &[2.0, 1.0, 0.0, 0.0]));
+        assert!(is_inverted("key_padding_mask", &flags, &[1.0; 4]));
+        assert!(!is_inverted("src_mask", &flags, &[1.0; 4]));
+    }
+
+    #[test]
+    fn flags_are_0_and_1_or_what_is_added_to_scores() {
+        assert_eq!(flags(&[0.0, 1.0]), Some(vec![false, true]));
+        assert_eq!(flags(&[0.0, f64::NEG_INFINITY]), Some(vec![true, false]));
+        assert_eq!(flags(&[0.0, -1e9]), Some(vec![true, false]));
+        assert_eq!(flags(&[0.0, 2.0]), None);
+    }
+}

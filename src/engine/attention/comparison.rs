@@ -1,0 +1,180 @@
+//! A pattern held against the softmax of its scores, cell by cell.
+
+use super::audit::Mismatch;
+use super::mask::Visibility;
+use super::spec::SoftmaxAxis;
+
+/// A pattern beside the softmax of its scores.
+#[derive(Default)]
+pub(super) struct Comparison {
+    pub worst: Option<Mismatch>,
+    /// Cells that should hold something, and those of them that hold exactly nothing.
+    n_cells: usize,
+    n_zeroed: usize,
+    /// Least and largest of found divided by expected, of the other cells.
+    ratios: Option<(f64, f64)>,
+    /// Of each row log Σ exp of its scores, and what is found of what is expected.
+    rows: Vec<(f64, f64)>,
+    /// Some row does not hold the same share of what is expected in all of its cells.
+    is_uneven: bool,
+}
+
+/// Cells that should hold less than this say nothing about the others.
+const TELLING: f64 = 1e-6;
+/// Cells that hold this much have enough digits in any kind of float for their row's share to be told.
+const LARGE: f64 = 1e-3;
+const SAME_SHARE: f64 = 1e-2;
+
+impl Comparison {
+    pub fn of(
+        visibility: &Visibility,
+        axis: SoftmaxAxis,
+        pattern: &[f32],
+        scores: &[f32],
+        counts: &dyn Fn(usize, usize) -> bool,
+    ) -> Self {
+        let n_keys = visibility.n_keys;
+        let rows: Vec<usize> = comparable(visibility, pattern, scores).collect();
+        let log_sums = log_sums(visibility, axis, scores, &rows, counts);
+        let mut all = Self::default();
+        for query_idx in rows {
+            let (mut row_ratio, mut span) = (None, (f64::INFINITY, f64::NEG_INFINITY));
+            for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
+                let at = query_idx * n_keys + key_idx;
+                let log_sum = log_sums[match axis {
+                    SoftmaxAxis::Keys => query_idx,
+                    SoftmaxAxis::Queries => key_idx,
+                }];
+                let expected = (f64::from(scores[at]) - log_sum).exp();
+                let found = f64::from(pattern[at]);
+                let difference = (found - expected).abs() as f32;
+                let is_worse =
+                    |worst: Mismatch| difference > worst.difference || difference.is_nan();
+                if all.worst.is_none_or(is_worse) {
+                    all.worst = Some(Mismatch {
+                        difference,
+                        query_idx,
+                        key_idx,
+                    });
+                }
+                if expected > TELLING {
+                    all.n_cells += 1;
+                    if found == 0.0 {
+                        all.n_zeroed += 1
+                    } else {
+                        let ratio = found / expected;
+                        let (low, high) = all.ratios.unwrap_or((ratio, ratio));
+                        all.ratios = Some((low.min(ratio), high.max(ratio)));
+                    }
+                }
+                if expected > LARGE {
+                    span = (span.0.min(found / expected), span.1.max(found / expected));
+                }
+                if axis == SoftmaxAxis::Keys
+                    && expected > row_ratio.map_or(TELLING, |(most, _)| most)
+                {
+                    // The largest cell says it with the most digits.
+                    row_ratio = Some((expected, found / expected));
+                }
+            }
+            all.is_uneven |= span.1 - span.0 > SAME_SHARE * span.1;
+            if let Some((_, ratio)) = row_ratio {
+                all.rows.push((log_sums[query_idx], ratio));
+            }
+        }
+        all
+    }
+
+    /// The p of a dropout that zeroed cells at random and divided the others by 1 − p.
+    pub fn dropout(&self) -> Option<f64> {
+        let (least, most) = self.ratios?;
+        let is_even = most > 1.0 && (most - least) / most < 1e-3;
+        if self.n_zeroed == 0 || !is_even {
+            return None;
+        }
+        let p = 1.0 - 1.0 / most;
+        // As many cells as that p would drop, within what chance allows.
+        let expected = p * self.n_cells as f64;
+        let off = (self.n_zeroed as f64 - expected).abs();
+        (off <= 4.0 * (expected * (1.0 - p)).sqrt() + 2.0).then_some(p)
+    }
+
+    /// The value of one learned logit that takes what every row lacks: a row whose own scores are large lacks next to nothing.
+    pub fn learned_sink(&self) -> Option<f64> {
+        // Found / expected is 1 / (1 + e^(sink − log Σ exp)).
+        let sinks = self
+            .rows
+            .iter()
+            .filter(|(_, ratio)| *ratio > 0.0 && *ratio < 1.0 - 1e-4)
+            .map(|(log_sum, ratio)| log_sum + ((1.0 - ratio) / ratio).ln());
+        let (mut n, mut low, mut high) = (0, f64::INFINITY, f64::NEG_INFINITY);
+        for sink in sinks {
+            (n, low, high) = (n + 1, low.min(sink), high.max(sink));
+        }
+        if self.is_uneven || n < 2 || high - low > SAME_SHARE * high.abs().max(1.0) {
+            return None;
+        }
+        let sink = 0.5 * (low + high);
+        let fits = |(log_sum, ratio): &(f64, f64)| {
+            let expected = 1.0 / (1.0 + (sink - log_sum).exp());
+            (ratio - expected).abs() <= SAME_SHARE
+        };
+        self.rows.iter().all(fits).then_some(sink)
+    }
+}
+
+/// log Σ exp of scores, per query or per key.
+fn log_sums(
+    visibility: &Visibility,
+    axis: SoftmaxAxis,
+    scores: &[f32],
+    rows: &[usize],
+    counts: &dyn Fn(usize, usize) -> bool,
+) -> Vec<f64> {
+    let n_keys = visibility.n_keys;
+    let n = match axis {
+        SoftmaxAxis::Keys => visibility.n_queries,
+        SoftmaxAxis::Queries => n_keys,
+    };
+    let (mut max, mut sum) = (vec![f64::NEG_INFINITY; n], vec![0.0f64; n]);
+    for query_idx in rows.iter().copied() {
+        for key_idx in (0..n_keys).filter(|key_idx| counts(query_idx, *key_idx)) {
+            let at = if axis == SoftmaxAxis::Keys {
+                query_idx
+            } else {
+                key_idx
+            };
+            let score = f64::from(scores[query_idx * n_keys + key_idx]);
+            if score == f64::NEG_INFINITY {
+                continue;
+            }
+            if score > max[at] {
+                sum[at] *= (max[at] - score).exp();
+                max[at] = score;
+            }
+            sum[at] += (score - max[at]).exp();
+        }
+    }
+    max.iter()
+        .zip(&sum)
+        .map(|(max, sum)| max + sum.ln())
+        .collect()
+}
+
+/// Real queries whose row holds no NaN and no infinity but −inf: what they came to is for `nan-or-inf` to name. A row of which
+/// every score is −inf says nothing either.
+fn comparable<'a>(
+    visibility: &'a Visibility,
+    pattern: &'a [f32],
+    scores: &'a [f32],
+) -> impl Iterator<Item = usize> + 'a {
+    let n_keys = visibility.n_keys;
+    (0..visibility.n_queries).filter(move |query_idx| {
+        let span = query_idx * n_keys..(query_idx + 1) * n_keys;
+        let (found, scores) = (&pattern[span.clone()], &scores[span]);
+        visibility.is_real_query(*query_idx)
+            && found.iter().all(|p| p.is_finite())
+            && scores.iter().all(|s| !s.is_nan() && *s < f32::INFINITY)
+            && scores.iter().any(|s| *s > f32::NEG_INFINITY)
+    })
+}

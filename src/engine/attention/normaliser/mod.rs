@@ -1,0 +1,210 @@
+//! What turned a head's scores into its pattern: ways to normalise that people use by design, and what goes wrong on the way.
+
+mod by_design;
+mod faults;
+mod rows;
+mod sparse;
+mod unscored;
+
+use std::fmt;
+
+pub use rows::{Head, HeadRow, Vectors};
+pub use unscored::dropout;
+
+/// A way to turn scores into a pattern, on purpose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Normaliser {
+    Softmax,
+    /// A 1 stands beside the sum of the denominator: a key of score 0 that gives nothing.
+    SoftmaxOne,
+    /// One learned logit takes part of every row.
+    LearnedSink {
+        logit: f64,
+    },
+    /// Σ over keys is left alone; a bias is added to every score.
+    Sigmoid {
+        bias: f64,
+    },
+    /// max(score, 0) to a power, times a factor.
+    Relu {
+        power: u8,
+        divided_by: Divided,
+    },
+    Sparsemax,
+    Entmax15,
+    /// Neither is known: rows that sum to 1 and hold exact zeros.
+    Sparse,
+    /// Rows and columns sum to 1.
+    Sinkhorn,
+    /// Scores that are never negative, over their sum.
+    Linear {
+        features: Features,
+    },
+    /// One softmax less a share of another: rows sum to 1 − λ.
+    Differential {
+        lambda: f64,
+    },
+}
+
+/// What a rectified score is divided by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Divided {
+    /// One number for all rows.
+    Factor(f64),
+    /// The visible keys of the row.
+    Visible(f64),
+    /// Their sum.
+    Sum,
+}
+
+/// What a linear attention makes of queries and keys before their product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Features {
+    /// The scores are products of features already, and are divided by their sum.
+    Scores,
+    /// The scores are products of features already, and are used as they are.
+    Bare,
+    Elu,
+    Relu,
+    Exp,
+    Softmax,
+}
+
+/// Something else than a way to normalise.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// The softmax of the softmax.
+    Twice,
+    /// The softmax of the scores times this.
+    Temperature(f64),
+    /// The softmax over all keys, of which the hidden ones were then set to 0.
+    MaskedAfter,
+    /// The softmax times one factor.
+    Scaled(f64),
+    /// Each row is the softmax times a factor of its own: the least and the largest.
+    RowFactors(f64, f64),
+    /// exp(score) without its sum.
+    NoSum,
+    /// The scores themselves.
+    NoSoftmax,
+}
+
+/// What explains a pattern, and by how much it misses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Explained<T> {
+    pub by: T,
+    /// Largest |found − expected|, divided by the largest expected cell of its row.
+    pub off: f64,
+    /// Cells that were compared.
+    pub n_cells: usize,
+}
+
+/// The simplest way to normalise that explains a head within `tolerance`; scores decide where there are such.
+pub fn recognise(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>> {
+    if head.has_scores {
+        by_design::explain(head, tolerance).or_else(|| unscored::signed(head, tolerance))
+    } else {
+        unscored::explain(head, tolerance)
+    }
+}
+
+/// The fault that explains a head that no way to normalise explains.
+pub fn diagnose(head: &Head<'_>, tolerance: f64) -> Option<Explained<Fault>> {
+    if head.has_scores {
+        faults::explain(head, tolerance)
+    } else {
+        unscored::fault(head, tolerance)
+    }
+}
+
+impl fmt::Display for Normaliser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Softmax => f.write_str("softmax"),
+            Self::SoftmaxOne => f.write_str("softmax with a 1 added to the denominator"),
+            Self::LearnedSink { logit } => {
+                write!(f, "softmax with a learned sink of logit {logit:.3}")
+            }
+            Self::Sigmoid { bias } => write!(f, "sigmoid of score {bias:+.3}"),
+            Self::Relu { power, divided_by } => {
+                f.write_str(if *power == 1 { "ReLU" } else { "squared ReLU" })?;
+                match divided_by {
+                    Divided::Factor(factor) if (factor - 1.0).abs() < 1e-3 => Ok(()),
+                    Divided::Factor(factor) => write!(f, " times {factor:.4e}"),
+                    Divided::Visible(factor) if (factor - 1.0).abs() < 1e-2 => {
+                        f.write_str(" divided by the number of visible keys")
+                    }
+                    Divided::Visible(factor) => {
+                        write!(
+                            f,
+                            " times {factor:.3} divided by the number of visible keys"
+                        )
+                    }
+                    Divided::Sum => f.write_str(" divided by its sum"),
+                }
+            }
+            Self::Sparsemax => f.write_str("sparsemax"),
+            Self::Entmax15 => f.write_str("entmax with α = 1.5"),
+            Self::Sparse => f.write_str("a sparse normaliser, such as sparsemax or entmax"),
+            Self::Sinkhorn => f.write_str("Sinkhorn: rows and columns sum to 1"),
+            Self::Linear { features } => f.write_str(match features {
+                Features::Scores => "linear attention: scores divided by their sum",
+                Features::Bare => "linear attention: products of positive features, not divided",
+                Features::Elu => "linear attention with features elu(x) + 1",
+                Features::Relu => "linear attention with features relu(x)",
+                Features::Exp => "linear attention with features exp(x)",
+                Features::Softmax => "linear attention with features softmax(x)",
+            }),
+            Self::Differential { lambda } => {
+                write!(f, "differential: one softmax less {lambda:.3} of another")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice => f.write_str("the softmax was applied twice"),
+            Self::Temperature(factor) => {
+                write!(f, "it is the softmax of the scores times {factor:.4}")
+            }
+            Self::MaskedAfter => f.write_str(
+                "it is the softmax over all keys with hidden keys set to 0 afterwards: rows keep what is left",
+            ),
+            Self::Scaled(factor) => write!(f, "it is the softmax times {factor:.4} in every row"),
+            Self::RowFactors(least, most) => write!(
+                f,
+                "each row is the softmax times a factor of its own, from {least:.3} to {most:.3}: it was divided by the sum of \
+                 other keys"
+            ),
+            Self::NoSum => f.write_str("it is exp(score), not divided by its sum"),
+            Self::NoSoftmax => f.write_str("it is the scores themselves: the softmax is missing"),
+        }
+    }
+}
+
+impl Fault {
+    /// What to do about it.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Twice => {
+                "remove one of the two: a module that returns probabilities is followed by a second softmax"
+            }
+            Self::Temperature(_) => {
+                "compare the scale of the scores with what enters the softmax: a factor of √d or 1/√d is a scale applied twice, or \
+                 left out of one of them"
+            }
+            Self::MaskedAfter => {
+                "set hidden scores to −inf before the softmax, or divide each row by its sum afterwards"
+            }
+            Self::Scaled(_) => "look for a factor between softmax and values",
+            Self::RowFactors(..) => {
+                "look for a normalisation over other keys than those that are used: padding, a cache, a key that was cut off"
+            }
+            Self::NoSum | Self::NoSoftmax => {
+                "normalise the scores over keys before they weigh the values"
+            }
+        }
+    }
+}

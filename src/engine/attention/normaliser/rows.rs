@@ -1,0 +1,140 @@
+//! A head's rows as they are compared with what should have come out of its scores.
+
+use std::ops::Range;
+
+use crate::attention::Visibility;
+
+/// One row that can be compared: its cells that count.
+#[derive(Debug, Clone, Default)]
+pub struct HeadRow {
+    pub query_idx: usize,
+    /// Which keys, in order.
+    pub keys: Vec<usize>,
+    /// Empty where there are no scores.
+    pub scores: Vec<f64>,
+    pub found: Vec<f64>,
+    /// log Σ exp of all scores of the row, hidden keys too; NaN where some are −inf.
+    pub log_sum_of_all: f64,
+}
+
+impl HeadRow {
+    pub fn sum(&self) -> f64 {
+        self.found.iter().sum()
+    }
+
+    /// log Σ exp of the scores that count.
+    pub fn log_sum(&self) -> f64 {
+        log_sum(&self.scores)
+    }
+}
+
+pub fn log_sum(scores: &[f64]) -> f64 {
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    max + scores.iter().map(|s| (s - max).exp()).sum::<f64>().ln()
+}
+
+/// The rows of a head that can be compared: of real queries, without NaN, with at least one key.
+#[derive(Debug)]
+pub struct Head<'a> {
+    pub rows: Vec<HeadRow>,
+    pub has_scores: bool,
+    pub n_keys: usize,
+    /// Every row counts every key.
+    pub is_full: bool,
+    pub vectors: Option<Vectors<'a>>,
+}
+
+/// Queries and keys of a head. // [position, d_head]
+#[derive(Debug, Clone, Copy)]
+pub struct Vectors<'a> {
+    pub q: &'a [f32],
+    pub k: &'a [f32],
+    pub d_head: usize,
+}
+
+impl<'a> Head<'a> {
+    /// `counts` says which cells take part. // pattern and scores: [query, key]
+    pub fn of(
+        visibility: &Visibility,
+        pattern: &[f32],
+        scores: Option<&[f32]>,
+        vectors: Option<Vectors<'a>>,
+        counts: &dyn Fn(usize, usize) -> bool,
+    ) -> Self {
+        let n_keys = visibility.n_keys;
+        let mut head = Self {
+            rows: Vec::new(),
+            has_scores: scores.is_some(),
+            n_keys,
+            is_full: true,
+            vectors,
+        };
+        let real = (0..visibility.n_queries).filter(|idx| visibility.is_real_query(*idx));
+        for query_idx in real {
+            let span: Range<usize> = query_idx * n_keys..(query_idx + 1) * n_keys;
+            let found = &pattern[span.clone()];
+            let scores = scores.map(|scores| &scores[span]);
+            if found.iter().any(|p| !p.is_finite()) {
+                continue;
+            }
+            let is_wrong = |score: &f32| score.is_nan() || *score == f32::INFINITY;
+            if scores.is_some_and(|scores| scores.iter().any(is_wrong)) {
+                continue;
+            }
+            let is_scored =
+                |key_idx: &usize| scores.is_none_or(|scores| scores[*key_idx] > f32::NEG_INFINITY);
+            let keys: Vec<usize> = (0..n_keys)
+                .filter(|key_idx| counts(query_idx, *key_idx) && is_scored(key_idx))
+                .collect();
+            if keys.is_empty() {
+                continue;
+            }
+            head.is_full &= keys.len() == n_keys;
+            let wide = |values: &[f32]| keys.iter().map(|idx| f64::from(values[*idx])).collect();
+            let all: Vec<f64> = scores
+                .iter()
+                .flat_map(|s| s.iter().map(|s| f64::from(*s)))
+                .collect();
+            let is_bare = !all.is_empty() && all.iter().all(|s| s.is_finite());
+            head.rows.push(HeadRow {
+                query_idx,
+                scores: scores.map_or(Vec::new(), wide),
+                found: wide(found),
+                log_sum_of_all: if is_bare { log_sum(&all) } else { f64::NAN },
+                keys,
+            });
+        }
+        head
+    }
+
+    pub fn n_cells(&self) -> usize {
+        self.rows.iter().map(|row| row.keys.len()).sum()
+    }
+
+    /// Largest |found − expected| over the largest expected cell of its row. A row of which nothing is expected counts what it
+    /// holds.
+    pub fn off(&self, expected: &dyn Fn(&HeadRow) -> Vec<f64>) -> f64 {
+        let mut worst = 0.0f64;
+        for row in &self.rows {
+            let expected = expected(row);
+            let largest = expected.iter().fold(0.0f64, |most, e| most.max(e.abs()));
+            let unit = if largest > 0.0 { largest } else { 1.0 };
+            for (found, expected) in row.found.iter().zip(&expected) {
+                let off = (found - expected).abs() / unit;
+                if off > worst || off.is_nan() {
+                    worst = off;
+                }
+            }
+            if worst.is_nan() {
+                return f64::INFINITY;
+            }
+        }
+        worst
+    }
+}
+
+/// The value in the middle; NaN for none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
