@@ -12,6 +12,8 @@ mod gguf_files;
 mod gguf_texts;
 mod homegrown_files;
 mod hostile_tokenizers;
+mod judged_masks;
+mod judged_traces;
 mod odd_configs;
 mod probed;
 mod pytorch_damaged;

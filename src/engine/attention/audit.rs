@@ -125,6 +125,8 @@ pub struct Against<'a> {
     /// How far cells may lie from what is expected, as a share of the largest cell of their row: by the pattern's kind of float.
     pub tolerance: f64,
     pub vectors: Option<Vectors<'a>>,
+    /// The mask that the layer looks like.
+    pub shape: Option<&'a Shape>,
 }
 
 /// What is allowed where nothing explains a head more closely: the scores may have been rounded before they were stored.
@@ -204,10 +206,25 @@ impl Audit {
             visibility, axis, ..
         } = *against;
         let is_masked = self.forbidden_mass() == 0.0;
+        // What the layer shows to be hidden took no part, whatever is declared: `mask-shape` speaks of it.
+        let shape = against.shape.filter(|shape| shape.is_tight);
+        let ranges: Option<Vec<_>> = shape.map(|shape| {
+            let queries = 0..visibility.n_queries;
+            queries.map(|query_idx| shape.range_of(query_idx)).collect()
+        });
+        let mut is_hidden = vec![false; visibility.n_keys];
+        let unseen = shape
+            .iter()
+            .flat_map(|shape| shape.unseen.iter().chain(&shape.pads));
+        unseen.for_each(|key_idx| is_hidden[*key_idx] = true);
         let counts = |query_idx: usize, key_idx: usize| {
             let documents = against.documents;
             let is_foreign = documents.get(query_idx) != documents.get(key_idx);
-            !is_masked || (visibility.sees(query_idx, key_idx) && !is_foreign)
+            let ranges = ranges.as_ref();
+            let is_inside = ranges.is_none_or(|ranges| ranges[query_idx].contains(&key_idx));
+            let is_shown = is_inside && !is_hidden[key_idx];
+            let is_declared = visibility.sees(query_idx, key_idx) && !is_foreign;
+            is_shown && (!is_masked || is_declared)
         };
         if let Some(scores) = scores {
             let compared = Comparison::of(visibility, axis, pattern, scores, &counts);
@@ -308,6 +325,7 @@ mod tests {
             documents: &[],
             tolerance: 1e-5,
             vectors: None,
+            shape: None,
         };
         Audit::of(&against, pattern, scores)
     }

@@ -155,6 +155,8 @@ pub struct Shape {
     pub unseen: Vec<usize>,
     /// Whether queries see their own position; `None` where they have none, or too few were recorded.
     pub sees_own: Option<bool>,
+    /// How much later queries begin than keys.
+    pub base: usize,
     /// With fewer queries than keys: the mask counts from the first key, as if queries were the first tokens.
     pub is_top_left: bool,
     /// Nothing lies on keys after the query.
@@ -291,6 +293,7 @@ impl Fit<'_> {
             pads,
             unseen,
             sees_own: None,
+            base: self.base,
             is_top_left,
             never_ahead,
             is_tight: false,
@@ -405,7 +408,7 @@ impl Fit<'_> {
     fn is_tight(&self, shape: &Shape, lowest: usize, highest: usize) -> bool {
         let (mut n_expected, mut n_seen) = (0usize, 0usize);
         for query_idx in &self.rows {
-            let range = shape.range(*query_idx, self.base);
+            let range = shape.range_of(*query_idx);
             let range = range.start.max(lowest)..range.end.min(highest + 1);
             n_expected += range.len();
             n_seen += range
@@ -451,9 +454,9 @@ fn mode(values: impl Iterator<Item = isize>) -> Option<(isize, usize)> {
 }
 
 impl Shape {
-    /// Which keys a query sees, padding aside; `base` is how much later queries begin than keys.
-    pub fn range(&self, query_idx: usize, base: usize) -> Range<usize> {
-        let own = query_idx + base;
+    /// Which keys a query sees, padding aside.
+    pub fn range_of(&self, query_idx: usize) -> Range<usize> {
+        let own = query_idx + self.base;
         let (mut start, mut end) = (0, self.n_keys);
         match self.direction {
             Direction::Causal(ahead) => {

@@ -104,14 +104,17 @@ pub(super) fn layer_audit(layer: &LayerReport) -> Option<&LayerAudit> {
 }
 
 /// The row whose mass lies farthest from 1, among real queries that see a key. A NaN is left to `nan-or-inf`, and a row of
-/// zeros sees no key, unless all rows are such.
+/// zeros sees no key, unless all rows are such or dropout made it so.
 pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
     let rows = head.summary.rows.iter().enumerate();
     let rows = rows.filter(|(_, row)| row.is_real && row.n_visible > 0 && row.mass.is_finite());
     let masses = rows.map(|(query_idx, row)| (query_idx, f64::from(row.mass)));
     let by_distance =
         |a: &(usize, f64), b: &(usize, f64)| (a.1 - 1.0).abs().total_cmp(&(b.1 - 1.0).abs());
-    let used = masses.clone().filter(|(_, mass)| *mass != 0.0);
+    let audit = head.audit.as_ref();
+    let is_dropped = audit.is_some_and(|audit| audit.dropout.is_some());
+    let used = masses.clone();
+    let used = used.filter(|(_, mass)| is_dropped || *mass != 0.0);
     used.max_by(by_distance)
         .or_else(|| masses.max_by(by_distance))
 }

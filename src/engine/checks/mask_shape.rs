@@ -113,8 +113,8 @@ impl<'a> Seen<'a> {
         if let found @ Some(_) = self.top_left() {
             return found;
         }
-        let own = self.own();
-        own.or_else(|| self.hidden()).or_else(|| self.shaped())
+        let hidden = self.hidden();
+        hidden.or_else(|| self.own()).or_else(|| self.shaped())
     }
 
     fn cross(&self) -> Option<Finding> {

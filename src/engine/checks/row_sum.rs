@@ -153,14 +153,19 @@ impl Said {
                 fault.by.advice(),
             );
         }
-        let are_probabilities = rows(head).all(|row| row.top1 <= 1.0)
-            && audit.is_some_and(|audit| !audit.has_scores && !audit.is_signed);
-        if are_probabilities {
+        // Cells beyond 1 with exact zeros between them are what a ReLU leaves.
+        let n = head.summary.rows.len();
+        let may_be_meant = audit.is_some_and(|audit| {
+            let is_rectified = 20 * audit.n_zeroed > n * (n + 1);
+            let is_open = !audit.has_scores && !audit.is_signed;
+            is_open && (is_rectified || rows(head).all(|row| row.top1 <= 1.0))
+        });
+        if may_be_meant {
             return Self {
                 severity: Severity::Warning,
                 is_undecided: true,
                 ..error(
-                    format!("row sums to {mass:.4}: a learned sink, a sigmoid, or a fault"),
+                    format!("row sums to {mass:.4}: a learned sink, a sigmoid, a ReLU, or a fault"),
                     "capture the scores as well: with them a way to normalise can be told from a fault",
                 )
             };

@@ -176,6 +176,7 @@ impl Alignment {
             documents: &[],
             tolerance: F32_TOLERANCE,
             vectors: None,
+            shape: None,
         };
         let audit = Audit::of(&against, &pattern, Some(&scores));
         let heads = |values: &[f32]| Heads {

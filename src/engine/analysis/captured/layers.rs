@@ -327,6 +327,7 @@ impl Captive<'_> {
                 documents: &documents,
                 tolerance: trace.row_tolerance,
                 vectors,
+                shape: self.seen.and_then(|seen| seen.shape.as_ref()),
             };
             let audit = head
                 .pattern
