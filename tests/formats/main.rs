@@ -12,6 +12,7 @@ mod gguf_files;
 mod gguf_texts;
 mod homegrown_files;
 mod hostile_tokenizers;
+mod judged_files;
 mod judged_masks;
 mod judged_traces;
 mod odd_configs;

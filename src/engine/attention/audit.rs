@@ -127,6 +127,8 @@ pub struct Against<'a> {
     pub vectors: Option<Vectors<'a>>,
     /// The mask that the layer looks like.
     pub shape: Option<&'a Shape>,
+    /// Whether a sink is declared, or key columns were recorded to be cut off.
+    pub has_sinks: bool,
 }
 
 /// What is allowed where nothing explains a head more closely: the scores may have been rounded before they were stored.
@@ -235,7 +237,8 @@ impl Audit {
         if axis == SoftmaxAxis::Queries {
             return;
         }
-        let head = Head::of(visibility, pattern, scores, against.vectors, &counts);
+        let mut head = Head::of(visibility, pattern, scores, against.vectors, &counts);
+        head.has_sinks = against.has_sinks;
         let loose = LOOSE.max(against.tolerance);
         if self.dropout.is_none() {
             let explained = normaliser::recognise(&head, against.tolerance);
@@ -326,6 +329,7 @@ mod tests {
             tolerance: 1e-5,
             vectors: None,
             shape: None,
+            has_sinks: false,
         };
         Audit::of(&against, pattern, scores)
     }

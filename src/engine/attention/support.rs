@@ -369,8 +369,7 @@ impl Fit<'_> {
                 return false;
             };
             let end = starts.get(block_idx + 1).copied();
-            let ends_well =
-                direction == Direction::Causal(0) || end.is_none_or(|end| last + 1 <= end);
+            let ends_well = direction == Direction::Causal(0) || end.is_none_or(|end| *last < end);
             *first == starts[block_idx] && ends_well
         });
         if fits && starts.len() >= 2 && 2 * starts.len() <= self.rows.len() {

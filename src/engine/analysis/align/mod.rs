@@ -177,6 +177,7 @@ impl Alignment {
             tolerance: F32_TOLERANCE,
             vectors: None,
             shape: None,
+            has_sinks: false,
         };
         let audit = Audit::of(&against, &pattern, Some(&scores));
         let heads = |values: &[f32]| Heads {

@@ -180,6 +180,12 @@ impl Captive<'_> {
         Err(self.captured.at(name, &problem))
     }
 
+    /// Whether a learned sink takes part of the rows, by what is declared or was recorded.
+    fn has_sinks(&self) -> bool {
+        let recorded = self.seen.and_then(|seen| seen.recorded.sink_columns);
+        self.stated.has_sinks || recorded.is_some()
+    }
+
     /// Which keys the layer's queries see: as declared, or as inferred where nobody declares it.
     fn visibility(
         &self,
@@ -328,6 +334,7 @@ impl Captive<'_> {
                 tolerance: trace.row_tolerance,
                 vectors,
                 shape: self.seen.and_then(|seen| seen.shape.as_ref()),
+                has_sinks: self.has_sinks(),
             };
             let audit = head
                 .pattern
@@ -390,10 +397,7 @@ impl Captive<'_> {
             stack: at.stack,
             layer_idx: at.layer_idx,
             name: at.name,
-            has_sinks: self.stated.has_sinks
-                || self
-                    .seen
-                    .is_some_and(|seen| seen.recorded.sink_columns.is_some()),
+            has_sinks: self.has_sinks(),
             stats: stats::of_layer(&of_heads, &evidence),
             spec,
             heads,

@@ -93,9 +93,12 @@ fn names_padding(name: &str) -> bool {
     name.contains("pad") || name.contains("mask")
 }
 
-/// Whether 1 stands for padding: where one kind of key receives exactly nothing, it is the padding; where both receive some,
-/// the name says it, since PyTorch's key padding masks are true for padding.
+/// Whether 1 stands for padding. PyTorch's `key_padding_mask` is true for padding whatever the pattern shows. Of other masks the
+/// kind of key that receives exactly nothing is the padding; where both kinds receive some, the name says it.
 fn is_inverted(name: &str, flags: &[bool], mass: &[f64]) -> bool {
+    if name.to_ascii_lowercase().contains("key_padding_mask") {
+        return true;
+    }
     let of = |kind: bool| -> f64 {
         let cells = flags.iter().zip(mass).filter(|(flag, _)| **flag == kind);
         cells.map(|(_, mass)| *mass).sum()
@@ -117,6 +120,12 @@ mod tests {
         assert!(is_inverted("src_mask", &flags, &[0.0, 0.0, 2.0, 1.0]));
         assert!(!is_inverted("pad", &flags, &[2.0, 1.0, 0.0, 0.0]));
         assert!(is_inverted("key_padding_mask", &flags, &[1.0; 4]));
+        assert!(is_inverted(
+            "src_key_padding_mask",
+            &flags,
+            &[2.0, 1.0, 0.0, 0.0]
+        ));
+        assert!(is_inverted("padded", &flags, &[1.0; 4]));
         assert!(!is_inverted("src_mask", &flags, &[1.0; 4]));
     }
 

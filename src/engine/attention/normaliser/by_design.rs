@@ -29,6 +29,9 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>>
             return Some(found);
         }
     }
+    if let by @ Some(_) = sinks_of_rows(head, &holds) {
+        return by;
+    }
     // Scores that hardly differ fit anything.
     if n_cells < FEWEST_CELLS || !has_spread(head) {
         return None;
@@ -86,6 +89,33 @@ pub fn softmax(row: &HeadRow) -> Vec<f64> {
 fn with_sink(row: &HeadRow, logit: f64) -> Vec<f64> {
     let log_sum = log_sum(&[row.log_sum(), logit]);
     row.scores.iter().map(|s| (s - log_sum).exp()).collect()
+}
+
+/// Scores of which the largest is 0: what is left after the row's maximum, the sink's logit included, was subtracted.
+const SUBTRACTED: f64 = 1e-5;
+
+/// A softmax of which each row keeps a share of its own. It is believed where sinks are declared or recorded, or where the row's
+/// maximum was subtracted from its scores: then rows whose largest score lies below 0 must have lost it to a sink at 0.
+fn sinks_of_rows(head: &Head<'_>, holds: &Holds<'_>) -> Option<Explained<Normaliser>> {
+    let largest = |row: &HeadRow| row.scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let is_subtracted = |row: &HeadRow| {
+        let kept = 1.0 / (1.0 + (-row.log_sum()).exp());
+        largest(row).abs() <= SUBTRACTED || (row.sum() - kept).abs() <= 1e-2 * kept
+    };
+    let mut rows = head.rows.iter();
+    let may = head.has_sinks
+        || (head.n_cells() >= FEWEST_CELLS
+            && rows.all(|row| largest(row) <= SUBTRACTED && is_subtracted(row)));
+    let kept = |row: &HeadRow| row.sum();
+    let least = head.rows.iter().map(kept).fold(1.0, f64::min);
+    let most = head.rows.iter().map(kept).fold(0.0, f64::max);
+    if !may || least <= 0.0 || most > 1.0 + 1e-2 {
+        return None;
+    }
+    holds(Normaliser::SinkOfRows { least }, &|row| {
+        let kept = row.sum();
+        softmax(row).iter().map(|p| kept * p).collect()
+    })
 }
 
 fn sigmoid(x: f64) -> f64 {

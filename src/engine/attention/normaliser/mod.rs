@@ -21,6 +21,10 @@ pub enum Normaliser {
     LearnedSink {
         logit: f64,
     },
+    /// A key that is not in the file takes part of every row, more of some than of others: the least that a row keeps.
+    SinkOfRows {
+        least: f64,
+    },
     /// Σ over keys is left alone; a bias is added to every score.
     Sigmoid {
         bias: f64,
@@ -125,6 +129,11 @@ impl fmt::Display for Normaliser {
             Self::LearnedSink { logit } => {
                 write!(f, "softmax with a learned sink of logit {logit:.3}")
             }
+            Self::SinkOfRows { least } => write!(
+                f,
+                "softmax with a sink that is cut off: rows keep {:.1} % or more",
+                100.0 * least
+            ),
             Self::Sigmoid { bias } => write!(f, "sigmoid of score {bias:+.3}"),
             Self::Relu { power, divided_by } => {
                 f.write_str(if *power == 1 { "ReLU" } else { "squared ReLU" })?;

@@ -42,6 +42,8 @@ pub struct Head<'a> {
     /// Every row counts every key.
     pub is_full: bool,
     pub vectors: Option<Vectors<'a>>,
+    /// Whether a sink is declared, or key columns were recorded to be cut off.
+    pub has_sinks: bool,
 }
 
 /// Queries and keys of a head. // [position, d_head]
@@ -68,6 +70,7 @@ impl<'a> Head<'a> {
             n_keys,
             is_full: true,
             vectors,
+            has_sinks: false,
         };
         let real = (0..visibility.n_queries).filter(|idx| visibility.is_real_query(*idx));
         for query_idx in real {
