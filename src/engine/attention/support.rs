@@ -276,14 +276,13 @@ impl Fit<'_> {
                 .iter()
                 .zip(&ends)
                 .all(|(idx, (_, last))| *last <= idx + self.base);
+        // Rows that give all to the first key alone are a sink, and no mask.
+        let is_filled = |idx: &usize| self.keys(*idx).count() as f64 >= MOST * (idx + 1) as f64;
         let is_top_left = self.is_self
             && n_queries < n_keys
             && !self.rows.is_empty()
-            && self
-                .rows
-                .iter()
-                .zip(&ends)
-                .all(|(idx, (_, last))| last <= idx);
+            && self.rows.iter().all(|idx| self.last(*idx) == *idx)
+            && self.rows.iter().all(is_filled);
         let mut shape = Shape {
             n_queries,
             n_keys,
@@ -414,7 +413,9 @@ impl Fit<'_> {
                 .filter(|key_idx| self.support.sees(*query_idx, *key_idx))
                 .count();
         }
-        n_expected > 0 && n_seen as f64 >= MOST * n_expected as f64
+        // Queries that all look at one or two keys show what they look at, and no mask.
+        let is_broad = shape.direction != Direction::Both || 2 * shape.unseen.len() <= shape.n_keys;
+        is_broad && n_expected > 0 && n_seen as f64 >= MOST * n_expected as f64
     }
 
     /// Whether queries see their own position, when they see enough around it to tell.
@@ -438,7 +439,9 @@ impl Fit<'_> {
         if n_own > 0 {
             return Some(true);
         }
-        let is_dense = n_rows >= 3 && n_beside as f64 >= MOST * n_cells as f64;
+        // Rows that give all to one key, such as the one before, say nothing of the others.
+        let is_dense =
+            n_rows >= 3 && n_beside >= 2 * n_rows && n_beside as f64 >= MOST * n_cells as f64;
         is_dense.then_some(false)
     }
 }

@@ -42,6 +42,8 @@ pub static CHECK: Check = Check {
 
 /// Rows that a shape needs at least.
 const FEWEST_ROWS: usize = 4;
+/// A window as narrow as this may be what heads look at.
+const NARROWEST: usize = 3;
 
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     if evidence.subject == Subject::Checkpoint {
@@ -86,8 +88,19 @@ impl<'a> Seen<'a> {
         self.shape.n_queries == self.shape.n_keys && self.layer.stack != Stack::Cross
     }
 
+    /// Enough rows of enough keys: heads that give all to one key or two have a shape by what they look at.
     fn has_rows(&self) -> bool {
-        self.shape.n_queries >= FEWEST_ROWS && self.shape.is_tight
+        let is_wide = self.shape.window.is_none_or(|width| width > NARROWEST);
+        self.shape.n_queries >= FEWEST_ROWS && self.shape.is_tight && is_wide
+    }
+
+    fn has_scores(&self) -> bool {
+        let mut audits = self
+            .layer
+            .heads
+            .iter()
+            .filter_map(|head| head.audit.as_deref());
+        audits.any(|audit| audit.has_scores)
     }
 
     fn said(&self, severity: Severity, value: f64, evidence: String, advice: &str) -> Finding {
@@ -171,6 +184,10 @@ impl<'a> Seen<'a> {
         if !is_recorded && !self.shape.is_top_left {
             return None;
         }
+        // One query that gives everything to the first key may have a sink there.
+        if !is_recorded && n_queries == 1 && !self.has_scores() {
+            return None;
+        }
         let heads = &self.layer.heads;
         // With room for later keys the newest key is none that was written yet.
         let is_newest_real = heads.first().is_some_and(|head| {
@@ -240,7 +257,8 @@ impl<'a> Seen<'a> {
     /// Tokens that the attention mask calls real and that no query sees.
     fn hidden(&self) -> Option<Finding> {
         let is_whole = matches!(self.shape.direction, Direction::Both | Direction::Causal(0));
-        if !self.audit.has_pads || !self.has_rows() || !is_whole || !self.is_square() {
+        let is_readable = is_whole && self.shape.n_queries >= FEWEST_ROWS && self.is_square();
+        if !self.audit.has_pads || !is_readable {
             return None;
         }
         let real = self.layer.heads.first()?.summary.real_keys.as_deref()?;
@@ -263,7 +281,9 @@ impl<'a> Seen<'a> {
         } else {
             Severity::Warning
         };
-        (!hidden.is_empty()).then(|| {
+        // A probability of one key may have been rounded to 0 everywhere.
+        let is_sure = is_inverted || self.has_rows() && (self.has_scores() || hidden.len() >= 2);
+        (!hidden.is_empty() && is_sure).then(|| {
             let more = if is_inverted { ", while padding is seen: the mask is the wrong way round" } else { "" };
             self.said(
                 severity,
@@ -334,12 +354,12 @@ impl<'a> Seen<'a> {
 
     /// Whether the layer hides later keys; `None` where its rows do not say.
     fn hides_later(&self) -> Option<bool> {
-        if !self.is_square() || self.shape.n_queries < FEWEST_ROWS {
+        if !self.is_square() || !self.has_rows() {
             return None;
         }
         match self.shape.direction {
-            Direction::Causal(ahead) if ahead <= 0 && self.shape.is_tight => Some(true),
-            Direction::Both if self.shape.is_tight => Some(false),
+            Direction::Causal(ahead) if ahead <= 0 => Some(true),
+            Direction::Both => Some(false),
             _ => None,
         }
     }

@@ -74,7 +74,14 @@ fn of_layer(evidence: &Evidence<'_>, layer: &LayerReport) -> Option<Finding> {
         .filter_map(|(head_idx, head)| Some((head_idx, head.audit.as_ref()?.normaliser?)))
         .filter(|(_, found)| found.by != Normaliser::Softmax)
         .collect();
-    let (first_idx, first) = *found.first()?;
+    let (first_idx, mut first) = *found.first()?;
+    if let Normaliser::SinkOfRows { least } = &mut first.by {
+        for (_, other) in &found {
+            if let Normaliser::SinkOfRows { least: other } = other.by {
+                *least = least.min(other);
+            }
+        }
+    }
     let kind = |found: &Explained<Normaliser>| std::mem::discriminant(&found.by);
     let alike = found
         .iter()

@@ -1,4 +1,4 @@
-//! Which positions are tokens: from an array of [batch, position] that holds 0 and 1, whatever it is called.
+//! Which positions are tokens: from an array of [batch, position] that holds 0 and 1, by its name or by what keys receive.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ pub(super) fn find(
         let Some(flags) = flags(&values[..n.min(values.len())]) else {
             continue;
         };
-        if !marks_some(&flags) {
+        if !marks_some(&flags) || !(names_padding(name) || shows_padding(&flags, mass)) {
             continue;
         }
         let is_inverted = is_inverted(name, &flags, mass);
@@ -88,9 +88,42 @@ fn flags(values: &[f64]) -> Option<Vec<bool>> {
         .then(|| values.iter().map(|v| *v == 0.0).collect())
 }
 
+/// What padding masks are called, as the last part of a name.
+const NAMES: [&str; 9] = [
+    "mask",
+    "src_mask",
+    "source_mask",
+    "input_mask",
+    "token_mask",
+    "tokens_mask",
+    "seq_mask",
+    "valid",
+    "valid_mask",
+];
+
+/// Whether a name alone says that an array is a padding mask. Other arrays of 0 and 1 are common: token types, labels, what a
+/// loss counts.
 fn names_padding(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name.contains("pad") || name.contains("mask")
+    let last = name.rsplit(['.', '/']).next().unwrap_or(&name);
+    let is_attention = last.ends_with("attention_mask") || last.ends_with("attn_mask");
+    is_attention || last.contains("pad") || NAMES.contains(&last)
+}
+
+/// Padding stands at the ends, and exactly nothing is given to it.
+fn shows_padding(flags: &[bool], mass: &[f64]) -> bool {
+    let n_changes = flags.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let (ones, zeros) = masses(flags, mass);
+    n_changes <= 2 && (ones == 0.0) != (zeros == 0.0)
+}
+
+/// What keys marked with 1 receive together, and what those marked with 0 do.
+fn masses(flags: &[bool], mass: &[f64]) -> (f64, f64) {
+    let of = |kind: bool| -> f64 {
+        let cells = flags.iter().zip(mass).filter(|(flag, _)| **flag == kind);
+        cells.map(|(_, mass)| *mass).sum()
+    };
+    (of(true), of(false))
 }
 
 /// Whether 1 stands for padding. PyTorch's `key_padding_mask` is true for padding whatever the pattern shows. Of other masks the
@@ -99,11 +132,7 @@ fn is_inverted(name: &str, flags: &[bool], mass: &[f64]) -> bool {
     if name.to_ascii_lowercase().contains("key_padding_mask") {
         return true;
     }
-    let of = |kind: bool| -> f64 {
-        let cells = flags.iter().zip(mass).filter(|(flag, _)| **flag == kind);
-        cells.map(|(_, mass)| *mass).sum()
-    };
-    let (ones, zeros) = (of(true), of(false));
+    let (ones, zeros) = masses(flags, mass);
     if (ones == 0.0) != (zeros == 0.0) {
         return ones == 0.0;
     }
