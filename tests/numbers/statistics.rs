@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use attnscope_engine::analysis::{self, Layers, Options, Tap};
+use attnscope_engine::attention::Window;
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::model::{Input, Model, Sequence, Stack};
@@ -98,6 +99,8 @@ struct Head {
     /// [position, d_model]
     resid_pre: Vec<Vec<f64>>,
     scale: f64,
+    /// The logit of a learned sink.
+    sink: Option<f64>,
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -127,7 +130,17 @@ impl Head {
         let block = &whole.model.spec.main_stack().blocks()[layer_idx];
         let spec = block.attention().expect("attention");
         let n = whole.tokens_real.len();
-        let sees = |i: usize, j: usize| whole.tokens_real[j] && (!spec.mask.causal || j <= i);
+        let sees = |i: usize, j: usize| {
+            let is_near = match spec.mask.window {
+                Some(Window::Back(width)) => i < j + width,
+                Some(Window::Around(reach)) => i.abs_diff(j) <= reach,
+                None => true,
+            };
+            whole.tokens_real[j] && (!spec.mask.causal || j <= i) && is_near
+        };
+        let sinks = format!("model.layers.{layer_idx}.self_attn.sinks");
+        let sinks = whole.model.checkpoint.tensors.get(&sinks);
+        let sinks = sinks.map(|stored| stored.widen().expect("reads"));
         let matrix = |hook: &str| {
             let all = whole.rows(&format!("blocks.{layer_idx}.attn.{hook}"), n);
             all[head_idx * n..(head_idx + 1) * n].to_vec()
@@ -179,6 +192,7 @@ impl Head {
             written: z.iter().map(write).collect(),
             resid_pre: whole.rows(&format!("blocks.{layer_idx}.resid_pre"), d_model),
             scale: 1.0 / (d_head as f64).sqrt(),
+            sink: sinks.map(|sinks| f64::from(sinks[head_idx])),
         };
         head.is_what_it_should_be();
         head
@@ -188,6 +202,7 @@ impl Head {
     fn is_what_it_should_be(&self) {
         for (i, keys) in &self.queries {
             let total: f64 = keys.iter().map(|j| self.scores[*i][*j].exp()).sum();
+            let total = total + self.sink.map_or(0.0, f64::exp);
             for j in 0..self.k.len() {
                 let (score, p) = (self.scores[*i][j], self.pattern[*i][j]);
                 if keys.contains(&j) {
@@ -255,7 +270,19 @@ impl Head {
                 self.entropy(i, keys) / (keys.len() as f64).ln()
             })),
             "entropy" => mean_of(self.rows(1, |i, keys| self.entropy(i, keys))),
-            "effective_keys" => mean_of(self.rows(1, |i, keys| self.entropy(i, keys).exp())),
+            "effective_keys" => mean_of(self.rows(1, |i, keys| {
+                let mass: f64 = keys.iter().map(|j| p(i, *j)).sum();
+                let shared = keys.iter().map(|j| p(i, *j) / mass);
+                let entropy: f64 = shared.filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum();
+                entropy.exp()
+            })),
+            "sink_mass" => match self.sink {
+                None => (f64::NAN, Gathered::Mean),
+                Some(sink) => mean_of(self.rows(1, |i, keys| {
+                    let of_keys: f64 = keys.iter().map(|j| s(i, *j).exp()).sum();
+                    sink.exp() / (sink.exp() + of_keys)
+                })),
+            },
             "max_probability" => {
                 mean_of(self.rows(2, |i, keys| largest(keys.iter().map(|j| p(i, *j)))))
             }
@@ -268,17 +295,20 @@ impl Head {
                 let n_empty = self.scores.iter().filter(is_empty).count();
                 (n_empty as f64, Gathered::Max)
             }
-            "first_key_mass" => mean_of(self.rows(1, |i, _| p(i, 0))),
+            "first_key_mass" => {
+                let first = self.real_positions().next().expect("a token");
+                mean_of(self.rows(1, |i, _| p(i, first)))
+            }
             "previous_mass" => {
-                let rows = self
-                    .queries
-                    .iter()
-                    .filter(|(i, keys)| *i > 0 && !keys.is_empty());
-                mean_of(rows.map(|(i, _)| p(*i, i - 1)).collect())
+                let queries: Vec<usize> = self.real_positions().collect();
+                mean_of(queries.windows(2).map(|pair| p(pair[1], pair[0])).collect())
             }
             "duplicate_mass" => self.marked_share(|i, j| j < i && self.tokens[j] == self.tokens[i]),
-            "induction_mass" => self
-                .marked_share(|i, j| (1..=i).contains(&j) && self.tokens[j - 1] == self.tokens[i]),
+            "induction_mass" => self.marked_share(|i, j| {
+                let follows =
+                    |before: usize| self.real[before] && self.tokens[before] == self.tokens[i];
+                (1..=i).contains(&j) && follows(j - 1)
+            }),
             "diagonal_mass" => mean_of(self.rows(1, |i, _| p(i, i))),
             "mean_distance" => mean_of(self.rows(1, |i, keys| {
                 keys.iter().map(|j| p(i, *j) * i.abs_diff(*j) as f64).sum()
@@ -379,8 +409,9 @@ fn of_residual(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
 
 fn assert_near(found: f64, expected: f64, place: &str) {
     let tolerance = RELATIVE_TOLERANCE * expected.abs() + ABSOLUTE_TOLERANCE;
+    let is_undefined = found.is_nan() && expected.is_nan();
     assert!(
-        (found - expected).abs() <= tolerance,
+        is_undefined || (found - expected).abs() <= tolerance,
         "{place}: expected {expected}, found {found}"
     );
 }
@@ -439,6 +470,67 @@ fn statistics_with_shared_keys_and_rope_are_what_they_say() {
 #[test]
 fn statistics_of_a_bidirectional_model_are_what_they_say() {
     compare("bert", 30, None);
+}
+
+#[test]
+fn statistics_with_learned_sinks_and_windows_are_what_they_say() {
+    let whole = compare("gpt_oss_b", 40, None);
+    let left = (0..40).map(|i| i >= 9).collect();
+    compare("gpt_oss_b", 40, Some(left));
+    for layer in &whole.layers {
+        for head in &layer.heads {
+            let taken = head.stats.of("sink_mass");
+            assert!((0.001..0.999).contains(&taken), "{taken}");
+        }
+    }
+}
+
+#[test]
+fn padding_before_a_text_changes_no_share_of_its_tokens() {
+    let n_pads = 12;
+    // Positions and tokens of the text are those that it has without pads.
+    let run = |n_pads: usize| {
+        let directory = testing::root().join("fixtures/oracle/gpt2/model");
+        let model = family::read(Checkpoint::open(&directory).expect("opens")).expect("reads");
+        let token = |i: usize| ((i * i * 7 + 3 * i) % 23) as u32;
+        let pads = std::iter::repeat_n(0, n_pads);
+        let positions = std::iter::repeat_n(0, n_pads).chain(0..20);
+        let sequence = Sequence {
+            tokens: pads.chain((0..20).map(token)).collect(),
+            positions: positions.collect(),
+            real: Some((0..n_pads + 20).map(|i| i >= n_pads).collect()),
+        };
+        let input = Input {
+            source: None,
+            sequence,
+        };
+        let mut keep = Layers::default();
+        let options = Options {
+            keep_bytes: None,
+            predicts: false,
+        };
+        analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
+        keep.0
+    };
+    let (alone, padded) = (run(0), run(n_pads));
+    for (alone, padded) in alone.iter().zip(&padded) {
+        for (head_idx, (alone, padded)) in alone.heads.iter().zip(&padded.heads).enumerate() {
+            for id in [
+                "previous_mass",
+                "first_key_mass",
+                "diagonal_mass",
+                "induction_mass",
+                "duplicate_mass",
+                "mean_distance",
+                "entropy_relative",
+            ] {
+                let place = format!("head {head_idx} {id}");
+                assert_near(padded.stats.of(id), alone.stats.of(id), &place);
+            }
+            assert!(alone.stats.of("first_key_mass") > 0.0);
+            assert_eq!(alone.kind, padded.kind);
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::stories::Telling;
 use super::twins::{curve, number, pattern_map, record};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Table, digits};
-use attnscope_engine::analysis::questions;
+use attnscope_engine::analysis::{questions, separates};
 use attnscope_engine::attention::{HeadSummary, RowSummary};
 
 /// Checkpoint, what it is called, and how its scores are made.
@@ -156,9 +156,15 @@ fn head(ran: &Ran) -> Option<&HeadSummary> {
 
 /// The guided questions, answered for both.
 fn causes(ran: &[Ran; 2]) -> Page {
-    let answers = ran
-        .iter()
-        .map(|ran| head(ran).map(questions).unwrap_or_default());
+    let answers = ran.iter().map(|ran| {
+        let given = ran.given_labels();
+        let is_delimiter =
+            |key_idx: usize| given.get(key_idx).is_some_and(|label| separates(label));
+        let layer = ran.layers.iter().find(|layer| !layer.heads.is_empty());
+        layer.map_or_else(Vec::new, |layer| {
+            questions(layer, &layer.heads[0], &is_delimiter)
+        })
+    });
     let answers: Vec<_> = answers.collect();
     let first = answers[0].iter().enumerate();
     let passages = first.map(|(nth, question)| {

@@ -9,15 +9,14 @@ use super::observer::{Observer, Progress};
 use super::pipeline::{Job, Options, Outcome, run_all};
 use super::probes::{probe_future, probe_order, probe_padding};
 use super::readings::probe_readings;
-use super::rerun::head_with;
-use super::what_if::Change;
-use crate::attention::Scale;
+use super::remedies::{Measure, add_remedies};
+use super::separators::Separators;
 use crate::checks::{
-    self, Baseline, Check, Evidence, Finding, Place, Probed, Probes, Status, Subject, Thresholds,
-    Verdict,
+    self, Baseline, Check, Delimiters, Evidence, Finding, Place, Probed, Probes, Status, Subject,
+    Thresholds, Verdict,
 };
 use crate::error::Result;
-use crate::model::{BlockSpec, Input, Model, Stack};
+use crate::model::{Input, Model, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::stats::LayerReport;
@@ -86,8 +85,9 @@ pub fn judge<O: Ops>(
             verdicts.retain(|(check, _)| (judging.wants)(check));
             if let Some(kept) = seen.kept.take() {
                 for (check, verdict) in &mut verdicts {
-                    if check.id == "entropy-collapse" {
-                        add_remedies(ops, model, input, &kept, verdict)?;
+                    if let Some(measure) = Measure::of(check) {
+                        let seen = (input, &*kept, seen.layers.as_slice());
+                        add_remedies(ops, model, seen, measure, verdict)?;
                     }
                 }
             }
@@ -268,102 +268,21 @@ pub fn judge_layers(
         };
         (place.query(found.position_idx), found.to_string())
     });
+    let separators = Separators::new(model, outcome);
+    let is_delimiter = |stack: Stack, key_idx: usize| separators.holds(stack, key_idx);
     let evidence = Evidence {
-        subject: Subject::Checkpoint,
-        layers,
-        row_tolerance: ROW_TOLERANCE,
         first_nonfinite,
         narrow_dtype,
-        lacks: None,
-        probes,
         n_ctx: model.spec.n_ctx,
         loss: outcome
             .predictions
             .as_ref()
             .and_then(|predictions| predictions.loss),
         baseline,
+        delimiters: Delimiters(Some(&is_delimiter)),
+        ..Evidence::of_layers(Subject::Checkpoint, layers, probes, ROW_TOLERANCE)
     };
     checks::judge(&evidence, thresholds)
-}
-
-/// Adds what other scales would make of a collapsed head's entropy.
-fn add_remedies<O: Ops>(
-    ops: &O,
-    model: &Model,
-    input: &Input,
-    kept: &Kept,
-    verdict: &mut Verdict,
-) -> Result<()> {
-    const REMEDIES: [(&str, &[Change]); 3] = [
-        ("1/√d", &[Change::Scale(Scale::InvSqrtD)]),
-        (
-            "QK-norm",
-            &[Change::QkNorm(true), Change::Scale(Scale::InvSqrtD)],
-        ),
-        ("temperature 2", &[Change::Temperature(2.0)]),
-    ];
-    for finding in &mut verdict.findings {
-        let Place {
-            layer_idx,
-            head_idx,
-            ..
-        } = finding.place;
-        let stack = finding.place.grid();
-        let (Some(layer_idx), Some(head_idx)) = (layer_idx, head_idx) else {
-            continue;
-        };
-        if stack == Stack::Cross {
-            continue;
-        }
-        let block = model.spec.stack_of(stack).blocks().get(layer_idx);
-        let Some(own) = block.and_then(BlockSpec::own) else {
-            continue;
-        };
-        let (scale, d_head) = (own.attention.scale, own.attention.d_head);
-        let is_scaled = (scale.factor(d_head) / Scale::InvSqrtD.factor(d_head) - 1.0).abs() < 1e-6;
-        // What the layer has already is no remedy.
-        let has = |change: &Change| match change {
-            Change::Scale(_) => is_scaled,
-            Change::QkNorm(_) => own.projections.q_norm.is_some(),
-            _ => false,
-        };
-        let mut said = Vec::new();
-        for (name, changes) in REMEDIES
-            .iter()
-            .filter(|(_, changes)| !changes.iter().all(has))
-        {
-            let head = head_with(
-                ops,
-                model,
-                input,
-                kept,
-                (stack, layer_idx, head_idx),
-                changes,
-            )?;
-            let Some(head) = head else {
-                continue;
-            };
-            let rows = head
-                .rows
-                .iter()
-                .filter(|row| row.is_real && row.n_visible >= 2);
-            let shares: Vec<f64> = rows
-                .map(|row| f64::from(row.entropy) / f64::from(row.n_visible).ln())
-                .collect();
-            let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-            said.push(format!("{:.1} % with {name}", 100.0 * mean));
-        }
-        if said.is_empty() {
-            continue;
-        }
-        let now = 100.0 * finding.value;
-        finding.advice = format!(
-            "{}; its entropy would go from {now:.1} % to {}",
-            finding.advice,
-            said.join(", ")
-        );
-    }
-    Ok(())
 }
 
 /// Puts the verdicts of one more prompt to those of the others: of a place the worst finding stays.

@@ -21,7 +21,7 @@ pub(super) fn report(
     norms: &Norms,
     is_real: &dyn Fn(usize) -> bool,
 ) -> LayerReport {
-    let alike = alike(&mut ran.heads);
+    let alike = alike(&mut ran.heads, &|_| has_sinks);
     let heads: Vec<HeadReport> = ran
         .heads
         .into_iter()
@@ -30,7 +30,7 @@ pub(super) fn report(
         .map(|(head_idx, (summary, output_norms))| {
             let spec = exceptions.attention_of(head_idx, spec);
             let norms = (output_norms.as_slice(), norms.resid_pre.as_slice());
-            head_report(spec, summary, norms, None)
+            head_report(spec, summary, norms, has_sinks, None)
         })
         .collect();
     let real = |norms: &[f32]| -> Vec<f32> {
@@ -59,10 +59,12 @@ pub(super) fn report(
 }
 
 /// Statistics and kind of one head; norms are of what it adds and of the residual before it, empty where they are not known.
+/// `has_sink` is what is declared; a sink that the audit found counts as well.
 pub(super) fn head_report(
     spec: &AttentionSpec,
     summary: HeadSummary,
     (output_norms, resid_norms): (&[f32], &[f32]),
+    has_sink: bool,
     audit: Option<Box<Audit>>,
 ) -> HeadReport {
     let evidence = HeadEvidence {
@@ -72,6 +74,7 @@ pub(super) fn head_report(
         scale: spec.scale.factor(spec.d_head),
         d_head: spec.d_head,
         is_cross: spec.is_cross,
+        has_sink: has_sink || found_sink(audit.as_deref()),
     };
     let stats = stats::of_head(&evidence);
     HeadReport {
@@ -82,12 +85,21 @@ pub(super) fn head_report(
     }
 }
 
-/// Compares the sampled rows of all heads, and lets go of them.
-pub(super) fn alike(heads: &mut [HeadSummary]) -> Vec<Alike> {
+/// Whether scores and pattern of a head agree on a learned sink.
+pub(super) fn found_sink(audit: Option<&Audit>) -> bool {
+    audit.is_some_and(|audit| audit.learned_sink.is_some())
+}
+
+/// Compares the sampled rows of all heads, and lets go of them; where a head has a sink, what the sink leaves.
+pub(super) fn alike(heads: &mut [HeadSummary], has_sink: &dyn Fn(usize) -> bool) -> Vec<Alike> {
     let n_keys = heads.first().map_or(0, |head| head.column_sums.len());
     let samples: Vec<Sampled> = heads
         .iter_mut()
-        .map(|head| Sampled::new(std::mem::take(&mut head.samples), n_keys))
+        .enumerate()
+        .map(|(head_idx, head)| {
+            let rows = std::mem::take(&mut head.samples);
+            Sampled::new(rows, n_keys, !has_sink(head_idx))
+        })
         .collect();
     let pairs = (0..samples.len()).flat_map(|second| (0..second).map(move |first| [first, second]));
     let pairs: Vec<[usize; 2]> = pairs.collect();

@@ -39,6 +39,9 @@ pub struct Options {
 pub struct Outcome {
     pub predictions: Option<Predictions>,
     pub nonfinite: Option<NonFinite>,
+    /// The tokens that ran, and those of the encoder where there is one.
+    pub tokens: Vec<u32>,
+    pub source_tokens: Vec<u32>,
 }
 
 /// One prompt to run, and who hears of it.
@@ -224,6 +227,8 @@ impl<'a, O: Ops> Pass<'a, O> {
             job.observer.keeping(kept);
         }
         go_on(job.observer.progress(Progress::Embedding))?;
+        let Input { source, sequence } = job.input;
+        let source = source.as_ref();
         Ok(Self {
             ops,
             model,
@@ -233,7 +238,13 @@ impl<'a, O: Ops> Pass<'a, O> {
             memory: O::Buffer::default(),
             ends: Ends::default(),
             n_done: 0,
-            outcome: Outcome::default(),
+            outcome: Outcome {
+                source_tokens: source
+                    .map(|source| source.tokens.clone())
+                    .unwrap_or_default(),
+                tokens: sequence.tokens.clone(),
+                ..Outcome::default()
+            },
         })
     }
 

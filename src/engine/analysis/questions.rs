@@ -1,26 +1,31 @@
 //! Why does a softmax collapse? The order in which one asks: is it the norms, is it the angles, is it the scores?
 //!
-//! Each answer is computed from the rows of one head. The rule of thumb for scores (norm of a row below 5, variance about 1) is that of
-//! a write-up about translators with unscaled dot products; it depends on the number of keys, and is told as what it is.
+//! Each answer is computed from the rows of one head. Whether it has collapsed, and what the cause is, are decided in `checks`,
+//! where the findings come from. The rule of thumb for scores (norm of a row below 5, variance about 1) is that of a write-up
+//! about translators with unscaled dot products; it depends on the number of keys, and is told as what it is.
 
-use crate::attention::HeadSummary;
+use std::sync::LazyLock;
 
-/// Norm of a row of scores, and variance, up to which the rule of thumb sees no trouble.
+use crate::attention::RowSummary;
+use crate::checks::Thresholds;
+use crate::checks::collapse::{self, Cause};
+use crate::stats::{HeadReport, LayerReport};
+
+/// Norm of a row of scores up to which the rule of thumb sees no trouble.
 const SCORE_NORM: f64 = 5.0;
+/// Variance of a row of scores up to which scores are innocent.
 const SCORE_VARIANCE: f64 = 2.0;
-/// Relative entropy below which rows count as collapsed.
-const COLLAPSED: f64 = 0.35;
-/// A row of weights sums to 1, or to less where a sink takes some; beyond this it is none.
-const MASS_TOLERANCE: f32 = 1e-3;
 /// Norms of one side that differ by less than this factor are alike.
 const ALIKE: f64 = 2.0;
-/// Cosines beyond which directions alone would decide.
-const ALIGNED: f64 = 0.7;
+/// Screens judge by the defaults.
+static THRESHOLDS: LazyLock<Thresholds> = LazyLock::new(Thresholds::default);
 
 /// What an answer means for the next question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bearing {
     Yes,
+    /// It is so, and no fault.
+    ByDesign,
     No,
     Innocent,
     /// It fits, and explains nothing.
@@ -34,6 +39,7 @@ impl Bearing {
     pub fn label(self) -> &'static str {
         match self {
             Self::Yes => "yes",
+            Self::ByDesign => "by design",
             Self::No => "no",
             Self::Innocent => "innocent",
             Self::NotConclusive => "not conclusive",
@@ -90,24 +96,25 @@ impl Range {
     }
 }
 
-/// The questions about one head, in order.
-pub fn questions(head: &HeadSummary) -> Vec<Question> {
+/// The questions about one head of a layer, in order. `is_delimiter` tells whether a key is a token that separates others.
+pub fn questions(
+    layer: &LayerReport,
+    head: &HeadReport,
+    is_delimiter: &dyn Fn(usize) -> bool,
+) -> Vec<Question> {
+    let summary = &head.summary;
     let rows = || {
-        head.rows
-            .iter()
-            .filter(|row| row.is_real && row.n_visible > 1)
+        let rows = summary.rows.iter();
+        rows.filter(|row| row.is_real && row.n_visible > 1)
     };
-    let relative = |row: &crate::attention::RowSummary| row.entropy / (row.n_visible as f32).ln();
-    let entropies = Range::of(rows().map(relative));
-    // Where the softmax ran over queries, rows sum to anything, and have no entropy.
-    let are_weights = rows().all(|row| row.mass <= 1.0 + MASS_TOLERANCE);
-    let has_collapsed = are_weights && entropies.mean < COLLAPSED;
-    let real_key = |idx: usize| head.real_keys.as_ref().is_none_or(|real| real[idx]);
-    let keys = head
-        .k_norms
-        .iter()
-        .enumerate()
-        .filter(|(idx, _)| real_key(*idx));
+    let entropy = collapse::relative_entropy(layer, head);
+    let is_low = collapse::has_collapsed(entropy, &THRESHOLDS);
+    let design = collapse::by_design(layer, head, is_delimiter, &THRESHOLDS).filter(|_| is_low);
+    let has_collapsed = is_low && design.is_none();
+    let cause = has_collapsed.then(|| collapse::cause(&layer.spec, &head.stats));
+    let real_key = |idx: usize| summary.real_keys.as_ref().is_none_or(|real| real[idx]);
+    let keys = summary.k_norms.iter().enumerate();
+    let keys = keys.filter(|(idx, _)| real_key(*idx));
     let (queries, keys) = (
         Range::of(rows().map(|row| row.q_norm)),
         Range::of(keys.map(|(_, norm)| *norm)),
@@ -116,42 +123,55 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
     let norms = Range::of(rows().map(|row| row.score_norm));
     let variances = Range::of(rows().map(|row| row.score_var));
     let is_alike = |range: Range| range.high <= ALIKE * range.low;
+    let answer = match design {
+        _ if entropy.is_nan() => {
+            "rows do not sum to 1: they are no weights over keys, and have no entropy".to_owned()
+        }
+        Some(design) => format!(
+            "entropy is {:.0} % of log n; {:.2} goes to {}",
+            100.0 * entropy,
+            design.share,
+            design.what
+        ),
+        None => {
+            let relative = |row: &RowSummary| row.entropy / (row.n_visible as f32).ln();
+            let each = Range::of(rows().map(relative));
+            format!(
+                "entropy is {:.0} % of log n on average ({:.0} … {:.0} %)",
+                100.0 * entropy,
+                100.0 * each.low,
+                100.0 * each.high
+            )
+        }
+    };
     vec![
         Question {
             asks: "has it collapsed?",
-            answer: if are_weights {
-                format!(
-                    "entropy is {:.0} % of log n on average ({:.0} … {:.0} %)",
-                    100.0 * entropies.mean,
-                    100.0 * entropies.low,
-                    100.0 * entropies.high
-                )
-            } else {
-                "rows sum to more than 1: they are no weights over keys, and have no entropy"
-                    .to_owned()
-            },
-            bearing: match has_collapsed {
-                _ if entropies.mean.is_nan() || !are_weights => Bearing::Unknown,
-                true => Bearing::Yes,
-                false => Bearing::No,
+            answer,
+            bearing: match () {
+                () if entropy.is_nan() => Bearing::Unknown,
+                () if has_collapsed => Bearing::Yes,
+                () if is_low => Bearing::ByDesign,
+                () => Bearing::No,
             },
         },
         Question {
             asks: "is it the norms?",
             answer: format!("queries {}; keys {}", queries.words(), keys.words()),
-            bearing: match () {
-                () if queries.mean.is_nan() || keys.mean.is_nan() => Bearing::Unknown,
-                () if is_alike(queries) && is_alike(keys) => Bearing::Innocent,
-                () => Bearing::NotConclusive,
+            bearing: match collapse::are_too_long(&layer.spec, &head.stats) {
+                None => Bearing::Unknown,
+                Some(true) if cause == Some(Cause::Norms) => Bearing::Cause,
+                Some(false) if is_alike(queries) && is_alike(keys) => Bearing::Innocent,
+                Some(_) => Bearing::NotConclusive,
             },
         },
         Question {
             asks: "is it the angles?",
             answer: format!("mean cosine of a query with its keys {}", cosines.words()),
-            bearing: match () {
-                () if cosines.mean.is_nan() => Bearing::Unknown,
-                () if cosines.mean.abs() > ALIGNED && has_collapsed => Bearing::Cause,
-                () => Bearing::NotConclusive,
+            bearing: match cause {
+                _ if cosines.mean.is_nan() => Bearing::Unknown,
+                Some(Cause::Angles) => Bearing::Cause,
+                _ => Bearing::NotConclusive,
             },
         },
         Question {
@@ -161,11 +181,13 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
                 norms.words(),
                 variances.words()
             ),
-            bearing: match () {
-                () if norms.mean.is_nan() => Bearing::Unknown,
-                () if variances.mean <= SCORE_VARIANCE => Bearing::Innocent,
-                () if has_collapsed => Bearing::Cause,
-                () => Bearing::NotConclusive,
+            bearing: match cause {
+                _ if norms.mean.is_nan() => Bearing::Unknown,
+                _ if variances.mean <= SCORE_VARIANCE => Bearing::Innocent,
+                // They are wide for the reason that is named above.
+                Some(Cause::Norms | Cause::Angles) => Bearing::Yes,
+                Some(_) => Bearing::Cause,
+                None => Bearing::NotConclusive,
             },
         },
     ]
@@ -174,17 +196,24 @@ pub fn questions(head: &HeadSummary) -> Vec<Question> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attention::{AttentionSpec, HeadMath, Scale, Tally, Visibility, finish_row};
+    use crate::analysis::layer::head_report;
+    use crate::attention::{
+        AttentionSpec, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
+    };
+    use crate::model::Stack;
+    use crate::stats::{self, LayerEvidence, ResidualShape};
 
-    /// A head of given scores, whose queries and keys have these lengths.
-    fn head(scores: &[[f32; 4]], norm: f32) -> HeadSummary {
+    const N_KEYS: usize = 8;
+
+    /// A layer of one head of given scores, whose queries and keys have these lengths.
+    fn layer(rows: &[[f32; N_KEYS]], norm: f32, scale: Scale) -> LayerReport {
         let spec = AttentionSpec {
-            scale: Scale::One,
+            scale,
             is_cross: true,
-            ..AttentionSpec::plain(1, 1, 8, false)
+            ..AttentionSpec::plain(1, 1, 64, false)
         };
-        let visibility = Visibility::of_cross(spec.mask, (scores.len(), None), (4, None));
-        let k_norms = [norm; 4];
+        let visibility = Visibility::of_cross(spec.mask, (rows.len(), None), (N_KEYS, None));
+        let k_norms = [norm; N_KEYS];
         let math = HeadMath {
             spec: &spec,
             head_idx: 0,
@@ -195,40 +224,93 @@ mod tests {
             positions: &[],
             bias_by_distance: &[],
         };
-        let mut tally = Tally::new(scores.len(), 4, None);
-        for (query_idx, row) in scores.iter().enumerate() {
-            let (mut row, mut pattern) = (*row, [0.0; 4]);
+        let mut tally = Tally::new(&visibility, None);
+        let factor = spec.scale.factor(spec.d_head);
+        for (query_idx, row) in rows.iter().enumerate() {
+            let (mut row, mut pattern) = (row.map(|score| score / factor), [0.0; N_KEYS]);
             let summary = finish_row(&math, query_idx, norm, &mut row, &mut pattern);
             tally.add(summary, &pattern);
         }
-        tally.finish(k_norms.to_vec(), &visibility)
+        let summary: HeadSummary = tally.finish(k_norms.to_vec(), &visibility);
+        let head = head_report(&spec, summary, (&[], &[]), false, None);
+        let evidence = LayerEvidence {
+            resid_pre: &[],
+            attn_out: &[],
+            mlp_out: &[],
+            resid_post: &[],
+            residual: ResidualShape::NONE,
+        };
+        LayerReport {
+            stack: Stack::Cross,
+            layer_idx: 0,
+            name: None,
+            has_sinks: false,
+            stats: stats::of_layer(std::slice::from_ref(&head.stats), &evidence),
+            spec,
+            heads: vec![head],
+            alike: Vec::new(),
+            peak: None,
+        }
     }
 
-    fn bearings(head: &HeadSummary) -> Vec<Bearing> {
-        questions(head)
-            .iter()
-            .map(|question| question.bearing)
-            .collect()
+    /// Every query prefers another key, by this much.
+    fn rows(by: f32) -> Vec<[f32; N_KEYS]> {
+        let row = |query: usize| {
+            std::array::from_fn(|key| {
+                let wave = ((query * 5 + key * 3) % N_KEYS) as f32 / N_KEYS as f32;
+                by * wave
+            })
+        };
+        (0..16).map(row).collect()
+    }
+
+    fn bearings(layer: &LayerReport) -> Vec<Bearing> {
+        let head = &layer.heads[0];
+        let asked = questions(layer, head, &|_| false);
+        asked.iter().map(|question| question.bearing).collect()
+    }
+
+    use Bearing::{Cause as TheCause, Innocent, No, NotConclusive, Unknown, Yes};
+
+    #[test]
+    fn narrow_scores_are_innocent() {
+        let calm = bearings(&layer(&rows(1.0), 8.0, Scale::InvSqrtD));
+        assert_eq!(calm[0], No);
+        assert_eq!(calm[3], Innocent);
     }
 
     #[test]
-    fn wide_scores_are_the_cause_of_a_collapse_and_narrow_ones_are_not() {
-        let rows = [[1.0, 0.8, 0.3, -0.2], [0.2, 1.1, -0.4, 0.1]];
-        let calm = bearings(&head(&rows, 5.0));
-        assert_eq!(calm[0], Bearing::No);
-        assert_eq!(calm[3], Bearing::Innocent);
-        let wide = head(&rows.map(|row| row.map(|s| 20.0 * s)), 14.0);
-        let wide = bearings(&wide);
-        use Bearing::{Cause, Innocent, NotConclusive, Yes};
-        assert_eq!(wide, [Yes, Innocent, NotConclusive, Cause]);
+    fn a_missing_scale_is_told_from_long_queries_and_keys() {
+        // Lengths of 8 in 64 dimensions predict a standard deviation of 1 with a scale, and of 8 without.
+        let unscaled = bearings(&layer(&rows(160.0), 8.0, Scale::One));
+        assert_eq!(unscaled, [Yes, Innocent, NotConclusive, TheCause]);
+        let long = bearings(&layer(&rows(160.0), 60.0, Scale::InvSqrtD));
+        assert_eq!(long, [Yes, TheCause, NotConclusive, Yes]);
+        let aligned = bearings(&layer(&rows(160.0), 8.0, Scale::InvSqrtD));
+        assert_eq!(aligned, [Yes, Innocent, TheCause, Yes]);
+    }
+
+    #[test]
+    fn an_entropy_between_the_old_lines_has_not_collapsed() {
+        let layer = layer(&rows(30.0), 60.0, Scale::InvSqrtD);
+        let entropy = collapse::relative_entropy(&layer, &layer.heads[0]);
+        assert!((0.05..0.35).contains(&entropy), "{entropy}");
+        assert_eq!(bearings(&layer)[0], No);
+        // Long, and no cause of anything.
+        assert_eq!(bearings(&layer)[1], NotConclusive);
     }
 
     #[test]
     fn what_was_not_measured_is_not_known() {
-        let mut head = head(&[[1.0, 0.5, 0.0, 0.2]], 1.0);
-        head.rows[0].q_norm = f32::NAN;
-        head.rows[0].cosine = f32::NAN;
-        let bearings = bearings(&head);
-        assert_eq!(bearings[1..3], [Bearing::Unknown, Bearing::Unknown]);
+        let mut layer = layer(&rows(160.0), 8.0, Scale::One);
+        let mut summary = layer.heads[0].summary.clone();
+        for row in &mut summary.rows {
+            (row.q_norm, row.cosine, row.k_norm_sq_sum) = (f32::NAN, f32::NAN, f32::NAN);
+        }
+        layer.heads[0] = head_report(&layer.spec, summary, (&[], &[]), false, None);
+        assert_eq!(bearings(&layer), [Yes, Unknown, Unknown, TheCause]);
+        let cause = collapse::cause(&layer.spec, &layer.heads[0].stats);
+        assert_eq!(cause, Cause::NotMeasured);
+        assert!(!cause.advice().contains("ordinary"));
     }
 }

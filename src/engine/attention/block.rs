@@ -99,7 +99,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     math.column_log_sum_exp = columns.as_deref();
 
     let mut z = vec![0.0; n_queries * spec.d_value];
-    let mut tally = Tally::new(n_queries, n_keys, run.repeats);
+    let mut tally = Tally::new(run.visibility, run.repeats);
     for block in blocks(n_queries) {
         if run.pace.stops() {
             return None;

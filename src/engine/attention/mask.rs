@@ -107,6 +107,30 @@ impl Visibility {
         self.range(query_idx).contains(&key_idx) && self.is_real_key(key_idx)
     }
 
+    /// The first key that is a token, not padding.
+    pub fn first_real_key(&self) -> Option<usize> {
+        match &self.real_keys {
+            Some(real) => real.iter().position(|is_real| *is_real),
+            None => (self.n_keys > 0).then_some(0),
+        }
+    }
+
+    /// The last token before a query's own position, whatever padding lies between; none for a padded query.
+    pub fn previous_real_key(&self, query_idx: usize) -> Option<usize> {
+        if !self.is_real_query(query_idx) {
+            return None;
+        }
+        match &self.real_keys {
+            Some(real) => {
+                let before = &real[..query_idx.min(real.len())];
+                before.iter().rposition(|is_real| *is_real)
+            }
+            None => query_idx
+                .checked_sub(1)
+                .filter(|key_idx| *key_idx < self.n_keys),
+        }
+    }
+
     /// How many keys a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
         let range = self.range(query_idx);
@@ -161,6 +185,28 @@ mod tests {
             };
             assert_eq!(visible(mask, 4, 2), seen, "{window:?}");
         }
+    }
+
+    const OPEN: Mask = Mask {
+        causal: false,
+        window: None,
+    };
+
+    #[test]
+    fn first_and_previous_keys_are_tokens() {
+        let plain = Visibility::of_self(OPEN, 4, None);
+        assert_eq!(plain.first_real_key(), Some(0));
+        let previous = |visibility: &Visibility| -> Vec<Option<usize>> {
+            (0..4)
+                .map(|idx| visibility.previous_real_key(idx))
+                .collect()
+        };
+        assert_eq!(previous(&plain), [None, Some(0), Some(1), Some(2)]);
+        let left = Visibility::of_self(OPEN, 4, Some(&[false, true, true, true]));
+        assert_eq!(left.first_real_key(), Some(1));
+        assert_eq!(previous(&left), [None, None, Some(1), Some(2)]);
+        let between = Visibility::of_self(OPEN, 4, Some(&[true, false, false, true]));
+        assert_eq!(previous(&between), [None, None, None, Some(0)]);
     }
 
     #[test]

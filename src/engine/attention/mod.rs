@@ -36,7 +36,7 @@ pub use pooled::{POOLED_CELLS, Pooled};
 pub use repeats::Repeats;
 pub use rope::{RopeScaling, RopeSpec, RopeTable};
 pub use row::{HeadMath, finish_row, row_scale, summarise_pattern};
-pub use samples::{Sampled, sampled_queries};
+pub use samples::{N_SAMPLED, Sampled, sampled_queries};
 pub use scale::{KeyDivisor, OfKeys, Scale};
 pub use spec::{AttentionSpec, Bias, Mask, NoVisible, SoftmaxAxis, Window};
 pub use stream::stream_heads;

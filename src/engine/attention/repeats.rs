@@ -10,9 +10,21 @@ pub struct Repeats {
 
 impl Repeats {
     pub fn of(tokens: &[u32]) -> Self {
+        Self::of_real(tokens, None)
+    }
+
+    /// Padding repeats nothing, whatever token stands for it.
+    pub fn of_real(tokens: &[u32], real: Option<&[bool]>) -> Self {
+        let is_real = |at: u32| real.is_none_or(|real| real.get(at as usize) == Some(&true));
         let mut last: HashMap<u32, u32> = HashMap::new();
         let positions = tokens.iter().zip(0u32..);
-        let earlier = positions.map(|(token, at)| last.insert(*token, at));
+        let earlier = positions.map(|(token, at)| {
+            if is_real(at) {
+                last.insert(*token, at)
+            } else {
+                None
+            }
+        });
         Self {
             earlier: earlier.collect(),
         }
@@ -41,6 +53,14 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn padding_is_no_earlier_copy() {
+        let tokens = [7, 7, 7, 8, 7];
+        let repeats = Repeats::of_real(&tokens, Some(&[false, false, true, true, true]));
+        assert_eq!(repeats.before(2).count(), 0);
+        assert_eq!(repeats.before(4).collect::<Vec<_>>(), [2]);
+    }
 
     #[test]
     fn all_earlier_copies_of_a_token_are_found_and_what_followed_them() {

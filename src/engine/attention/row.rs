@@ -234,32 +234,39 @@ pub fn finish_row(
         sums.add(p, log_p, key_idx, query_idx.abs_diff(key_idx));
     }
     sums.write(&mut summary);
-    summary.first_mass = pattern.first().copied().unwrap_or(f32::NAN);
-    summary.diagonal_mass = pattern.get(query_idx).copied().unwrap_or(f32::NAN);
-    summary.previous_mass = query_idx
-        .checked_sub(1)
-        .and_then(|key_idx| pattern.get(key_idx))
-        .copied()
-        .unwrap_or(f32::NAN);
+    summarise_places(head.visibility, query_idx, pattern, &mut summary);
     summary
 }
 
+/// Probabilities of the places that every sequence has: its first token, the query's own, the one before it.
+fn summarise_places(
+    visibility: &Visibility,
+    query_idx: usize,
+    pattern: &[f32],
+    summary: &mut RowSummary,
+) {
+    let at = |key_idx: Option<usize>| {
+        let p = key_idx.and_then(|idx| pattern.get(idx));
+        p.copied().unwrap_or(f32::NAN)
+    };
+    summary.first_mass = at(visibility.first_real_key());
+    summary.diagonal_mass = at(Some(query_idx));
+    summary.previous_mass = at(visibility.previous_real_key(query_idx));
+}
+
 /// Summarises a row of a pattern that somebody else computed: what it is, whatever it should be.
-pub fn summarise_pattern(query_idx: usize, pattern: &[f32], summary: &mut RowSummary) {
+pub fn summarise_pattern(
+    visibility: &Visibility,
+    query_idx: usize,
+    pattern: &[f32],
+    summary: &mut RowSummary,
+) {
     let mut sums = PatternSums::default();
     for (key_idx, p) in pattern.iter().enumerate() {
         sums.add(*p, f64::from(*p).ln(), key_idx, query_idx.abs_diff(key_idx));
     }
     sums.write(summary);
-    let at = |key_idx: Option<usize>| {
-        key_idx
-            .and_then(|idx| pattern.get(idx))
-            .copied()
-            .unwrap_or(f32::NAN)
-    };
-    summary.first_mass = at(Some(0));
-    summary.diagonal_mass = at(Some(query_idx));
-    summary.previous_mass = at(query_idx.checked_sub(1));
+    summarise_places(visibility, query_idx, pattern, summary);
 }
 
 #[derive(Debug, Default)]

@@ -1,17 +1,17 @@
 //! A few whole rows of a pattern, so that heads of a layer can be compared while they are all at hand.
 
-/// Rows at most.
-const MOST_ROWS: usize = 8;
-/// Values of one head at most.
-const MOST_VALUES: usize = 1 << 16;
+use super::mask::Visibility;
 
-/// The queries whose rows are sampled: evenly spread, the last among them.
-pub fn sampled_queries(n_queries: usize, n_keys: usize) -> Vec<usize> {
-    let n = MOST_ROWS
-        .min(MOST_VALUES / n_keys.max(1))
-        .clamp(1, n_queries.max(1));
+/// Rows that are sampled of a head, and fewer say nothing of how alike two heads are.
+pub const N_SAMPLED: usize = 8;
+
+/// The queries whose rows are sampled: evenly spread over those that are no padding, the last among them.
+pub fn sampled_queries(visibility: &Visibility) -> Vec<usize> {
+    let all = 0..visibility.n_queries;
+    let real: Vec<usize> = all.filter(|idx| visibility.is_real_query(*idx)).collect();
+    let n = N_SAMPLED.min(real.len());
     (1..=n)
-        .map(|nth| (nth * n_queries).div_ceil(n) - 1)
+        .map(|nth| real[(nth * real.len()).div_ceil(n) - 1])
         .collect()
 }
 
@@ -26,8 +26,18 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    pub fn new(rows: Vec<f32>, n_keys: usize) -> Self {
+    /// `is_whole` says that rows sum to 1; where a learned sink takes part of them, what it leaves is compared.
+    pub fn new(mut rows: Vec<f32>, n_keys: usize, is_whole: bool) -> Self {
         let n_keys = n_keys.max(1);
+        if !is_whole {
+            for row in rows.chunks_mut(n_keys) {
+                let mass: f64 = row.iter().map(|p| f64::from(*p)).sum();
+                if mass > 0.0 {
+                    row.iter_mut()
+                        .for_each(|p| *p = (f64::from(*p) / mass) as f32);
+                }
+            }
+        }
         let terms = rows
             .chunks(n_keys)
             .map(|row| row.iter().map(|p| term(f64::from(*p))).sum());
@@ -39,12 +49,12 @@ impl Sampled {
     }
 
     /// How far two heads' rows lie apart: the mean over rows of the Jensen–Shannon divergence, in nats, from 0 to ln 2; `None`
-    /// where it is more than `most`, which is seen before all rows are.
+    /// where it is more than `most`, which is seen before all rows are, and where fewer than 8 rows can be compared.
     ///
-    /// Rows that are all zero in both, which padded queries and queries without a visible key have, count nowhere.
+    /// Rows that are all zero in both, which queries without a visible key have, count nowhere.
     pub fn divergence(&self, other: &Self, most: f64) -> Option<f64> {
         let n_rows = self.terms.len();
-        let (mut n, mut sum) = (0u32, 0.0);
+        let (mut n, mut sum) = (0usize, 0.0);
         let rows = self
             .rows
             .chunks(self.n_keys)
@@ -65,8 +75,8 @@ impl Sampled {
                 return None;
             }
         }
-        let mean = sum / f64::from(n);
-        (mean <= most).then_some(mean)
+        let mean = sum / n as f64;
+        (n >= N_SAMPLED && mean <= most).then_some(mean)
     }
 }
 
@@ -78,30 +88,65 @@ fn term(p: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attention::Mask;
+
+    const OPEN: Mask = Mask {
+        causal: false,
+        window: None,
+    };
+
+    fn sampled(n: usize, real: Option<&[bool]>) -> Vec<usize> {
+        sampled_queries(&Visibility::of_self(OPEN, n, real))
+    }
 
     #[test]
-    fn rows_are_spread_evenly_and_end_at_the_last() {
-        assert_eq!(sampled_queries(8, 8), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(sampled_queries(3, 3), [0, 1, 2]);
-        let long = sampled_queries(16384, 16384);
-        assert_eq!((long.len(), long[3]), (4, 16383));
+    fn rows_are_spread_evenly_over_tokens_and_end_at_the_last() {
+        assert_eq!(sampled(8, None), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sampled(3, None), [0, 1, 2]);
+        let long = sampled(16384, None);
+        assert_eq!((long.len(), long[3], long[7]), (8, 8191, 16383));
+        let left: Vec<bool> = (0..40).map(|idx| idx >= 30).collect();
+        assert_eq!(sampled(40, Some(&left)), [31, 32, 33, 34, 36, 37, 38, 39]);
+    }
+
+    /// Two heads of eight rows each.
+    fn divergence(p: &[f32], q: &[f32], most: f64, is_whole: bool) -> Option<f64> {
+        let of = |row: &[f32]| Sampled::new(row.repeat(N_SAMPLED), row.len(), is_whole);
+        of(p).divergence(&of(q), most)
     }
 
     #[test]
     fn equal_rows_do_not_diverge_and_disjoint_ones_do_by_ln_2() {
         let (p, q) = ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]);
-        let of = |p: &[f32], q: &[f32], most: f64| {
-            Sampled::new(p.to_vec(), 4).divergence(&Sampled::new(q.to_vec(), 4), most)
-        };
-        assert_eq!(of(&p, &p, 1.0), Some(0.0));
-        let apart = of(&p, &q, 1.0).expect("within reach");
+        assert_eq!(divergence(&p, &p, 1.0, true), Some(0.0));
+        let apart = divergence(&p, &q, 1.0, true).expect("within reach");
         assert!((apart - std::f64::consts::LN_2).abs() < 1e-12);
-        assert_eq!(of(&p, &q, 0.5), None);
-        // A row that nobody has counts nowhere.
-        let zeros = [0.0; 4];
-        assert_eq!(
-            of(&[p, zeros].concat(), &[q, zeros].concat(), 1.0),
-            Some(apart)
-        );
+        assert_eq!(divergence(&p, &q, 0.5, true), None);
+    }
+
+    #[test]
+    fn what_a_sink_leaves_is_compared_as_if_it_were_all() {
+        let (p, q) = ([0.005, 0.0, 0.0, 0.005], [0.0, 0.008, 0.002, 0.0]);
+        let faint = divergence(&p, &q, 1.0, true).expect("within reach");
+        assert!(faint < 0.01, "{faint}");
+        let apart = divergence(&p, &q, 1.0, false).expect("within reach");
+        assert!((apart - std::f64::consts::LN_2).abs() < 1e-6, "{apart}");
+        // Shares of what is left, not of all: a copy behind another sink is a copy.
+        let half = p.map(|p| 0.5 * p);
+        assert!(divergence(&p, &half, 1.0, false).is_some_and(|apart| apart < 1e-6));
+    }
+
+    #[test]
+    fn fewer_than_eight_rows_are_not_compared() {
+        let row = [0.5f32, 0.5];
+        let zeros = [0.0f32; 2];
+        for (n_rows, n_empty, is_compared) in
+            [(8, 0, true), (7, 0, false), (7, 1, false), (8, 3, true)]
+        {
+            let rows = [row.repeat(n_rows), zeros.repeat(n_empty)].concat();
+            let head = Sampled::new(rows, 2, true);
+            let divergence = head.divergence(&head, 1.0);
+            assert_eq!(divergence.is_some(), is_compared, "{n_rows} and {n_empty}");
+        }
     }
 }

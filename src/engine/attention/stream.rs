@@ -78,7 +78,7 @@ fn some_heads(
         _ => Vec::new(),
     };
     let biases: Vec<Vec<f32>> = heads.clone().map(biases).collect();
-    let sampled = sampled_queries(n_queries, n_keys);
+    let sampled = sampled_queries(run.visibility);
     let mut plans = Vec::new();
     for (nth, head_idx) in heads.clone().enumerate() {
         let head = Head::new(spec, input, head_idx);

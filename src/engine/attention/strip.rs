@@ -294,9 +294,9 @@ impl HeadPlan<'_> {
                 let key_idx = key_idx.filter(|key_idx| *key_idx < n_keys);
                 key_idx.map_or(f32::NAN, p)
             };
-            summary.first_mass = within(Some(0));
+            summary.first_mass = within(self.run.visibility.first_real_key());
             summary.diagonal_mass = within(Some(query_idx));
-            summary.previous_mass = within(query_idx.checked_sub(1));
+            summary.previous_mass = within(self.run.visibility.previous_real_key(query_idx));
         }
         if let Some(repeats) = self.run.repeats
             && repeats.before(query_idx).next().is_some()
@@ -304,8 +304,7 @@ impl HeadPlan<'_> {
             (summary.duplicate_mass, summary.induction_mass) = repeats.masses(query_idx, p);
         }
         if self.sampled.contains(&query_idx) {
-            let shown = |key_idx| if is_real { p(key_idx) } else { 0.0 };
-            strip.samples.extend((0..n_keys).map(shown));
+            strip.samples.extend((0..n_keys).map(p));
         }
         summary
     }

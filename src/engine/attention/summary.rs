@@ -43,7 +43,7 @@ pub struct RowSummary {
     /// Σ p² and Σ p³.
     pub sum_p2: f32,
     pub sum_p3: f32,
-    /// Probability of key 0, of the key at the query's own position, and of the one before it.
+    /// Probability of the first token, of the query's own, and of the one before it: padding is no token.
     pub first_mass: f32,
     pub diagonal_mass: f32,
     pub previous_mass: f32,

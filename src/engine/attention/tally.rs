@@ -18,8 +18,9 @@ pub struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     /// `repeats` says which tokens stand twice, where queries and keys are the same tokens.
-    pub fn new(n_queries: usize, n_keys: usize, repeats: Option<&'a Repeats>) -> Self {
-        let sampled = sampled_queries(n_queries, n_keys);
+    pub fn new(visibility: &Visibility, repeats: Option<&'a Repeats>) -> Self {
+        let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
+        let sampled = sampled_queries(visibility);
         Self {
             repeats,
             rows: Vec::with_capacity(n_queries),
@@ -40,11 +41,7 @@ impl<'a> Tally<'a> {
                 repeats.masses(query_idx, |key_idx| pattern[key_idx]);
         }
         if self.sampled.contains(&query_idx) {
-            if summary.is_real {
-                self.samples.extend_from_slice(pattern)
-            } else {
-                self.samples.resize(self.samples.len() + pattern.len(), 0.0)
-            }
+            self.samples.extend_from_slice(pattern);
         }
         // What a padded query does means nothing: it counts nowhere.
         if summary.is_real {

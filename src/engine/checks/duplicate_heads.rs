@@ -7,20 +7,22 @@
 //! Copies waste capacity; two heads that agree to many digits often share weights by accident (a wrong reshape, a copied slice).
 //!
 //! ## How it is measured
-//! Mean over up to 8 rows, evenly spread, of the divergence in nats (0 to ln 2; Clark et al. 2019 compare heads so); threshold
-//! 1e-3 (ours).
+//! Mean over 8 rows, evenly spread, of the divergence in nats (0 to ln 2; Clark et al. 2019 compare heads so); threshold 1e-3
+//! (ours). Heads are not compared on fewer rows. With a learned sink, what the sink leaves of each row is compared.
 //!
 //! ## False alarms
-//! Heads that attend to everything alike, and heads that give almost all to the same single key, agree without being copies:
-//! pairs of such heads are left out.
+//! Heads that attend to everything alike, and heads that give almost all to the same single key or to a learned sink, agree
+//! without being copies: pairs of such heads are left out.
 //!
 //! ## Example
 //! Two heads whose slices of W_Q and W_K are equal.
 
+use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {
     id: "duplicate-heads",
@@ -30,29 +32,43 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+/// Fewer rows say nothing of how alike two heads are.
+const FEWEST_ROWS: usize = crate::attention::N_SAMPLED;
+
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("duplicate-heads.divergence");
     let even = thresholds.of("duplicate-heads.relative_entropy");
     let by_design = thresholds.of("entropy-collapse.by_design");
     let mut findings = Vec::new();
-    let n_distributions = |layer: &&std::sync::Arc<crate::stats::LayerReport>| {
-        let heads = layer.heads.iter();
-        heads
-            .filter(|head| evidence.has_distributions(layer, head))
-            .count()
+    // Rows that see a key, of heads that are distributions: what heads can be compared on.
+    let n_rows = |layer: &LayerReport, head: &HeadReport| {
+        let rows = head.summary.rows.iter();
+        if evidence.has_distributions(layer, head) {
+            rows.filter(|row| row.is_real && row.n_visible > 0).count()
+        } else {
+            0
+        }
     };
-    let n_compared = evidence
-        .layers
-        .iter()
-        .filter(|layer| n_distributions(layer) > 1)
-        .count();
+    let of_pair = |layer: &LayerReport| {
+        // The second longest: two heads make a pair.
+        let mut all: Vec<usize> = layer.heads.iter().map(|head| n_rows(layer, head)).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.get(1).copied().unwrap_or(0)
+    };
+    let n_compared = evidence.layers.iter().map(|layer| of_pair(layer)).max();
     for layer in evidence.layers {
         let is_telling = |head_idx: usize| {
             let head = &layer.heads[head_idx];
             let of = |id: &str| head.stats.of(id);
-            let places = ["first_key_mass", "previous_mass", "diagonal_mass"];
+            let places = [
+                "sink_mass",
+                "first_key_mass",
+                "previous_mass",
+                "diagonal_mass",
+            ];
             let is_plain = places.iter().any(|id| of(id) >= by_design);
-            of("entropy_relative") < even && !is_plain && evidence.has_distributions(layer, head)
+            let entropy = collapse::relative_entropy(layer, head);
+            entropy < even && !is_plain && evidence.has_distributions(layer, head)
         };
         for pair in &layer.alike {
             let [first, second] = pair.heads;
@@ -71,8 +87,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             });
         }
     }
-    match n_compared {
+    match n_compared.unwrap_or(0) {
         0 => Verdict::not_applicable("no layer has two heads whose rows are distributions"),
+        n if n < FEWEST_ROWS => Verdict::not_applicable(format!(
+            "heads are compared on {FEWEST_ROWS} rows, and there are only {n}"
+        )),
         _ => Verdict::of(findings, "no two heads of a layer do the same"),
     }
 }

@@ -9,21 +9,26 @@
 //! (Zhai et al. 2023, arXiv 2303.06296).
 //!
 //! ## How it is measured
-//! Mean over rows of entropy / log(visible keys), below the threshold. The evidence names norms, cosine, score spread and
-//! saturated rows in the order in which they follow from each other; a run adds what 1/√d, QK-norm and a temperature of 2
-//! would make of this head's entropy.
+//! Mean over rows of entropy / log(visible keys), below the threshold; with a learned sink, the entropy of what the sink leaves.
+//! The evidence names norms, cosine, score spread and saturated rows in the order in which they follow from each other; a run
+//! adds what 1/√d, QK-norm and a higher temperature would make of this head's entropy, where they change it. The Rows panel
+//! asks the same questions and gives the same answers.
 //!
 //! ## False alarms
 //! Previous-token, induction, duplicate-token, current-token and sink heads are low by design: a head that gives most of its
-//! mass to one such kind of place is left out. There is no published number; the threshold is ours.
+//! mass to one such kind of place is left out, and the verdict says which and why. One key is a sink where it is the first token
+//! or a delimiter, or where most queries of the layer look at it. Cross-attention whose queries look at different keys is an
+//! alignment of words, which is sharp by nature: information. There is no published number; the threshold is ours.
 //!
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
 
-use super::evidence::{Evidence, by_design_mass};
-use super::verdict::{Finding, Severity, Verdict};
+use super::collapse::{self, Design};
+use super::evidence::Evidence;
+use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::{HeadReport, LayerReport};
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",
@@ -35,74 +40,115 @@ pub static CHECK: Check = Check {
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let least = thresholds.of("entropy-collapse.relative_entropy");
-    let by_design = thresholds.of("entropy-collapse.by_design");
-    let (mut findings, mut n_judged, mut n_spared) = (Vec::new(), 0, 0);
+    let most_by_design = thresholds.of("entropy-collapse.by_design");
+    let (mut findings, mut n_judged, mut excused) = (Vec::new(), 0, Vec::new());
     for (layer, head_idx, head) in evidence.heads() {
         if !evidence.has_distributions(layer, head) {
             continue;
         }
-        let of = |id: &str| head.stats.of(id);
-        let entropy = of("entropy_relative");
+        let entropy = collapse::relative_entropy(layer, head);
         if entropy.is_nan() {
             continue;
         }
         n_judged += 1;
-        if entropy >= least {
+        if !collapse::has_collapsed(entropy, thresholds) {
             continue;
         }
-        if by_design_mass(head) >= by_design {
-            n_spared += 1;
+        let place = Place::of(layer).head(head_idx);
+        if let Some(design) = evidence.by_design(layer, head, thresholds) {
+            excused.push((place, entropy, design));
             continue;
         }
-        let saturated = 100.0 * of("saturated_rows");
-        let mut causes = Vec::new();
-        if of("q_norm").is_finite() {
-            causes.push(format!("‖q‖ {:.1}, ‖k‖ {:.1}", of("q_norm"), of("k_norm")));
-            causes.push(format!("cos {:.2}", of("qk_cosine")));
-        }
-        if of("score_std").is_finite() {
-            let predicted = of("score_var_predicted").sqrt();
-            causes.push(format!(
-                "score std {:.1} (its norms predict {predicted:.1})",
-                of("score_std")
-            ));
-        }
-        causes.push(format!("{saturated:.0} % of rows saturated"));
+        let is_alignment = is_alignment(layer, head, most_by_design);
+        let advice = if is_alignment {
+            "each query looks at one key or at few, and queries at different ones: what alignments of words do"
+        } else {
+            collapse::cause(&layer.spec, &head.stats).advice()
+        };
         findings.push(Finding {
             check: CHECK.id,
-            severity: Severity::Warning,
-            place: Place::of(layer).head(head_idx),
+            severity: if is_alignment {
+                Severity::Info
+            } else {
+                Severity::Warning
+            },
+            place,
             value: entropy,
             threshold: least,
             unit: "of log n",
             evidence: format!(
                 "mean entropy is {:.1} % of log n: {}",
                 100.0 * entropy,
-                causes.join(", ")
+                causes(head).join(", ")
             ),
-            advice: advice(&of).to_owned(),
+            advice: advice.to_owned(),
         });
     }
-    match n_judged {
-        0 => Verdict::not_applicable("no row sees two keys and is a distribution over them"),
-        _ if n_spared > 0 => Verdict::of(
-            findings,
-            format!("heads with a low entropy have it by design: {n_spared}"),
-        ),
-        _ => Verdict::of(findings, "no head attends to one key"),
+    if n_judged == 0 {
+        return Verdict::not_applicable("no row sees two keys and is a distribution over them");
     }
+    let excused = excuses(&excused);
+    let mut verdict = match &excused {
+        Some(excused) => Verdict::of(findings, excused.clone()),
+        None => Verdict::of(findings, "no head attends to one key"),
+    };
+    if let (Status::Fired, Some(excused)) = (verdict.status, excused) {
+        verdict.why = format!("{}; {excused}", verdict.why);
+    }
+    verdict
 }
 
-/// What to do about the first cause that is not as it should be.
-fn advice(of: &dyn Fn(&str) -> f64) -> &'static str {
-    let (spread, predicted) = (of("score_std"), of("score_var_predicted").sqrt());
-    if spread.is_nan() {
-        "capture q, k and scores as well: the pattern alone does not say whether norms, cosine or scale are the cause"
-    } else if predicted > 3.0 {
-        "queries and keys are too long for their scale: check 1/√d, add QK-norm, or lower the learning rate of W_Q and W_K"
-    } else if spread > 2.0 * predicted {
-        "queries and keys align more than their norms alone would have it: look at their cosine, and at a shared bias"
-    } else {
-        "the scores' spread is ordinary: look at what the few visible keys have in common"
+/// Lengths, angles and spread of a head's scores, as far as they were measured.
+fn causes(head: &HeadReport) -> Vec<String> {
+    let of = |id: &str| head.stats.of(id);
+    let mut causes = Vec::new();
+    if of("q_norm").is_finite() {
+        causes.push(format!("‖q‖ {:.1}, ‖k‖ {:.1}", of("q_norm"), of("k_norm")));
+        causes.push(format!("cos {:.2}", of("qk_cosine")));
     }
+    if of("score_std").is_finite() {
+        let predicted = of("score_var_predicted").sqrt();
+        let predicted = if predicted.is_nan() {
+            String::new()
+        } else {
+            format!(" (its norms predict {predicted:.1})")
+        };
+        causes.push(format!("score std {:.1}{predicted}", of("score_std")));
+    }
+    let saturated = 100.0 * of("saturated_rows");
+    causes.push(format!("{saturated:.0} % of rows saturated"));
+    causes
+}
+
+/// Whether queries of a cross-attention look at different keys of the other sequence: no key has most of all probability.
+fn is_alignment(layer: &LayerReport, head: &HeadReport, by_design: f64) -> bool {
+    layer.spec.is_cross
+        && collapse::favourite(&head.summary).is_some_and(|(_, share)| share < by_design)
+}
+
+/// What was excused, and why: the lowest first, and no more than are read.
+fn excuses(excused: &[(Place, f64, Design)]) -> Option<String> {
+    const MOST: usize = 3;
+    let mut lowest: Vec<_> = excused.iter().collect();
+    lowest.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let said = lowest.iter().take(MOST).map(|(place, entropy, design)| {
+        format!(
+            "{place} at {:.1} % of log n gives {:.2} to {}",
+            100.0 * entropy,
+            design.share,
+            design.what
+        )
+    });
+    let said: Vec<String> = said.collect();
+    let others = match excused.len().saturating_sub(MOST) {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    (!excused.is_empty()).then(|| {
+        format!(
+            "heads with a low entropy have it by design: {}: {}{others}",
+            excused.len(),
+            said.join("; ")
+        )
+    })
 }

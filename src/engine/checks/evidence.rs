@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::collapse::{Design, by_design, has_sink};
+use super::thresholds::Thresholds;
 use crate::attention::{LayerAudit, Pooled, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
@@ -40,6 +42,24 @@ pub struct Evidence<'a> {
     pub loss: Option<f64>,
     /// What an earlier report says of the same prompt.
     pub baseline: Option<&'a Baseline>,
+    /// Which tokens separate others.
+    pub delimiters: Delimiters<'a>,
+}
+
+/// Tells whether a token separates others: punctuation, a line break, a special token. Asked only where it matters, since it
+/// may take a vocabulary.
+#[derive(Clone, Copy, Default)]
+pub struct Delimiters<'a>(pub Option<&'a dyn Fn(Stack, usize) -> bool>);
+
+impl std::fmt::Debug for Delimiters<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let known = if self.0.is_some() {
+            "known"
+        } else {
+            "not known"
+        };
+        f.debug_tuple("Delimiters").field(&known).finish()
+    }
 }
 
 /// Statistics by id.
@@ -57,6 +77,28 @@ pub struct Baseline {
 const LEAKED: f64 = 1e-3;
 
 impl<'a> Evidence<'a> {
+    /// Of layers alone: nothing else is known.
+    pub fn of_layers(
+        subject: Subject,
+        layers: &'a [Arc<LayerReport>],
+        probes: &'a Probes,
+        row_tolerance: f64,
+    ) -> Self {
+        Self {
+            subject,
+            layers,
+            row_tolerance,
+            first_nonfinite: None,
+            narrow_dtype: None,
+            lacks: None,
+            probes,
+            n_ctx: None,
+            loss: None,
+            baseline: None,
+            delimiters: Delimiters::default(),
+        }
+    }
+
     /// Every head of every layer.
     pub fn heads(
         &self,
@@ -74,28 +116,29 @@ impl<'a> Evidence<'a> {
         if audit.is_some_and(|audit| audit.forbidden_mass() > LEAKED) {
             return false;
         }
-        let off = worst_row(head).map_or(0.0, |(_, mass)| (mass - 1.0).abs());
+        let tolerance = self.row_tolerance;
+        let is_distribution = |mass: f64| {
+            mass.is_nan()
+                || (mass - 1.0).abs() <= tolerance
+                || (mass < 1.0 && has_sink(layer, head))
+        };
+        let rows = head.summary.rows.iter();
+        let seeing = rows.filter(|row| row.is_real && row.n_visible > 0 && row.mass != 0.0);
         layer.spec.softmax_axis == SoftmaxAxis::Keys
-            && (off <= self.row_tolerance || layer.has_sinks)
+            && seeing.map(|row| f64::from(row.mass)).all(is_distribution)
     }
-}
 
-/// The largest share of all probability that lies on one kind of place: the first key, the previous token, the query's own, an
-/// earlier copy or what followed it, or any one key. Heads that give most to it are one-hot by design.
-pub(super) fn by_design_mass(head: &HeadReport) -> f64 {
-    let places = [
-        "first_key_mass",
-        "previous_mass",
-        "diagonal_mass",
-        "duplicate_mass",
-        "induction_mass",
-    ];
-    let n = head.summary.rows.iter().filter(|row| row.is_real).count();
-    let sums = head.summary.column_sums.iter().map(|sum| f64::from(*sum));
-    let sink = sums.fold(0.0, f64::max) / n.max(1) as f64;
-    // A kind of place that the text does not have is NaN, which no maximum takes.
-    let on_places = places.iter().map(|id| head.stats.of(id));
-    on_places.fold(sink, f64::max)
+    /// What a head attends to by design, where it does.
+    pub(super) fn by_design(
+        &self,
+        layer: &LayerReport,
+        head: &HeadReport,
+        thresholds: &Thresholds,
+    ) -> Option<Design> {
+        // Nothing is a delimiter where tokens are not known.
+        let is_delimiter = |key_idx| self.delimiters.0.is_some_and(|is| is(layer.stack, key_idx));
+        by_design(layer, head, &is_delimiter, thresholds)
+    }
 }
 
 /// What the arrays of a whole layer showed.

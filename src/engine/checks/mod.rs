@@ -5,6 +5,7 @@ mod batch_leak;
 mod beyond_context;
 mod bootstrap;
 mod cache_mismatch;
+pub mod collapse;
 mod dead_head;
 mod document_leak;
 mod duplicate_heads;
@@ -43,8 +44,8 @@ mod wrong_axis;
 
 pub use crate::place::Place;
 pub use evidence::{
-    Baseline, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe, Movement, OrderProbe,
-    Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
+    Baseline, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe, Movement,
+    OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};

@@ -19,6 +19,7 @@
 //! ## Example
 //! T5 has no scale and initialises W_Q smaller instead: its predicted variance is ordinary, and nothing is said.
 
+use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -39,35 +40,41 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("scale-mismatch.variance_ratio");
     let times = thresholds.of("scale-mismatch.times_inv_sqrt_d");
     let (mut findings, mut n_judged) = (Vec::new(), 0);
+    let mut farthest: Option<(f64, f64, Place)> = None;
     for layer in evidence.layers {
         let spec = &layer.spec;
-        let d = spec.d_head as f64;
-        let factor = f64::from(spec.scale.factor(spec.d_head));
         let mut worst: Option<(f64, Finding)> = None;
         for (head_idx, head) in layer.heads.iter().enumerate() {
             let of = |id: &str| head.stats.of(id);
             let (observed, predicted) = (of("score_var_observed"), of("score_var_predicted"));
             let ratio = observed / predicted;
+            let excess = collapse::spread_excess(&head.stats);
             if !ratio.is_finite() || head.summary.rows.len() < 4 {
                 continue;
             }
             n_judged += 1;
-            let excess = ratio.max(1.0 / ratio);
-            let is_unscaled = factor * d.sqrt() >= times && observed > ORDINARY_VARIANCE;
+            let times_usual = collapse::times_inv_sqrt_d(spec);
+            let is_unscaled = times_usual >= times && observed > ORDINARY_VARIANCE;
             if !is_unscaled && excess <= most {
+                if farthest
+                    .as_ref()
+                    .is_none_or(|(largest, ..)| excess > *largest)
+                {
+                    farthest = Some((excess, ratio, Place::of(layer).head(head_idx)));
+                }
                 continue;
             }
             let evidence = if is_unscaled {
                 format!(
                     "the scale is {:.1} times 1/√d and scores have variance {observed:.1}; with 1/√d it would be {:.2}",
-                    factor * d.sqrt(),
-                    observed / (factor * factor * d)
+                    times_usual,
+                    observed / (times_usual * times_usual)
                 )
             } else {
                 format!("scores have variance {observed:.3}, their norms predict {predicted:.3}")
             };
             let (value, threshold) = if is_unscaled {
-                (factor * d.sqrt(), times)
+                (times_usual, times)
             } else {
                 (ratio, if ratio > 1.0 { most } else { 1.0 / most })
             };
@@ -87,11 +94,13 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         }
         findings.extend(worst.map(|(_, finding)| finding));
     }
+    let otherwise = farthest.map_or(String::new(), |(_, ratio, place)| {
+        format!(
+            "the variance of scores is at most {most} times what norms predict, or that much less; farthest is {place} at {ratio:.2} times"
+        )
+    });
     match n_judged {
         0 => Verdict::not_applicable("there are no queries and keys to look at"),
-        _ => Verdict::of(
-            findings,
-            "scores spread as their norms predict, within the threshold",
-        ),
+        _ => Verdict::of(findings, otherwise),
     }
 }

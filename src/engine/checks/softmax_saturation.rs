@@ -12,12 +12,13 @@
 //!
 //! ## False alarms
 //! Heads that are one-hot by design (previous token, sinks, copies) are saturated and fine: they are left out as in
-//! `entropy-collapse`.
+//! `entropy-collapse`. A verdict that passes says the largest share of saturated rows, which may be high.
 //!
 //! ## Example
 //! Every row of a head gives 0.9999 to one key.
 
-use super::evidence::{Evidence, by_design_mass};
+use super::collapse;
+use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
@@ -32,8 +33,8 @@ pub static CHECK: Check = Check {
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("softmax-saturation.saturated_rows");
-    let by_design = thresholds.of("entropy-collapse.by_design");
-    let (mut findings, mut n_judged) = (Vec::new(), 0);
+    let (mut findings, mut n_judged, mut n_spared) = (Vec::new(), 0, 0);
+    let mut nearest: Option<(f64, Place)> = None;
     for (layer, head_idx, head) in evidence.heads() {
         let of = |id: &str| head.stats.of(id);
         let share = of("saturated_rows");
@@ -41,13 +42,21 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             continue;
         }
         n_judged += 1;
-        if share <= most || by_design_mass(head) >= by_design {
+        let place = Place::of(layer).head(head_idx);
+        if !collapse::is_saturated(share, thresholds) {
+            if nearest.is_none_or(|(largest, _)| share > largest) {
+                nearest = Some((share, place));
+            }
+            continue;
+        }
+        if evidence.by_design(layer, head, thresholds).is_some() {
+            n_spared += 1;
             continue;
         }
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Warning,
-            place: Place::of(layer).head(head_idx),
+            place,
             value: share,
             threshold: most,
             unit: "of rows",
@@ -60,8 +69,21 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 .to_owned(),
         });
     }
-    match n_judged {
-        0 => Verdict::not_applicable("no row sees two keys and is a distribution over them"),
-        _ => Verdict::of(findings, "rows still pass gradients"),
+    if n_judged == 0 {
+        return Verdict::not_applicable("no row sees two keys and is a distribution over them");
     }
+    let spared = match n_spared {
+        0 => String::new(),
+        n => format!("; heads that are saturated by design: {n}"),
+    };
+    let otherwise = match nearest {
+        Some((share, place)) if share > 0.0 => format!(
+            "at most {:.0} % of the rows of a head are saturated ({place}), up to {:.0} % are allowed{spared}",
+            100.0 * share,
+            100.0 * most
+        ),
+        Some(_) => format!("no row is saturated{spared}"),
+        None => format!("every head is saturated by design: {n_spared}"),
+    };
+    Verdict::of(findings, otherwise)
 }

@@ -453,18 +453,8 @@ mod tests {
             }),
             ..Probes::none("not run")
         };
-        let evidence = Evidence {
-            subject: super::super::Subject::Checkpoint,
-            layers: &[],
-            row_tolerance: 1e-5,
-            first_nonfinite: None,
-            narrow_dtype: None,
-            lacks: None,
-            probes: &probes,
-            n_ctx: None,
-            loss: None,
-            baseline: None,
-        };
+        let subject = super::super::Subject::Checkpoint;
+        let evidence = Evidence::of_layers(subject, &[], &probes, 1e-5);
         judge(&evidence, &Thresholds::default())
     }
 

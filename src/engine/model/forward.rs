@@ -377,7 +377,8 @@ pub(super) fn attend<O: Ops>(
     sink: Option<&dyn BlockSink>,
     s: &mut AttentionScratch<O>,
 ) -> Result<Vec<HeadSummary>> {
-    let repeats = (!spec.is_cross).then(|| Repeats::of(&context.sequence.tokens));
+    let repeats = (!spec.is_cross)
+        .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
     let run = Run {
         spec,
         repeats: repeats.as_ref(),

@@ -1,6 +1,7 @@
 //! How sharply a head decides, and how little gradient is left where it has decided.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
+use crate::attention::{HeadSummary, RowSummary};
 
 pub static MAX_PROBABILITY: Statistic = Statistic {
     id: "max_probability",
@@ -34,14 +35,23 @@ pub static SATURATED_ROWS: Statistic = Statistic {
 };
 
 fn saturated_rows(head: &HeadEvidence<'_>) -> f64 {
-    row_mean(head.distributions_over(2), |row| {
-        let trace = f64::from(row.mass) - f64::from(row.sum_p2);
-        if trace.is_nan() {
-            f64::NAN
-        } else {
-            f64::from(u8::from(trace < SATURATED_TRACE))
-        }
-    })
+    row_mean(head.distributions_over(2), is_saturated)
+}
+
+/// 1 for a row that passes almost no gradient, 0 for another, NaN where that is not known.
+fn is_saturated(row: &RowSummary) -> f64 {
+    let trace = f64::from(row.mass) - f64::from(row.sum_p2);
+    if trace.is_nan() {
+        f64::NAN
+    } else {
+        f64::from(u8::from(trace < SATURATED_TRACE))
+    }
+}
+
+/// Share of saturated rows of a head whose rows are distributions; NaN where none sees two keys.
+pub fn saturated_share(summary: &HeadSummary) -> f64 {
+    let seeing = |row: &&RowSummary| row.is_real && row.n_visible >= 2 && row.mass != 0.0;
+    row_mean(summary.rows.iter().filter(seeing), is_saturated)
 }
 
 pub static EMPTY_ROWS: Statistic = Statistic {
@@ -61,3 +71,22 @@ pub static EMPTY_ROWS: Statistic = Statistic {
         Gather::Max,
     ),
 };
+
+pub static SINK_MASS: Statistic = Statistic {
+    id: "sink_mass",
+    title: "learned sink",
+    unit: "",
+    span: Span::Share,
+    low: "keys have it all",
+    high: "the head does nothing",
+    definition: "mean over queries that see a key of the probability that a learned sink takes, 1 − Σp over keys; NaN where a head has no learned sink",
+    source: "learned sinks as in gpt-oss; Xiao et al. 2023, arXiv 2309.17453",
+    compute: Compute::Head(sink_mass, Gather::Mean),
+};
+
+fn sink_mass(head: &HeadEvidence<'_>) -> f64 {
+    if !head.has_sink {
+        return f64::NAN;
+    }
+    row_mean(head.rows_seeing(1), |row| 1.0 - f64::from(row.mass))
+}

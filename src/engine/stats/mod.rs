@@ -11,6 +11,8 @@ mod residual;
 mod scores;
 mod variance;
 
+pub use concentration::saturated_share;
+pub use entropy::relative_over_keys;
 pub use head_type::{HeadType, NAMING_SHARE};
 pub use layer::{Alike, HeadReport, LayerReport, Peak};
 pub use page::statistics_page;
@@ -30,19 +32,29 @@ pub struct HeadEvidence<'a> {
     pub d_head: usize,
     /// Keys are tokens of another sequence: positions of queries and keys do not compare.
     pub is_cross: bool,
+    /// A learned sink takes what is missing from 1 in the sum of a row.
+    pub has_sink: bool,
 }
 
-/// Row sums up to here are 1 as bf16 rounds it; beyond, a row is no distribution over keys. Below 1 a learned sink has the rest.
-const MOST_MASS: f32 = 1.03;
+/// Row sums this near to 1 are 1 as bf16 rounds it; others are those of no distribution over keys.
+const MASS_TOLERANCE: f32 = 0.03;
 
 impl<'a> HeadEvidence<'a> {
     /// Rows of real queries that see at least `n` keys; none where some row is no distribution over keys, as after a softmax
-    /// over queries: what follows from a distribution has no meaning there.
+    /// over queries: what follows from a distribution has no meaning there. Rows of zeros, which masks leave to queries that
+    /// see nothing, count nowhere; those of a head with a learned sink may sum to less than 1.
     fn distributions_over(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
+        let has_sink = self.has_sink;
+        let is_distribution = move |row: &RowSummary| {
+            let is_below = row.mass < 1.0 - MASS_TOLERANCE && !has_sink;
+            row.mass.is_nan() || (row.mass <= 1.0 + MASS_TOLERANCE && !is_below)
+        };
         let are_distributions = self
             .rows_seeing(1)
-            .all(|row| row.mass.is_nan() || row.mass <= MOST_MASS);
-        self.rows_seeing(n).filter(move |_| are_distributions)
+            .filter(|row| row.mass != 0.0)
+            .all(is_distribution);
+        self.rows_seeing(n)
+            .filter(move |row| are_distributions && row.mass != 0.0)
     }
 
     /// Rows of real queries that see at least `n` keys.
@@ -144,6 +156,7 @@ pub static STATISTICS: &[&Statistic] = &[
     &concentration::MAX_PROBABILITY,
     &concentration::SATURATED_ROWS,
     &concentration::EMPTY_ROWS,
+    &concentration::SINK_MASS,
     &position::FIRST_KEY_MASS,
     &position::PREVIOUS_MASS,
     &position::DIAGONAL_MASS,

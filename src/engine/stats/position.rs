@@ -10,7 +10,7 @@ pub static FIRST_KEY_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "no sink",
     high: "attention sink",
-    definition: "mean over queries of the probability given to key 0; depends on the length",
+    definition: "mean over queries of the probability given to the first key that is no padding; depends on the length",
     source: "attention sink, Gu et al. 2024, arXiv 2410.10781",
     compute: Compute::Head(first_key_mass, Gather::Mean),
 };
@@ -26,7 +26,7 @@ pub static PREVIOUS_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "looks elsewhere",
     high: "previous-token head",
-    definition: "mean over queries that have a previous key of the probability given to it",
+    definition: "mean over queries that have a previous token of the probability given to it; padding is no token",
     source: "previous-token head, TransformerLens head detector",
     compute: Compute::Head(previous_mass, Gather::Mean),
 };
@@ -35,13 +35,12 @@ fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
     if head.is_cross {
         return f64::NAN;
     }
-    let has_previous = head
-        .summary
-        .rows
-        .iter()
-        .enumerate()
-        .skip(1)
-        .map(|(_, row)| row);
+    let real = head.summary.real_keys.as_ref();
+    let first = real.map_or(Some(0), |real| real.iter().position(|is_real| *is_real));
+    let Some(first) = first else {
+        return f64::NAN;
+    };
+    let has_previous = head.summary.rows.iter().skip(first + 1);
     row_mean(
         has_previous.filter(|row| row.is_real && row.n_visible > 0),
         |row| f64::from(row.previous_mass),

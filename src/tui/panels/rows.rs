@@ -11,8 +11,9 @@ use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::scene::Scene;
 use crate::tui::view::framed;
-use attnscope_engine::analysis::{Ability, Bearing, questions};
+use attnscope_engine::analysis::{Ability, Bearing, Question, questions, separates};
 use attnscope_engine::attention::{HeadSummary, RowSummary};
+use attnscope_engine::checks::collapse;
 
 /// Columns of a token, and of a figure.
 const TOKEN: usize = 12;
@@ -91,26 +92,51 @@ fn head_before(app: Scene<'_>) -> Option<&HeadSummary> {
     Some(&head.summary)
 }
 
+/// The questions about the selected head.
+pub fn asked(app: Scene<'_>) -> Vec<Question> {
+    let Some(layer) = app.layer() else {
+        return Vec::new();
+    };
+    let is_delimiter = |key_idx| {
+        let label = app.raw_token(Axis::Key, key_idx);
+        !label.is_empty() && separates(label)
+    };
+    let head = layer.heads.get(app.selection.head_idx);
+    head.map_or_else(Vec::new, |head| questions(layer, head, &is_delimiter))
+}
+
+/// A change worth a try: the scale where it is larger than 1/√d, a temperature where it is not.
+fn hint(app: Scene<'_>) -> &'static str {
+    let is_larger = app
+        .attention()
+        .is_some_and(|spec| collapse::times_inv_sqrt_d(spec) > 1.0 + 1e-6);
+    if is_larger {
+        " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does"
+    } else {
+        " then suppose it otherwise: w temperature=2 divides by 2, and every panel shows what that does"
+    }
+}
+
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let [above, below] = parts(area);
     let Some(head) = head(app) else {
         let inside = framed(frame, area, app, selection_title(app, " · rows"));
         return waiting(frame, inside, app);
     };
-    draw_questions(frame, above, app, head);
+    draw_questions(frame, above, app);
     draw_rows(frame, below, app, head);
 }
 
-fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSummary) {
+fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let theme = &app.theme;
     let title = selection_title(app, " · from a collapse to its cause");
     let inside = framed(frame, area, app, title);
     let width = inside.width as usize;
     let mut lines = Vec::new();
-    for (nth, question) in questions(head).iter().enumerate() {
+    for (nth, question) in asked(app).iter().enumerate() {
         let style = match question.bearing {
             Bearing::Cause => theme.bad(),
-            Bearing::Innocent | Bearing::No => theme.good(),
+            Bearing::Innocent | Bearing::No | Bearing::ByDesign => theme.good(),
             Bearing::NotConclusive | Bearing::Yes => theme.notable(),
             Bearing::Unknown => theme.dim(),
         };
@@ -126,13 +152,12 @@ fn draw_questions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
             lines.push(Line::default());
         }
     }
-    let hint = " then suppose it otherwise: w scale=inv_sqrt_d divides by √d, and every panel shows what that does";
     lines.truncate(inside.height.saturating_sub(1) as usize);
     let can_suppose = app
         .subject()
         .is_some_and(|subject| subject.lacks(Ability::WhatIf).is_none());
     if can_suppose {
-        lines.push(Line::styled(cut(hint, width), theme.dim()));
+        lines.push(Line::styled(cut(hint(app), width), theme.dim()));
     }
     frame.render_widget(Paragraph::new(lines), inside);
 }

@@ -62,7 +62,7 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
         ..head_math(spec, &visibility, &k_norms)
     };
     let mut pattern = vec![0.0; n_queries * n_keys];
-    let mut tally = Tally::new(n_queries, n_keys, None);
+    let mut tally = Tally::new(&visibility, None);
     let rows = scores.chunks_mut(n_keys).zip(pattern.chunks_mut(n_keys));
     for ((query_idx, (scores, pattern)), q_norm) in rows.enumerate().zip(&q_norms) {
         let summary = finish_row(&math, query_idx, *q_norm, scores, pattern);

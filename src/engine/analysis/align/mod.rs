@@ -194,7 +194,7 @@ impl Alignment {
             Some(&of_pattern),
         );
         let norms: Vec<f32> = output.chunks(width).map(attend::length).collect();
-        let head = head_report(spec, summary, (&norms, &[]), Some(Box::new(audit)));
+        let head = head_report(spec, summary, (&norms, &[]), false, Some(Box::new(audit)));
         let evidence = LayerEvidence {
             resid_pre: &[],
             attn_out: &[],
@@ -246,16 +246,8 @@ impl Aligned {
         let probes = Probes::none("two tables are no model that could be asked again");
         let layers = [self.layer.clone()];
         let evidence = Evidence {
-            subject: Subject::Trace,
-            layers: &layers,
-            row_tolerance: F32_TOLERANCE,
             first_nonfinite: self.first_nonfinite.clone(),
-            narrow_dtype: None,
-            lacks: None,
-            probes: &probes,
-            n_ctx: None,
-            loss: None,
-            baseline: None,
+            ..Evidence::of_layers(Subject::Trace, &layers, &probes, F32_TOLERANCE)
         };
         let mut judged = checks::judge(&evidence, thresholds);
         for (check, verdict) in &mut judged {

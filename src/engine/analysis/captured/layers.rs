@@ -13,7 +13,7 @@ use super::names::{Layer, Name, Part, has_positions_first, parse};
 use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
-use crate::analysis::layer::{alike, head_report};
+use crate::analysis::layer::{alike, found_sink, head_report};
 use crate::analysis::residual::shape_of;
 use crate::attention::{
     Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
@@ -304,7 +304,7 @@ impl Captive<'_> {
             .map_or(F32_TOLERANCE, |all| tolerance_of(&all.values));
         trace.row_tolerance = trace.row_tolerance.max(by_values);
         let is_tokens = is_square && self.ids.len() == n_keys && at.stack != Stack::Decoder;
-        let repeats = is_tokens.then(|| Repeats::of(self.ids));
+        let repeats = is_tokens.then(|| Repeats::of_real(self.ids, visibility.real_keys()));
         let context = Context {
             spec: &spec,
             visibility: &visibility,
@@ -363,11 +363,13 @@ impl Captive<'_> {
         heads: Vec<(HeadSummary, Option<Box<Audit>>)>,
     ) -> Result<LayerReport> {
         let (mut summaries, audits): (Vec<_>, Vec<_>) = heads.into_iter().unzip();
-        let alike = alike(&mut summaries);
+        let has_sinks = self.stated.has_sinks;
+        let has_sink = |idx: usize| has_sinks || found_sink(audits[idx].as_deref());
+        let alike = alike(&mut summaries, &has_sink);
         let heads: Vec<HeadReport> = summaries
             .into_iter()
             .zip(audits)
-            .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), audit))
+            .map(|(summary, audit)| head_report(&spec, summary, (&[], &[]), has_sinks, audit))
             .collect();
         let (mut residual, mut peak) = (ResidualShape::NONE, None);
         if let Some(name) = self.parts.get(&Part::ResidPost) {

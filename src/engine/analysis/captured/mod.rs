@@ -84,16 +84,8 @@ pub fn judge_captured(
     if captured.names().into_iter().any(probe::is_part) {
         let probes = probe::read(&captured)?;
         let evidence = Evidence {
-            subject: Subject::Probe,
-            layers: &[],
-            row_tolerance: 0.0,
-            first_nonfinite: None,
-            narrow_dtype: None,
             lacks: Some("a probe holds what moved, and no attention".to_owned()),
-            probes: &probes,
-            n_ctx: None,
-            loss: None,
-            baseline: None,
+            ..Evidence::of_layers(Subject::Probe, &[], &probes, 0.0)
         };
         let source = captured.metadata.get("attnscope.source");
         let about = source.map_or("a probe".to_owned(), |source| {
@@ -121,16 +113,9 @@ pub fn judge_trace(
         "a trace holds one run: a probe of the model tells (attnscope capture-script)",
     );
     let evidence = Evidence {
-        subject: Subject::Trace,
-        layers,
-        row_tolerance: trace.row_tolerance,
         first_nonfinite: trace.first_nonfinite.clone(),
-        narrow_dtype: None,
         lacks: trace.lacks.clone(),
-        probes: &probes,
-        n_ctx: None,
-        loss: None,
-        baseline: None,
+        ..Evidence::of_layers(Subject::Trace, layers, &probes, trace.row_tolerance)
     };
     let mut verdicts = checks::judge(&evidence, thresholds);
     name_modules(layers, &mut verdicts);

@@ -79,7 +79,7 @@ impl Context<'_> {
         };
         let mut products = products;
         let mut ours = vec![0.0; n_keys];
-        let mut tally = Tally::new(n_queries, n_keys, self.repeats);
+        let mut tally = Tally::new(self.visibility, self.repeats);
         for (query_idx, q_norm) in q_norms.iter().enumerate() {
             let span = query_idx * n_keys..(query_idx + 1) * n_keys;
             let mut summary = match &mut products {
@@ -97,7 +97,7 @@ impl Context<'_> {
                 None => &ours,
             };
             if head.pattern.is_some() {
-                summarise_pattern(query_idx, row, &mut summary);
+                summarise_pattern(self.visibility, query_idx, row, &mut summary);
                 summary.is_nonfinite |= row.iter().any(|p| !p.is_finite());
             }
             if head.k.is_none() {

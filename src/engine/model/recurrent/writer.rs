@@ -134,7 +134,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             positions: &[],
             bias_by_distance: &[],
         };
-        let mut tally = Tally::new(n, n_keys, None);
+        let mut tally = Tally::new(&self.visibility, None);
         let (mut scores, mut pattern) = (vec![0.0; n_keys], vec![0.0; n_keys]);
         for step in 0..n {
             if spec.feeds_back {

@@ -77,7 +77,7 @@ impl Tally {
             rows: vec![Vec::with_capacity(n_queries); n_heads],
             pooled: vec![Pooled::new(n_queries, n_keys); n_heads],
             samples: vec![Vec::new(); n_heads],
-            sampled: sampled_queries(n_queries, n_keys),
+            sampled: sampled_queries(group.run.visibility),
         })
     }
 
@@ -97,13 +97,8 @@ impl Tally {
             }
             let row_idx = query_idx - block.queries.start;
             let values = host(&finished.pattern.narrow(1, row_idx, 1)?)?; // [head, key]
-            let is_real = visibility.is_real_query(*query_idx);
             for (samples, row) in self.samples.iter_mut().zip(values.chunks(block.n_keys)) {
-                if is_real {
-                    samples.extend_from_slice(row)
-                } else {
-                    samples.resize(samples.len() + row.len(), 0.0)
-                }
+                samples.extend_from_slice(row);
             }
         }
         // What a padded query does means nothing: it counts nowhere.

@@ -7,7 +7,7 @@ use super::definition;
 use super::group::Group;
 use super::maps::Copies;
 use super::scores::{Block, products, scaled, scores};
-use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis};
+use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
 
 /// One row block of all heads of a group, finished.
 pub(super) struct Finished {
@@ -159,7 +159,7 @@ fn figures(
     let distances = block.key_idx.broadcast_sub(&block.query_idx)?.abs()?;
     let distance = pattern.broadcast_mul(&distances.unsqueeze(0)?)?;
     let (top1, top2, argmax) = top_two(block, &pattern)?;
-    let [first, diagonal, previous] = chosen_keys(block, &pattern)?;
+    let [first, diagonal, previous] = chosen_keys(group.run.visibility, block, &pattern)?;
     let [duplicate, induction] = match copies {
         Some(copies) => copies.masses(block, &pattern)?,
         None => [first.zeros_like()?, first.zeros_like()?],
@@ -226,11 +226,13 @@ fn top_two(block: &Block, pattern: &Tensor) -> Result<(Tensor, Tensor, Tensor)> 
     Ok((top1, others.max_keepdim(D::Minus1)?, argmax))
 }
 
-/// Probabilities of key 0, of the query's own position and of the one before it. // [head, row, 1] each
-fn chosen_keys(block: &Block, pattern: &Tensor) -> Result<[Tensor; 3]> {
+/// Probabilities of the first token, of the query's own and of the one before it. // [head, row, 1] each
+fn chosen_keys(visibility: &Visibility, block: &Block, pattern: &Tensor) -> Result<[Tensor; 3]> {
     // Where there is no such key, some other is read, and nobody looks at it.
     let last = block.n_keys - 1;
-    let of_query = |query_idx: usize| [0, query_idx, query_idx.saturating_sub(1)];
+    let first = visibility.first_real_key().unwrap_or(0);
+    let previous = |query_idx| visibility.previous_real_key(query_idx).unwrap_or(0);
+    let of_query = |query_idx: usize| [first, query_idx, previous(query_idx)];
     let keys = block.queries.clone().flat_map(of_query);
     let keys: Vec<u32> = keys.map(|key_idx| key_idx.min(last) as u32).collect();
     let n_rows = block.n_rows();
@@ -321,11 +323,13 @@ fn summary(
     row.entropy = entropy as f32;
     (row.top1, row.top2) = (top1, top2);
     (row.sum_p2, row.sum_p3) = (sum_p2, sum_p3);
-    row.first_mass = first_mass;
+    if run.visibility.first_real_key().is_some() {
+        row.first_mass = first_mass;
+    }
     if query_idx < block.n_keys {
         row.diagonal_mass = diagonal_mass;
     }
-    if (1..=block.n_keys).contains(&query_idx) {
+    if run.visibility.previous_real_key(query_idx).is_some() {
         row.previous_mass = previous_mass;
     }
     row.distance = distance;

@@ -5,9 +5,8 @@ use serde::Serialize;
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, stack_label};
 use crate::tui::app::Axis;
 use crate::tui::panel::Panel;
-use crate::tui::panels::rows::{figures, head, known_columns, mean_key_norm};
+use crate::tui::panels::rows::{asked, figures, head, known_columns, mean_key_norm};
 use crate::tui::scene::Scene;
-use attnscope_engine::analysis::questions;
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Rows,
@@ -108,7 +107,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
             ..place()
         }
     });
-    let asked = questions(head).into_iter().map(|question| Row {
+    let asked = asked(app).into_iter().map(|question| Row {
         part: "question",
         asks: question.asks,
         bearing: question.bearing.label(),

@@ -1,0 +1,234 @@
+//! Whether the attention of a head has collapsed, why, and whether it is low by design: one answer, which checks and the Rows
+//! panel give alike.
+
+use super::thresholds::Thresholds;
+use crate::attention::{AttentionSpec, HeadSummary, Scale};
+use crate::stats::{HeadReport, LayerReport, Values, relative_over_keys};
+
+/// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
+const LONG: f64 = 3.0;
+/// A scale that is so many times 1/√d counts as left out.
+const UNSCALED: f64 = 2.0;
+/// Variance of the scores up to which they saturate nothing.
+const ORDINARY_VARIANCE: f64 = 2.0;
+/// Scores that spread so many times wider than norms predict do so by their angles.
+const ALIGNED_SPREAD: f64 = 2.0;
+/// Mean cosine beyond which directions alone decide.
+const ALIGNED: f64 = 0.7;
+
+/// Whether a learned sink takes part of the rows of a head.
+pub(super) fn has_sink(layer: &LayerReport, head: &HeadReport) -> bool {
+    let audit = head.audit.as_ref();
+    layer.has_sinks || audit.is_some_and(|audit| audit.learned_sink.is_some())
+}
+
+/// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are no distributions.
+pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
+    // The statistic knows rows that are no distributions.
+    if head.stats.of("effective_keys").is_nan() {
+        f64::NAN
+    } else if has_sink(layer, head) {
+        relative_over_keys(&head.summary, true)
+    } else {
+        head.stats.of("entropy_relative")
+    }
+}
+
+/// Whether a head of this mean relative entropy attends to one key. A NaN has not collapsed.
+pub fn has_collapsed(relative_entropy: f64, thresholds: &Thresholds) -> bool {
+    relative_entropy < thresholds.of("entropy-collapse.relative_entropy")
+}
+
+/// Whether so large a share of saturated rows leaves a head without a gradient.
+pub fn is_saturated(share: f64, thresholds: &Thresholds) -> bool {
+    share > thresholds.of("softmax-saturation.saturated_rows")
+}
+
+/// How many times the observed variance of the scores is what norms predict, or the other way round: 1 where they agree.
+pub fn spread_excess(stats: &Values) -> f64 {
+    let ratio = stats.of("score_var_observed") / stats.of("score_var_predicted");
+    if ratio < 1.0 { ratio.recip() } else { ratio }
+}
+
+/// How many times the scale is 1/√d; 1 for scales that differ from row to row.
+pub fn times_inv_sqrt_d(spec: &AttentionSpec) -> f64 {
+    let factor = f64::from(spec.scale.factor(spec.d_head));
+    let usual = f64::from(Scale::InvSqrtD.factor(spec.d_head));
+    if factor.is_nan() { 1.0 } else { factor / usual }
+}
+
+/// Whether queries and keys are so long that scores spread widely even if scaled by 1/√d; `None` where they were not measured.
+pub fn are_too_long(spec: &AttentionSpec, stats: &Values) -> Option<bool> {
+    let predicted = stats.of("score_var_predicted").sqrt() / times_inv_sqrt_d(spec).max(1.0);
+    (!predicted.is_nan()).then_some(predicted > LONG)
+}
+
+/// What makes the scores of a head spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// There are no scores to look at.
+    NoScores,
+    /// Scores spread, and queries and keys were not measured.
+    NotMeasured,
+    /// Scores hardly spread.
+    Ordinary,
+    /// What position adds.
+    Bias,
+    /// Queries and keys are long.
+    Norms,
+    /// The scale is far above 1/√d.
+    Scale,
+    /// Queries and keys are aligned.
+    Angles,
+    /// Lengths and angles together, neither of which stands out.
+    Both,
+}
+
+/// Why the scores of a head spread as they do.
+pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
+    let spread = stats.of("score_std");
+    let (raw, predicted) = (
+        stats.of("score_var_observed").sqrt(),
+        stats.of("score_var_predicted").sqrt(),
+    );
+    match are_too_long(spec, stats) {
+        _ if spread.is_nan() => Cause::NoScores,
+        _ if spread * spread <= ORDINARY_VARIANCE => Cause::Ordinary,
+        _ if raw * raw <= ORDINARY_VARIANCE && spread > 2.0 * raw => Cause::Bias,
+        None => Cause::NotMeasured,
+        Some(true) => Cause::Norms,
+        Some(false) if times_inv_sqrt_d(spec) >= UNSCALED => Cause::Scale,
+        Some(false) if raw > ALIGNED_SPREAD * predicted || is_aligned(stats) => Cause::Angles,
+        Some(false) => Cause::Both,
+    }
+}
+
+/// Whether queries and keys point the same way, or opposite ways, on average.
+pub fn is_aligned(stats: &Values) -> bool {
+    stats.of("qk_cosine").abs() > ALIGNED
+}
+
+impl Cause {
+    /// What to do about a collapse.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::NoScores => {
+                "capture q, k and scores as well: the pattern alone does not say whether norms, cosine or scale are the cause"
+            }
+            Self::NotMeasured => {
+                "scores spread widely: capture q and k as well, which say whether their lengths or their angles are the cause"
+            }
+            Self::Ordinary => {
+                "the scores' spread is ordinary: look at what the few visible keys have in common"
+            }
+            Self::Bias => {
+                "what position adds spreads the scores, not q·k: compare slopes or buckets of the bias with the training code's"
+            }
+            Self::Norms => {
+                "queries and keys are too long: add QK-norm, or lower the learning rate of W_Q and W_K"
+            }
+            Self::Scale => {
+                "the scale is far above 1/√d, and queries and keys are of ordinary length: divide by √d (--what-if scale=inv_sqrt_d)"
+            }
+            Self::Angles => {
+                "queries and keys align more than their norms alone would have it: look at their cosine, and at a shared bias"
+            }
+            Self::Both => {
+                "lengths and angles of queries and keys together spread the scores, and neither stands out: add QK-norm, or a temperature above 1"
+            }
+        }
+    }
+}
+
+/// Why a low entropy is no fault: where most of the probability goes, and how much of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Design {
+    pub what: String,
+    pub share: f64,
+}
+
+/// Kinds of places that heads attend to by design, by the statistic that measures each.
+const PLACES: [(&str, &str); 6] = [
+    ("sink_mass", "its learned sink"),
+    ("first_key_mass", "the first token"),
+    ("previous_mass", "the previous token"),
+    ("diagonal_mass", "the query's own token"),
+    ("duplicate_mass", "earlier copies of the token"),
+    (
+        "induction_mass",
+        "what followed earlier copies of the token",
+    ),
+];
+
+/// What a head attends to by design: a kind of place, or one key that is a sink. A key is a sink where most queries of the
+/// layer look at it, or where it is the first token or a delimiter; a key that only this head looks at is not excused.
+///
+/// `is_delimiter` tells whether a key is a token that separates others.
+pub fn by_design(
+    layer: &LayerReport,
+    head: &HeadReport,
+    is_delimiter: &dyn Fn(usize) -> bool,
+    thresholds: &Thresholds,
+) -> Option<Design> {
+    let least = thresholds.of("entropy-collapse.by_design");
+    let shares = PLACES.map(|(id, what)| (head.stats.of(id), what));
+    // A kind of place that the text does not have is NaN, which no comparison takes.
+    let strongest = shares
+        .into_iter()
+        .filter(|(share, _)| *share >= least)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some((share, what)) = strongest {
+        return Some(Design {
+            what: what.to_owned(),
+            share,
+        });
+    }
+    let (key_idx, share) = favourite(&head.summary)?;
+    let what = match () {
+        () if share < least => return None,
+        () if Some(key_idx) == first_real_key(&head.summary) => "the first token".to_owned(),
+        () if is_delimiter(key_idx) => format!("key {key_idx}, a delimiter"),
+        () if share_looking_at(layer, key_idx) > 0.5 => {
+            format!("key {key_idx}, where most queries of the layer look")
+        }
+        () => return None,
+    };
+    Some(Design { what, share })
+}
+
+/// The key that gets most of a head's probability, and its share of what all real queries give.
+pub(super) fn favourite(summary: &HeadSummary) -> Option<(usize, f64)> {
+    let n = summary.rows.iter().filter(|row| row.is_real).count();
+    let sums = summary.column_sums.iter().map(|sum| f64::from(*sum));
+    let (key_idx, sum) = sums.enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((key_idx, sum / n.max(1) as f64))
+}
+
+fn first_real_key(summary: &HeadSummary) -> Option<usize> {
+    match &summary.real_keys {
+        Some(real) => real.iter().position(|is_real| *is_real),
+        None => Some(0),
+    }
+}
+
+/// Share of the queries of all heads of a layer whose largest probability lies on a key, among those that see two keys and may
+/// see this one.
+fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
+    let (mut n, mut n_looking) = (0usize, 0usize);
+    for head in &layer.heads {
+        let rows = &head.summary.rows;
+        let seeing = layer.spec.mask.queries_seeing(key_idx, rows.len());
+        let seeing = seeing.start.min(rows.len())..seeing.end.min(rows.len());
+        for row in &rows[seeing] {
+            if row.is_real && row.n_visible >= 2 {
+                n += 1;
+                n_looking += usize::from(row.argmax as usize == key_idx);
+            }
+        }
+    }
+    // A layer of one head says nothing beyond the head itself.
+    match layer.heads.len() {
+        0 | 1 => 0.0,
+        _ => n_looking as f64 / n.max(1) as f64,
+    }
+}
