@@ -12,7 +12,7 @@ use super::session::{Opened, Session};
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
-    Output, TargetVerdict, printable, read_baseline, write_github, write_junit, write_sarif,
+    Output, TargetVerdict, printable, read_baseline, write_github, write_junit_by, write_sarif,
     write_text, write_verdicts,
 };
 use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
@@ -42,7 +42,7 @@ pub struct Args {
     /// Report (attnscope report --format json) to compare statistics with, by the prompts' ids
     #[arg(long, value_name = "REPORT.json")]
     baseline: Option<PathBuf>,
-    /// The least severity of a finding that makes the exit code 1
+    /// The least severity of a finding that makes the exit code 1, and a failure of a case in JUnit
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
     fail_on: FailOn,
     /// How to write it
@@ -199,7 +199,10 @@ pub fn run(args: &Args) -> Result<Ended> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => write_verdicts(&verdicts, &mut content)?,
-        Format::Junit => write_junit(&verdicts, &mut content)?,
+        Format::Junit => {
+            let fails = |severity| args.fail_on.is_met_by(severity);
+            write_junit_by(&verdicts, &fails, &mut content)?;
+        }
         Format::Sarif => write_sarif(&verdicts, &mut content)?,
         Format::Github => write_github(&verdicts, &mut content)?,
         Format::Text => {

@@ -16,7 +16,7 @@ use crate::report::{
 use attnscope_engine::analysis::{Options, Stripes, stripes};
 use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
-use attnscope_engine::stats::{HeadType, LayerReport};
+use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -89,19 +89,27 @@ fn rows(layer: &Arc<LayerReport>, random: Option<&[Vec<Stripes>]>) -> Vec<HeadRo
     let random = random.filter(|_| layer.stack == Stack::Only);
     let of_layer = random.and_then(|all| all.get(layer.layer_idx));
     let heads = layer.heads.iter().enumerate();
-    let row = |(head_idx, head): (usize, &attnscope_engine::stats::HeadReport)| HeadRow {
-        stack: layer.stack.label(),
-        layer: layer.layer_idx,
-        head: head_idx,
-        kind: head.kind.map(HeadType::title),
-        on_prompt: OnPrompt::of(|id| head.stats.of(id)),
-        random: of_layer
-            .and_then(|heads| heads.get(head_idx))
-            .map(|on| OnRandom {
+    let row = |(head_idx, head): (usize, &HeadReport)| {
+        let random = of_layer.and_then(|heads| heads.get(head_idx));
+        let on_random = random.map(|on| OnRandomTokens {
+            previous: on.previous,
+            induction: on.induction,
+            duplicate: on.duplicate,
+        });
+        let found = HeadType::of_both(&head.stats, &head.summary, on_random);
+        HeadRow {
+            stack: layer.stack.label(),
+            layer: layer.layer_idx,
+            head: head_idx,
+            kind: found.map(|(kind, _)| kind.title()),
+            seen_on: found.map(|(_, seen_on)| seen_on.label()),
+            on_prompt: OnPrompt::of(|id| head.stats.of(id)),
+            random: random.map(|on| OnRandom {
                 previous: Number(on.previous),
                 induction: Number(on.induction),
                 duplicate: Number(on.duplicate),
             }),
+        }
     };
     heads.map(row).collect()
 }

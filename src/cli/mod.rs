@@ -58,8 +58,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when there are some
-    #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)))]
+    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when one is as bad as --fail-on says
+    #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)), after_help = CHECK_EXIT)]
     Check(check::Args),
     /// Say what a check does, why it matters, and what its false alarms are
     Explain(explain::Args),
@@ -119,6 +119,13 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
 
 /// What `check` takes.
 const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz) or probes; after them a text to run";
+
+/// What the exit code of `check` means.
+const CHECK_EXIT: &str = "\
+Exit codes:
+  0  no finding is as severe as --fail-on: by default no error, however many warnings there are
+  1  some finding is
+  2  a target could not be judged, or an argument is wrong";
 
 /// What `--force` does where a command writes files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";

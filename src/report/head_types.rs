@@ -60,6 +60,10 @@ pub struct HeadRow {
     #[serde(rename = "type")]
     #[schemars(schema_with = "super::schemas::head_type")]
     pub kind: Option<&'static str>,
+    /// What shows the type: the prompt, random tokens said twice, or both; null where no type fits.
+    #[serde(rename = "type_seen_on")]
+    #[schemars(schema_with = "super::schemas::seen_on")]
+    pub seen_on: Option<&'static str>,
     /// Mean probabilities, in the order of [`ON_PROMPT`].
     #[serde(flatten)]
     pub on_prompt: OnPrompt,
@@ -151,7 +155,9 @@ impl HeadTypes {
         let places = ["prompt", "stack", "layer", "head", "type"];
         let random = ["random_previous", "random_induction", "random_duplicate"];
         let ids = ON_PROMPT.map(|(_, id)| id);
-        writer.write_record(places.iter().chain(&ids).chain(&random))?;
+        let last = ["type_seen_on"];
+        let titles = places.iter().chain(&ids).chain(&random).chain(&last);
+        writer.write_record(titles)?;
         for prompt in &self.prompts {
             let id = if is_raw {
                 prompt.id.as_str().into()
@@ -171,6 +177,7 @@ impl HeadTypes {
                 cells.extend(
                     (0..3).map(|at| random.map_or_else(String::new, |all| number(all[at]))),
                 );
+                cells.push(row.seen_on.unwrap_or_default().to_owned());
                 writer.write_record(cells)?;
             }
         }
@@ -187,6 +194,9 @@ impl HeadTypes {
                 let _ = writeln!(text, "{gap}{}", super::plain::one_line(&prompt.id));
             }
             let _ = write!(text, "{:<9}{:>4} {:>5}  {:<16}", "stack", "L", "H", "type");
+            if has_random {
+                let _ = write!(text, "{:<14}", "seen on");
+            }
             for (title, _) in ON_PROMPT {
                 let _ = write!(text, "{title:>10}");
             }
@@ -194,7 +204,9 @@ impl HeadTypes {
                 let _ = write!(text, "{title:>10}");
             }
             text.push('\n');
-            prompt.heads.iter().for_each(|row| line(row, &mut text));
+            for row in &prompt.heads {
+                line(row, has_random, &mut text);
+            }
         }
         text
     }
@@ -204,13 +216,17 @@ impl HeadTypes {
     }
 }
 
-fn line(row: &HeadRow, text: &mut String) {
+/// One head; `has_random` says whether the table tells what shows its type.
+fn line(row: &HeadRow, has_random: bool, text: &mut String) {
     let (stack, kind) = (row.stack.unwrap_or("-"), row.kind.unwrap_or("-"));
     let _ = write!(
         text,
         "{stack:<9}{:>4} {:>5}  {kind:<16}",
         row.layer, row.head
     );
+    if has_random {
+        let _ = write!(text, "{:<14}", row.seen_on.unwrap_or("-"));
+    }
     for value in row.on_prompt.values() {
         let _ = write!(text, "{:>10}", share(value));
     }

@@ -9,16 +9,29 @@ use super::verdict_text::figure;
 use super::verdicts::TargetVerdict;
 use attnscope_engine::checks::{Check, Finding, Severity, Status, Verdict};
 
-/// Writes every target. Errors are failures; warnings and information are a case's output; what was not judged is skipped.
+/// Writes every target, with errors as failures.
 ///
 /// # Errors
 /// When it cannot be written.
 pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
+    write_junit_by(targets, &|severity| severity == Severity::Error, to)
+}
+
+/// Writes every target. Findings that `fails` takes are failures, as they are for the exit code; others are a case's output;
+/// what was not judged is skipped.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_junit_by(
+    targets: &[TargetVerdict],
+    fails: &dyn Fn(Severity) -> bool,
+    to: &mut impl Write,
+) -> io::Result<()> {
     let mut report = Report::new("attnscope check");
     for target in targets {
         let mut suite = TestSuite::new(target.title());
         for (check, verdict) in &target.verdicts {
-            suite.add_test_case(case(&target.title(), check, verdict));
+            suite.add_test_case(case(&target.title(), check, verdict, fails));
         }
         if let Some(error) = &target.error {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
@@ -33,15 +46,22 @@ pub fn write_junit(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
     report.serialize(to).map_err(io::Error::other)
 }
 
-fn case(target: &str, check: &Check, verdict: &Verdict) -> TestCase {
-    let (errors, others): (Vec<&Finding>, Vec<&Finding>) = verdict
+fn case(
+    target: &str,
+    check: &Check,
+    verdict: &Verdict,
+    fails: &dyn Fn(Severity) -> bool,
+) -> TestCase {
+    let (mut failures, others): (Vec<&Finding>, Vec<&Finding>) = verdict
         .findings
         .iter()
-        .partition(|finding| finding.severity == Severity::Error);
-    let status = match (errors.first(), verdict.status) {
+        .partition(|finding| fails(finding.severity));
+    // The worst first.
+    failures.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let status = match (failures.first(), verdict.status) {
         (Some(first), _) => {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-            let others = match errors.len() - 1 {
+            let others = match failures.len() - 1 {
                 0 => String::new(),
                 n => format!(" (and {n} more)"),
             };
@@ -49,7 +69,7 @@ fn case(target: &str, check: &Check, verdict: &Verdict) -> TestCase {
             status
                 .set_type(check.id)
                 .set_message(format!("{place}: {}{others}", first.evidence))
-                .set_description(lines(&errors));
+                .set_description(lines(&failures));
             status
         }
         (None, Status::NotApplicable | Status::Undecidable) => {

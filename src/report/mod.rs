@@ -40,7 +40,7 @@ pub use github::write_github;
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use html::write_html;
 pub use json::{write_json, write_several};
-pub use junit::write_junit;
+pub use junit::{write_junit, write_junit_by};
 pub use markdown::write_markdown;
 pub use number::{Number, number};
 pub use output::Output;

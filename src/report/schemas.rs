@@ -4,7 +4,7 @@ use attnscope_engine::analysis::lab::Family;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checks::{Severity, Status};
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadType, STATISTICS, Statistic};
+use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -88,6 +88,10 @@ pub(super) fn stack(_: &mut SchemaGenerator) -> Schema {
 
 pub(super) fn head_type(_: &mut SchemaGenerator) -> Schema {
     one_of_or_null(HeadType::ALL.map(HeadType::title))
+}
+
+pub(super) fn seen_on(_: &mut SchemaGenerator) -> Schema {
+    one_of_or_null(SeenOn::ALL.map(SeenOn::label))
 }
 
 pub(super) fn severity(_: &mut SchemaGenerator) -> Schema {

@@ -14,6 +14,8 @@ impl App {
     /// Supposes something more; it runs once the run on screen is over.
     pub fn suppose(&mut self, what_if: WhatIf) {
         let mut what_ifs = self.drop_supposed();
+        // The newest of two that contradict each other is what is meant.
+        what_ifs.retain(|known| !known.contradicts(&what_if));
         what_ifs.push(what_if);
         self.begin_supposing(what_ifs);
     }

@@ -34,9 +34,34 @@ pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
     }
 }
 
-/// Whether a head of this mean relative entropy attends to one key. A NaN has not collapsed.
-pub fn has_collapsed(relative_entropy: f64, thresholds: &Thresholds) -> bool {
-    relative_entropy < thresholds.of("entropy-collapse.relative_entropy")
+/// How sharply the rows of a head decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharpness {
+    /// They leave room, or are no distributions.
+    Ordinary,
+    /// Cross-attention, each of whose queries looks at one key or at few, and queries at different ones: an alignment of words.
+    Alignment,
+    /// They attend to one key.
+    Collapsed,
+}
+
+/// How sharply the rows of a head of this mean relative entropy decide. A NaN is ordinary.
+pub fn sharpness(
+    layer: &LayerReport,
+    head: &HeadReport,
+    relative_entropy: f64,
+    thresholds: &Thresholds,
+) -> Sharpness {
+    let most_of_one = thresholds.of("entropy-collapse.by_design");
+    let is_spread = || favourite(&head.summary).is_some_and(|(_, share)| share < most_of_one);
+    let is_below = |name| relative_entropy < thresholds.of(name);
+    if layer.spec.is_cross && is_below("entropy-collapse.alignment") && is_spread() {
+        Sharpness::Alignment
+    } else if is_below("entropy-collapse.relative_entropy") {
+        Sharpness::Collapsed
+    } else {
+        Sharpness::Ordinary
+    }
 }
 
 /// Whether so large a share of saturated rows leaves a head without a gradient.

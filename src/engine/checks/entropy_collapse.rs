@@ -17,18 +17,19 @@
 //! ## False alarms
 //! Previous-token, induction, duplicate-token, current-token and sink heads are low by design: a head that gives most of its
 //! mass to one such kind of place is left out, and the verdict says which and why. One key is a sink where it is the first token
-//! or a delimiter, or where most queries of the layer look at it. Cross-attention whose queries look at different keys is an
-//! alignment of words, which is sharp by nature: information. There is no published number; the threshold is ours.
+//! or a delimiter, or where most queries of the layer look at it. Cross-attention whose queries look at different keys, each at
+//! one or at few, is an alignment of words, which is sharp by nature: information, one line for a layer, below a line of its
+//! own. There is no published number; the thresholds are ours.
 //!
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
 
-use super::collapse::{self, Design};
+use super::collapse::{self, Design, Sharpness};
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
-use crate::stats::{HeadReport, LayerReport};
+use crate::stats::HeadReport;
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",
@@ -38,51 +39,68 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+/// What is said of an alignment.
+const ALIGNED: &str = "each query looks at one key or at few, and queries at different ones: what an alignment of words does";
+
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let least = thresholds.of("entropy-collapse.relative_entropy");
-    let most_by_design = thresholds.of("entropy-collapse.by_design");
+    let alignment = thresholds.of("entropy-collapse.alignment");
     let (mut findings, mut n_judged, mut excused) = (Vec::new(), 0, Vec::new());
-    for (layer, head_idx, head) in evidence.heads() {
-        if !evidence.has_distributions(layer, head) {
-            continue;
+    for layer in evidence.layers {
+        let (mut sharpest, mut n_alignments): (Option<Finding>, usize) = (None, 0);
+        for (head_idx, head) in layer.heads.iter().enumerate() {
+            if !evidence.has_distributions(layer, head) {
+                continue;
+            }
+            let entropy = collapse::relative_entropy(layer, head);
+            if entropy.is_nan() {
+                continue;
+            }
+            n_judged += 1;
+            let sharpness = collapse::sharpness(layer, head, entropy, thresholds);
+            let place = Place::of(layer).head(head_idx);
+            let finding = |severity, threshold, advice: &str| Finding {
+                check: CHECK.id,
+                severity,
+                place,
+                value: entropy,
+                threshold,
+                unit: "of log n",
+                evidence: format!(
+                    "mean entropy is {:.1} % of log n: {}",
+                    100.0 * entropy,
+                    causes(head).join(", ")
+                ),
+                advice: advice.to_owned(),
+            };
+            match sharpness {
+                Sharpness::Ordinary => {}
+                Sharpness::Alignment => {
+                    n_alignments += 1;
+                    if sharpest.as_ref().is_none_or(|known| entropy < known.value) {
+                        sharpest = Some(finding(Severity::Info, alignment, ALIGNED));
+                    }
+                }
+                Sharpness::Collapsed => match evidence.by_design(layer, head, thresholds) {
+                    Some(design) => excused.push((place, entropy, design)),
+                    None => {
+                        let advice = collapse::cause(&layer.spec, &head.stats).advice();
+                        findings.push(finding(Severity::Warning, least, advice));
+                    }
+                },
+            }
         }
-        let entropy = collapse::relative_entropy(layer, head);
-        if entropy.is_nan() {
-            continue;
-        }
-        n_judged += 1;
-        if !collapse::has_collapsed(entropy, thresholds) {
-            continue;
-        }
-        let place = Place::of(layer).head(head_idx);
-        if let Some(design) = evidence.by_design(layer, head, thresholds) {
-            excused.push((place, entropy, design));
-            continue;
-        }
-        let is_alignment = is_alignment(layer, head, most_by_design);
-        let advice = if is_alignment {
-            "each query looks at one key or at few, and queries at different ones: what alignments of words do"
-        } else {
-            collapse::cause(&layer.spec, &head.stats).advice()
-        };
-        findings.push(Finding {
-            check: CHECK.id,
-            severity: if is_alignment {
-                Severity::Info
-            } else {
-                Severity::Warning
-            },
-            place,
-            value: entropy,
-            threshold: least,
-            unit: "of log n",
-            evidence: format!(
-                "mean entropy is {:.1} % of log n: {}",
-                100.0 * entropy,
-                causes(head).join(", ")
-            ),
-            advice: advice.to_owned(),
-        });
+        // One line for the alignments of a layer.
+        findings.extend(sharpest.map(|mut finding| {
+            if n_alignments > 1 {
+                let others = format!(
+                    "; {} more heads of the layer are as sharp",
+                    n_alignments - 1
+                );
+                finding.evidence.push_str(&others);
+            }
+            finding
+        }));
     }
     if n_judged == 0 {
         return Verdict::not_applicable("no row sees two keys and is a distribution over them");
@@ -118,12 +136,6 @@ fn causes(head: &HeadReport) -> Vec<String> {
     let saturated = 100.0 * of("saturated_rows");
     causes.push(format!("{saturated:.0} % of rows saturated"));
     causes
-}
-
-/// Whether queries of a cross-attention look at different keys of the other sequence: no key has most of all probability.
-fn is_alignment(layer: &LayerReport, head: &HeadReport, by_design: f64) -> bool {
-    layer.spec.is_cross
-        && collapse::favourite(&head.summary).is_some_and(|(_, share)| share < by_design)
 }
 
 /// What was excused, and why: the lowest first, and no more than are read.

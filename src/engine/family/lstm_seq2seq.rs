@@ -61,11 +61,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_vocab_source = reader.size("d_vocab_source", "src_vocab_size")?;
     let d_vocab = reader.size("d_vocab", "tgt_vocab_size")?;
     let encoder = Recurrence::Reader(reads(tensors, &sizes, is_bidirectional));
-    let decoder = Recurrence::Writer(Box::new(writes(tensors, reader, &sizes)?));
+    let end_tokens = reader.tokens("end_token", "eos_token_id");
+    let writer = WriterSpec {
+        end_tokens: end_tokens.clone(),
+        ..writes(tensors, reader, &sizes)?
+    };
+    let decoder = Recurrence::Writer(Box::new(writer));
     let output = linear_bias_if_stored(tensors, "output", sizes.d_out, d_vocab);
     let start = DecoderStart {
         start_token: needed_token(reader, "bos_token_id", d_vocab)?,
-        end_tokens: reader.tokens("end_token", "eos_token_id"),
+        end_tokens,
         forced_token: None,
         never_written: reader.tokens("pad_token", "pad_token_id"),
         has_own_vocabulary: true,
@@ -196,6 +201,7 @@ fn writes(tensors: &Tensors, reader: &mut Reader<'_>, sizes: &Sizes) -> Result<W
         qk_norm: false,
         ablation: None,
         combine: bare("combine", d_encoder + d_decoder, sizes.d_out),
+        end_tokens: Vec::new(),
     })
 }
 

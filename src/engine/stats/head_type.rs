@@ -17,6 +17,35 @@ pub enum HeadType {
     Broad,
 }
 
+/// What shows the type of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenOn {
+    Prompt,
+    /// Random tokens that are said twice: what a head does there depends on no text.
+    RandomTokens,
+    Both,
+}
+
+impl SeenOn {
+    pub const ALL: [Self; 3] = [Self::Prompt, Self::RandomTokens, Self::Both];
+
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::RandomTokens => "random tokens",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// Shares of a head's probability on random tokens that are said twice.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OnRandomTokens {
+    pub previous: f64,
+    pub induction: f64,
+    pub duplicate: f64,
+}
+
 /// Share of a head's probability on one kind of place that names it: notebooks for head detectors cut at 0.4 to 0.5.
 pub const NAMING_SHARE: f64 = 0.4;
 /// Share of queries whose largest probability lies at one distance.
@@ -44,6 +73,37 @@ impl HeadType {
     /// The first that fits; `None` where none does.
     pub fn of(stats: &Values, summary: &HeadSummary) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.fits(stats, summary))
+    }
+
+    /// The type of a head by a prompt and by random tokens said twice, and which of them shows it. A prompt without repeats
+    /// cannot show an induction head: random tokens decide where they show a type more clearly.
+    pub fn of_both(
+        stats: &Values,
+        summary: &HeadSummary,
+        random: Option<OnRandomTokens>,
+    ) -> Option<(Self, SeenOn)> {
+        let by_prompt = Self::of(stats, summary);
+        let random = random.map_or([f64::NAN; 3], |on| {
+            [on.previous, on.induction, on.duplicate]
+        });
+        let told = [Self::Previous, Self::Induction, Self::Duplicate];
+        let clear = told.into_iter().zip(random);
+        let clear = clear.filter(|(_, share)| *share >= NAMING_SHARE);
+        let Some((kind, share)) = clear.max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return by_prompt.map(|kind| (kind, SeenOn::Prompt));
+        };
+        let on_prompt = |kind: Self| match kind {
+            Self::Previous => stats.of("previous_mass"),
+            Self::Induction => stats.of("induction_mass"),
+            Self::Duplicate => stats.of("duplicate_mass"),
+            _ => f64::NAN,
+        };
+        match by_prompt {
+            Some(same) if same == kind => Some((kind, SeenOn::Both)),
+            Some(other) if on_prompt(other) >= share => Some((other, SeenOn::Prompt)),
+            _ if on_prompt(kind) >= NAMING_SHARE => Some((kind, SeenOn::Both)),
+            _ => Some((kind, SeenOn::RandomTokens)),
+        }
     }
 
     fn fits(self, stats: &Values, summary: &HeadSummary) -> bool {

@@ -13,7 +13,7 @@ mod variance;
 
 pub use concentration::saturated_share;
 pub use entropy::relative_over_keys;
-pub use head_type::{HeadType, NAMING_SHARE};
+pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn};
 pub use layer::{Alike, HeadReport, LayerReport, Peak};
 pub use page::statistics_page;
 

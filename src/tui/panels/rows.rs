@@ -206,7 +206,8 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
         let token = fit(&app.token(Axis::Query, query_idx), TOKEN);
         let mut text = format!(" {query_idx:>4} {token}");
         if !row.is_real {
-            text.push_str("  padding");
+            // Padding, or the step after the end of a translation.
+            text.push_str("  counts nowhere");
             lines.push(Line::styled(cut(&text, width), theme.dim()));
             continue;
         }

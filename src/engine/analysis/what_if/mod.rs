@@ -1,9 +1,11 @@
 //! A model read otherwise: knobs of attention changed everywhere, in a stack, in a layer or in a head.
 
+mod order;
 mod words;
 
 pub use words::{KEYS, WhatIf};
 
+use self::order::in_order;
 use super::align::AlignSpec;
 use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
 use crate::error::{Error, Result};
@@ -45,27 +47,29 @@ impl Change {
 /// Norms that a model without weights for them is given.
 const EPS: f64 = 1e-6;
 
-/// A spec with all changes, one after another.
+/// A spec with all changes, whatever their order.
 ///
 /// # Errors
-/// When a place is none of the model's, or a change is impossible there.
+/// When a place is none of the model's, a change is impossible there, or two changes contradict each other.
 pub fn supposed(spec: &ModelSpec, what_ifs: &[WhatIf]) -> Result<ModelSpec> {
     let mut supposed = spec.clone();
     for what_if in what_ifs {
         for place in what_if.places() {
             check_place(place, &spec.shape(), what_if)?;
             check_has_mask(spec, place, what_if)?;
-            supposed = changed(&supposed, place, what_if.change);
-            check_possible(&supposed, what_if)?;
         }
+    }
+    for (what_if, place) in in_order(what_ifs)? {
+        supposed = changed(&supposed, place, what_if.change);
+        check_possible(&supposed, what_if)?;
     }
     Ok(supposed)
 }
 
-/// An alignment's attention with all changes, one after another.
+/// An alignment's attention with all changes, whatever their order.
 ///
 /// # Errors
-/// When a place is none of an alignment's, or a change is impossible there.
+/// When a place is none of an alignment's, a change is impossible there, or two changes contradict each other.
 pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<AlignSpec> {
     let mut supposed = spec.clone();
     for what_if in what_ifs {
@@ -74,13 +78,15 @@ pub fn supposed_alignment(spec: &AlignSpec, what_ifs: &[WhatIf]) -> Result<Align
             if what_if.change.is_of_mask() {
                 return Err(no_mask(what_if));
             }
-            let AlignSpec {
-                attention,
-                qk_norm,
-                ablation,
-            } = &mut supposed;
-            change_recurrent((attention, qk_norm, ablation), what_if.change);
         }
+    }
+    for (what_if, _) in in_order(what_ifs)? {
+        let AlignSpec {
+            attention,
+            qk_norm,
+            ablation,
+        } = &mut supposed;
+        change_recurrent((attention, qk_norm, ablation), what_if.change);
     }
     Ok(supposed)
 }

@@ -87,6 +87,8 @@ pub struct WriterSpec {
     pub ablation: Option<Ablation>,
     /// tanh of this, of context and state side by side, is what a step gives.
     pub combine: LinearSource,
+    /// Tokens that end what is written: the step that is given one writes nothing.
+    pub end_tokens: Vec<u32>,
 }
 
 /// Recurrent layers of one stack.

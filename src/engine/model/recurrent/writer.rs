@@ -53,6 +53,22 @@ pub fn write<O: Ops>(
     Ok(given)
 }
 
+/// Which keys each step sees. A step that is given the mark of the end writes nothing, and counts in no statistic.
+fn visibility_of<O: Ops>(context: &BlockContext<'_, O>, spec: &WriterSpec) -> Visibility {
+    let sequence = context.sequence;
+    let n = sequence.len();
+    let keys = context.memory.as_ref().map(|memory| memory.sequence);
+    let real_keys = keys.and_then(|keys| keys.real.as_deref());
+    let last = (0..n).rfind(|idx| sequence.is_real(*idx));
+    let after_the_end =
+        last.filter(|idx| *idx > 0 && spec.end_tokens.contains(&sequence.tokens[*idx]));
+    let counts: Vec<bool> = (0..n)
+        .map(|idx| sequence.is_real(idx) && Some(idx) != after_the_end)
+        .collect();
+    let n_keys = keys.map_or(0, |keys| keys.len());
+    Visibility::of_cross(spec.attention.mask, (n, Some(&counts)), (n_keys, real_keys))
+}
+
 /// One run of a decoder, under way.
 struct Decoder<'r, 'a, O: Ops> {
     context: &'r BlockContext<'a, O>,
@@ -93,7 +109,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             cells,
             scoring: Scoring::of(context, spec, memory.hidden)?,
             combine: shelf.linear(&spec.combine)?,
-            visibility: context.visibility(&spec.attention),
+            visibility: visibility_of(context, spec),
             values: ops.get(memory.hidden)?.values.into_owned(),
             embedded: ops.get(resid)?.values.into_owned(),
             states: Vec::new(),
