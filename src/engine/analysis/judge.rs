@@ -11,9 +11,10 @@ use super::probes::{probe_future, probe_order, probe_padding};
 use super::readings::probe_readings;
 use super::remedies::{Measure, add_remedies};
 use super::separators::Separators;
+use super::weights::survey;
 use crate::checks::{
-    self, Baseline, Check, Delimiters, Evidence, Finding, Place, Probed, Probes, Status, Subject,
-    Thresholds, Verdict,
+    self, Baseline, Check, Delimiters, Evidence, Finding, Needs, Place, Probed, Probes, Status,
+    Subject, Thresholds, Verdict, Weights,
 };
 use crate::error::Result;
 use crate::model::{Input, Model, Stack};
@@ -70,18 +71,17 @@ pub fn judge<O: Ops>(
 ) -> Result<Judgement> {
     let inputs: Vec<Input> = prompts.iter().map(|(_, input)| input.clone()).collect();
     let probes = probe(ops, model, &inputs, judging)?;
+    let weights = look_at_weights(model, judging)?;
     let mut all: Vec<(&'static Check, Verdict)> = Vec::new();
     for (nth, chunk) in prompts.chunks(N_AT_ONCE).enumerate() {
         let seen = run(ops, model, chunk, nth, judging)?;
         for ((name, input), mut seen) in chunk.iter().zip(seen) {
-            let mut verdicts = judge_layers(
-                model,
-                &seen.layers,
-                &seen.outcome,
-                &probes,
-                judging.thresholds,
-                judging.baselines.get(name),
-            );
+            let known = Known {
+                baseline: judging.baselines.get(name),
+                weights: weights.as_ref(),
+            };
+            let run = (seen.layers.as_slice(), &seen.outcome);
+            let mut verdicts = judge_run(model, run, &probes, judging.thresholds, known);
             verdicts.retain(|(check, _)| (judging.wants)(check));
             if let Some(kept) = seen.kept.take() {
                 for (check, verdict) in &mut verdicts {
@@ -99,6 +99,25 @@ pub fn judge<O: Ops>(
         verdicts: all,
         probes,
     })
+}
+
+/// Looks at the weights, where a check wants that.
+fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Option<Weights>> {
+    let of_weights = checks::CHECKS
+        .iter()
+        .filter(|check| check.needs == Needs::Weights);
+    if !of_weights.into_iter().any(|check| (judging.wants)(check)) {
+        return Ok(None);
+    }
+    let told = &mut *judging.told;
+    let mut told = |n_done, n| {
+        told(Step {
+            what: "looking at the weights".to_owned(),
+            n_done,
+            n,
+        });
+    };
+    survey(model, &mut told, judging.pace).map(Some)
 }
 
 /// Asks the model on changed prompts, as far as the wanted checks need it.
@@ -253,6 +272,26 @@ pub fn judge_layers(
     thresholds: &Thresholds,
     baseline: Option<&Baseline>,
 ) -> Vec<(&'static Check, Verdict)> {
+    let known = Known {
+        baseline,
+        weights: None,
+    };
+    judge_run(model, (layers, outcome), probes, thresholds, known)
+}
+
+/// What is known of a run from elsewhere.
+struct Known<'a> {
+    baseline: Option<&'a Baseline>,
+    weights: Option<&'a Weights>,
+}
+
+fn judge_run(
+    model: &Model,
+    (layers, outcome): (&[Arc<LayerReport>], &Outcome),
+    probes: &Probes,
+    thresholds: &Thresholds,
+    known: Known<'_>,
+) -> Vec<(&'static Check, Verdict)> {
     let largest = layers.iter().map(|layer| layer.stats.of("resid_max_abs"));
     let largest = largest.fold(0.0, f64::max);
     let narrow_dtype = match model.checkpoint.dtype_label().as_str() {
@@ -278,7 +317,8 @@ pub fn judge_layers(
             .predictions
             .as_ref()
             .and_then(|predictions| predictions.loss),
-        baseline,
+        baseline: known.baseline,
+        weights: known.weights,
         delimiters: Delimiters(Some(&is_delimiter)),
         ..Evidence::of_layers(Subject::Checkpoint, layers, probes, ROW_TOLERANCE)
     };
@@ -293,8 +333,8 @@ fn merge(
 ) {
     let is_first = all.is_empty();
     for (nth, (check, mut verdict)) in verdicts.into_iter().enumerate() {
-        // A probe speaks once for all prompts.
-        let is_probe = check.needs == checks::Needs::Probes;
+        // A probe speaks once for all prompts, and so do the weights.
+        let is_probe = matches!(check.needs, Needs::Probes | Needs::Weights);
         if let (Some(prompt), false) = (prompt, is_probe) {
             for finding in &mut verdict.findings {
                 finding.evidence = format!("prompt {prompt}: {}", finding.evidence);

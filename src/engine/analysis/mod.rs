@@ -33,6 +33,7 @@ mod tap;
 mod tensor_stats;
 mod verify;
 mod watch;
+mod weights;
 mod what_if;
 mod work;
 

@@ -98,7 +98,9 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
         }
     }
     tensors.files.push(file);
-    Ok(header.strings.into_iter().flatten().collect())
+    let strings: BTreeMap<String, String> = header.strings.into_iter().flatten().collect();
+    tensors.metadata.push(strings.clone());
+    Ok(strings)
 }
 
 /// Where the data begins, and what the header says of it.

@@ -279,6 +279,7 @@ mod tests {
         Tensors {
             files: vec![DataFile::in_memory(bytes)],
             index: BTreeMap::from([("it".to_owned(), info)]),
+            metadata: Vec::new(),
         }
     }
 

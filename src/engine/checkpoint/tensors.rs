@@ -35,6 +35,11 @@ impl TensorInfo {
         self.strides.is_none() && self.stored == Stored::AsIs
     }
 
+    /// Which of the checkpoint's files it lies in.
+    pub fn file_idx(&self) -> usize {
+        self.file_idx
+    }
+
     /// Number of elements; checked against the file when the header was read.
     pub fn n_elements(&self) -> usize {
         self.shape.iter().product()
@@ -55,6 +60,8 @@ impl TensorInfo {
 pub struct Tensors {
     pub(super) files: Vec<DataFile>,
     pub(super) index: BTreeMap<String, TensorInfo>,
+    /// What files say of themselves, in their order, where the format has a place for it.
+    pub(super) metadata: Vec<BTreeMap<String, String>>,
 }
 
 impl Tensors {
@@ -66,6 +73,19 @@ impl Tensors {
     /// The files they lie in.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(DataFile::path)
+    }
+
+    /// What each file says of itself, where the format has a place for it.
+    pub fn metadata(&self) -> &[BTreeMap<String, String>] {
+        &self.metadata
+    }
+
+    /// Whether two names stand for one place in the files.
+    pub fn share_bytes(&self, a: &str, b: &str) -> bool {
+        match (self.index.get(a), self.index.get(b)) {
+            (Some(a), Some(b)) => (a.file_idx, &a.bytes) == (b.file_idx, &b.bytes),
+            _ => false,
+        }
     }
 
     /// Whether the files are still those that were opened.

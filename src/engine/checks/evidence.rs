@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::collapse::{Design, by_design, has_sink};
 use super::thresholds::Thresholds;
+use super::weights_seen::Weights;
 use crate::attention::{LayerAudit, Pooled, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
@@ -44,6 +45,8 @@ pub struct Evidence<'a> {
     pub baseline: Option<&'a Baseline>,
     /// Which tokens separate others.
     pub delimiters: Delimiters<'a>,
+    /// What a look at the weights showed.
+    pub weights: Option<&'a Weights>,
 }
 
 /// Tells whether a token separates others: punctuation, a line break, a special token. Asked only where it matters, since it
@@ -96,7 +99,17 @@ impl<'a> Evidence<'a> {
             loss: None,
             baseline: None,
             delimiters: Delimiters::default(),
+            weights: None,
         }
+    }
+
+    /// What a look at the weights showed, or why there was none.
+    pub(super) fn weights(&self) -> Result<&'a Weights, &'static str> {
+        let why = match self.subject {
+            Subject::Checkpoint => "weights are looked at by attnscope check",
+            Subject::Trace | Subject::Probe => "there are no weights to look at",
+        };
+        self.weights.ok_or(why)
     }
 
     /// Every head of every layer.

@@ -6,6 +6,7 @@ mod beyond_context;
 mod bootstrap;
 mod cache_mismatch;
 pub mod collapse;
+mod copied_layer;
 mod dead_head;
 mod document_leak;
 mod duplicate_heads;
@@ -31,16 +32,23 @@ mod pattern_mismatch;
 mod rank_collapse;
 mod regression;
 mod row_sum;
+mod saturated_dtype;
 mod scale_mismatch;
 mod score_explosion;
 mod softmax_saturation;
 mod spectral_bound;
+mod stale_shard;
 mod thresholds;
 mod trained_otherwise;
 mod uniform_row;
+mod unread_weights;
+mod untrained;
+mod untrained_layer;
 mod verdict;
+mod weights_seen;
 mod window_width;
 mod wrong_axis;
+mod zero_weights;
 
 pub use crate::place::Place;
 pub use evidence::{
@@ -50,6 +58,9 @@ pub use evidence::{
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};
 pub use verdict::{Finding, Severity, Status, Verdict};
+pub use weights_seen::{
+    LayerCopy, LayerWeights, SaturatedTensor, UnreadKind, UnreadTensor, Weights, ZeroWeights,
+};
 
 /// What a check looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +73,8 @@ pub enum Needs {
     Residual,
     /// Runs of the model on changed prompts.
     Probes,
+    /// The weights alone, without text.
+    Weights,
 }
 
 /// One check: named once, here.
@@ -99,6 +112,13 @@ pub static CHECKS: &[&Check] = &[
     &not_deterministic::CHECK,
     &trained_otherwise::CHECK,
     &knows_nothing::CHECK,
+    &untrained::CHECK,
+    &untrained_layer::CHECK,
+    &copied_layer::CHECK,
+    &unread_weights::CHECK,
+    &zero_weights::CHECK,
+    &saturated_dtype::CHECK,
+    &stale_shard::CHECK,
     &nan_or_inf::CHECK,
     &entropy_collapse::CHECK,
     &entropy_uniform::CHECK,

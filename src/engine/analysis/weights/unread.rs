@@ -1,0 +1,206 @@
+//! Stored tensors that a model never reads, without those that are no weights of it.
+
+use std::collections::BTreeMap;
+
+use super::values::Seen;
+use crate::checks::{Place, UnreadKind, UnreadTensor};
+use crate::model::Model;
+
+/// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
+const NO_WEIGHTS: [&str; 30] = [
+    "position_ids",
+    "token_type_ids",
+    "inv_freq",
+    "rotary",
+    "rope_freqs",
+    "freqs_cis",
+    "cos_cached",
+    "sin_cached",
+    "masked_bias",
+    "causal_mask",
+    "attn_mask",
+    "tril",
+    "num_batches_tracked",
+    "optimizer",
+    "exp_avg",
+    "momentum",
+    "scheduler",
+    "ema_",
+    "_ema",
+    "quant",
+    "scale_inv",
+    "weight_scale",
+    "input_scale",
+    "absmax",
+    "qzeros",
+    "g_idx",
+    "SCB",
+    "zero_point",
+    "k_scale",
+    "v_scale",
+];
+/// Parts of names of heads for tasks, of other modalities, and of predictions beyond the next token.
+const OTHER_PARTS: [&str; 27] = [
+    "pooler",
+    "classifier",
+    "classification_head",
+    "score.",
+    "qa_outputs",
+    "cls.",
+    "nsp",
+    "seq_relationship",
+    "discriminator",
+    "generator",
+    "vocab_",
+    "mlm",
+    "summary",
+    "multiple_choice_head",
+    "value_head",
+    "v_head",
+    "reward",
+    "vision",
+    "visual",
+    "image",
+    "audio",
+    "speech",
+    "mm_projector",
+    "multi_modal",
+    "mtp",
+    "eh_proj",
+    "medusa",
+];
+const ADAPTERS: [&str; 10] = [
+    "lora_",
+    "lora.",
+    "adapter",
+    "ia3_",
+    "loha_",
+    "hada_",
+    "lokr_",
+    "dora_",
+    "vera_",
+    "prompt_encoder",
+];
+/// How names of unembeddings end.
+const UNEMBEDDINGS: [&str; 4] = [
+    "lm_head.weight",
+    "embed_out.weight",
+    "output_projection.weight",
+    "predictions.decoder.weight",
+];
+
+/// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
+pub(super) fn kind_of(name: &str, n_layers: usize) -> Option<UnreadKind> {
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    if has(&ADAPTERS) {
+        return Some(UnreadKind::Adapter);
+    }
+    // A causal mask is kept as a buffer called bias, of an attention.
+    let is_mask = ["attn.bias", "attention.bias", ".mask"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    if has(&NO_WEIGHTS) || is_mask || name == "step" {
+        return None;
+    }
+    if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
+        return Some(UnreadKind::Unembedding);
+    }
+    if has(&OTHER_PARTS) {
+        return None;
+    }
+    Some(match layer_of(name) {
+        Some(layer_idx) if layer_idx >= n_layers => UnreadKind::BeyondLayers,
+        Some(_) => UnreadKind::OfLayer,
+        None => UnreadKind::Unknown,
+    })
+}
+
+/// The first number that stands alone between dots: the layer that a tensor belongs to.
+fn layer_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// Unread tensors that matter. `look` gives what the values of a stored tensor are like, and is asked only where it matters;
+/// `read` has every tensor that is read.
+///
+/// # Errors
+/// When a tensor cannot be read.
+pub(super) fn unread<E>(
+    model: &Model,
+    read: &BTreeMap<String, Seen>,
+    mut look: impl FnMut(&str) -> Result<Option<Seen>, E>,
+) -> Result<Vec<UnreadTensor>, E> {
+    let tensors = &model.checkpoint.tensors;
+    let stacks = model.spec.stacks.iter();
+    let n_layers = stacks.map(|stack| stack.n_layers()).max().unwrap_or(0);
+    let mut found = Vec::new();
+    for name in model.spec.unused_tensors(tensors) {
+        let info = tensors.info(name).filter(|info| info.dtype.is_float());
+        let Some((info, kind)) = info.zip(kind_of(name, n_layers)) else {
+            continue;
+        };
+        // A model that is read without a head for words leaves all heads aside.
+        if kind == UnreadKind::Unembedding && model.spec.head.is_none() {
+            continue;
+        }
+        // Axes of a mask that is kept as a buffer.
+        let is_buffer = matches!(info.shape.as_slice(), [1, 1, n, m] if n == m);
+        if is_buffer || info.n_elements() <= 1 {
+            continue;
+        }
+        let Some(seen) = look(name)? else { continue };
+        let is_copy = read
+            .values()
+            .any(|known| (known.n, known.hash) == (seen.n, seen.hash));
+        let is_vector = info.shape.iter().filter(|n| **n != 1).count() <= 1;
+        // A bias of zeros and a gain of ones change nothing, and neither does an adapter whose one side is 0 alone.
+        let is_neutral = is_vector && (seen.is_zero() || seen.is_one());
+        if is_copy || is_neutral {
+            continue;
+        }
+        let place = match (kind, layer_of(name), model.spec.stacks.as_slice()) {
+            (UnreadKind::OfLayer, Some(layer_idx), [stack]) => Place::layer(stack.stack, layer_idx),
+            _ => Place::MODEL,
+        };
+        found.push(UnreadTensor {
+            name: name.to_owned(),
+            shape: info.shape.clone(),
+            kind,
+            place,
+        });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_a_tensor_is_for() {
+        use UnreadKind::{Adapter, BeyondLayers, OfLayer, Unembedding, Unknown};
+        for (name, kind) in [
+            (
+                "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                Some(Adapter),
+            ),
+            ("encoder.layer.3.output.adapter_down.weight", Some(Adapter)),
+            ("model.layers.1.self_attn.q_proj.bias", Some(OfLayer)),
+            ("model.layers.1.self_attn.q_norm.weight", Some(OfLayer)),
+            ("model.layers.7.mlp.up_proj.weight", Some(BeyondLayers)),
+            ("lm_head.weight", Some(Unembedding)),
+            ("extra.weight", Some(Unknown)),
+            ("h.0.attn.bias", None),
+            ("h.0.attn.masked_bias", None),
+            ("transformer.h.0.attn.attention.bias", None),
+            ("model.layers.0.self_attn.rotary_emb.inv_freq", None),
+            ("bert.pooler.dense.weight", None),
+            ("cls.seq_relationship.weight", None),
+            ("score.weight", None),
+            ("optimizer.state.0.exp_avg", None),
+            ("vision_tower.blocks.0.attn.qkv.weight", None),
+        ] {
+            assert_eq!(kind_of(name, 2), kind, "{name}");
+        }
+    }
+}
