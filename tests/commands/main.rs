@@ -1,5 +1,6 @@
 //! The program as a person or a script runs it.
 
+mod agreeing_verdicts;
 mod bad_input;
 mod baselines;
 mod beyond_context;
@@ -29,3 +30,4 @@ mod targets_of_output;
 mod tidy;
 mod verdict_formats;
 mod verify_command;
+mod weights_alone;

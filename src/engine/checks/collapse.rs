@@ -257,3 +257,153 @@ fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
         _ => n_looking as f64 / n.max(1) as f64,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::checks::made::{layer, preferring};
+    use crate::checks::{self, Evidence, Probes, Severity, Status, Subject, Verdict};
+
+    const N: usize = 24;
+
+    fn spec(n_heads: usize) -> AttentionSpec {
+        AttentionSpec::plain(n_heads, n_heads, 16, true)
+    }
+
+    /// What a check says of one layer.
+    fn said(check: &str, layer: LayerReport) -> Verdict {
+        let layers = [Arc::new(layer)];
+        let probes = Probes::none("not run");
+        let evidence = Evidence::of_layers(Subject::Checkpoint, &layers, &probes, 1e-5);
+        let check = checks::find(check).expect("a check");
+        (check.judge)(&evidence, &Thresholds::default())
+    }
+
+    fn design(layer: &LayerReport, is_delimiter: &dyn Fn(usize) -> bool) -> Option<String> {
+        let design = by_design(layer, &layer.heads[0], is_delimiter, &Thresholds::default());
+        design.map(|design| design.what)
+    }
+
+    #[test]
+    fn one_key_is_excused_only_where_the_layer_looks_or_where_it_is_a_delimiter() {
+        let to_five = || preferring(N, 40.0, |query| query.min(5));
+        let elsewhere = || preferring(N, 0.5, |query| query * 7 % N);
+        // Key 5 of one head of four, whose others look elsewhere.
+        let alone = layer(
+            spec(4),
+            &[to_five(), elsewhere(), elsewhere(), elsewhere()],
+            4.0,
+        );
+        assert_eq!(design(&alone, &|_| false), None);
+        let delimited = design(&alone, &|key_idx| key_idx == 5);
+        assert_eq!(delimited.as_deref(), Some("key 5, a delimiter"));
+        let finding = &said("entropy-collapse", alone).findings;
+        assert_eq!(finding.len(), 1, "{finding:?}");
+        let shared = layer(
+            spec(4),
+            &[to_five(), to_five(), to_five(), elsewhere()],
+            4.0,
+        );
+        let what = design(&shared, &|_| false).expect("a sink");
+        assert!(what.contains("most queries of the layer"), "{what}");
+        let first = layer(spec(2), &[preferring(N, 40.0, |_| 0), elsewhere()], 4.0);
+        assert_eq!(
+            design(&first, &|_| false).as_deref(),
+            Some("the first token")
+        );
+        // What was excused, and why.
+        let verdict = said("entropy-collapse", first);
+        assert_eq!(verdict.status, Status::Passed);
+        assert!(
+            verdict.why.contains("L0H0") && verdict.why.contains("the first token"),
+            "{}",
+            verdict.why
+        );
+    }
+
+    #[test]
+    fn a_layer_of_one_head_excuses_no_key_by_itself() {
+        let alone = layer(spec(1), &[preferring(N, 40.0, |query| query.min(5))], 4.0);
+        assert_eq!(design(&alone, &|_| false), None);
+    }
+
+    #[test]
+    fn shares_of_saturated_rows_are_said_as_they_are() {
+        for (n_saturated, percent) in [(17, "71 %"), (21, "88 %")] {
+            // Some rows prefer a key of their own, others none.
+            let mut rows = preferring(N + 1, 40.0, |query| query * 5 % (query + 1).max(1));
+            for row in &mut rows[n_saturated + 1..] {
+                row.fill(0.0);
+            }
+            let verdict = said("softmax-saturation", layer(spec(1), &[rows], 4.0));
+            assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+            assert!(verdict.why.contains(percent), "{}", verdict.why);
+            assert!(!verdict.why.contains("still pass gradients"));
+        }
+    }
+
+    #[test]
+    fn a_spread_that_norms_do_not_predict_is_not_called_predicted() {
+        let rows = || preferring(N, 3.0, |query| query * 5 % N);
+        let probe = layer(spec(1), &[rows()], 1.0);
+        let observed = probe.heads[0].stats.of("score_var_observed");
+        // ‖q‖ = ‖k‖ = n with a scale of 1/√16 predicts n⁴/16/16.
+        let norm = (observed / 12.8 * 256.0).sqrt().sqrt() as f32;
+        let verdict = said("scale-mismatch", layer(spec(1), &[rows()], norm));
+        assert_eq!(verdict.status, Status::Passed, "{verdict:?}");
+        assert!(verdict.why.contains("12.80 times"), "{}", verdict.why);
+        assert!(!verdict.why.contains("as their norms predict"));
+    }
+
+    #[test]
+    fn alignments_of_cross_attention_are_information_and_one_key_for_all_is_not() {
+        let cross = AttentionSpec {
+            is_cross: true,
+            mask: crate::attention::Mask {
+                causal: false,
+                window: None,
+            },
+            ..spec(2)
+        };
+        let even = || preferring(N, 0.0, |_| 0);
+        let aligned = preferring(N, 12.0, |query| query * 5 % N);
+        let verdict = said(
+            "entropy-collapse",
+            layer(cross.clone(), &[aligned, even()], 4.0),
+        );
+        let [finding] = verdict.findings.as_slice() else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(finding.severity, Severity::Info);
+        let one = preferring(N, 40.0, |_| 7);
+        let verdict = said("entropy-collapse", layer(cross, &[one, even()], 4.0));
+        let [finding] = verdict.findings.as_slice() else {
+            panic!("{verdict:?}");
+        };
+        assert_eq!(finding.severity, Severity::Warning);
+    }
+
+    #[test]
+    fn causes_are_told_apart_and_a_nan_is_no_cause() {
+        let stretched = |spec: AttentionSpec, norm: f32| {
+            let layer = layer(
+                spec,
+                &[preferring(N, 60.0, |query| query * 5 % (query + 1))],
+                norm,
+            );
+            cause(&layer.spec, &layer.heads[0].stats)
+        };
+        let unscaled = AttentionSpec {
+            scale: Scale::One,
+            ..spec(1)
+        };
+        // Lengths of 4 in 16 dimensions predict a deviation of 1 with a scale, and of 4 without.
+        assert_eq!(stretched(unscaled, 4.0), Cause::Scale);
+        assert_eq!(stretched(spec(1), 4.0), Cause::Angles);
+        assert_eq!(stretched(spec(1), 40.0), Cause::Norms);
+        assert_eq!(stretched(spec(1), f32::NAN), Cause::NotMeasured);
+        assert!(!Cause::NotMeasured.advice().contains("ordinary"));
+    }
+}

@@ -18,6 +18,8 @@ mod invariance;
 mod knows_nothing;
 mod label_shift;
 mod length_leak;
+#[cfg(test)]
+mod made;
 mod mask_mass;
 mod mask_shape;
 mod massive_activation;

@@ -79,6 +79,7 @@ fn of_part(values: &[f32], end: Option<f32>) -> Seen {
 
 /// One more number in a hash: the finaliser of MurmurHash3 between a product and a rotation.
 fn mixed(hash: u64, next: u64) -> u64 {
+    let next = next.wrapping_add(0x2545_f491_4f6c_dd1d);
     let mixed = (hash.rotate_left(23) ^ next).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ (mixed >> 29)
 }

@@ -129,7 +129,6 @@ mod tests {
             ["scale=x2", "scale=inv_d"],
             ["temperature=2", "scale=sum_key_norms"],
             ["mask=window:3", "mask=none"],
-            ["mask=window:3", "mask=causal"],
             ["scale=none@L0", "scale=inv_d"],
             ["temperature=2@L0H1", "scale=none"],
             ["softcap=3@L0H1", "softcap=off"],
