@@ -1395,7 +1395,8 @@ class _Probe:
                     "attnscope.dtype": next((d for d in ("bfloat16", "float16") if d in self.dtypes), "float32"),
                     "attnscope.output": self.output,
                     "attnscope.mixer": self.mixer(base)}
-        is_random = drawn > max(1e-4, 10 * noise)
+        # two passes from one random state differ by what is kept between calls; from two states also by dropout
+        is_random, is_noisy = max(drawn, noise) > 1e-4, noise > 1e-4
         causal_only = {"future", "length", "cache", "labels"}
         # a run of another shape draws other random numbers, which would pass for a movement
         of_other_shape = {"length", "padding", "unequal", "batch", "cache"}
@@ -1403,9 +1404,9 @@ class _Probe:
             if test in causal_only and mask != "causal":
                 metadata[f"attnscope.{test}.skipped"] = f"the mask is {mask}: earlier positions may see later ones"
                 continue
-            if test in of_other_shape and is_random:
+            if test in of_other_shape and is_random or is_noisy:
                 metadata[f"attnscope.{test}.skipped"] = (
-                    "two passes over one prompt differ in eval mode, dropout for instance is still on: nothing can be compared")
+                    "two passes over one prompt differ in eval mode: nothing can be compared")
                 continue
             try:
                 getattr(self, test)(base, sizes, {"future": n_cuts}.get(test, n_pads), tensors, metadata)
@@ -1414,7 +1415,9 @@ class _Probe:
                     raise
                 lines = str(error).strip().splitlines() or [""]
                 metadata[f"attnscope.{test}.skipped"] = f"{type(error).__name__}: {lines[0]}"
-        if documents is not None:
+        if documents is not None and is_noisy:
+            metadata["attnscope.documents.skipped"] = "two passes over one prompt differ in eval mode: nothing can be compared"
+        elif documents is not None:
             starts = [int(start) for start in documents]
             columns = []
             for start, end in zip(starts[1:], starts[2:] + [n]):
@@ -1705,7 +1708,8 @@ def _difference(a, b):
 # ----------------------------------------------------------------------------------------------------- shared
 
 
-_is_dynamo = getattr(torch.compiler, "is_dynamo_compiling", None) or getattr(torch.compiler, "is_compiling", lambda: False)
+_compiler = getattr(torch, "compiler", None)
+_is_dynamo = getattr(_compiler, "is_dynamo_compiling", None) or getattr(_compiler, "is_compiling", lambda: False)
 _transforms = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
 _mode_of = getattr(torch._C, "_get_dispatch_mode", lambda key: None)
 _TRACERS = [key for key in (getattr(getattr(torch._C, "_TorchDispatchModeKey", None), name, None)
@@ -1747,7 +1751,7 @@ def _n_compiled():
 
 @contextlib.contextmanager
 def _uncompiled(model, changed):
-    if not hasattr(torch.compiler, "set_stance"):
+    if not hasattr(_compiler, "set_stance"):
         yield
         return
     compiled = _n_compiled() > 0 or any(

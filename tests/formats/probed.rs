@@ -55,6 +55,7 @@ const EXPECTED: &[(&str, &[(&str, &str)])] = &[
         "repeat_dropout",
         &[("error not-deterministic", "blocks.0.attn.proj")],
     ),
+    ("repeat_state", &[("error not-deterministic", "ln_f")]),
     (
         "unequal_first_rows_mask",
         &[(
@@ -112,18 +113,27 @@ fn a_probe_without_the_newer_tests_says_that_they_were_not_made() {
 
 #[test]
 fn what_depends_on_random_numbers_is_compared_with_nothing_else() {
-    let said = said("repeat_dropout");
-    for check in [
+    let of_other_shape = [
         "padding-leak",
         "batch-leak",
         "length-leak",
         "cache-mismatch",
+    ];
+    let same_shape = ["future-leak", "order-blind", "label-shift"];
+    let all = [&of_other_shape[..], &same_shape[..]].concat();
+    // Dropout draws the same numbers from the same random state; what is kept between calls differs in any case.
+    for (name, checks) in [
+        ("repeat_dropout", &of_other_shape[..]),
+        ("repeat_state", &all),
     ] {
-        let why = &said.of(check).why;
-        assert!(
-            why.contains("two passes over one prompt differ"),
-            "{check}: {why}"
-        );
+        let said = said(name);
+        for check in checks {
+            let why = &said.of(check).why;
+            assert!(
+                why.contains("two passes over one prompt differ"),
+                "{name}: {check}: {why}"
+            );
+        }
     }
 }
 

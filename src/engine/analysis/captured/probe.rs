@@ -225,13 +225,16 @@ impl Reader<'_> {
                         (moved, _) => moved,
                     })
             });
+        // A second pass measures this noise.
+        let noise = if kind == "repeat" {
+            0.0
+        } else {
+            TIMES_NOISE * self.noise
+        };
         Ok(Some(Moved {
             n_cases,
             amounts: relative.collect(),
-            tolerance: self
-                .rounding(kind)
-                .max(tolerance)
-                .max(TIMES_NOISE * self.noise),
+            tolerance: self.rounding(kind).max(tolerance).max(noise),
         }))
     }
 
