@@ -7,7 +7,7 @@ use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
 use attnscope_engine::stats::LayerReport;
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, Stored, attnscope, text};
-use testing::judged::{fixture, healthy_with, ids, judged_by};
+use testing::judged::{fixture, healthy_with, ids, judged_by, stories};
 use testing::opening::opened;
 
 /// The layers of a run.
@@ -58,23 +58,24 @@ fn learned_sinks_that_take_nearly_all_make_no_collapse_and_no_duplicates() {
 
 #[test]
 fn heads_are_not_compared_on_fewer_than_eight_rows() {
-    // Heads 0 and 1 of layer 0 are copies.
+    // Head 3 of layer 0 is a copy of head 1.
     let copy = healthy_with(|weights| {
         for name in ["weight", "bias"] {
             let name = format!("transformer.h.0.attn.c_attn.{name}");
             let stored = weights.get_mut(&name).expect("a projection");
             let mut values = stored.values();
             for row in values.chunks_mut(192) {
-                row.copy_within(0..16, 16);
-                row.copy_within(64..80, 80);
+                row.copy_within(16..32, 48);
+                row.copy_within(80..96, 112);
             }
             *stored = Stored::f32(&stored.shape.clone(), &values);
         }
     });
     let model = opened(copy.path(), &[]);
-    let judged = |n: u32| {
-        let tokens: Vec<u32> = (0..n).map(|i| 3 + 5 * i % 90).collect();
-        let prompts = ids(&model, &tokens);
+    let story = stories(&model)[0].1.sequence.tokens.clone();
+    let judged = |n: usize| {
+        let tokens = &story[..n.min(story.len())];
+        let prompts = ids(&model, tokens);
         judged_by(
             &model,
             &prompts,
@@ -85,7 +86,7 @@ fn heads_are_not_compared_on_fewer_than_eight_rows() {
     let short = judged(7);
     assert_eq!(short.status("duplicate-heads"), Status::NotApplicable);
     assert!(short.of("duplicate-heads").why.contains("only 7"));
-    assert_eq!(judged(24).status("duplicate-heads"), Status::Fired);
+    assert_eq!(judged(100).status("duplicate-heads"), Status::Fired);
 }
 
 #[test]
