@@ -483,3 +483,38 @@ fn other_arrays_of_0_and_1_are_no_padding() {
         assert_eq!(accused(&said), [""; 0], "{name}");
     }
 }
+
+#[test]
+fn a_faint_mask_is_a_mask_and_a_sink_is_none() {
+    let scores = heads(79, N, N);
+    let soft = |by: f64| -> Vec<Rows> {
+        let hidden = |rows: &Rows| -> Rows {
+            let cell = |i: usize, j: usize| rows[i][j] - if j > i { by } else { 0.0 };
+            (0..N)
+                .map(|i| (0..N).map(|j| cell(i, j)).collect())
+                .collect()
+        };
+        softmaxes(&scores.iter().map(hidden).collect::<Vec<_>>(), &both)
+    };
+    let said = Trace::default().layer(0, &soft(12.0), None).said();
+    assert_eq!(accused(&said), ["mask-mass"]);
+    let to_first = |rows: &Rows| -> Rows {
+        let cell = |i: usize, j: usize| rows[i][j] + if j == 0 { 9.0 } else { 0.0 };
+        (0..N)
+            .map(|i| (0..N).map(|j| cell(i, j)).collect())
+            .collect()
+    };
+    let sunk = softmaxes(&scores.iter().map(to_first).collect::<Vec<_>>(), &both);
+    let said = Trace::default().layer(0, &sunk, None).said();
+    assert!(said.errors().is_empty(), "{:?}", said.fired());
+}
+
+#[test]
+fn zeros_that_all_heads_share_are_a_mask_and_no_sparse_normaliser() {
+    let sees = |i: usize, j: usize| i.abs_diff(j) <= 2 || i == 0 || j == 0;
+    let said = Trace::default()
+        .layer(0, &softmaxes(&heads(83, N, N), &sees), None)
+        .said();
+    assert!(said.of("normaliser").findings.is_empty());
+    assert_eq!(accused(&said), [""; 0]);
+}

@@ -92,6 +92,8 @@ pub struct LayerAudit {
     pub kind: String,
     /// Heads of which each query gives exactly nothing to any later key, in a layer where others do.
     pub causal_heads: Vec<usize>,
+    /// Heads have zeros where other heads of the layer have none: no mask made them.
+    pub has_own_zeros: bool,
     /// The batch, where the array runs over the batch in place of the tokens: its size, and the number of tokens.
     pub across_batch: Option<(usize, usize)>,
     /// Largest |Σ over the batch − 1| of a cell, where the array holds a batch.
@@ -129,6 +131,8 @@ pub struct Against<'a> {
     pub shape: Option<&'a Shape>,
     /// Whether a sink is declared, or key columns were recorded to be cut off.
     pub has_sinks: bool,
+    /// Whether zeros may be a head's own, and not those of a mask that all heads share.
+    pub has_own_zeros: bool,
 }
 
 /// What is allowed where nothing explains a head more closely: the scores may have been rounded before they were stored.
@@ -239,6 +243,7 @@ impl Audit {
         }
         let mut head = Head::of(visibility, pattern, scores, against.vectors, &counts);
         head.has_sinks = against.has_sinks;
+        head.has_own_zeros = against.has_own_zeros;
         let loose = LOOSE.max(against.tolerance);
         if self.dropout.is_none() {
             let explained = normaliser::recognise(&head, against.tolerance);
@@ -330,6 +335,7 @@ mod tests {
             vectors: None,
             shape: None,
             has_sinks: false,
+            has_own_zeros: true,
         };
         Audit::of(&against, pattern, scores)
     }

@@ -61,6 +61,18 @@ impl Support {
         }
     }
 
+    /// Whether heads give exactly nothing to cells that other heads use: zeros of their own, which no mask made. One head alone
+    /// cannot tell.
+    pub fn has_own_zeros(&self, heads: &[&[f32]]) -> bool {
+        let n_seen = self.cells.iter().filter(|cell| **cell).count();
+        let own = |head: &&&[f32]| {
+            let cells = self.cells.iter().zip(head.iter());
+            let n_own = cells.filter(|(cell, p)| **cell && **p == 0.0).count();
+            20 * n_own > n_seen
+        };
+        heads.len() < 2 || heads.iter().any(|head| own(&head))
+    }
+
     /// Where rows that are even over all keys are most of the rows, they are what the heads do, and no sign of a mask.
     fn settle(&mut self) {
         let n_even = |all: &Self| {

@@ -25,7 +25,7 @@
 use std::collections::BTreeMap;
 
 use super::evidence::{Evidence, Subject, layer_audit};
-use super::verdict::{Finding, Severity, Verdict};
+use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::attention::{Direction, LayerAudit, Shape};
 use crate::model::Stack;
@@ -39,6 +39,9 @@ pub static CHECK: Check = Check {
     source: include_str!("mask_shape.rs"),
     judge,
 };
+
+/// What else a mask that counts from the first key may be.
+const ROOM: &str = "a cache with room for later keys looks alike";
 
 /// Rows that a shape needs at least.
 const FEWEST_ROWS: usize = 4;
@@ -63,7 +66,17 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     }
     let mut findings: Vec<Finding> = seen.iter().filter_map(Seen::finding).collect();
     findings.extend(odd_layers(&seen));
-    Verdict::of(findings, "every layer has a mask of a shape that is meant")
+    let mut worst = findings
+        .iter()
+        .filter(|found| found.severity > Severity::Info)
+        .peekable();
+    let is_open = worst.peek().is_some() && worst.all(|found| found.evidence.contains(ROOM));
+    let mut verdict = Verdict::of(findings, "every layer has a mask of a shape that is meant");
+    if is_open {
+        verdict.status = Status::Undecidable;
+        verdict.why = format!("fewer queries than keys: {ROOM}");
+    }
+    verdict
 }
 
 /// A layer with the mask that it looks like.
@@ -199,6 +212,11 @@ impl<'a> Seen<'a> {
         } else {
             Severity::Warning
         };
+        let else_it = if severity == Severity::Error {
+            String::new()
+        } else {
+            format!(" ({ROOM})")
+        };
         let call = if is_recorded {
             "is_causal=True counts"
         } else {
@@ -209,7 +227,7 @@ impl<'a> Seen<'a> {
             (n_keys - n_queries) as f64,
             format!(
                 "{n_queries} queries, {n_keys} keys: {call} from the first key, so that query i sees keys up to i; its own position \
-                 i + {} holds exactly 0",
+                 i + {} holds exactly 0{else_it}",
                 n_keys - n_queries
             ),
             "with a cache, align the mask with the last key: leave is_causal out for one query, or pass \

@@ -178,6 +178,7 @@ impl Alignment {
             vectors: None,
             shape: None,
             has_sinks: false,
+            has_own_zeros: true,
         };
         let audit = Audit::of(&against, &pattern, Some(&scores));
         let heads = |values: &[f32]| Heads {

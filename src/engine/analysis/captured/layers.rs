@@ -335,6 +335,7 @@ impl Captive<'_> {
                 vectors,
                 shape: self.seen.and_then(|seen| seen.shape.as_ref()),
                 has_sinks: self.has_sinks(),
+                has_own_zeros: self.seen.is_none_or(|seen| seen.has_own_zeros),
             };
             let audit = head
                 .pattern

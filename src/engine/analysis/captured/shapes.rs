@@ -20,6 +20,8 @@ pub(super) struct Observed {
     n_heads: usize,
     n_causal: usize,
     is_square: bool,
+    /// Later keys receive next to nothing in every head.
+    is_soft: bool,
 }
 
 /// Layers by stack and name, and what is said of them beside the mask.
@@ -102,6 +104,8 @@ struct Read {
     support: Option<Support>,
     /// Whether a query gives anything to a later key. // [head, query]
     looks_ahead: Vec<bool>,
+    has_own_zeros: bool,
+    is_soft: bool,
     dims: [usize; 3],
     shape: Vec<usize>,
     batch_axis_deviation: Option<f64>,
@@ -136,6 +140,8 @@ impl Read {
             axes,
             support: None,
             looks_ahead: Vec::new(),
+            has_own_zeros: true,
+            is_soft: false,
             dims,
             shape,
             batch_axis_deviation,
@@ -160,6 +166,10 @@ impl Read {
                 scores.as_ref().map(|all| all.head(head_idx)),
             );
         }
+        let heads: Vec<&[f32]> = (0..n_heads).map(|head_idx| first.head(head_idx)).collect();
+        read.has_own_zeros = support.has_own_zeros(&heads);
+        read.is_soft =
+            n_queries == n_keys && heads.iter().all(|head| is_softly_causal(head, n_keys));
         read.support = Some(support);
         read.looks_ahead = looks_ahead(&first);
         let sums = masses.entry(n_keys).or_insert_with(|| vec![0.0; n_keys]);
@@ -211,6 +221,7 @@ impl Read {
             has_pads: real.is_some_and(|real| real.contains(&false)),
             kind: layer.kind(),
             causal_heads,
+            has_own_zeros: self.has_own_zeros,
             across_batch: across_batch(known, &self.shape, &recorded.shape, self.dims),
             batch_axis_deviation: self.batch_axis_deviation,
             recorded,
@@ -221,6 +232,7 @@ impl Read {
             n_heads,
             n_causal,
             is_square,
+            is_soft: self.is_soft,
         }
     }
 }
@@ -243,6 +255,27 @@ fn looks_ahead(pattern: &Heads) -> Vec<bool> {
         later.iter().any(|p| *p != 0.0 && !p.is_nan())
     });
     ahead.collect()
+}
+
+/// What later keys may receive of a row under a mask of a finite number such as −10.
+const SOFT: f64 = 0.02;
+
+/// Whether every row of a head gives next to nothing to later keys, though more than exactly nothing, while earlier keys beside
+/// the first, where a sink may be, receive far more.
+fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
+    let (mut of_later, mut of_earlier) = (0.0, 0.0);
+    for (query_idx, row) in head.chunks(n_keys).enumerate() {
+        let sum = |cells: &[f32]| cells.iter().map(|p| f64::from(*p)).sum::<f64>();
+        let later = sum(&row[query_idx + 1..]);
+        of_later += later;
+        of_earlier += sum(row.get(1..=query_idx).unwrap_or_default());
+        // A NaN is no small number.
+        let is_little = later <= SOFT * sum(row);
+        if !is_little {
+            return false;
+        }
+    }
+    n_keys >= 4 && of_later > 0.0 && of_earlier > of_later / SOFT
 }
 
 /// Attention among the rows of a batch, one for each position: as many queries and keys as rows, and as many "rows" as tokens.
@@ -274,6 +307,7 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
     }
     let mut counts: BTreeMap<Kind<'_>, (usize, usize)> = BTreeMap::new();
     let mut prefixes: BTreeMap<Kind<'_>, Vec<Option<usize>>> = BTreeMap::new();
+    let mut soft: BTreeMap<Kind<'_>, bool> = BTreeMap::new();
     for ((stack, _), seen) in layers {
         let Some(shape) = seen.audit.shape.as_ref().filter(|_| seen.is_square) else {
             continue;
@@ -290,10 +324,12 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
             _ => None,
         };
         prefixes.entry(kind).or_default().push(prefix);
+        *soft.entry(kind).or_insert(true) &= seen.is_soft;
     }
     let mut said = Vec::new();
     for ((stack, kind), (n_heads, n_causal)) in &counts {
-        let causal = 2 * n_causal > *n_heads;
+        let is_soft = soft.get(&(*stack, *kind)) == Some(&true);
+        let causal = is_soft || 2 * n_causal > *n_heads;
         stated.inferred.push((*stack, (*kind).to_owned(), causal));
         let direction = if causal { "causal" } else { "bidirectional" };
         let mut of = stack
@@ -311,6 +347,9 @@ fn infer(layers: &BTreeMap<(Stack, Layer), Observed>, stated: &mut Stated) {
                 stated.inferred_prefix.push((*stack, (*kind).to_owned(), n));
                 said.push(format!("{of}a prefix of {n} keys inferred, causal after it"));
             }
+            None if is_soft => said.push(format!(
+                "{of}causal inferred: later keys receive next to nothing in all {n_heads} heads"
+            )),
             None => said.push(format!(
                 "{of}{direction} inferred: {n_causal} of {n_heads} heads have exactly 0 above the diagonal"
             )),

@@ -44,6 +44,8 @@ pub struct Head<'a> {
     pub vectors: Option<Vectors<'a>>,
     /// Whether a sink is declared, or key columns were recorded to be cut off.
     pub has_sinks: bool,
+    /// Whether zeros may be the head's own, and not those of a mask that all heads share.
+    pub has_own_zeros: bool,
 }
 
 /// Queries and keys of a head. // [position, d_head]
@@ -71,6 +73,7 @@ impl<'a> Head<'a> {
             is_full: true,
             vectors,
             has_sinks: false,
+            has_own_zeros: true,
         };
         let real = (0..visibility.n_queries).filter(|idx| visibility.is_real_query(*idx));
         for query_idx in real {

@@ -32,7 +32,7 @@ pub fn explain(head: &Head<'_>, tolerance: f64) -> Option<Explained<Normaliser>>
     if is_doubly_stochastic(head) {
         return said(Normaliser::Sinkhorn);
     }
-    if is_sparse(head) {
+    if head.has_own_zeros && is_sparse(head) {
         return said(Normaliser::Sparse);
     }
     None
