@@ -9,6 +9,7 @@ mod device_models;
 mod lab;
 mod lstm_seq2seq;
 mod oracle;
+mod padded_statistics;
 mod row_block;
 mod statistics;
 mod sweep;

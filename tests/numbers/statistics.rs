@@ -486,54 +486,6 @@ fn statistics_with_learned_sinks_and_windows_are_what_they_say() {
 }
 
 #[test]
-fn padding_before_a_text_changes_no_share_of_its_tokens() {
-    let n_pads = 12;
-    // Positions and tokens of the text are those that it has without pads.
-    let run = |n_pads: usize| {
-        let directory = testing::root().join("fixtures/oracle/gpt2/model");
-        let model = family::read(Checkpoint::open(&directory).expect("opens")).expect("reads");
-        let token = |i: usize| ((i * i * 7 + 3 * i) % 23) as u32;
-        let pads = std::iter::repeat_n(0, n_pads);
-        let positions = std::iter::repeat_n(0, n_pads).chain(0..20);
-        let sequence = Sequence {
-            tokens: pads.chain((0..20).map(token)).collect(),
-            positions: positions.collect(),
-            real: Some((0..n_pads + 20).map(|i| i >= n_pads).collect()),
-        };
-        let input = Input {
-            source: None,
-            sequence,
-        };
-        let mut keep = Layers::default();
-        let options = Options {
-            keep_bytes: None,
-            predicts: false,
-        };
-        analysis::run(&Cpu, &model, &input, options, &mut keep, None, &|| false).expect("runs");
-        keep.0
-    };
-    let (alone, padded) = (run(0), run(n_pads));
-    for (alone, padded) in alone.iter().zip(&padded) {
-        for (head_idx, (alone, padded)) in alone.heads.iter().zip(&padded.heads).enumerate() {
-            for id in [
-                "previous_mass",
-                "first_key_mass",
-                "diagonal_mass",
-                "induction_mass",
-                "duplicate_mass",
-                "mean_distance",
-                "entropy_relative",
-            ] {
-                let place = format!("head {head_idx} {id}");
-                assert_near(padded.stats.of(id), alone.stats.of(id), &place);
-            }
-            assert!(alone.stats.of("first_key_mass") > 0.0);
-            assert_eq!(alone.kind, padded.kind);
-        }
-    }
-}
-
-#[test]
 fn padding_counts_nowhere() {
     let left = (0..33).map(|i| i >= 5).collect();
     let whole = compare("gpt2", 33, Some(left));
