@@ -155,7 +155,7 @@ mod tests {
         for (at, value) in learned.iter_mut().enumerate() {
             // A rank-one part that is 1.5 times the edge long.
             let (row, column) = (at / n, at % n);
-            let sign = |idx: usize| if idx % 3 == 0 { 1.0 } else { -1.0 };
+            let sign = |idx: usize| if idx.is_multiple_of(3) { 1.0 } else { -1.0 };
             *value +=
                 (1.5 * 0.02 * 2.0 * (n as f64).sqrt() / n as f64) as f32 * sign(row) * sign(column);
         }
