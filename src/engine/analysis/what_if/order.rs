@@ -131,7 +131,7 @@ mod tests {
             ["mask=window:3", "mask=none"],
             ["scale=none@L0", "scale=inv_d"],
             ["temperature=2@L0H1", "scale=none"],
-            ["softcap=3@L0H1", "softcap=off"],
+            ["softcap=3@L0H1", "softcap=5"],
             ["temperature=2", "temperature=4@L1"],
             ["qk_norm=on", "scale=none"],
             ["drop=zero@L0H1", "temperature=3@L0"],
