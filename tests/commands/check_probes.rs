@@ -409,7 +409,12 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
         checks,
-        ["attention-sink", "scale-mismatch", "spectral-bound"],
+        [
+            "attention-sink",
+            "knows-nothing",
+            "scale-mismatch",
+            "spectral-bound"
+        ],
         "{fired:?}"
     );
     assert_eq!(fired["scale-mismatch"], 6, "{fired:?} of {}", cases.len());

@@ -40,6 +40,11 @@ fn the_page_of_checks_is_made_of_their_own_files() {
 }
 
 #[test]
+fn the_page_of_readings_is_made_of_the_families_own_files() {
+    is_up_to_date("readings.md", &attnscope_engine::analysis::readings_page());
+}
+
+#[test]
 fn the_schemas_are_those_of_the_types_that_write_the_documents() {
     let mut names = BTreeSet::new();
     for (name, ..) in SCHEMAS {

@@ -18,6 +18,7 @@ mod lab_command;
 mod order_probe;
 mod places;
 mod plots;
+mod readings;
 mod report_formats;
 mod schemas;
 mod sets;

@@ -42,6 +42,8 @@ mod spectral_bound;
 mod stale_shard;
 mod thresholds;
 mod trained_otherwise;
+#[cfg(test)]
+mod trained_otherwise_tests;
 mod uniform_row;
 mod unread_weights;
 mod untrained;

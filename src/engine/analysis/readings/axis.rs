@@ -9,7 +9,6 @@
 
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::{Odd, OddSoftmax, SoftmaxAxis};
-use crate::checks::SeesLabels;
 use crate::model::BlockSpec;
 
 pub(super) const FAMILY: Family = Family {
@@ -47,7 +46,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     if declared.n_heads > 1 {
         let over = |leaks| OddSoftmax::OverHeads { leaks };
         let name = "a softmax over heads";
-        all.push(reading(name, "", over(true)).seeing_labels(SeesLabels::Faintly));
+        all.push(reading(name, "", over(true)));
         all.push(reading(
             &format!("{name} (hidden keys set to zero)"),
             "",

@@ -10,7 +10,6 @@
 
 use super::{Family, Known, Reading};
 use crate::attention::{Bias, Odd, Scale};
-use crate::checks::SeesLabels;
 use crate::model::{BlockSpec, Cut, Deviation, FeedForward, LinearSource, MlpSpec, Part};
 
 pub(super) const FAMILY: Family = Family {
@@ -165,12 +164,8 @@ fn heads(known: &Known<'_>) -> Vec<Reading> {
                 joined,
                 ..Deviation::NONE
             };
-            // Tokens mix, later ones with earlier ones.
-            all.push(
-                Reading::new(FAMILY.id, name, "")
-                    .deviating(deviation)
-                    .seeing_labels(SeesLabels::Faintly),
-            );
+            // Tokens mix, later ones with earlier ones; no model gains by that unless it was trained so.
+            all.push(Reading::new(FAMILY.id, name, "").deviating(deviation));
         }
     }
     all.extend(other_numbers(known));

@@ -61,7 +61,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         ),
         ("a layer norm of queries and keys", NormKind::LayerNorm, 1.0),
     ];
-    let reading = |(name, kind, scale)| {
+    let reading = |(name, kind, scale): (&str, _, _)| {
         let attention = Odd { scale, ..Odd::NONE };
         let deviation = Deviation {
             attention,
@@ -69,7 +69,12 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         };
         let reading =
             Reading::new(FAMILY.id, name, "--what-if qk_norm=on").with_weights(with(kind)?);
-        Some(reading.deviating(deviation))
+        let mut reading = reading.deviating(deviation);
+        // It may be no more than the scale that it has in common with a reading of the scale alone.
+        if name.ends_with("and no scale") {
+            reading.parts = vec![name.to_owned(), "no scale".to_owned()];
+        }
+        Some(reading)
     };
     named.into_iter().filter_map(reading).collect()
 }

@@ -29,6 +29,10 @@ const STANDARD_ERRORS: f64 = 3.3;
 /// The gain below which a reading is of no interest, in nats, and the share of the leader's gain that a rival needs.
 const MARGIN: f64 = 0.05;
 const RIVAL: f64 = 0.7;
+/// From so many positions on, those far behind the leader are given up.
+const LED_POSITIONS: usize = 4 * FIRST_POSITIONS;
+/// The share of the text's unigram loss below which labels are read off.
+const READS_OFF: f64 = 0.1;
 
 /// Asks under which reading the weights explain texts best.
 ///
@@ -78,6 +82,7 @@ pub fn probe_readings<O: Ops>(
         model,
         pace,
         catalogue: field.iter().map(|reading| reading.name.clone()).collect(),
+        unigram_loss,
         declared: Vec::new(),
         out: Vec::new(),
     };
@@ -89,11 +94,8 @@ pub fn probe_readings<O: Ops>(
         let texts = if is_last {
             all.clone()
         } else {
-            let n_each = n_positions
-                .div_ceil(inputs.len().clamp(1, 4))
-                .max(FEWEST_POSITIONS)
-                + 2;
-            sample(task, inputs, n_each, n_positions)
+            // Few whole texts rather than the beginnings of many: attention differs where there is little to look at.
+            sample(task, inputs, n_positions + 2, n_positions)
         };
         field = race.round(&texts, field, is_last)?;
         told(n_field - field.len(), n_field);
@@ -193,6 +195,7 @@ struct Race<'a, O> {
     pace: &'a dyn Pace,
     /// Names of all readings, in the order of the families.
     catalogue: Vec<String>,
+    unigram_loss: f64,
     /// [round][position]
     declared: Vec<Vec<f32>>,
     out: Vec<(Reading, Tried)>,
@@ -225,7 +228,17 @@ impl<O: Ops> Race<'_, O> {
             .iter()
             .map(|losses| Gain::of(&declared, losses))
             .collect();
-        let lowest = gains.iter().map(Gain::low).fold(0.0, f64::max);
+        // Any model gains where it is shown its labels: such a reading leads only where they are read off.
+        let leads = |reading: &Reading, losses: &[f32]| {
+            reading.sees_labels == SeesLabels::Not || mean(losses) <= READS_OFF * self.unigram_loss
+        };
+        let leaders = field.iter().zip(&of_all).zip(&gains);
+        let leaders = leaders.filter(|((reading, losses), _)| leads(reading, losses));
+        let mut lowest = leaders.map(|(_, gain)| gain.low()).fold(0.0, f64::max);
+        // Of hundreds of readings one leads by chance where positions are few.
+        if declared.len() < LED_POSITIONS {
+            lowest = 0.0;
+        }
         self.declared.push(declared);
         let mut stays = Vec::new();
         for ((reading, losses), gain) in field.into_iter().zip(of_all).zip(gains) {

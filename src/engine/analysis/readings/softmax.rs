@@ -9,7 +9,6 @@
 
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::{Odd, OddSoftmax, SoftmaxAxis};
-use crate::checks::SeesLabels;
 use crate::model::BlockSpec;
 
 pub(super) const FAMILY: Family = Family {
@@ -49,7 +48,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
     }
     if declared.mask.causal {
         let name = "softmax applied twice, masked only the first time";
-        all.push(reading(name, twice(true)).seeing_labels(SeesLabels::Faintly));
+        all.push(reading(name, twice(true)));
         let name = "the mask applied after the softmax";
         all.push(reading(name, OddSoftmax::MaskedAfter));
     }

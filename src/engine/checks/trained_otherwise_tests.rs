@@ -1,0 +1,209 @@
+//! What `trained-otherwise` makes of losses that are given.
+
+use super::trained_otherwise::CHECK;
+use super::{
+    Evidence, Probed, Probes, SeesLabels, Status, Subject, Thresholds, TrainingProbe, Tried,
+    Verdict,
+};
+use crate::model::Stack;
+use crate::place::Place;
+
+fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
+    let loss = |i: usize| mean + spread * (((i * 7919) % 101) as f32 / 50.0 - 1.0);
+    (0..n).map(loss).collect()
+}
+
+fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
+    Tried {
+        family,
+        name: name.to_owned(),
+        parts: Vec::new(),
+        advice: "--set softmax_axis=queries".to_owned(),
+        layer_idx: None,
+        head_idx: None,
+        sees_labels: SeesLabels::Not,
+        smooths: false,
+        order: 0,
+        losses,
+        round: 0,
+    }
+}
+
+fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_loss: f64) -> Verdict {
+    let probes = Probes {
+        training: Probed::Ran(TrainingProbe {
+            declared: vec![declared],
+            readings,
+            unigram_loss,
+            blind_loss: 9.0,
+            copy_loss,
+        }),
+        ..Probes::none("not run")
+    };
+    let subject = Subject::Checkpoint;
+    let evidence = Evidence::of_layers(subject, &[], &probes, 1e-5);
+    (CHECK.judge)(&evidence, &Thresholds::default())
+}
+
+#[test]
+fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
+    let of = |n, gain: f32, spread| {
+        let other = reading(
+            "axis",
+            "a softmax over queries",
+            noisy(n, 2.0 - gain, spread),
+        );
+        verdict(noisy(n, 2.0, 0.1), vec![other], 3.0, 9.0)
+    };
+    let accused = of(400, 0.5, 0.3);
+    assert_eq!(accused.status, Status::Fired, "{accused:?}");
+    assert!(
+        accused.findings[0]
+            .evidence
+            .contains("softmax over queries")
+    );
+    assert!(
+        accused.findings[0]
+            .advice
+            .contains("--set softmax_axis=queries")
+    );
+    assert_eq!(of(400, 0.02, 0.1).status, Status::Passed);
+    // The same gain, drowned in noise: more positions are asked for.
+    let noisy = of(40, 0.1, 3.0);
+    assert_eq!(noisy.status, Status::Undecidable);
+    assert!(noisy.why.contains("more positions"), "{}", noisy.why);
+    // A gain beside the margin needs more positions too, however sure it is that there is one.
+    assert_eq!(of(40, 0.045, 0.2).status, Status::Undecidable);
+    assert_eq!(of(10, 0.5, 0.1).status, Status::Undecidable);
+}
+
+#[test]
+fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
+    let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
+        let other = Tried {
+            sees_labels,
+            ..reading("mask", "no causal mask", noisy(400, loss, 0.01))
+        };
+        verdict(
+            noisy(400, declared, 0.1),
+            vec![other],
+            unigram_loss,
+            copy_loss,
+        )
+        .status
+    };
+    use SeesLabels::{Faintly, Plainly};
+    // A model that copies finds the label that it is shown; one that was trained to see it finds it far better.
+    assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 0.2), Status::Undecidable);
+    assert_eq!(of(Plainly, 0.1, 2.0, 3.0, 0.2), Status::Passed);
+    assert_eq!(of(Plainly, 0.1, 4.0, 3.0, 2.9), Status::Fired);
+    assert_eq!(of(Plainly, 0.5, 4.0, 3.0, 2.9), Status::Undecidable);
+    assert_eq!(of(Faintly, 1.5, 4.0, 3.0, 2.9), Status::Fired);
+    assert_eq!(of(Faintly, 1.5, 2.0, 3.0, 2.9), Status::Passed);
+}
+
+#[test]
+fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
+    let of = |family, gain: f32| {
+        let best = reading("axis", "a softmax over queries", noisy(400, 1.0, 0.1));
+        let rival = reading(family, "another", noisy(400, 2.0 - gain, 0.1));
+        verdict(noisy(400, 2.0, 0.1), vec![best, rival], 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert!(of("block", 0.8).advice.contains("not decided between"));
+    assert!(!of("block", 0.7).advice.contains("not decided"));
+    assert!(!of("axis", 0.8).advice.contains("not decided"));
+}
+
+#[test]
+fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
+    let of = |rival: f32, declared: f32, loss: f32| {
+        let best = Tried {
+            smooths: true,
+            ..reading("scale", "half the scale", noisy(400, loss, 0.1))
+        };
+        let rival = reading(
+            "block",
+            "another",
+            noisy(400, declared - rival * (declared - loss), 0.1),
+        );
+        verdict(noisy(400, declared, 0.1), vec![best, rival], 3.0, 9.0)
+    };
+    assert!(
+        of(0.2, 2.0, 1.5).findings[0]
+            .advice
+            .contains("half the scale")
+    );
+    assert_eq!(of(0.9, 2.0, 1.5).status, Status::Undecidable);
+    let broken = of(0.9, 4.0, 2.5);
+    assert!(
+        broken.findings[0].advice.contains("not among the readings"),
+        "{broken:?}"
+    );
+    // No better than word frequencies: nothing is said of the cause.
+    assert_eq!(of(0.2, 4.0, 3.1).status, Status::Undecidable);
+    // A little better than they are is no loss of a trained model.
+    assert!(
+        of(0.2, 4.0, 2.9).findings[0]
+            .advice
+            .contains("not among the readings")
+    );
+}
+
+#[test]
+fn two_readings_at_once_are_named_only_where_both_are_needed() {
+    let of = |alone: f32| {
+        let both = Tried {
+            parts: vec!["a softmax over queries".to_owned(), "no scale".to_owned()],
+            ..reading(
+                "several",
+                "a softmax over queries and no scale",
+                noisy(400, 1.0, 0.05),
+            )
+        };
+        let one = reading("axis", "a softmax over queries", noisy(400, alone, 0.05));
+        verdict(noisy(400, 2.0, 0.1), vec![both, one], 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert!(
+        !of(1.02).evidence.contains("no scale"),
+        "{}",
+        of(1.02).evidence
+    );
+    let both = of(1.4);
+    assert!(both.evidence.contains("and no scale"), "{}", both.evidence);
+    assert!(!both.advice.contains("not decided"), "{}", both.advice);
+}
+
+#[test]
+fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_open() {
+    let best = reading("position", "no rotary positions", noisy(400, 1.0, 0.1));
+    let twin = Tried {
+        order: 1,
+        ..reading("position", "rotary positions by head", noisy(400, 1.0, 0.1))
+    };
+    let found = verdict(noisy(400, 2.0, 0.1), vec![best, twin], 3.0, 9.0)
+        .findings
+        .remove(0);
+    assert!(
+        found
+            .evidence
+            .contains("the same as rotary positions by head"),
+        "{}",
+        found.evidence
+    );
+    let in_layer = |layer_idx, loss| Tried {
+        layer_idx: Some(layer_idx),
+        ..reading("mask", "no causal mask", noisy(400, loss, 0.1))
+    };
+    let of = |other| {
+        let all = vec![in_layer(1, 1.0), in_layer(0, other)];
+        verdict(noisy(400, 2.0, 0.1), all, 3.0, 9.0)
+            .findings
+            .remove(0)
+    };
+    assert_eq!(of(1.5).place, Place::layer(Stack::Only, 1));
+    assert_eq!(of(1.01).place, Place::MODEL);
+}

@@ -1,0 +1,174 @@
+//! Small models that were trained with one mistake each, and what the catalogue of readings says of them.
+//!
+//! `fixtures/readings/make_readings.py` trained them in PyTorch; their files say nothing of the mistake.
+
+use attnscope_engine::checks::{Severity, Status, Thresholds};
+use attnscope_engine::model::Input;
+use serde_json::Value;
+use testing::judged::{Said, fixture, judged, judged_by, prompts_in};
+use testing::opening::opened;
+
+/// Mistakes that change so little that a loss does not show them.
+const WITHOUT_EFFECT: [&str; 2] = ["soft_mask_ten", "softmax_plus_one"];
+/// Mistakes that a reading of another family explains nearly as well, on these texts.
+const OPEN: [&str; 2] = ["prefix", "qk_norm"];
+
+struct Case {
+    name: String,
+    /// The family, and a part of the name, of the reading that restores the loss; `None` of healthy models.
+    expected: Option<(String, String)>,
+    layer: Option<u64>,
+    head: Option<u64>,
+}
+
+fn cases(families: &[&str]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(fixture("readings")).expect("the fixtures") {
+        let path = entry.expect("an entry").path();
+        let Ok(text) = std::fs::read_to_string(path.join("truth.json")) else {
+            continue;
+        };
+        let truth: Value = serde_json::from_str(&text).expect("JSON");
+        let text_at = |idx: usize| truth["expected"][idx].as_str().map(str::to_owned);
+        let expected = text_at(0).zip(text_at(1));
+        if expected
+            .as_ref()
+            .is_some_and(|(family, _)| families.contains(&family.as_str()))
+        {
+            cases.push(Case {
+                name: path
+                    .file_name()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned(),
+                expected,
+                layer: truth["mistakes"]["layer"].as_u64(),
+                head: truth["mistakes"]["head"].as_u64(),
+            });
+        }
+    }
+    assert!(!cases.is_empty(), "no model of {families:?}");
+    cases
+}
+
+fn prompts(model: &attnscope_engine::model::Model) -> Vec<(String, Input)> {
+    prompts_in(model, &fixture("readings/texts.jsonl"))
+}
+
+fn asked(name: &str) -> Said {
+    let model = opened(&fixture("readings").join(name), &[]);
+    judged_by(
+        &model,
+        &prompts(&model),
+        &Thresholds::default(),
+        &["trained-otherwise"],
+    )
+}
+
+/// Every model of these families is accused of its mistake and of no other.
+fn are_named(families: &[&str]) {
+    for case in cases(families) {
+        let (name, said) = (&case.name, asked(&case.name));
+        let verdict = said.of("trained-otherwise");
+        if WITHOUT_EFFECT.contains(&name.as_str()) {
+            assert_eq!(verdict.status, Status::Passed, "{name}: {}", verdict.why);
+            continue;
+        }
+        let [finding] = &verdict.findings[..] else {
+            panic!("{name}: {} ({:?})", verdict.why, verdict.status);
+        };
+        let (_, part) = case.expected.as_ref().expect("a mistake");
+        if OPEN.contains(&name.as_str()) {
+            assert!(
+                finding.advice.contains("not decided between"),
+                "{name}: {}",
+                finding.advice
+            );
+            continue;
+        }
+        assert!(
+            !finding.advice.contains("not decided between"),
+            "{name}: {}",
+            finding.evidence
+        );
+        assert!(
+            finding.evidence.contains(part.as_str()),
+            "{name}: {}",
+            finding.evidence
+        );
+        let place = (finding.place.layer_idx, finding.place.head_idx);
+        let expected = (
+            case.layer.map(|idx| idx as usize),
+            case.head.map(|idx| idx as usize),
+        );
+        assert_eq!(place, expected, "{name}: {}", finding.evidence);
+    }
+}
+
+#[test]
+fn other_axes_scales_and_softmaxes_are_named() {
+    are_named(&["axis", "scale", "softmax"]);
+}
+
+#[test]
+fn other_masks_are_named_with_their_layer_and_head() {
+    are_named(&["mask"]);
+}
+
+#[test]
+fn other_positions_are_named() {
+    are_named(&["position"]);
+}
+
+#[test]
+fn other_layouts_are_named() {
+    are_named(&["layout"]);
+}
+
+#[test]
+fn other_blocks_norms_and_labels_are_named() {
+    are_named(&["block", "qk-norm", "labels"]);
+}
+
+#[test]
+fn healthy_models_are_accused_of_nothing_and_the_order_of_prompts_does_not_matter() {
+    for name in ["healthy", "healthy_gpt2"] {
+        let model = opened(&fixture("readings").join(name), &[]);
+        let mut prompts = prompts(&model);
+        let said = judged(&model, &prompts);
+        assert!(
+            said.with(Severity::Error).is_empty(),
+            "{name}: {:?}",
+            said.fired()
+        );
+        assert_eq!(said.status("trained-otherwise"), Status::Passed, "{name}");
+        assert_eq!(said.status("knows-nothing"), Status::Passed, "{name}");
+        prompts.reverse();
+        let other = judged_by(
+            &model,
+            &prompts,
+            &Thresholds::default(),
+            &["trained-otherwise"],
+        );
+        assert_eq!(other.status("trained-otherwise"), Status::Passed, "{name}");
+    }
+}
+
+#[test]
+fn a_verdict_on_a_broken_model_does_not_depend_on_the_order_of_prompts() {
+    for name in ["no_mask", "axis_queries", "rope_twice"] {
+        let model = opened(&fixture("readings").join(name), &[]);
+        let mut prompts = prompts(&model);
+        let first = asked(name).one("trained-otherwise").clone();
+        prompts.rotate_left(3);
+        let said = judged_by(
+            &model,
+            &prompts,
+            &Thresholds::default(),
+            &["trained-otherwise"],
+        );
+        let second = said.one("trained-otherwise");
+        assert!((first.value - second.value).abs() < 1e-4, "{name}");
+        assert_eq!(first.advice, second.advice);
+    }
+}
