@@ -267,7 +267,6 @@ fn adapters_and_weights_that_the_configuration_leaves_out_are_named() {
             &[64, 256],
             "number of layers",
         ),
-        ("lm_head.weight", &[211, 64], "tie_word_embeddings"),
         ("something.else", &[3, 64], "family"),
     ] {
         let said = one(name, shape, 0.1);

@@ -181,6 +181,11 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
     };
     let mut cells = vec![0.0; n_queries * n_keys];
     head.products(&(0..n_queries), n_keys, &mut cells);
+    let is_plain = matches!(spec.bias, Bias::None) && spec.softcap.is_none();
+    if is_plain && odd.sight.is_none() && odd.softmax != Some(OddSoftmax::MaskedAfter) {
+        score_plainly(run, &math, odd.scale, &mut cells);
+        return cells;
+    }
     let sees_hidden = matches!(odd.softmax, Some(OddSoftmax::MaskedAfter));
     for (query_idx, row) in cells.chunks_mut(n_keys.max(1)).enumerate() {
         let scale = math.scale(query_idx) * odd.scale;
@@ -203,6 +208,21 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
         }
     }
     cells
+}
+
+/// Products → scores where nothing but a scale and the declared mask is between them. // cells: [query, key]
+fn score_plainly(run: &Run<'_>, math: &HeadMath<'_>, times: f32, cells: &mut [f32]) {
+    let real = run.visibility.real_keys();
+    for (query_idx, row) in cells.chunks_mut(run.visibility.n_keys.max(1)).enumerate() {
+        let seen = run.visibility.range(query_idx);
+        let scale = math.scale(query_idx) * times;
+        row[..seen.start].fill(f32::NEG_INFINITY);
+        row[seen.end..].fill(f32::NEG_INFINITY);
+        row[seen.clone()].iter_mut().for_each(|cell| *cell *= scale);
+        for key_idx in seen.filter(|key_idx| real.is_some_and(|real| !real[*key_idx])) {
+            row[key_idx] = f32::NEG_INFINITY;
+        }
+    }
 }
 
 /// Scores → pattern, in place. // cells: [query, key]
