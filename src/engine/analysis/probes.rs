@@ -12,11 +12,16 @@ use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::PositionRule;
 
-/// Positions of a prompt that are probed at most: more would cost more and show the same.
+/// Positions of a prompt that are probed at most, of small and of large models: more would cost more and show the same.
 const MOST_POSITIONS: usize = 256;
+const MOST_OF_LARGE: usize = 64;
+/// Multiplications of a token from which a model is large.
+const LARGE: usize = 20_000_000;
 /// Positions after which everything is changed, and positions that are changed alone.
 const N_CUTS: usize = 4;
 const N_CHANGED: usize = 16;
+const N_CUTS_OF_LARGE: usize = 2;
+const N_CHANGED_OF_LARGE: usize = 4;
 /// Tokens that are shuffled at most.
 const MOST_SHUFFLED: usize = 64;
 /// Under another order of the tokens, sums are taken in another order.
@@ -27,6 +32,18 @@ const EXPERTS_TOLERANCE: f64 = 1e-5;
 const PADDING_TOLERANCE: f64 = 1e-4;
 const N_PADS: usize = 3;
 const NONFINITE: &str = "a value is NaN or infinite, which spreads to rows that do not see it: nan-or-inf tells where it begins";
+
+fn is_large(model: &Model) -> bool {
+    model.spec.n_multiplications() >= LARGE
+}
+
+fn most_positions(model: &Model) -> usize {
+    if is_large(model) {
+        MOST_OF_LARGE
+    } else {
+        MOST_POSITIONS
+    }
+}
 
 fn has_experts(model: &Model) -> bool {
     let mut blocks = model.spec.stacks.iter().flat_map(StackSpec::blocks);
@@ -73,7 +90,7 @@ pub fn probe_future<O: Ops>(
         ));
     }
     let input = Input {
-        sequence: cut(&input.sequence, MOST_POSITIONS),
+        sequence: cut(&input.sequence, most_positions(model)),
         ..input.clone()
     };
     let tokens = &input.sequence.tokens;
@@ -104,8 +121,13 @@ pub fn probe_future<O: Ops>(
             tolerance,
         }
     };
-    let cuts = spread(1, n, N_CUTS);
-    let alone = spread(1, n, N_CHANGED);
+    let (n_cuts, n_changed) = if is_large(model) {
+        (N_CUTS_OF_LARGE, N_CHANGED_OF_LARGE)
+    } else {
+        (N_CUTS, N_CHANGED)
+    };
+    let cuts = spread(1, n, n_cuts);
+    let alone = spread(1, n, n_changed);
     let after_cuts = cuts.iter().map(|cut| copy(&|idx| idx >= *cut, *cut));
     let one_each = alone.iter().map(|only| copy(&|idx| idx == *only, *only));
     let copies: Vec<Copy> = after_cuts.chain(one_each).collect();
@@ -177,7 +199,7 @@ pub fn probe_padding<O: Ops>(
             "the prompt has padding of its own: give one without".to_owned(),
         ));
     }
-    let prompt = cut(given, MOST_POSITIONS);
+    let prompt = cut(given, most_positions(model));
     let n = prompt.len();
     let rule = model.spec.positions;
     let n_ctx = model.spec.limits().hard_n_ctx().unwrap_or(usize::MAX);

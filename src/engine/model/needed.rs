@@ -97,6 +97,16 @@ impl BlockSpec {
     }
 }
 
+impl ModelSpec {
+    /// Multiplications that one token costs in the maps of all blocks and of the head.
+    pub fn n_multiplications(&self) -> usize {
+        let blocks = self.stacks.iter().flat_map(|stack| stack.blocks());
+        let maps = blocks.flat_map(BlockSpec::linears);
+        let head = self.head.iter().map(|head| &head.unembed);
+        maps.chain(head).map(|map| map.n_in * map.n_out()).sum()
+    }
+}
+
 impl BlockSpec {
     /// The maps that are in use together: of experts, one and the one that all tokens use.
     pub fn linears(&self) -> Vec<&LinearSource> {

@@ -1,5 +1,7 @@
 //! Readings race: all of them on a few positions, those that may still win on more.
 
+use std::collections::BTreeMap;
+
 use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, local};
@@ -18,10 +20,15 @@ const MOST_POSITIONS: usize = 4096;
 const MOST_TOKENS: usize = 512;
 /// Positions of the first round, and how many times more the next ones have.
 const FIRST_POSITIONS: usize = 48;
+const FEWEST_FIRST: usize = 12;
+/// A reading that moves fewer positions than these is not judged by them.
 const FEWEST_POSITIONS: usize = 16;
 const MORE: usize = 4;
-/// What the first round may cost, in runs of the model on all positions.
+/// Multiplications of a race that are not worth saving: about a second.
+const CHEAP: usize = 40_000_000_000;
+/// What the first round, and each later one, may cost beyond that, in runs of the model on all positions.
 const FIRST_ROUND_COSTS: usize = 3;
+const ROUND_COSTS: usize = 1;
 /// Heads of a model up to which readings are tried in each of them.
 const MOST_HEADS: usize = 64;
 /// Standard errors beyond which a reading is given up: for a gain that is normal, 1 of 2000 is given up wrongly in a round.
@@ -73,9 +80,11 @@ pub fn probe_readings<O: Ops>(
         Task::Target | Task::Masked(_) => f64::NAN,
     };
     let knows = mean_of(&all)? < unigram_loss;
+    let costs = Costs::of(model, n_all);
     let mut field = entrants(model, &all);
     // A model that is good as declared cannot have been trained to see a little of its labels.
     field.retain(|reading| !knows || reading.sees_labels != SeesLabels::Faintly);
+    costs.leave_out(&mut field, knows);
     let n_field = field.len();
     let mut race = Race {
         ops,
@@ -83,12 +92,11 @@ pub fn probe_readings<O: Ops>(
         pace,
         catalogue: field.iter().map(|reading| reading.name.clone()).collect(),
         unigram_loss,
+        promise: BTreeMap::new(),
         declared: Vec::new(),
         out: Vec::new(),
     };
-    let mut n_positions = (FIRST_ROUND_COSTS * n_all / n_field.max(1))
-        .clamp(FEWEST_POSITIONS, FIRST_POSITIONS)
-        .min(n_all);
+    let mut n_positions = costs.first_positions(n_field);
     loop {
         let is_last = 2 * n_positions >= n_all;
         let texts = if is_last {
@@ -98,11 +106,12 @@ pub fn probe_readings<O: Ops>(
             sample(task, inputs, n_positions + 2, n_positions)
         };
         field = race.round(&texts, field, is_last)?;
-        told(n_field - field.len(), n_field);
         if is_last {
             break;
         }
         n_positions *= MORE;
+        race.keep_promising(&mut field, costs.most_readings(n_positions.min(n_all)));
+        told(n_field - field.len(), n_field);
     }
     race.together(&all)?;
     told(n_field, n_field);
@@ -178,6 +187,74 @@ fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
     all
 }
 
+/// What a race may cost.
+struct Costs {
+    n_all: usize,
+    /// Multiplications of one token.
+    of_token: usize,
+}
+
+impl Costs {
+    fn of(model: &Model, n_all: usize) -> Self {
+        Self {
+            n_all,
+            of_token: model.spec.n_multiplications(),
+        }
+    }
+
+    fn is_cheap(&self, n_tokens: usize) -> bool {
+        n_tokens.saturating_mul(self.of_token) <= CHEAP
+    }
+
+    /// Leaves readings out that the first round cannot pay for: those of single heads first, then the less usual ones of
+    /// single layers.
+    ///
+    /// A model that tells more than word frequencies has its weights where they are read: of a large one other places of
+    /// weights are not tried then.
+    fn leave_out(&self, field: &mut Vec<Reading>, knows: bool) {
+        if knows && !self.is_cheap(field.len() * FIRST_POSITIONS) {
+            field.retain(|reading| reading.shares_weights);
+        }
+        let affordable = FIRST_ROUND_COSTS * self.n_all / FEWEST_FIRST;
+        let usual = ["no causal mask", "a softmax over queries", "no scale"];
+        let is_usual = |reading: &Reading| usual.contains(&reading.name.as_str());
+        let steps: [&dyn Fn(&Reading) -> bool; 3] = [
+            &|reading| reading.head_idx.is_none(),
+            &|reading| reading.layer_idx.is_none() || is_usual(reading),
+            &|reading| reading.layer_idx.is_none(),
+        ];
+        for step in steps {
+            // A reading of one layer costs half on average: only what follows the layer runs again.
+            let n_whole = field
+                .iter()
+                .filter(|reading| reading.layer_idx.is_none())
+                .count();
+            let n = n_whole + (field.len() - n_whole) / 2;
+            if n <= affordable || self.is_cheap(n * FIRST_POSITIONS) {
+                return;
+            }
+            field.retain(|reading| step(reading));
+        }
+    }
+
+    fn first_positions(&self, n_field: usize) -> usize {
+        let affordable = FIRST_ROUND_COSTS * self.n_all / n_field.max(1);
+        let n = if self.is_cheap(n_field * FIRST_POSITIONS) {
+            FIRST_POSITIONS
+        } else {
+            affordable.clamp(FEWEST_FIRST, FIRST_POSITIONS)
+        };
+        n.min(self.n_all)
+    }
+
+    /// How many readings a later round may have.
+    fn most_readings(&self, n_positions: usize) -> usize {
+        let in_cheap = CHEAP / (n_positions * self.of_token).max(1);
+        let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
+        in_cheap.max(in_costs).max(2)
+    }
+}
+
 /// Mistakes that are made together: another axis, no mask, and a scale that was forgotten or squared.
 fn is_usual(pair: &Reading) -> bool {
     let usual = [
@@ -189,6 +266,13 @@ fn is_usual(pair: &Reading) -> bool {
     pair.parts.iter().all(|part| usual.contains(&part.as_str()))
 }
 
+/// A reading's name and place.
+type Key = (String, Option<usize>, Option<usize>);
+
+fn key(reading: &Reading) -> Key {
+    (reading.name.clone(), reading.layer_idx, reading.head_idx)
+}
+
 struct Race<'a, O> {
     ops: &'a O,
     model: &'a Model,
@@ -196,6 +280,8 @@ struct Race<'a, O> {
     /// Names of all readings, in the order of the families.
     catalogue: Vec<String>,
     unigram_loss: f64,
+    /// What a reading may gain at most, by the last round that it ran in.
+    promise: BTreeMap<Key, f64>,
     /// [round][position]
     declared: Vec<Vec<f32>>,
     out: Vec<(Reading, Tried)>,
@@ -246,6 +332,7 @@ impl<O: Ops> Race<'_, O> {
             let may_win =
                 gain.high() >= MARGIN.max(RIVAL * lowest) || gain.n_moved < FEWEST_POSITIONS;
             if may_win && !is_last {
+                self.promise.insert(key(&reading), gain.high());
                 stays.push(reading);
             } else {
                 let tried = tried(&reading, losses, round, self.order(&reading));
@@ -253,6 +340,25 @@ impl<O: Ops> Race<'_, O> {
             }
         }
         Ok(stays)
+    }
+
+    /// Keeps the readings that may gain most, where a round cannot pay for all.
+    fn keep_promising(&mut self, field: &mut Vec<Reading>, most: usize) {
+        if field.len() <= most {
+            return;
+        }
+        let mut ranked: Vec<(f64, Reading)> = field
+            .drain(..)
+            .map(|reading| {
+                (
+                    self.promise.get(&key(&reading)).copied().unwrap_or(0.0),
+                    reading,
+                )
+            })
+            .collect();
+        ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
+        ranked.truncate(most);
+        field.extend(ranked.into_iter().map(|(_, reading)| reading));
     }
 
     /// Puts the best reading together with others, as long as that gains.
