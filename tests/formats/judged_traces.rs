@@ -97,8 +97,11 @@ fn patterns(scores: &[Rows], sees: Sees<'_>, way: fn(&[f64], usize) -> Vec<f64>)
         .collect()
 }
 
+/// Whether a query sees a key, by their indices alone.
+type Shape = fn(usize, usize) -> bool;
+
 /// Mask shapes by design: name, and who sees what.
-const SHAPES: &[(&str, fn(usize, usize) -> bool)] = &[
+const SHAPES: &[(&str, Shape)] = &[
     ("causal", causal),
     ("both", both),
     ("window", |i, j| j <= i && i - j < 4),
@@ -173,7 +176,8 @@ fn linear_sinkhorn_and_differential_attention_are_information() {
             .collect();
         linear.push(normalised(&scores, &causal, &over_sum));
         products.push(scores);
-        (q.push(of_q), k.push(of_k));
+        q.push(of_q);
+        k.push(of_k);
     }
     let said = Trace::default().layer(0, &linear, Some(&products)).said();
     assert_eq!(accused(&said), [""; 0]);
