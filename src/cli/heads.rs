@@ -103,7 +103,7 @@ fn rows(layer: &Arc<LayerReport>, random: Option<&[Vec<Stripes>]>) -> Vec<HeadRo
             head: head_idx,
             kind: found.map(|(kind, _)| kind.title()),
             seen_on: found.map(|(_, seen_on)| seen_on.label()),
-            on_prompt: OnPrompt::of(|id| head.stats.of(id)),
+            on_prompt: OnPrompt::of(|stat| head.stats.of(stat)),
             random: random.map(|on| OnRandom {
                 previous: Number(on.previous),
                 induction: Number(on.induction),

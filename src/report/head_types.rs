@@ -1,5 +1,6 @@
 //! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
 
+use attnscope_engine::stats::Stat;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -10,13 +11,13 @@ use super::document::ModelRecord;
 use super::number::{Number, number};
 use super::plain::cell;
 
-/// Columns on the prompt: a title for people, and the id of the statistic.
-pub const ON_PROMPT: [(&str, &str); 5] = [
-    ("previous", "previous_mass"),
-    ("induction", "induction_mass"),
-    ("duplicate", "duplicate_mass"),
-    ("first", "first_key_mass"),
-    ("current", "diagonal_mass"),
+/// Columns on the prompt: a title for people, and the statistic.
+pub const ON_PROMPT: [(&str, Stat); 5] = [
+    ("previous", Stat::PreviousMass),
+    ("induction", Stat::InductionMass),
+    ("duplicate", Stat::DuplicateMass),
+    ("first", Stat::FirstKeyMass),
+    ("current", Stat::DiagonalMass),
 ];
 /// Columns on random tokens that are said twice.
 const ON_RANDOM: [&str; 3] = ["r‖r prev", "r‖r ind", "r‖r dup"];
@@ -92,15 +93,15 @@ pub struct OnRandom {
 }
 
 impl OnPrompt {
-    /// From the values of statistics by their ids.
-    pub fn of(value: impl Fn(&str) -> f64) -> Self {
+    /// From the values of statistics.
+    pub fn of(value: impl Fn(Stat) -> f64) -> Self {
         let [
             previous_mass,
             induction_mass,
             duplicate_mass,
             first_key_mass,
             diagonal_mass,
-        ] = ON_PROMPT.map(|(_, id)| Number(value(id)));
+        ] = ON_PROMPT.map(|(_, stat)| Number(value(stat)));
         Self {
             previous_mass,
             induction_mass,
@@ -154,7 +155,7 @@ impl HeadTypes {
         let mut writer = ::csv::Writer::from_writer(to);
         let places = ["prompt", "stack", "layer", "head", "type"];
         let random = ["random_previous", "random_induction", "random_duplicate"];
-        let ids = ON_PROMPT.map(|(_, id)| id);
+        let ids = ON_PROMPT.map(|(_, stat)| stat.id());
         let last = ["type_seen_on"];
         let titles = places.iter().chain(&ids).chain(&random).chain(&last);
         writer.write_record(titles)?;

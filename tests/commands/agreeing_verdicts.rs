@@ -4,7 +4,7 @@ use attnscope_engine::analysis::{self, Layers, Options, input_of};
 use attnscope_engine::checks::{Status, Thresholds};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
-use attnscope_engine::stats::LayerReport;
+use attnscope_engine::stats::{LayerReport, Stat};
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, Stored, attnscope, text};
 use testing::judged::{fixture, healthy_with, ids, judged_by, stories};
@@ -37,11 +37,15 @@ fn learned_sinks_that_take_nearly_all_make_no_collapse_and_no_duplicates() {
     let tokens: Vec<u32> = (0..40).map(|i| (i * i * 7 + 3 * i) % 61).collect();
     for layer in layers(copy.path(), &Request::ids(tokens.clone())) {
         for head in &layer.heads {
-            let of = |id: &str| head.stats.of(id);
-            assert!(of("sink_mass") > 0.9, "{}", of("sink_mass"));
-            assert!(of("max_probability") < 0.1, "{}", of("max_probability"));
-            assert!(of("entropy_relative") < 0.3, "what is left is little");
-            assert!(of("effective_keys") > 1.2, "{}", of("effective_keys"));
+            let of = |stat: Stat| head.stats.of(stat);
+            assert!(of(Stat::SinkMass) > 0.9, "{}", of(Stat::SinkMass));
+            assert!(
+                of(Stat::MaxProbability) < 0.1,
+                "{}",
+                of(Stat::MaxProbability)
+            );
+            assert!(of(Stat::EntropyRelative) < 0.3, "what is left is little");
+            assert!(of(Stat::EffectiveKeys) > 1.2, "{}", of(Stat::EffectiveKeys));
         }
     }
     let model = opened(copy.path(), &[]);
@@ -182,15 +186,15 @@ fn the_step_after_the_end_of_a_translation_counts_nowhere() {
             .expect("attention")
     };
     let (open, ended) = (run(&[1, 9, 10, 11]), run(&[1, 9, 10, 11, 2]));
-    for id in [
-        "entropy",
-        "entropy_relative",
-        "score_std",
-        "max_probability",
-        "q_norm",
+    for stat in [
+        Stat::Entropy,
+        Stat::EntropyRelative,
+        Stat::ScoreStd,
+        Stat::MaxProbability,
+        Stat::QNorm,
     ] {
-        let [open, ended] = [&open, &ended].map(|layer| layer.heads[0].stats.of(id));
-        assert!((open - ended).abs() < 1e-9, "{id}: {open} {ended}");
+        let [open, ended] = [&open, &ended].map(|layer| layer.heads[0].stats.of(stat));
+        assert!((open - ended).abs() < 1e-9, "{stat:?}: {open} {ended}");
     }
     assert_eq!(ended.heads[0].summary.rows.len(), 5);
     // The mark of the end elsewhere is a word like others.

@@ -5,6 +5,7 @@ use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::model::{Input, Sequence};
 use attnscope_engine::ops::Cpu;
+use attnscope_engine::stats::Stat;
 
 #[test]
 fn padding_before_a_text_changes_no_share_of_its_tokens() {
@@ -36,24 +37,24 @@ fn padding_before_a_text_changes_no_share_of_its_tokens() {
     let (alone, padded) = (run(0), run(n_pads));
     for (alone, padded) in alone.iter().zip(&padded) {
         for (head_idx, (alone, padded)) in alone.heads.iter().zip(&padded.heads).enumerate() {
-            for id in [
-                "previous_mass",
-                "first_key_mass",
-                "diagonal_mass",
-                "induction_mass",
-                "duplicate_mass",
-                "mean_distance",
-                "entropy_relative",
+            for stat in [
+                Stat::PreviousMass,
+                Stat::FirstKeyMass,
+                Stat::DiagonalMass,
+                Stat::InductionMass,
+                Stat::DuplicateMass,
+                Stat::MeanDistance,
+                Stat::EntropyRelative,
             ] {
-                let place = format!("head {head_idx} {id}");
-                let [alone, padded] = [alone, padded].map(|head| head.stats.of(id));
+                let place = format!("head {head_idx} {stat:?}");
+                let [alone, padded] = [alone, padded].map(|head| head.stats.of(stat));
                 let apart = (alone - padded).abs();
                 assert!(
                     apart <= 1e-5 * alone.abs() + 1e-6,
                     "{place}: {alone} {padded}"
                 );
             }
-            assert!(alone.stats.of("first_key_mass") > 0.0);
+            assert!(alone.stats.of(Stat::FirstKeyMass) > 0.0);
             assert_eq!(alone.kind, padded.kind);
         }
     }

@@ -8,8 +8,7 @@ use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::model::{Input, Model, Sequence, Stack};
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::stats::LayerReport;
-use attnscope_engine::stats::STATISTICS;
+use attnscope_engine::stats::{LayerReport, Stat};
 use testing::oracle_tap::Collected;
 
 /// Row summaries are f32 and scores f32 products; everything after them is f64.
@@ -426,22 +425,22 @@ fn compare(family: &str, n: usize, real: Option<Vec<bool>>) -> Whole {
         let heads: Vec<Head> = (0..n_heads)
             .map(|head_idx| Head::of(&whole, layer_idx, head_idx))
             .collect();
-        for statistic in STATISTICS {
-            let id = statistic.id;
+        for stat in Stat::ALL.iter().copied() {
+            let (id, statistic) = (stat.id(), stat.statistic());
             let place = format!("{family} layer {layer_idx} {id}");
-            let found = layer.stats.of(id);
+            let found = layer.stats.of(stat);
             if !statistic.is_per_head() {
                 let expected = of_layer(&whole, layer_idx, id);
                 let expected = expected.unwrap_or_else(|| panic!("{id} is not computed here"));
                 assert_near(found, expected, &place);
-                assert!(layer.heads.iter().all(|head| head.stats.of(id).is_nan()));
+                assert!(layer.heads.iter().all(|head| head.stats.of(stat).is_nan()));
                 continue;
             }
             let values = heads.iter().map(|head| head.statistic(id));
             let values: Option<Vec<(f64, Gathered)>> = values.collect();
             let values = values.unwrap_or_else(|| panic!("{id} is not computed here"));
             for (head_idx, (expected, _)) in values.iter().enumerate() {
-                let found = layer.heads[head_idx].stats.of(id);
+                let found = layer.heads[head_idx].stats.of(stat);
                 assert_near(found, *expected, &format!("{place} head {head_idx}"));
             }
             let of_heads = values.iter().map(|(value, _)| *value);
@@ -479,7 +478,7 @@ fn statistics_with_learned_sinks_and_windows_are_what_they_say() {
     compare("gpt_oss_b", 40, Some(left));
     for layer in &whole.layers {
         for head in &layer.heads {
-            let taken = head.stats.of("sink_mass");
+            let taken = head.stats.of(Stat::SinkMass);
             assert!((0.001..0.999).contains(&taken), "{taken}");
         }
     }
@@ -489,7 +488,7 @@ fn statistics_with_learned_sinks_and_windows_are_what_they_say() {
 fn padding_counts_nowhere() {
     let left = (0..33).map(|i| i >= 5).collect();
     let whole = compare("gpt2", 33, Some(left));
-    let empty = whole.layers[0].heads[0].stats.of("empty_rows");
+    let empty = whole.layers[0].heads[0].stats.of(Stat::EmptyRows);
     assert_eq!(empty, 5.0, "as many as there are pads on the left");
     let right = (0..30).map(|i| i < 21).collect();
     compare("bert", 30, Some(right));
@@ -501,17 +500,20 @@ fn padding_counts_nowhere() {
 fn a_single_token_has_the_statistics_that_one_key_allows() {
     let whole = Whole::run("gpt2", 1, None);
     let head = &whole.layers[0].heads[0].stats;
-    for id in [
-        "entropy_relative",
-        "max_probability",
-        "previous_mass",
-        "score_row_variance",
+    for stat in [
+        Stat::EntropyRelative,
+        Stat::MaxProbability,
+        Stat::PreviousMass,
+        Stat::ScoreRowVariance,
     ] {
-        assert!(head.of(id).is_nan(), "{id} is {}", head.of(id));
+        assert!(head.of(stat).is_nan(), "{stat:?} is {}", head.of(stat));
     }
-    assert_eq!((head.of("entropy"), head.of("diagonal_mass")), (0.0, 1.0));
     assert_eq!(
-        (head.of("effective_keys"), head.of("score_std")),
+        (head.of(Stat::Entropy), head.of(Stat::DiagonalMass)),
+        (0.0, 1.0)
+    );
+    assert_eq!(
+        (head.of(Stat::EffectiveKeys), head.of(Stat::ScoreStd)),
         (1.0, 0.0)
     );
 }

@@ -6,6 +6,7 @@ use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Request, Target};
+use attnscope_engine::stats::Stat;
 use crossterm::event::KeyCode;
 use testing::screen::Screen;
 
@@ -113,7 +114,7 @@ fn a_change_is_after_less_before() {
         .scene()
         .both_layers(Stack::Only, 0)
         .expect("both");
-    let of = |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of("entropy");
+    let of = |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of(Stat::Entropy);
     let moved = of(after) - of(before);
     assert!(moved < -0.1, "{moved}");
     screen.typed("v");
@@ -144,7 +145,7 @@ fn rows() {
 /// The statistic of a head as it is shown.
 fn entropy(screen: &Screen, layer_idx: usize, head_idx: usize) -> f64 {
     let layers = screen.app.scene().layers_of(Stack::Only);
-    layers[layer_idx].heads[head_idx].stats.of("entropy")
+    layers[layer_idx].heads[head_idx].stats.of(Stat::Entropy)
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn another_text_keeps_what_is_supposed() {
         .scene()
         .both_layers(Stack::Only, 0)
         .expect("both");
-    let of = |layer: &attnscope_engine::stats::LayerReport| layer.stats.of("entropy");
+    let of = |layer: &attnscope_engine::stats::LayerReport| layer.stats.of(Stat::Entropy);
     assert!(of(after) > of(before));
 }
 
@@ -239,10 +240,12 @@ fn a_translator_heals_when_its_scores_are_scaled() {
         .scene()
         .both_layers(Stack::Cross, 0)
         .expect("both");
-    let relative =
-        |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of("entropy_relative");
+    let relative = |layer: &attnscope_engine::stats::LayerReport| {
+        layer.heads[0].stats.of(Stat::EntropyRelative)
+    };
     assert!(relative(before) < 0.2 && relative(after) > 0.9);
-    let std = |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of("score_std");
+    let std =
+        |layer: &attnscope_engine::stats::LayerReport| layer.heads[0].stats.of(Stat::ScoreStd);
     assert!(std(before) > 5.0 && std(after) < 1.5);
     screen.go(Panel::Rows);
     let text = screen.text();

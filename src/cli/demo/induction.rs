@@ -5,13 +5,13 @@ use anyhow::Result;
 use super::ran::Ran;
 use super::stories::Telling;
 use crate::report::{digits, text_table};
-use attnscope_engine::stats::HeadType;
+use attnscope_engine::stats::{HeadType, Stat};
 
-const MASSES: [(&str, &str); 4] = [
-    ("previous", "previous_mass"),
-    ("induction", "induction_mass"),
-    ("duplicate", "duplicate_mass"),
-    ("entropy", "entropy_relative"),
+const MASSES: [(&str, Stat); 4] = [
+    ("previous", Stat::PreviousMass),
+    ("induction", Stat::InductionMass),
+    ("duplicate", Stat::DuplicateMass),
+    ("entropy", Stat::EntropyRelative),
 ];
 
 pub fn figures(telling: &Telling<'_>) -> Result<String> {
@@ -23,7 +23,7 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
                 format!("L{}H{head_idx}", layer.layer_idx),
                 head.kind.map_or("-", HeadType::title).to_owned(),
             ];
-            row.extend(MASSES.map(|(_, id)| digits(head.stats.of(id))));
+            row.extend(MASSES.map(|(_, stat)| digits(head.stats.of(stat))));
             rows.push(row);
         }
     }

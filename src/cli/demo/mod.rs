@@ -167,7 +167,7 @@ fn shown(story: &Story) -> Shown {
     Shown {
         layer_idx: Some(story.at.0),
         head_idx: Some(story.at.1),
-        statistic_idx: attnscope_engine::stats::index_of(story.statistic).unwrap_or(0),
+        statistic_idx: story.statistic.idx(),
         ..Shown::of(story.panel)
     }
 }

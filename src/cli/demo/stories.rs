@@ -1,6 +1,7 @@
 //! The demos: which checkpoint, which text, what is in front, and what is to be tried.
 
 use anyhow::Result;
+use attnscope_engine::stats::Stat;
 
 use super::{collapse, degenerate, induction};
 use crate::bundles::DEMO_PROMPT;
@@ -25,7 +26,7 @@ pub struct Story {
     /// Layer and head.
     pub at: (usize, usize),
     /// By which the grid is coloured.
-    pub statistic: &'static str,
+    pub statistic: Stat,
     pub what_if: &'static [&'static str],
     /// The first line that a person reads.
     pub hint: &'static str,
@@ -68,7 +69,7 @@ pub static STORIES: &[Story] = &[
         target: None,
         panel: Panel::Overview,
         at: (1, 3),
-        statistic: "induction_mass",
+        statistic: Stat::InductionMass,
         what_if: &[],
         hint: "L1H3 is an induction head: Enter opens it · w drop=zero@L0H2 breaks it",
         figures: Figures::Text(induction::figures),
@@ -82,7 +83,7 @@ pub static STORIES: &[Story] = &[
         target: Some(ENGLISH),
         panel: Panel::Story,
         at: (0, 0),
-        statistic: "entropy_relative",
+        statistic: Stat::EntropyRelative,
         what_if: &[],
         hint: "→ turns the page · 8 the cause · 6 findings · w scale=inv_sqrt_d heals it",
         figures: Figures::Pages(collapse::pages),
@@ -96,7 +97,7 @@ pub static STORIES: &[Story] = &[
         target: Some(ENGLISH),
         panel: Panel::Head,
         at: (0, 0),
-        statistic: "entropy_relative",
+        statistic: Stat::EntropyRelative,
         what_if: &[],
         hint: "scores are h·k/√d; w scale=none takes the division away",
         figures: Figures::Pages(collapse::pages),
@@ -110,7 +111,7 @@ pub static STORIES: &[Story] = &[
         target: None,
         panel: Panel::WhatIf,
         at: (1, 3),
-        statistic: "entropy_relative",
+        statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],
         hint: "divided by the sum of key norms, rows are nearly uniform · w tries others",
         figures: Figures::Command("lab rescale"),
@@ -124,7 +125,7 @@ pub static STORIES: &[Story] = &[
         target: None,
         panel: Panel::Story,
         at: (0, 0),
-        statistic: "max_probability",
+        statistic: Stat::MaxProbability,
         what_if: &["softmax_axis=keys"],
         hint: "→ turns the page · v the axis put right, 7 both · 6 findings, p probes",
         figures: Figures::Pages(degenerate::pages),
@@ -138,7 +139,7 @@ pub static STORIES: &[Story] = &[
         target: None,
         panel: Panel::Scores,
         at: (0, 0),
-        statistic: "score_var_ratio",
+        statistic: Stat::ScoreVarRatio,
         what_if: &[],
         hint: "variance ratio: observed over predicted · w qk_norm=on norms q and k",
         figures: Figures::Command("lab variance"),
@@ -174,12 +175,6 @@ mod tests {
     fn every_story_has_its_checkpoint_and_names_things_that_are() {
         for story in STORIES {
             assert!(bundles::named(story.bundle).is_some(), "{}", story.name);
-            assert!(
-                attnscope_engine::stats::index_of(story.statistic).is_some(),
-                "{}: {}",
-                story.name,
-                story.statistic
-            );
             story
                 .what_ifs()
                 .unwrap_or_else(|e| panic!("{}: {e}", story.name));

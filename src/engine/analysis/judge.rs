@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::model::{Input, Model, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
-use crate::stats::LayerReport;
+use crate::stats::{LayerReport, Stat};
 
 /// What is done at the moment, in words, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -292,7 +292,7 @@ fn judge_run(
     thresholds: &Thresholds,
     known: Known<'_>,
 ) -> Vec<(&'static Check, Verdict)> {
-    let largest = layers.iter().map(|layer| layer.stats.of("resid_max_abs"));
+    let largest = layers.iter().map(|layer| layer.stats.of(Stat::ResidMaxAbs));
     let largest = largest.fold(0.0, f64::max);
     let narrow_dtype = match model.checkpoint.dtype_label().as_str() {
         "f16" => Some(("f16", largest)),

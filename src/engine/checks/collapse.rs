@@ -3,7 +3,7 @@
 
 use super::thresholds::Thresholds;
 use crate::attention::{AttentionSpec, HeadSummary, Scale};
-use crate::stats::{HeadReport, LayerReport, Values, relative_over_keys};
+use crate::stats::{HeadReport, LayerReport, Stat, Values, relative_over_keys};
 
 /// Standard deviation that norms predict under 1/√d beyond which queries and keys are too long.
 const LONG: f64 = 3.0;
@@ -25,12 +25,12 @@ pub(super) fn has_sink(layer: &LayerReport, head: &HeadReport) -> bool {
 /// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are no distributions.
 pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
     // The statistic knows rows that are no distributions.
-    if head.stats.of("effective_keys").is_nan() {
+    if head.stats.of(Stat::EffectiveKeys).is_nan() {
         f64::NAN
     } else if has_sink(layer, head) {
         relative_over_keys(&head.summary, true)
     } else {
-        head.stats.of("entropy_relative")
+        head.stats.of(Stat::EntropyRelative)
     }
 }
 
@@ -71,7 +71,7 @@ pub fn is_saturated(share: f64, thresholds: &Thresholds) -> bool {
 
 /// How many times the observed variance of the scores is what norms predict, or the other way round: 1 where they agree.
 pub fn spread_excess(stats: &Values) -> f64 {
-    let ratio = stats.of("score_var_observed") / stats.of("score_var_predicted");
+    let ratio = stats.of(Stat::ScoreVarObserved) / stats.of(Stat::ScoreVarPredicted);
     if ratio < 1.0 { ratio.recip() } else { ratio }
 }
 
@@ -84,7 +84,7 @@ pub fn times_inv_sqrt_d(spec: &AttentionSpec) -> f64 {
 
 /// Whether queries and keys are so long that scores spread widely even if scaled by 1/√d; `None` where they were not measured.
 pub fn are_too_long(spec: &AttentionSpec, stats: &Values) -> Option<bool> {
-    let predicted = stats.of("score_var_predicted").sqrt() / times_inv_sqrt_d(spec).max(1.0);
+    let predicted = stats.of(Stat::ScoreVarPredicted).sqrt() / times_inv_sqrt_d(spec).max(1.0);
     (!predicted.is_nan()).then_some(predicted > LONG)
 }
 
@@ -111,10 +111,10 @@ pub enum Cause {
 
 /// Why the scores of a head spread as they do.
 pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
-    let spread = stats.of("score_std");
+    let spread = stats.of(Stat::ScoreStd);
     let (raw, predicted) = (
-        stats.of("score_var_observed").sqrt(),
-        stats.of("score_var_predicted").sqrt(),
+        stats.of(Stat::ScoreVarObserved).sqrt(),
+        stats.of(Stat::ScoreVarPredicted).sqrt(),
     );
     match are_too_long(spec, stats) {
         _ if spread.is_nan() => Cause::NoScores,
@@ -130,7 +130,7 @@ pub fn cause(spec: &AttentionSpec, stats: &Values) -> Cause {
 
 /// Whether queries and keys point the same way, or opposite ways, on average.
 pub fn is_aligned(stats: &Values) -> bool {
-    stats.of("qk_cosine").abs() > ALIGNED
+    stats.of(Stat::QkCosine).abs() > ALIGNED
 }
 
 impl Cause {
@@ -173,14 +173,14 @@ pub struct Design {
 }
 
 /// Kinds of places that heads attend to by design, by the statistic that measures each.
-const PLACES: [(&str, &str); 6] = [
-    ("sink_mass", "its learned sink"),
-    ("first_key_mass", "the first token"),
-    ("previous_mass", "the previous token"),
-    ("diagonal_mass", "the query's own token"),
-    ("duplicate_mass", "earlier copies of the token"),
+const PLACES: [(Stat, &str); 6] = [
+    (Stat::SinkMass, "its learned sink"),
+    (Stat::FirstKeyMass, "the first token"),
+    (Stat::PreviousMass, "the previous token"),
+    (Stat::DiagonalMass, "the query's own token"),
+    (Stat::DuplicateMass, "earlier copies of the token"),
     (
-        "induction_mass",
+        Stat::InductionMass,
         "what followed earlier copies of the token",
     ),
 ];
@@ -196,7 +196,7 @@ pub fn by_design(
     thresholds: &Thresholds,
 ) -> Option<Design> {
     let least = thresholds.of("entropy-collapse.by_design");
-    let shares = PLACES.map(|(id, what)| (head.stats.of(id), what));
+    let shares = PLACES.map(|(stat, what)| (head.stats.of(stat), what));
     // A kind of place that the text does not have is NaN, which no comparison takes.
     let strongest = shares
         .into_iter()
@@ -348,7 +348,7 @@ mod tests {
     fn a_spread_that_norms_do_not_predict_is_not_called_predicted() {
         let rows = || preferring(N, 3.0, |query| query * 5 % N);
         let probe = layer(spec(1), &[rows()], 1.0);
-        let observed = probe.heads[0].stats.of("score_var_observed");
+        let observed = probe.heads[0].stats.of(Stat::ScoreVarObserved);
         // ‖q‖ = ‖k‖ = n with a scale of 1/√16 predicts n⁴/16/16.
         let norm = (observed / 12.8 * 256.0).sqrt().sqrt() as f32;
         let verdict = said("scale-mismatch", layer(spec(1), &[rows()], norm));

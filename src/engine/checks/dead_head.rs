@@ -19,6 +19,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "dead-head",
@@ -35,7 +36,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let norms: Vec<f64> = layer
             .heads
             .iter()
-            .map(|head| head.stats.of("head_output_norm"))
+            .map(|head| head.stats.of(Stat::HeadOutputNorm))
             .collect();
         if norms.len() < 2 || norms.iter().any(|norm| norm.is_nan()) {
             continue;

@@ -22,7 +22,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
-use crate::stats::{HeadReport, LayerReport};
+use crate::stats::{HeadReport, LayerReport, Stat};
 
 pub static CHECK: Check = Check {
     id: "duplicate-heads",
@@ -59,14 +59,14 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     for layer in evidence.layers {
         let is_telling = |head_idx: usize| {
             let head = &layer.heads[head_idx];
-            let of = |id: &str| head.stats.of(id);
+            let of = |stat: Stat| head.stats.of(stat);
             let places = [
-                "sink_mass",
-                "first_key_mass",
-                "previous_mass",
-                "diagonal_mass",
+                Stat::SinkMass,
+                Stat::FirstKeyMass,
+                Stat::PreviousMass,
+                Stat::DiagonalMass,
             ];
-            let is_plain = places.iter().any(|id| of(id) >= by_design);
+            let is_plain = places.iter().any(|stat| of(*stat) >= by_design);
             let entropy = collapse::relative_entropy(layer, head);
             entropy < even && !is_plain && evidence.has_distributions(layer, head)
         };

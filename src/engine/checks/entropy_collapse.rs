@@ -29,7 +29,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Status, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
-use crate::stats::HeadReport;
+use crate::stats::{HeadReport, Stat};
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",
@@ -118,22 +118,26 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
 
 /// Lengths, angles and spread of a head's scores, as far as they were measured.
 fn causes(head: &HeadReport) -> Vec<String> {
-    let of = |id: &str| head.stats.of(id);
+    let of = |stat: Stat| head.stats.of(stat);
     let mut causes = Vec::new();
-    if of("q_norm").is_finite() {
-        causes.push(format!("‖q‖ {:.1}, ‖k‖ {:.1}", of("q_norm"), of("k_norm")));
-        causes.push(format!("cos {:.2}", of("qk_cosine")));
+    if of(Stat::QNorm).is_finite() {
+        causes.push(format!(
+            "‖q‖ {:.1}, ‖k‖ {:.1}",
+            of(Stat::QNorm),
+            of(Stat::KNorm)
+        ));
+        causes.push(format!("cos {:.2}", of(Stat::QkCosine)));
     }
-    if of("score_std").is_finite() {
-        let predicted = of("score_var_predicted").sqrt();
+    if of(Stat::ScoreStd).is_finite() {
+        let predicted = of(Stat::ScoreVarPredicted).sqrt();
         let predicted = if predicted.is_nan() {
             String::new()
         } else {
             format!(" (its norms predict {predicted:.1})")
         };
-        causes.push(format!("score std {:.1}{predicted}", of("score_std")));
+        causes.push(format!("score std {:.1}{predicted}", of(Stat::ScoreStd)));
     }
-    let saturated = 100.0 * of("saturated_rows");
+    let saturated = 100.0 * of(Stat::SaturatedRows);
     causes.push(format!("{saturated:.0} % of rows saturated"));
     causes
 }

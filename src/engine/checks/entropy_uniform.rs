@@ -20,6 +20,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "entropy-uniform",
@@ -33,7 +34,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("entropy-uniform.relative_entropy");
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
-        let entropy = head.stats.of("entropy_relative");
+        let entropy = head.stats.of(Stat::EntropyRelative);
         if entropy.is_nan() || layer.has_sinks || !evidence.has_distributions(layer, head) {
             continue;
         }
@@ -41,7 +42,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         if entropy <= most {
             continue;
         }
-        let std = head.stats.of("score_std");
+        let std = head.stats.of(Stat::ScoreStd);
         let spread = if std.is_finite() {
             format!(", score std {std:.3}")
         } else {

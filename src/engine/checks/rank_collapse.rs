@@ -21,6 +21,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "rank-collapse",
@@ -37,7 +38,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let n_real = layer.heads.first().map_or(0, |head| {
             head.summary.rows.iter().filter(|row| row.is_real).count()
         });
-        let spread = layer.stats.of("resid_spread");
+        let spread = layer.stats.of(Stat::ResidSpread);
         if spread.is_nan() || n_real < 2 {
             continue;
         }
@@ -45,7 +46,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         if spread >= least {
             continue;
         }
-        let cosine = layer.stats.of("resid_cosine");
+        let cosine = layer.stats.of(Stat::ResidCosine);
         findings.push(Finding {
             check: CHECK.id,
             severity: Severity::Warning,

@@ -24,6 +24,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "scale-mismatch",
@@ -45,8 +46,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         let spec = &layer.spec;
         let mut worst: Option<(f64, Finding)> = None;
         for (head_idx, head) in layer.heads.iter().enumerate() {
-            let of = |id: &str| head.stats.of(id);
-            let (observed, predicted) = (of("score_var_observed"), of("score_var_predicted"));
+            let of = |stat: Stat| head.stats.of(stat);
+            let (observed, predicted) = (of(Stat::ScoreVarObserved), of(Stat::ScoreVarPredicted));
             let ratio = observed / predicted;
             let excess = collapse::spread_excess(&head.stats);
             if !ratio.is_finite() || head.summary.rows.len() < 4 {

@@ -21,6 +21,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "score-explosion",
@@ -35,7 +36,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let f16 = thresholds.of("score-explosion.f16_limit");
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
-        let largest = head.stats.of("max_abs_score");
+        let largest = head.stats.of(Stat::MaxAbsScore);
         // An infinite score is for nan-or-inf to name.
         if !largest.is_finite() {
             continue;

@@ -22,6 +22,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "softmax-saturation",
@@ -36,8 +37,8 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut n_judged, mut n_spared) = (Vec::new(), 0, 0);
     let mut nearest: Option<(f64, Place)> = None;
     for (layer, head_idx, head) in evidence.heads() {
-        let of = |id: &str| head.stats.of(id);
-        let share = of("saturated_rows");
+        let of = |stat: Stat| head.stats.of(stat);
+        let share = of(Stat::SaturatedRows);
         if share.is_nan() || !evidence.has_distributions(layer, head) {
             continue;
         }
@@ -63,7 +64,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             evidence: format!(
                 "{:.0} % of rows are saturated; mean largest probability {:.4}",
                 100.0 * share,
-                of("max_probability")
+                of(Stat::MaxProbability)
             ),
             advice: "lower the spread of the scores: scale, QK-norm, or a temperature above 1"
                 .to_owned(),

@@ -23,6 +23,7 @@ use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
+use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "spectral-bound",
@@ -58,7 +59,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             }
             n_judged += 1;
             let bound = bounds.iter().sum::<f64>() / bounds.len() as f64;
-            let entropy = head.stats.of("entropy_relative");
+            let entropy = head.stats.of(Stat::EntropyRelative);
             lowest = lowest.min(bound);
             if bound >= least
                 || entropy.is_nan()
@@ -76,7 +77,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 unit: "of log n",
                 evidence: format!(
                     "scores this spread (std {:.1}) guarantee {:.2} % of log n; the head has {:.1} %",
-                    head.stats.of("score_std"),
+                    head.stats.of(Stat::ScoreStd),
                     100.0 * bound,
                     100.0 * entropy
                 ),

@@ -2,6 +2,7 @@
 //!
 //! `cargo run -p attnscope-engine --example head_entropy -- CHECKPOINT "some text"`
 
+use attnscope_engine::stats::Stat;
 use std::error::Error;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -36,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = stdout().lock();
     for layer in &layers.0 {
         for (head_idx, head) in layer.heads.iter().enumerate() {
-            let entropy = head.stats.of("entropy_relative");
+            let entropy = head.stats.of(Stat::EntropyRelative);
             writeln!(out, "L{}H{head_idx} {entropy:.3}", layer.layer_idx)?;
         }
     }

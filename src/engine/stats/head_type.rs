@@ -1,5 +1,6 @@
 //! What kind of place a head looks at: a letter per head, from its statistics.
 
+use super::Stat;
 use super::Values;
 use crate::attention::HeadSummary;
 
@@ -93,9 +94,9 @@ impl HeadType {
             return by_prompt.map(|kind| (kind, SeenOn::Prompt));
         };
         let on_prompt = |kind: Self| match kind {
-            Self::Previous => stats.of("previous_mass"),
-            Self::Induction => stats.of("induction_mass"),
-            Self::Duplicate => stats.of("duplicate_mass"),
+            Self::Previous => stats.of(Stat::PreviousMass),
+            Self::Induction => stats.of(Stat::InductionMass),
+            Self::Duplicate => stats.of(Stat::DuplicateMass),
             _ => f64::NAN,
         };
         match by_prompt {
@@ -107,16 +108,16 @@ impl HeadType {
     }
 
     fn fits(self, stats: &Values, summary: &HeadSummary) -> bool {
-        let of = |id: &str| stats.of(id);
+        let of = |stat: Stat| stats.of(stat);
         match self {
-            Self::Previous => of("previous_mass") >= NAMING_SHARE,
-            Self::Induction => of("induction_mass") >= NAMING_SHARE,
-            Self::Duplicate => of("duplicate_mass") >= NAMING_SHARE,
-            Self::First => of("first_key_mass") >= NAMING_SHARE,
-            Self::Current => of("diagonal_mass") >= NAMING_SHARE,
+            Self::Previous => of(Stat::PreviousMass) >= NAMING_SHARE,
+            Self::Induction => of(Stat::InductionMass) >= NAMING_SHARE,
+            Self::Duplicate => of(Stat::DuplicateMass) >= NAMING_SHARE,
+            Self::First => of(Stat::FirstKeyMass) >= NAMING_SHARE,
+            Self::Current => of(Stat::DiagonalMass) >= NAMING_SHARE,
             Self::Positional => positional_share(summary) >= POSITIONAL_SHARE,
-            Self::Local => of("mean_distance") <= LOCAL_SHARE * even_distance(summary),
-            Self::Broad => of("entropy_relative") >= BROAD_ENTROPY,
+            Self::Local => of(Stat::MeanDistance) <= LOCAL_SHARE * even_distance(summary),
+            Self::Broad => of(Stat::EntropyRelative) >= BROAD_ENTROPY,
         }
     }
 

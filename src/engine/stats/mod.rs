@@ -7,6 +7,7 @@ mod layer;
 mod norms;
 mod page;
 mod position;
+mod registry;
 mod residual;
 mod scores;
 mod variance;
@@ -16,6 +17,7 @@ pub use entropy::relative_over_keys;
 pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn};
 pub use layer::{Alike, HeadReport, LayerReport, Peak};
 pub use page::statistics_page;
+pub use registry::{STATISTICS, Stat, Values, index_of};
 
 use crate::attention::{HeadSummary, RowSummary};
 
@@ -146,74 +148,6 @@ pub struct Statistic {
     pub definition: &'static str,
     pub source: &'static str,
     pub compute: Compute,
-}
-
-/// Every statistic, in the order in which reports list them: one line each.
-pub static STATISTICS: &[&Statistic] = &[
-    &entropy::RELATIVE,
-    &entropy::ENTROPY,
-    &entropy::EFFECTIVE_KEYS,
-    &concentration::MAX_PROBABILITY,
-    &concentration::SATURATED_ROWS,
-    &concentration::EMPTY_ROWS,
-    &concentration::SINK_MASS,
-    &position::FIRST_KEY_MASS,
-    &position::PREVIOUS_MASS,
-    &position::DIAGONAL_MASS,
-    &position::DUPLICATE_MASS,
-    &position::INDUCTION_MASS,
-    &position::MEAN_DISTANCE,
-    &scores::MEAN,
-    &scores::STD,
-    &scores::MIN,
-    &scores::MAX,
-    &scores::ROW_NORM,
-    &scores::ROW_VARIANCE,
-    &scores::MAX_ABS,
-    &variance::OBSERVED,
-    &variance::PREDICTED,
-    &variance::RATIO,
-    &norms::Q_NORM,
-    &norms::K_NORM,
-    &norms::COSINE,
-    &norms::OUTPUT_NORM,
-    &norms::OUTPUT_SHARE,
-    &residual::RESID_NORM,
-    &residual::ATTN_OUT_NORM,
-    &residual::MLP_OUT_NORM,
-    &residual::SPREAD,
-    &residual::COSINE,
-    &residual::MAX_ABS,
-    &residual::MEDIAN_ABS,
-];
-
-/// The values of all statistics at one place, in the registry's order; NaN where one has no meaning.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Values(Vec<f64>);
-
-impl Values {
-    /// The value of a statistic by its place in [`STATISTICS`].
-    pub fn at(&self, statistic_idx: usize) -> f64 {
-        self.0[statistic_idx]
-    }
-
-    /// The value of a statistic by its id; NaN for an id that is not registered.
-    pub fn of(&self, id: &str) -> f64 {
-        debug_assert!(index_of(id).is_some(), "no statistic is called {id}");
-        index_of(id).map_or(f64::NAN, |idx| self.0[idx])
-    }
-}
-
-/// The place of a statistic in [`STATISTICS`].
-pub fn index_of(id: &str) -> Option<usize> {
-    STATISTICS.iter().position(|s| s.id == id)
-}
-
-impl Statistic {
-    /// Whether single heads have this statistic.
-    pub fn is_per_head(&self) -> bool {
-        matches!(self.compute, Compute::Head(..))
-    }
 }
 
 /// All statistics of one head.

@@ -7,7 +7,7 @@ use crate::report::chart::Ticks;
 use crate::report::document::LayerRecord;
 use crate::report::verdict_text::figure;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{STATISTICS, index_of};
+use attnscope_engine::stats::{STATISTICS, Stat};
 
 /// The drawing, in its own units.
 const WIDTH: f64 = 372.0;
@@ -29,9 +29,12 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
         .filter(|l| l.stack == stack)
         .collect();
     let charts = [
-        spread(&layers, "entropy_relative", Some((0.0, 1.0))),
-        spread(&layers, "max_abs_score", None),
-        lines(&layers, &["resid_norm", "attn_out_norm", "mlp_out_norm"]),
+        spread(&layers, Stat::EntropyRelative, Some((0.0, 1.0))),
+        spread(&layers, Stat::MaxAbsScore, None),
+        lines(
+            &layers,
+            &[Stat::ResidNorm, Stat::AttnOutNorm, Stat::MlpOutNorm],
+        ),
     ];
     html! {
         h4 { "Distributions by layer" }
@@ -119,9 +122,8 @@ impl Axes {
 }
 
 /// A dot for each head, a bar from quartile to quartile and a line at the median.
-fn spread(layers: &[&LayerRecord], id: &str, span: Option<(f64, f64)>) -> Option<Markup> {
-    let idx = index_of(id)?;
-    let statistic = STATISTICS[idx];
+fn spread(layers: &[&LayerRecord], stat: Stat, span: Option<(f64, f64)>) -> Option<Markup> {
+    let (idx, statistic) = (stat.idx(), stat.statistic());
     let values = |layer: &LayerRecord| -> Vec<f64> {
         layer.heads.iter().map(|head| head.stats.at(idx)).collect()
     };
@@ -161,11 +163,11 @@ fn spread(layers: &[&LayerRecord], id: &str, span: Option<(f64, f64)>) -> Option
 }
 
 /// A line for each statistic of layers.
-fn lines(layers: &[&LayerRecord], ids: &[&str]) -> Option<Markup> {
+fn lines(layers: &[&LayerRecord], stats: &[Stat]) -> Option<Markup> {
     let is_known = |idx: &usize| layers.iter().any(|layer| layer.stats.at(*idx).is_finite());
-    let series: Vec<usize> = ids
+    let series: Vec<usize> = stats
         .iter()
-        .filter_map(|id| index_of(id))
+        .map(|stat| stat.idx())
         .filter(is_known)
         .collect();
     let all = series

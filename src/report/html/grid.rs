@@ -5,16 +5,13 @@ use maud::{Markup, html};
 use super::colour::wants_dark_text;
 use super::{Part, head_anchor};
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{STATISTICS, index_of};
+use attnscope_engine::stats::Stat;
 
 /// The statistic that colours the grid: comparable between prompts of any length.
-const STATISTIC: &str = "entropy_relative";
+const STATISTIC: Stat = Stat::EntropyRelative;
 
 pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
-    let Some(idx) = index_of(STATISTIC) else {
-        return html! {};
-    };
-    let statistic = STATISTICS[idx];
+    let (idx, statistic) = (STATISTIC.idx(), STATISTIC.statistic());
     let layers: Vec<_> = part
         .record
         .layers

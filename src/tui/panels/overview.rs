@@ -15,7 +15,7 @@ use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadReport, STATISTICS, index_of};
+use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;
@@ -155,39 +155,39 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
 }
 
 /// What a person wants to know of a head first.
-const FIGURES: [&str; 20] = [
-    "entropy",
-    "entropy_relative",
-    "effective_keys",
-    "max_probability",
-    "saturated_rows",
-    "first_key_mass",
-    "previous_mass",
-    "diagonal_mass",
-    "max_abs_score",
-    "score_var_ratio",
-    "score_mean",
-    "score_std",
-    "score_max",
-    "qk_cosine",
-    "head_output_norm",
-    "head_output_share",
-    "q_norm",
-    "k_norm",
-    "score_row_norm",
-    "mean_distance",
+const FIGURES: [Stat; 20] = [
+    Stat::Entropy,
+    Stat::EntropyRelative,
+    Stat::EffectiveKeys,
+    Stat::MaxProbability,
+    Stat::SaturatedRows,
+    Stat::FirstKeyMass,
+    Stat::PreviousMass,
+    Stat::DiagonalMass,
+    Stat::MaxAbsScore,
+    Stat::ScoreVarRatio,
+    Stat::ScoreMean,
+    Stat::ScoreStd,
+    Stat::ScoreMax,
+    Stat::QkCosine,
+    Stat::HeadOutputNorm,
+    Stat::HeadOutputShare,
+    Stat::QNorm,
+    Stat::KNorm,
+    Stat::ScoreRowNorm,
+    Stat::MeanDistance,
 ];
 
 /// Those that compare a query's position with a key's.
-const BY_POSITION: [&str; 3] = ["previous_mass", "diagonal_mass", "mean_distance"];
+const BY_POSITION: [Stat; 3] = [Stat::PreviousMass, Stat::DiagonalMass, Stat::MeanDistance];
 
 /// The figures that have a meaning for the selected head.
-pub fn figures(app: Scene<'_>) -> impl Iterator<Item = &'static str> + use<> {
+pub fn figures(app: Scene<'_>) -> impl Iterator<Item = Stat> + use<> {
     // Between two texts, positions do not compare.
     let compares = app.selection.stack != Stack::Cross;
-    let is_known = |id: &&str| index_of(id).is_some_and(|idx| app.knows(idx));
+    let is_known = |stat: &Stat| app.knows(stat.idx());
     let figures = FIGURES.into_iter().filter(is_known);
-    let figures = figures.filter(move |id| compares || !BY_POSITION.contains(id));
+    let figures = figures.filter(move |stat| compares || !BY_POSITION.contains(stat));
     figures.collect::<Vec<_>>().into_iter()
 }
 
@@ -198,21 +198,18 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadRe
     // Two to a line where both names have room.
     let n_columns = if inside.width >= 48 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;
-    let one = |id: &&str| -> Vec<Span<'static>> {
-        let Some(idx) = attnscope_engine::stats::index_of(id) else {
-            return Vec::new();
-        };
+    let one = |stat: &Stat| -> Vec<Span<'static>> {
         let name_width = width.saturating_sub(9);
-        let name = fit(STATISTICS[idx].title, name_width);
+        let name = fit(stat.statistic().title, name_width);
         vec![
             Span::styled(format!(" {name}"), app.theme.dim()),
-            Span::raw(format!("{} ", figure(head.stats.at(idx), 7))),
+            Span::raw(format!("{} ", figure(head.stats.of(*stat), 7))),
         ]
     };
-    let figures: Vec<&str> = figures(app).collect();
+    let figures: Vec<Stat> = figures(app).collect();
     let lines: Vec<Line<'static>> = figures
         .chunks(n_columns)
-        .map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>()))
+        .map(|stats| Line::from(stats.iter().flat_map(one).collect::<Vec<_>>()))
         .collect();
     frame.render_widget(Paragraph::new(lines), inside);
 }

@@ -14,7 +14,7 @@ use crate::tui::view::framed;
 use attnscope_engine::analysis::Histogram;
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::stats::STATISTICS;
-use attnscope_engine::stats::{HeadReport, LayerReport};
+use attnscope_engine::stats::{HeadReport, LayerReport, Stat};
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let left_share = if area.width < 100 { 61 } else { 58 };
@@ -218,7 +218,7 @@ fn draw_histogram(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &Head
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
     }
-    let variance = head.stats.of("score_var_predicted");
+    let variance = head.stats.of(Stat::ScoreVarPredicted);
     draw_densities(frame, inside, app, histogram, variance);
 }
 

@@ -17,7 +17,7 @@ use crate::tui::view::framed;
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Ability, Pyramid, TopToken};
-use attnscope_engine::stats::{HeadReport, STATISTICS};
+use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Predictions that are shown of either side.
 const N_PREDICTED: usize = 3;
@@ -237,11 +237,8 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         .repeat(n_columns),
         theme.dim(),
     ));
-    let one = |id: &&str| -> Vec<Span<'static>> {
-        let Some(idx) = attnscope_engine::stats::index_of(id) else {
-            return Vec::new();
-        };
-        let values = [before, after].map(|head| head.stats.at(idx));
+    let one = |stat: &Stat| -> Vec<Span<'static>> {
+        let values = [before, after].map(|head| head.stats.of(*stat));
         let change = change(values[0], values[1], 10);
         let style = if change.trim() == "0" {
             theme.dim()
@@ -250,7 +247,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         };
         vec![
             Span::styled(
-                format!(" {}", fit(STATISTICS[idx].title, name_width)),
+                format!(" {}", fit(stat.statistic().title, name_width)),
                 theme.dim(),
             ),
             Span::raw(format!(
@@ -261,7 +258,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             Span::styled(format!("{change} "), style),
         ]
     };
-    let figures: Vec<&str> = overview::figures(app).collect();
+    let figures: Vec<Stat> = overview::figures(app).collect();
     let rows = figures.chunks(n_columns);
     let lines: Vec<Line<'static>> = std::iter::once(title)
         .chain(rows.map(|ids| Line::from(ids.iter().flat_map(one).collect::<Vec<_>>())))

@@ -6,9 +6,7 @@ use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column, 
 use crate::tui::panel::Panel;
 use crate::tui::panels::overview::figures;
 use crate::tui::scene::Scene;
-use attnscope_engine::stats::{
-    Compute, Gather, HeadReport, HeadType, LayerReport, STATISTICS, index_of,
-};
+use attnscope_engine::stats::{Compute, Gather, HeadReport, HeadType, LayerReport, Stat};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Overview,
@@ -91,7 +89,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         .layer()
         .and_then(|layer| layer.heads.get(app.selection.head_idx))
     {
-        rows.extend(figures(app).filter_map(|id| figure(app, selected, id)));
+        rows.extend(figures(app).map(|stat| figure(app, selected, stat)));
         rows.extend(cells(app, selected));
     }
     rows
@@ -147,15 +145,14 @@ fn of_selected(app: Scene<'_>) -> Row {
     }
 }
 
-fn figure(app: Scene<'_>, head: &HeadReport, id: &str) -> Option<Row> {
-    let idx = index_of(id)?;
-    Some(Row {
+fn figure(app: Scene<'_>, head: &HeadReport, stat: Stat) -> Row {
+    Row {
         part: "figure",
-        statistic: STATISTICS[idx].id,
-        unit: STATISTICS[idx].unit,
-        value: Some(head.stats.at(idx).into()),
+        statistic: stat.id(),
+        unit: stat.statistic().unit,
+        value: Some(head.stats.of(stat).into()),
         ..of_selected(app)
-    })
+    }
 }
 
 fn cells(app: Scene<'_>, head: &HeadReport) -> Vec<Row> {

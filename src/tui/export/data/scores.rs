@@ -8,7 +8,7 @@ use crate::tui::panel::Panel;
 use crate::tui::panels::scores::{Ranges, normal_density, ranges};
 use crate::tui::scene::Scene;
 use attnscope_engine::analysis::Histogram;
-use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
+use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS, Stat};
 
 pub static DATA: PanelData = PanelData {
     panel: Panel::Scores,
@@ -175,7 +175,7 @@ fn bins(app: Scene<'_>, histogram: &Histogram, head: &HeadReport) -> Vec<Row> {
     if histogram.n == 0 || histogram.bin_width() == 0.0 {
         return Vec::new();
     }
-    let variance = head.stats.of("score_var_predicted");
+    let variance = head.stats.of(Stat::ScoreVarPredicted);
     let end = |bin_idx: usize| f64::from(histogram.min) + bin_idx as f64 * histogram.bin_width();
     let densities = histogram.densities().into_iter().enumerate();
     let bin = |(bin_idx, (middle, density)): (usize, (f64, f64))| Row {
