@@ -47,7 +47,7 @@ pub(super) struct Document<'a> {
     /// The factor of the scores, in words.
     scale: String,
     /// What the softmax sums over.
-    #[schemars(schema_with = "super::schemas::softmax_axis")]
+    #[schemars(schema_with = "super::schema_parts::softmax_axis")]
     softmax_axis: String,
     /// Scaled scores, a list of keys for each query.
     scores: Vec<Vec<Number>>,

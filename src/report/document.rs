@@ -155,13 +155,13 @@ pub struct PromptRecord {
 pub struct LayerRecord {
     /// Stack of the layer; null for the only stack.
     #[serde(serialize_with = "stack_label")]
-    #[schemars(schema_with = "super::schemas::stack")]
+    #[schemars(schema_with = "super::schema_parts::stack")]
     pub stack: Stack,
     /// Index of the layer in its stack, from 0.
     pub layer: usize,
     /// Statistics of the layer by their ids.
     #[serde(serialize_with = "layer_stats")]
-    #[schemars(schema_with = "super::schemas::layer_statistics")]
+    #[schemars(schema_with = "super::schema_parts::layer_statistics")]
     pub stats: Values,
     pub heads: Vec<HeadRecord>,
 }
@@ -174,7 +174,7 @@ pub struct HeadRecord {
     pub head: usize,
     /// Statistics of the head by their ids.
     #[serde(serialize_with = "head_stats")]
-    #[schemars(schema_with = "super::schemas::head_statistics")]
+    #[schemars(schema_with = "super::schema_parts::head_statistics")]
     pub stats: Values,
 }
 

@@ -51,7 +51,7 @@ pub struct PromptTypes {
 #[schemars(deny_unknown_fields)]
 pub struct HeadRow {
     /// Stack of the layer; null for the only stack.
-    #[schemars(schema_with = "super::schemas::stack")]
+    #[schemars(schema_with = "super::schema_parts::stack")]
     pub stack: Option<&'static str>,
     /// Index of the layer in its stack, from 0.
     pub layer: usize,
@@ -59,11 +59,11 @@ pub struct HeadRow {
     pub head: usize,
     /// What kind of place the head looks at; null where no type fits.
     #[serde(rename = "type")]
-    #[schemars(schema_with = "super::schemas::head_type")]
+    #[schemars(schema_with = "super::schema_parts::head_type")]
     pub kind: Option<&'static str>,
     /// What shows the type: the prompt, random tokens said twice, or both; null where no type fits.
     #[serde(rename = "type_seen_on")]
-    #[schemars(schema_with = "super::schemas::seen_on")]
+    #[schemars(schema_with = "super::schema_parts::seen_on")]
     pub seen_on: Option<&'static str>,
     /// Mean probabilities, in the order of [`ON_PROMPT`].
     #[serde(flatten)]

@@ -20,6 +20,7 @@ mod plain;
 mod readable;
 mod run_findings;
 mod sarif;
+mod schema_parts;
 mod schemas;
 mod story;
 mod sweep;

@@ -1,12 +1,10 @@
 //! The verdict of `check` as SARIF 2.1.0, which code scanning reads: checks are its rules, findings its results.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
-use serde_sarif::sarif;
 
 use super::named_place;
 use super::number::Number;
@@ -30,11 +28,6 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
 /// # Errors
 /// When it cannot be written.
 pub fn write_sarif(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
-    let driver = sarif::ToolComponent::builder()
-        .name("attnscope")
-        .semantic_version(env!("CARGO_PKG_VERSION"))
-        .rules(CHECKS.iter().map(|check| rule(check)).collect::<Vec<_>>())
-        .build();
     let results = targets.iter().flat_map(|target| {
         let findings = target.findings().into_iter();
         findings.map(|finding| result(&target.target, finding))
@@ -43,70 +36,58 @@ pub fn write_sarif(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
         let unjudged = target.verdicts.iter().filter(|(_, verdict)| {
             matches!(verdict.status, Status::Undecidable | Status::NotApplicable)
         });
-        let notes = target.notes.iter().map(|note| told(&target.target, note));
-        let error = target.error.as_deref().map(|error| {
-            let mut notification = told(&target.target, error);
-            notification.level = Some(json!(sarif::ResultLevel::Error));
-            notification
-        });
-        let notes = notes.chain(error);
         let unjudged =
             unjudged.map(|(check, verdict)| notification(&target.target, check, verdict));
-        notes.chain(unjudged)
+        let notes = target.notes.iter();
+        let notes = notes.map(|note| told(&target.target, "note", note));
+        let error = target.error.iter();
+        let error = error.map(|error| told(&target.target, "error", error));
+        notes.chain(error).chain(unjudged)
     });
-    let invocation = sarif::Invocation::builder()
-        .execution_successful(targets.iter().all(|target| target.error.is_none()))
-        .tool_execution_notifications(notes.collect::<Vec<_>>())
-        .build();
-    let run = sarif::Run::builder()
-        .tool(sarif::Tool::builder().driver(driver).build())
-        .invocations(vec![invocation])
-        .results(results.collect::<Vec<_>>())
-        .build();
-    let log = sarif::Sarif::builder()
-        .schema(SCHEMA)
-        .version(json!("2.1.0"))
-        .runs(vec![run])
-        .build();
+    let log = json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "attnscope",
+                "semanticVersion": env!("CARGO_PKG_VERSION"),
+                "rules": CHECKS.iter().map(|check| rule(check)).collect::<Vec<_>>(),
+            } },
+            "invocations": [{
+                "executionSuccessful": targets.iter().all(|target| target.error.is_none()),
+                "toolExecutionNotifications": notes.collect::<Vec<_>>(),
+            }],
+            "results": results.collect::<Vec<_>>(),
+        }],
+    });
     super::json::write_pretty(&log, to)
 }
 
-fn level(severity: Severity) -> sarif::ResultLevel {
+/// What SARIF calls a severity.
+fn level(severity: Severity) -> &'static str {
     match severity {
-        Severity::Error => sarif::ResultLevel::Error,
-        Severity::Warning => sarif::ResultLevel::Warning,
-        Severity::Info => sarif::ResultLevel::Note,
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Info => "note",
     }
 }
 
 /// A check as a rule; its page is the help.
-fn rule(check: &Check) -> sarif::ReportingDescriptor {
+fn rule(check: &Check) -> Value {
     let page = page(check);
     // After the title, the first paragraph of a page says what is wrong.
     let mut paragraphs = page.split("\n\n").skip(1);
     let short = paragraphs.next().unwrap_or(check.id).replace('\n', " ");
-    let text = |text: String| {
-        sarif::MultiformatMessageString::builder()
-            .text(text)
-            .build()
-    };
-    let help = sarif::MultiformatMessageString::builder()
-        .text(page.clone())
-        .markdown(page.clone())
-        .build();
-    let configuration = sarif::ReportingConfiguration::builder()
-        .level(json!(level(check.severity)))
-        .build();
-    sarif::ReportingDescriptor::builder()
-        .id(check.id)
-        .short_description(text(short.clone()))
-        .full_description(text(short))
-        .help(help)
-        .default_configuration(configuration)
-        .build()
+    json!({
+        "id": check.id,
+        "shortDescription": { "text": short },
+        "fullDescription": { "text": short },
+        "help": { "text": page, "markdown": page },
+        "defaultConfiguration": { "level": level(check.severity) },
+    })
 }
 
-fn result(target: &str, finding: &Finding) -> sarif::Result {
+fn result(target: &str, finding: &Finding) -> Value {
     let rule_idx = CHECKS.iter().position(|check| check.id == finding.check);
     let place = named_place::whole(&finding.place);
     let unit = match finding.unit {
@@ -122,95 +103,78 @@ fn result(target: &str, finding: &Finding) -> sarif::Result {
     );
     // The same place of the same file is the same result, whatever its size and its prompt.
     let fingerprint = format!("{}/{}", finding.check, named_place::module(&finding.place));
-    let mut result = sarif::Result::builder()
-        .rule_id(finding.check)
-        .level(level(finding.severity))
-        .message(message_of(&message))
-        .locations(vec![location(target, Some(finding))])
-        .partial_fingerprints(BTreeMap::from([(
-            "attnscopePlace/v1".to_owned(),
-            fingerprint,
-        )]))
-        .properties(properties(finding))
-        .build();
-    result.rule_index = rule_idx.and_then(|idx| i64::try_from(idx).ok());
+    let mut result = json!({
+        "ruleId": finding.check,
+        "level": level(finding.severity),
+        "message": message_of(&message),
+        "locations": [location(target, Some(finding))],
+        "partialFingerprints": { "attnscopePlace/v1": fingerprint },
+        "properties": properties(finding),
+    });
+    if let Some(rule_idx) = rule_idx {
+        result["ruleIndex"] = json!(rule_idx);
+    }
     result
 }
 
-fn properties(finding: &Finding) -> sarif::PropertyBag {
+fn properties(finding: &Finding) -> Value {
     let number = |value| serde_json::to_value(Number(value)).unwrap_or(Value::Null);
     let place = &finding.place;
-    let all = [
-        ("value", number(finding.value)),
-        ("threshold", number(finding.threshold)),
-        ("unit", json!(finding.unit)),
-        ("stack", json!(place.grid().label())),
-        ("layer", json!(place.layer_idx)),
-        ("head", json!(place.head_idx)),
-        ("query", json!(place.query_idx)),
-        ("key", json!(place.key_idx)),
-    ];
-    let all = all
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value));
-    sarif::PropertyBag::builder()
-        .additional_properties(all.collect::<BTreeMap<_, _>>())
-        .build()
+    json!({
+        "value": number(finding.value),
+        "threshold": number(finding.threshold),
+        "unit": finding.unit,
+        "stack": place.grid().label(),
+        "layer": place.layer_idx,
+        "head": place.head_idx,
+        "query": place.query_idx,
+        "key": place.key_idx,
+    })
 }
 
-fn location(target: &str, finding: Option<&Finding>) -> sarif::Location {
-    let artifact = sarif::ArtifactLocation::builder().uri(uri(target)).build();
+fn location(target: &str, finding: Option<&Finding>) -> Value {
     // A checkpoint has no lines; GitHub refuses results without one.
-    let region = sarif::Region::builder().start_line(1).build();
-    let physical = sarif::PhysicalLocation::builder()
-        .artifact_location(artifact)
-        .region(region)
-        .build();
-    let mut location = sarif::Location::builder()
-        .physical_location(physical)
-        .build();
-    location.logical_locations = finding.map(|finding| {
+    let mut location = json!({
+        "physicalLocation": {
+            "artifactLocation": { "uri": uri(target) },
+            "region": { "startLine": 1 },
+        },
+    });
+    if let Some(finding) = finding {
         let place = &finding.place;
         let kind = match (place.layer_idx, place.head_idx) {
             (None, _) => "model",
             (Some(_), None) => "layer",
             (Some(_), Some(_)) => "head",
         };
-        let logical = sarif::LogicalLocation::builder()
-            .fully_qualified_name(named_place::module(place))
-            .kind(kind)
-            .build();
-        vec![logical]
-    });
+        location["logicalLocations"] = json!([{
+            "fullyQualifiedName": named_place::module(place),
+            "kind": kind,
+        }]);
+    }
     location
 }
 
-fn notification(target: &str, check: &Check, verdict: &Verdict) -> sarif::Notification {
-    let rule = sarif::ReportingDescriptorReference::builder()
-        .id(check.id)
-        .build();
+fn notification(target: &str, check: &Check, verdict: &Verdict) -> Value {
     let said = format!("{} {}: {}", check.id, verdict.status.label(), verdict.why);
-    sarif::Notification::builder()
-        .level(json!(sarif::ResultLevel::Note))
-        .message(message_of(&said))
-        .associated_rule(rule)
-        .locations(vec![location(target, None)])
-        .build()
+    let mut notification = told(target, "note", &said);
+    notification["associatedRule"] = json!({ "id": check.id });
+    notification
 }
 
 /// What a person must know of a target.
-fn told(target: &str, note: &str) -> sarif::Notification {
-    sarif::Notification::builder()
-        .level(json!(sarif::ResultLevel::Note))
-        .message(message_of(note))
-        .locations(vec![location(target, None)])
-        .build()
+fn told(target: &str, level: &str, note: &str) -> Value {
+    json!({
+        "level": level,
+        "message": message_of(note),
+        "locations": [location(target, None)],
+    })
 }
 
 /// Braces are placeholders in a message, unless they are doubled (SARIF 2.1.0 §3.11.5).
-fn message_of(text: &str) -> sarif::Message {
+fn message_of(text: &str) -> Value {
     let text = text.replace('{', "{{").replace('}', "}}");
-    sarif::Message::builder().text(text).build()
+    json!({ "text": text })
 }
 
 /// A path as a URI reference: relative paths stay relative.

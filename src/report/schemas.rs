@@ -1,19 +1,12 @@
 //! JSON Schemas of the documents that commands write, generated from the types that write them.
 
-use attnscope_engine::analysis::lab::Family;
-use attnscope_engine::attention::SoftmaxAxis;
-use attnscope_engine::checks::{Severity, Status};
-use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Map, Value};
+use schemars::{JsonSchema, Schema};
 
 use super::document::{Report, Several};
 use super::head_types::HeadTypes;
 use super::lab::{RescaleReport, VarianceReport};
-use super::number::Number;
 use super::tensors::TensorList;
 use super::verdicts;
 use super::verification::Verification;
@@ -66,101 +59,4 @@ fn of<T: JsonSchema>() -> Schema {
         .with_transform(RecursiveTransform(without_format))
         .into_generator()
         .into_root_schema_for::<T>()
-}
-
-/// A name out of a list.
-fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
-    let names: Vec<&str> = names.into_iter().collect();
-    json_schema!({ "type": "string", "enum": names })
-}
-
-/// A name out of a list, or null.
-fn one_of_or_null<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
-    let names = names.into_iter().map(Value::from);
-    let names: Vec<Value> = names.chain([Value::Null]).collect();
-    json_schema!({ "type": ["string", "null"], "enum": names })
-}
-
-pub(super) fn stack(_: &mut SchemaGenerator) -> Schema {
-    let stacks = [Stack::Encoder, Stack::Decoder, Stack::Cross];
-    one_of_or_null(stacks.into_iter().filter_map(Stack::label))
-}
-
-pub(super) fn head_type(_: &mut SchemaGenerator) -> Schema {
-    one_of_or_null(HeadType::ALL.map(HeadType::title))
-}
-
-pub(super) fn seen_on(_: &mut SchemaGenerator) -> Schema {
-    one_of_or_null(SeenOn::ALL.map(SeenOn::label))
-}
-
-pub(super) fn severity(_: &mut SchemaGenerator) -> Schema {
-    one_of([Severity::Error, Severity::Warning, Severity::Info].map(Severity::label))
-}
-
-pub(super) fn status(_: &mut SchemaGenerator) -> Schema {
-    let all = [
-        Status::Fired,
-        Status::Passed,
-        Status::ByConstruction,
-        Status::NotApplicable,
-        Status::Undecidable,
-    ];
-    one_of(all.map(Status::label))
-}
-
-pub(super) fn family(_: &mut SchemaGenerator) -> Schema {
-    one_of(Family::ALL.map(Family::id))
-}
-
-pub(super) fn softmax_axis(_: &mut SchemaGenerator) -> Schema {
-    let axes = [SoftmaxAxis::Keys, SoftmaxAxis::Queries].map(|axis| axis.to_string());
-    one_of(axes.iter().map(String::as_str))
-}
-
-/// Statistics of a layer by their ids.
-pub(super) fn layer_statistics(generator: &mut SchemaGenerator) -> Schema {
-    statistics(generator, |_| true)
-}
-
-/// Statistics of a head by their ids.
-pub(super) fn head_statistics(generator: &mut SchemaGenerator) -> Schema {
-    statistics(generator, Statistic::is_per_head)
-}
-
-fn statistics(generator: &mut SchemaGenerator, has: fn(&Statistic) -> bool) -> Schema {
-    let all = || STATISTICS.iter().filter(|statistic| has(statistic));
-    let property = |statistic: &&Statistic| {
-        let mut schema = generator.subschema_for::<Number>();
-        let said = match statistic.unit {
-            "" => statistic.title.to_owned(),
-            unit => format!("{}, in {unit}", statistic.title),
-        };
-        schema.insert("description".to_owned(), said.into());
-        (statistic.id.to_owned(), schema.to_value())
-    };
-    let properties: Map<String, Value> = all().map(property).collect();
-    let required: Vec<&str> = all().map(|statistic| statistic.id).collect();
-    json_schema!({
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": false,
-    })
-}
-
-impl JsonSchema for Number {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Number".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A number, or a word where the number is not finite.",
-            "anyOf": [
-                { "type": "number" },
-                { "type": "string", "enum": ["NaN", "Infinity", "-Infinity"] },
-            ],
-        })
-    }
 }

@@ -38,7 +38,7 @@ pub enum SweepSource {
     /// Rows of random scores.
     Drawn {
         /// What rows are drawn from, before they are moved and scaled.
-        #[schemars(schema_with = "super::schemas::family")]
+        #[schemars(schema_with = "super::schema_parts::family")]
         distribution: &'static str,
         /// Keys of a row.
         keys: usize,
@@ -57,7 +57,7 @@ pub enum SweepSource {
         /// Base name of the checkpoint.
         model: String,
         /// Stack of the layer; null for the only stack.
-        #[schemars(schema_with = "super::schemas::stack")]
+        #[schemars(schema_with = "super::schema_parts::stack")]
         stack: Option<&'static str>,
         /// Index of the layer, from 0.
         layer: usize,

@@ -116,7 +116,7 @@ pub(super) struct TargetRecord {
 struct CheckRecord {
     /// Id of the check.
     id: &'static str,
-    #[schemars(schema_with = "super::schemas::status")]
+    #[schemars(schema_with = "super::schema_parts::status")]
     status: &'static str,
     /// One sentence: why the check has this status.
     why: String,
@@ -133,7 +133,7 @@ struct FindingRecord {
     /// One sentence: what was seen.
     evidence: String,
     place: PlaceRecord,
-    #[schemars(schema_with = "super::schemas::severity")]
+    #[schemars(schema_with = "super::schema_parts::severity")]
     severity: &'static str,
     /// Where the check fires.
     threshold: Number,
@@ -152,7 +152,7 @@ struct PlaceRecord {
     layer: Option<usize>,
     query: Option<usize>,
     /// Stack of the layer; null for the only stack, and for findings about the whole target.
-    #[schemars(schema_with = "super::schemas::stack")]
+    #[schemars(schema_with = "super::schema_parts::stack")]
     stack: Option<&'static str>,
 }
 

@@ -65,7 +65,7 @@ struct FloorRecord {
 struct HookRow {
     hook: String,
     /// Stack of the layer; null for the only stack, and for what follows the last layer.
-    #[schemars(schema_with = "super::schemas::stack")]
+    #[schemars(schema_with = "super::schema_parts::stack")]
     stack: Option<&'static str>,
     /// Index of the layer, from 0; null for what follows the last layer.
     layer: Option<usize>,

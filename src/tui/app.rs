@@ -6,12 +6,11 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::chooser::Chooser;
 use super::editor::Editor;
-use super::export::Written;
+use super::export::written::Written;
 use super::find::Find;
 use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Runs;
-use super::scene::Scene;
 use super::selection::Selection;
 use super::story_view::StoryView;
 use super::sweep_view::SweepView;
@@ -206,10 +205,5 @@ impl App {
             is_over: false,
             fatal: None,
         }
-    }
-
-    /// What panels draw from.
-    pub fn scene(&self) -> Scene<'_> {
-        Scene::of(self, self.runs.shows)
     }
 }

@@ -3,15 +3,12 @@
 use std::ops::Range;
 
 use super::app::{App, Axis, Effect};
+use super::areas::areas;
 use super::panel::Panel;
 use super::panels;
 use super::scene::Scene;
-use super::view;
 use crate::worker::PartQuery;
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, PartDetail};
-
-/// The part of a head that is wanted.
-pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);
+use attnscope_engine::analysis::{HeadDetail, PartDetail};
 
 impl<'a> Scene<'a> {
     /// Queries and keys of one cell of the map: 1 where it is shown at full resolution.
@@ -45,7 +42,7 @@ impl App {
         if self.panel != Panel::Head || !scene.shows_part() {
             return;
         }
-        let (queries, keys) = panels::head::shown_cells(scene, view::areas(self.size).body);
+        let (queries, keys) = panels::head::shown_cells(scene, areas(self.size).body);
         let head = scene.wanted_head();
         let Some(run) = scene.run() else { return };
         let is_awaited = run.awaited_part.as_ref().is_some_and(|wanted| {

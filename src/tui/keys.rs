@@ -180,7 +180,7 @@ fn needs_model(app: &App) -> Option<&'static str> {
 }
 
 pub fn needs_room(app: &App) -> Option<&'static str> {
-    if super::view::has_room(app.size) {
+    if super::areas::has_room(app.size) {
         None
     } else {
         Some("the terminal is too small to show anything")

@@ -1,6 +1,7 @@
 //! The screen: the only room that names ratatui or crossterm.
 
 mod app;
+mod areas;
 mod chart_text;
 mod chooser;
 mod editor;
@@ -24,6 +25,8 @@ mod selection;
 mod story_view;
 mod supposed;
 mod sweep_view;
+mod sweeping;
+mod telling;
 mod terminal;
 mod theme;
 mod update;
@@ -31,6 +34,7 @@ mod view;
 mod widgets;
 
 pub use app::{App, Axis, Effect, HeadView, Msg};
+pub use areas::SMALLEST;
 pub use chart_text::{figure_text, terminal_width};
 pub use export::{Export, Written, export_page};
 pub use keys::{key_problems, keys_page};
@@ -41,5 +45,5 @@ pub use scene::Scene;
 pub use story_view::{StoryView, Storyteller};
 pub use terminal::{InFront, Start, run, run_alignment};
 pub use theme::{Depth, Ground, Theme};
-pub use view::{SMALLEST, draw};
+pub use view::draw;
 pub use widgets::chart::draw_chart;

@@ -3,13 +3,14 @@
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use super::app::{App, Overlay};
+use super::areas::areas;
 use super::panel::Panel;
 use super::panels;
 use super::view;
 
 impl App {
     pub(super) fn mouse(&mut self, mouse: MouseEvent) {
-        let areas = view::areas(self.size);
+        let areas = areas(self.size);
         let at = (mouse.column, mouse.row);
         match mouse.kind {
             MouseEventKind::Down(MouseButton::Left) if self.overlay.is_some() => {

@@ -3,13 +3,13 @@
 use std::sync::{Arc, mpsc};
 
 use super::app::{App, Axis, HeadView, Msg};
+use super::areas::areas;
 use super::export::Export;
 use super::panel::Panel;
 use super::panels;
 use super::run::Run;
 use super::story_view::StoryView;
 use super::theme::Theme;
-use super::view::areas;
 use crate::worker::{Event, Sink, Worker};
 use attnscope_engine::analysis::{Subject, WhatIf};
 use attnscope_engine::error::{Error, Result};

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::full_part::Wanted;
 use crate::worker::{PromptOrigin, RunId};
 use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
@@ -14,6 +14,9 @@ use attnscope_engine::checks::{Finding, Severity};
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
+
+/// The part of a long head that is wanted: the head, its queries and its keys.
+pub type Wanted = (HeadQuery, Range<usize>, Range<usize>);
 
 /// One run, as far as it has come, and the heads computed in full so far.
 #[derive(Debug)]

@@ -29,6 +29,13 @@ impl Deref for Scene<'_> {
     }
 }
 
+impl App {
+    /// What panels draw from.
+    pub fn scene(&self) -> Scene<'_> {
+        Scene::of(self, self.runs.shows)
+    }
+}
+
 impl<'a> Scene<'a> {
     /// The state, one of its runs shown, whichever the screen shows now.
     pub fn of(app: &'a App, shows: Shows) -> Self {

@@ -3,6 +3,7 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::app::{App, Axis, Effect, Msg, Overlay};
+use super::areas::areas;
 use super::chooser::{Chooser, Chose};
 use super::editor::{Edited, Editor};
 use super::export::Written;
@@ -14,7 +15,6 @@ use super::run::{Preparing, Run};
 use super::runs::Shows;
 use super::scene::Scene;
 use super::selection::step;
-use super::view;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Source;
@@ -317,7 +317,7 @@ impl App {
         if down.abs() > PAGE || self.selection.stack == Stack::Cross {
             return down;
         }
-        panels::tokens::step_line(self.scene(), view::areas(self.size).body, down)
+        panels::tokens::step_line(self.scene(), areas(self.size).body, down)
     }
 
     /// Selects a grid of heads, and keeps the rest of the selection inside it.
@@ -422,7 +422,7 @@ impl App {
 
     /// Zooms about the crosshair.
     pub(super) fn zoom(&mut self, by: i32) {
-        let body = view::areas(self.size).body;
+        let body = areas(self.size).body;
         let now = panels::head::zoom(self.scene(), body);
         let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
         // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
@@ -445,7 +445,7 @@ impl App {
     }
 
     pub(super) fn keep_crosshair_in_sight(&mut self) {
-        let body = view::areas(self.size).body;
+        let body = areas(self.size).body;
         let (first_query, first_key) = panels::head::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
     }

@@ -2,12 +2,13 @@
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Layout, Position, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::layout::{Position, Rect};
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Clear, Paragraph};
+use ratatui::widgets::Paragraph;
 
 use super::app::{App, Overlay};
+use super::areas::{SMALLEST, areas, has_room};
 use super::figure::{bar, cut};
 use super::keys::{self, Action, Binding};
 use super::panel::Panel;
@@ -21,40 +22,6 @@ use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
 use attnscope_engine::analysis::{Progress, Subject};
 use attnscope_engine::checks::Severity;
-
-/// The smallest terminal that shows everything.
-pub const SMALLEST: (u16, u16) = (80, 24);
-
-/// Whether a terminal of a size shows more than what it needs.
-pub fn has_room((width, height): (u16, u16)) -> bool {
-    width >= SMALLEST.0 && height >= SMALLEST.1
-}
-
-/// Where the parts of a frame lie.
-#[derive(Debug, Clone, Copy)]
-pub struct Areas {
-    pub header: Rect,
-    pub tabs: Rect,
-    pub body: Rect,
-    pub footer: Rect,
-}
-
-/// The parts of a frame of a given size.
-pub fn areas((width, height): (u16, u16)) -> Areas {
-    let rows = [
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Min(0),
-        Constraint::Length(1),
-    ];
-    let [header, tabs, body, footer] = Layout::vertical(rows).areas(Rect::new(0, 0, width, height));
-    Areas {
-        header,
-        tabs,
-        body,
-        footer,
-    }
-}
 
 /// Draws one frame.
 pub fn draw(frame: &mut Frame<'_>, app: &App) {
@@ -416,31 +383,4 @@ fn footer(app: Scene<'_>, width: u16) -> Line<'static> {
         spans.push(Span::styled(label, theme.dim()));
     }
     Line::from(spans)
-}
-
-/// A box with a border and a title, cleared of what lies under it.
-pub fn clear_box<'a>(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    app: Scene<'_>,
-    title: impl Into<Line<'a>>,
-) -> Rect {
-    frame.render_widget(Clear, area);
-    framed(frame, area, app, title)
-}
-
-/// A box with a border and a title; gives what is inside.
-pub fn framed<'a>(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    app: Scene<'_>,
-    title: impl Into<Line<'a>>,
-) -> Rect {
-    let block = ratatui::widgets::Block::bordered()
-        .border_style(app.theme.border())
-        .title(title)
-        .title_style(Style::new().patch(app.theme.title()));
-    let inside = block.inner(area);
-    frame.render_widget(block, area);
-    inside
 }

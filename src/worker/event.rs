@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
@@ -12,9 +13,6 @@ use attnscope_engine::analysis::{
 use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
-
-/// Tells apart what belongs to the run on screen from what an older one still sends.
-pub type RunId = u64;
 
 /// What was asked about a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

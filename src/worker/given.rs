@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::event::{Event, PromptOrigin, RunId};
+use super::event::{Event, PromptOrigin};
 use super::lane::lock;
+use super::run_id::RunId;
 use super::runner::Runner;
 use super::{Context, Ran, Sink, What};
 use attnscope_engine::analysis::align::{Aligned, Alignment};

@@ -7,12 +7,14 @@ mod lane;
 mod look;
 mod own_device;
 mod progress;
+mod run_id;
 mod runner;
 mod sweep;
 mod watch;
 
 pub use caught::caught;
-pub use event::{Event, PromptOrigin, Question, RunId};
+pub use event::{Event, PromptOrigin, Question};
+pub use run_id::RunId;
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
 use std::ops::Range;

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::caught::caught;
-use super::event::{Event, PromptOrigin, RunId};
+use super::event::{Event, PromptOrigin};
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
+use super::run_id::RunId;
 use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, What};
 use attnscope_engine::analysis::{
     self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,

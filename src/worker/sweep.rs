@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::event::RunId;
+use super::run_id::RunId;
 use attnscope_engine::analysis::{HeadDetail, HeadQuery, Sweep, SweepPoint, sweep_scales};
 use attnscope_engine::error::Result;
 use attnscope_engine::model::Stack;

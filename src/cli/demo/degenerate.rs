@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::ran::Ran;
-use super::stories::Telling;
+use super::story::Telling;
 use super::twins::{curve, number, pattern_map, range, record};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Sheet, Table, digits};

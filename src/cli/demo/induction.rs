@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::ran::Ran;
-use super::stories::Telling;
+use super::story::Telling;
 use crate::report::{digits, text_table};
 use attnscope_engine::stats::{HeadType, Stat};
 

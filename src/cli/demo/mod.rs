@@ -5,6 +5,7 @@ mod degenerate;
 mod induction;
 mod ran;
 mod stories;
+mod story;
 mod told;
 mod twins;
 
@@ -15,7 +16,8 @@ use anyhow::{Result, bail};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 
-use self::stories::{Figures, STORIES, Story, Telling};
+use self::stories::STORIES;
+use self::story::{Figures, Story, Telling};
 use self::told::told;
 use super::{Cli, RunArgs, align};
 use crate::bundles::{self, demo_alignment};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::stories::{Story, Telling};
+use super::story::{Story, Telling};
 use attnscope_engine::analysis::{self, Layers, Options, Outcome};
 use attnscope_engine::attention::HeadSummary;
 use attnscope_engine::checks::{FutureProbe, Probed};

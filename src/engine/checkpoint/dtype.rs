@@ -6,8 +6,11 @@ use std::fmt;
 use half::slice::HalfFloatSliceExt;
 
 use super::blocks::BlockType;
-use super::scales::{GROUP, GROUP_BYTES};
 use super::small_floats::{E4M3, E5M2};
+
+/// Values that share one scale of MXFP4, and the bytes they take.
+pub(super) const GROUP: usize = 32;
+pub(super) const GROUP_BYTES: usize = GROUP / 2;
 
 /// How the elements of a stored tensor are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

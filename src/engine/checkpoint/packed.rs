@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::dtype::Dtype;
+use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::quantisation::Quantisation;
-use super::scales::{GROUP, GROUP_BYTES, Scaled, Scales};
+use super::scales::{Scaled, Scales};
 use super::tensors::{TensorInfo, Tensors};
 use crate::error::{Error, Result};
 

@@ -5,13 +5,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::dtype::Dtype;
+use super::dtype::{Dtype, GROUP, GROUP_BYTES};
 use super::small_floats::{half_scale, scaled_e2m1};
 use crate::error::Result;
-
-/// Values that share one scale of MXFP4, and the bytes they take.
-pub(super) const GROUP: usize = 32;
-pub(super) const GROUP_BYTES: usize = GROUP / 2;
 
 /// Where the scales of a tensor lie, and which values each of them is for. Shapes were checked when the two were paired.
 #[derive(Debug, Clone, PartialEq)]

@@ -31,7 +31,7 @@ const VERSION: u32 = 1;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct Components {
-    #[schemars(schema_with = "super::schemas::family")]
+    #[schemars(schema_with = "super::schema_parts::family")]
     distribution: &'static str,
     mean: Number,
     std: Number,

@@ -5,19 +5,13 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use super::Export;
+use super::written::Written;
 use crate::report::Pair;
 use crate::worker::caught;
 use attnscope_engine::error::{Error, Result};
 
 /// More exports of one thing in a directory than anyone makes.
 const MOST: usize = 10_000;
-
-/// The files of an export.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    pub svg: PathBuf,
-    pub csv: PathBuf,
-}
 
 impl Export {
     /// Writes picture and data to a directory under the first number that is free for both: nothing is written over.

@@ -7,9 +7,10 @@ mod name;
 mod page;
 mod sides;
 mod svg;
+pub(super) mod written;
 
-pub use files::Written;
 pub use page::export_page;
+pub use written::Written;
 
 pub(super) use files::Writer;
 

@@ -6,13 +6,12 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::waiting;
 use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit, wrapped};
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Judgement, Pyramid, Subject};

@@ -6,12 +6,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::text::Span;
 
-use super::{head_row, selection_title, waiting};
+use super::head_row;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure};
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};

@@ -9,13 +9,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
-use super::waiting;
 use crate::tui::scene::Scene;
+use crate::tui::widgets::frame::{framed, waiting};
 
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
 use crate::tui::theme::Theme;
-use crate::tui::view::framed;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::model::Stack;

@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 use crate::tui::app::Axis;
 use crate::tui::figure::{bar, figure, fit, share};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::framed;
 use attnscope_engine::analysis::{HeadDetail, Pyramid};
 
 /// The selected query: its figures, and the keys it gives most to.

@@ -18,11 +18,9 @@ pub mod what_if;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::widgets::Paragraph;
 
 use super::app::App;
 use super::panel::Panel;
-use super::run::{Preparing, RunState};
 use crate::tui::scene::Scene;
 
 /// Draws the panel that is open.
@@ -54,49 +52,4 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Rows => rows::click(app, area, at),
         Panel::Story => story::click(app, area, at),
     }
-}
-
-/// The selection as a frame's title: the same words in every panel.
-fn selection_title(app: Scene<'_>, rest: &str) -> String {
-    format!(" {}{rest} ", app.selection.head())
-}
-
-/// What a panel says while there is nothing to draw yet.
-fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let layer_idx = app.selection.layer_idx;
-    let text = match (app.subject(), app.run()) {
-        (None, _) => "opening the checkpoint …".to_owned(),
-        (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
-        (Some(_), None) => match app.preparing {
-            Some(Preparing::Target { n_written, n_most }) => {
-                format!("writing the target: {n_written} of at most {n_most} tokens … c stops")
-            }
-            _ => "reading the text …".to_owned(),
-        },
-        (_, Some(run)) => match &run.state {
-            RunState::Ended(reason) | RunState::Broken(reason) => {
-                let again = match &app.changed {
-                    Some(_) => "R to read the checkpoint again",
-                    None => "e to run again",
-                };
-                format!("layer {layer_idx} did not run: {reason}. Press {again}.")
-            }
-            _ if app.layers_of(app.selection.stack).len() <= layer_idx => {
-                format!("layer {layer_idx} has not run yet …")
-            }
-            _ if run.failure_of(app.wanted_head()).is_some() => format!(
-                "layer {layer_idx} head {} could not be computed: {}. Press e to run again.",
-                app.selection.head_idx,
-                run.failure_of(app.wanted_head()).unwrap_or_default()
-            ),
-            _ => format!(
-                "computing layer {layer_idx} head {} …",
-                app.selection.head_idx
-            ),
-        },
-    };
-    frame.render_widget(
-        Paragraph::new(format!(" {text}")).style(app.theme.dim()),
-        area,
-    );
 }

@@ -9,11 +9,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::waiting;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, waiting};
 use attnscope_engine::analysis::{Subject, TensorStats};
 use attnscope_engine::checkpoint::Knob;
 

@@ -5,11 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::{head_grid, ranking, selection_title, waiting};
+use super::{head_grid, ranking};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::Pyramid;

@@ -6,11 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::waiting;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, figure, fit, share};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, waiting};
 
 /// A head and its value.
 #[derive(Debug, Clone, Copy, PartialEq)]

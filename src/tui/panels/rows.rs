@@ -6,11 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::{selection_title, waiting};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{bar, change, cut, figure, fit};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use attnscope_engine::analysis::{Ability, Bearing, Question, questions, separates};
 use attnscope_engine::attention::{HeadSummary, RowSummary};
 use attnscope_engine::checks::collapse;

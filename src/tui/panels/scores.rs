@@ -7,10 +7,10 @@ use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
-use super::{scores_change, selection_title, waiting};
+use super::scores_change;
 use crate::tui::figure::{cut, figure, fit, share};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use attnscope_engine::analysis::Histogram;
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::stats::STATISTICS;

@@ -6,12 +6,12 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::{scores, selection_title, waiting};
+use super::scores;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::tui::figure::{change, figure, fit};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
 use crate::tui::widgets::chart::draw_chart;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use attnscope_engine::stats::{HeadReport, LayerReport, STATISTICS};
 
 /// Columns of a number.

@@ -5,14 +5,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::{selection_title, waiting};
 use crate::report::chart::{Axis as ChartAxis, Chart, Mark, Series};
 use crate::report::{NOW, qk_norm_mark, rule_marks};
 use crate::tui::app::Axis;
 use crate::tui::figure::{cut, figure};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
 use crate::tui::widgets::chart::{chart_places, draw_chart};
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::worker::Swept;
 use attnscope_engine::analysis::SweepPoint;
 

@@ -7,11 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::{selection_title, tokens_change, waiting};
+use super::tokens_change;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::{Ability, HeadDetail, Predictions};
 use attnscope_engine::model::Stack;

@@ -10,7 +10,7 @@ use super::tokens::{predicted_after, selected};
 use crate::tui::figure::{change, cut, figure, fit, token_label};
 use crate::tui::run::Run;
 use crate::tui::scene::Scene;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::framed;
 use attnscope_engine::analysis::Predictions;
 
 /// Columns of a number.

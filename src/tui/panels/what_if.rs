@@ -7,13 +7,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::tokens_change::both_predictions;
-use super::{head_grid, overview, selection_title};
+use super::{head_grid, overview};
 use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit};
 use crate::tui::run::Run;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
-use crate::tui::view::framed;
+use crate::tui::widgets::frame::{framed, selection_title};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Ability, Pyramid, TopToken};

@@ -5,10 +5,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::frame::clear_box;
 use crate::tui::chooser::{Chooser, Reach};
 use crate::tui::figure::{cut, fit};
 use crate::tui::scene::Scene;
-use crate::tui::view::clear_box;
 
 const WIDTH: u16 = 84;
 const HEIGHT: u16 = 28;

@@ -1,7 +1,8 @@
-//! Pieces that panels share: charts, heat maps, legends, lists over the panels.
+//! Pieces that panels share: frames, charts, heat maps, legends, lists over the panels.
 
 pub mod chart;
 pub mod chooser;
+pub mod frame;
 pub mod heatmap;
 pub mod legend;
 pub mod margins;

@@ -5,12 +5,12 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
+use super::frame::clear_box;
 use crate::tui::editor::Editor;
 use crate::tui::figure::{cut, fit, wrapped};
 use crate::tui::find::Find;
 use crate::tui::keys::{BINDINGS, Group};
 use crate::tui::scene::Scene;
-use crate::tui::view::clear_box;
 use attnscope_engine::checks::Check;
 
 /// A box in the middle, as large as it may be.

@@ -6,21 +6,15 @@ use candle_core::{DType, Tensor};
 
 use super::buffer::host;
 use super::columns::Columns;
+use super::finished::Finished;
 use super::go_on;
 use super::group::{Group, Together};
+use super::input::Input;
 use super::maps::{Copies, Tally};
-use super::rows::{Finished, finish};
+use super::rows::finish;
 use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Run, SoftmaxAxis};
 use crate::error::Result;
-
-/// Queries, keys and values of all heads, as the projections leave them. // [position, n_heads · width]
-#[derive(Clone, Copy)]
-pub(super) struct Input<'a> {
-    pub q: &'a Tensor,
-    pub k: &'a Tensor,
-    pub v: &'a Tensor,
-}
 
 /// Runs the heads that are asked for: their summaries, and Σ p·v of all heads. // [query, n_heads · d_value]
 pub(super) fn attend(

@@ -6,8 +6,8 @@ use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 
 use super::buffer::host;
+use super::finished::Finished;
 use super::group::Group;
-use super::rows::Finished;
 use super::scores::Block;
 use crate::attention::{HeadMath, RowSummary, finish_row};
 

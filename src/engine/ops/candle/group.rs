@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use candle_core::{DType, Result, Tensor};
 
-use super::attend::Input;
 use super::buffer::host;
+use super::input::Input;
 use crate::attention::{Bias, Run};
 
 /// Which heads run together: those of some kv heads in a row, or a part of one's.

@@ -3,8 +3,8 @@
 use candle_core::{D, DType, Device, Result, Tensor};
 
 use super::buffer::host;
+use super::finished::Finished;
 use super::group::Group;
-use super::rows::Finished;
 use super::scores::Block;
 use crate::attention::{HeadSummary, Pooled, Repeats, RowSummary, sampled_queries};
 

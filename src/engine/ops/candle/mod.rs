@@ -7,7 +7,9 @@ mod buffer;
 mod columns;
 mod definition;
 mod elementwise;
+mod finished;
 mod group;
+mod input;
 mod maps;
 mod rows;
 mod scores;
@@ -231,7 +233,7 @@ impl Ops for Candle {
         v: &OnCandle,
         z: &mut OnCandle,
     ) -> Result<Vec<HeadSummary>> {
-        let input = attend::Input {
+        let input = input::Input {
             q: q.tensor()?,
             k: k.tensor()?,
             v: v.tensor()?,

@@ -4,22 +4,11 @@ use candle_core::{D, Result, Tensor};
 
 use super::buffer::host;
 use super::definition;
+use super::finished::Finished;
 use super::group::Group;
 use super::maps::Copies;
 use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
-
-/// One row block of all heads of a group, finished.
-pub(super) struct Finished {
-    /// −inf where masked. // [head, row, key]
-    pub scores: Tensor,
-    /// [head, row, key]
-    pub pattern: Tensor,
-    /// [head · row]
-    pub rows: Vec<RowSummary>,
-    /// The pattern once more, where the host computed it.
-    pub on_host: Option<Vec<f32>>,
-}
 
 /// Figures of a row that the device computes.
 const N_FIGURES: usize = 24;

@@ -1,0 +1,10 @@
+//! The files that an export became.
+
+use std::path::PathBuf;
+
+/// The files of an export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub svg: PathBuf,
+    pub csv: PathBuf,
+}

@@ -1,0 +1,82 @@
+//! What frames a panel: its box, the selection as its title, and what it says while there is nothing to draw.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::widgets::{Clear, Paragraph};
+
+use crate::tui::run::{Preparing, RunState};
+use crate::tui::scene::Scene;
+
+/// A box with a border and a title, cleared of what lies under it.
+pub fn clear_box<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    title: impl Into<Line<'a>>,
+) -> Rect {
+    frame.render_widget(Clear, area);
+    framed(frame, area, app, title)
+}
+
+/// A box with a border and a title; gives what is inside.
+pub fn framed<'a>(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    title: impl Into<Line<'a>>,
+) -> Rect {
+    let block = ratatui::widgets::Block::bordered()
+        .border_style(app.theme.border())
+        .title(title)
+        .title_style(Style::new().patch(app.theme.title()));
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    inside
+}
+
+/// The selection as a frame's title: equal words in every panel.
+pub fn selection_title(app: Scene<'_>, rest: &str) -> String {
+    format!(" {}{rest} ", app.selection.head())
+}
+
+/// What a panel says while there is nothing to draw yet.
+pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let layer_idx = app.selection.layer_idx;
+    let text = match (app.subject(), app.run()) {
+        (None, _) => "opening the checkpoint …".to_owned(),
+        (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
+        (Some(_), None) => match app.preparing {
+            Some(Preparing::Target { n_written, n_most }) => {
+                format!("writing the target: {n_written} of at most {n_most} tokens … c stops")
+            }
+            _ => "reading the text …".to_owned(),
+        },
+        (_, Some(run)) => match &run.state {
+            RunState::Ended(reason) | RunState::Broken(reason) => {
+                let again = match &app.changed {
+                    Some(_) => "R to read the checkpoint again",
+                    None => "e to run again",
+                };
+                format!("layer {layer_idx} did not run: {reason}. Press {again}.")
+            }
+            _ if app.layers_of(app.selection.stack).len() <= layer_idx => {
+                format!("layer {layer_idx} has not run yet …")
+            }
+            _ if run.failure_of(app.wanted_head()).is_some() => format!(
+                "layer {layer_idx} head {} could not be computed: {}. Press e to run again.",
+                app.selection.head_idx,
+                run.failure_of(app.wanted_head()).unwrap_or_default()
+            ),
+            _ => format!(
+                "computing layer {layer_idx} head {} …",
+                app.selection.head_idx
+            ),
+        },
+    };
+    frame.render_widget(
+        Paragraph::new(format!(" {text}")).style(app.theme.dim()),
+        area,
+    );
+}
