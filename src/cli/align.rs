@@ -17,10 +17,10 @@ use attnscope_engine::checkpoint::embeddings::Table;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
 pub struct Args {
-    /// Embeddings of the words that ask: .npz, .npy, .safetensors, or the text of word2vec
+    /// Embeddings of the query words: .npz, .npy, .safetensors, or the text of word2vec
     #[arg(long, value_name = "FILE")]
     queries: PathBuf,
-    /// Embeddings of the words that are looked at; they are the values too
+    /// Embeddings of the key words; they are the values too
     #[arg(long, value_name = "FILE")]
     keys: PathBuf,
     /// Dictionary word → row of the queries: JSON or pickle; text has its words with it
@@ -29,10 +29,10 @@ pub struct Args {
     /// Dictionary word → row of the keys
     #[arg(long, value_name = "FILE")]
     keys_vocab: Option<PathBuf>,
-    /// The sentence whose words ask: lower-cased, split at blanks
+    /// Sentence of the query words; it is lower-cased and split at blanks
     #[arg(long, value_name = "TEXT")]
     query_text: String,
-    /// The sentence whose words are looked at
+    /// Sentence of the key words
     #[arg(long, value_name = "TEXT")]
     key_text: String,
     /// What the softmax normalises: keys, so that rows sum to 1; or queries, the classic mistake

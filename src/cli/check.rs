@@ -30,7 +30,7 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// Checks to run; all unless given
+    /// Checks to run [default: all]
     #[arg(long, value_name = "ID,ID,…", value_delimiter = ',', value_parser = known_check)]
     select: Option<Vec<&'static str>>,
     /// Checks to leave out

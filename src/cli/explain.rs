@@ -10,7 +10,7 @@ use attnscope_engine::family;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A check's id; set for the keys of --set. Without one, every check in a line
+    /// A check's id, or "set" for the keys of --set. Without it, all checks are listed
     id: Option<String>,
 }
 

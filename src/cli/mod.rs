@@ -58,7 +58,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when one is as bad as --fail-on says
+    /// Judge checkpoints: leaks, collapse, other findings; exits with 1 when a finding is as severe as --fail-on
     #[command(mut_arg("positional", |targets| targets.help(CHECK_TARGETS)), after_help = CHECK_EXIT)]
     Check(check::Args),
     /// Say what a check does, why it matters, and what its false alarms are
@@ -123,8 +123,8 @@ const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories o
 /// What the exit code of `check` means.
 const CHECK_EXIT: &str = "\
 Exit codes:
-  0  no finding is as severe as --fail-on: by default no error, however many warnings there are
-  1  some finding is
+  0  no finding is as severe as --fail-on; by default only errors count, and warnings do not
+  1  at least one finding is as severe as --fail-on
   2  a target could not be judged, or an argument is wrong";
 
 /// What `--force` does where a command writes files.
@@ -182,7 +182,7 @@ pub struct RunArgs {
     /// Where to compute: cpu, candle (the CPU through candle-core), cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// Threads to use; all cores unless given
+    /// Threads to use [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Run even when the run needs more memory than the machine has left

@@ -17,7 +17,7 @@ use attnscope_engine::prompt::Request;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory or weight file; the built-in demo unless given
+    /// Checkpoint directory or weight file [default: the built-in demo]
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     positional: PositionalPrompt,

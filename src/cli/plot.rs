@@ -24,7 +24,7 @@ use attnscope_engine::stats::{STATISTICS, index_of};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory, weight file or trace; the built-in demo unless given
+    /// Checkpoint directory, weight file or trace [default: the built-in demo]
     checkpoint: Option<PathBuf>,
     /// Show a demo, with its text, instead of a checkpoint
     #[arg(long, value_name = "NAME", conflicts_with = "checkpoint", value_parser = PossibleValuesParser::new(demo::names().map(|(name, _)| name)))]
@@ -53,10 +53,10 @@ pub struct Args {
     /// Stack to select, for models with an encoder: encoder, decoder or cross
     #[arg(long, value_name = "STACK", value_parser = stack)]
     stack: Option<Stack>,
-    /// Query to select; the last one unless given
+    /// Query to select [default: the last]
     #[arg(long, value_name = "N")]
     query: Option<usize>,
-    /// Key to select; the first one unless given
+    /// Key to select [default: the first]
     #[arg(long, value_name = "N")]
     key: Option<usize>,
     /// Statistic that overview and scores show, by its id

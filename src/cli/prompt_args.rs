@@ -62,7 +62,7 @@ pub struct PromptArgs {
 /// A prompt given without a flag.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PositionalPrompt {
-    /// Text to run; a built-in one unless given
+    /// Text to run [default: a built-in text]
     #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]
     prompt: Option<String>,
 }

@@ -90,9 +90,9 @@ pub struct RowArgs {
 }
 
 const HELP: &str = "\
-Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth; what is not \
-said is mean 0, 32 keys, deviation 1. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are \
-exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm is what it then is. \
+Drawn rows: norm, mean, deviation and number of keys are tied, norm² = keys · (mean² + std²). Any three give the fourth. \
+Without flags they are mean 0, deviation 1 and 32 keys. Each row is drawn from --dist, then moved and scaled so that its own mean and deviation are \
+exactly the wanted ones; its norm follows. With norm, mean and deviation the number of keys is rounded, and the norm follows from it. \
 The table has round scales, marks and the ends; JSON and CSV have every scale.";
 
 impl ScaleArgs {

@@ -34,7 +34,7 @@ use attnscope_engine::ops::{Compute, Device};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which one; lists them unless given
+    /// Name of a demo; without it, demos are listed
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(names().map(|(name, _)| name)))]
     name: Option<String>,
     /// Print its figures, without a terminal

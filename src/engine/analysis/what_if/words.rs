@@ -30,7 +30,7 @@ pub const KEYS: &[(&str, &str, &str)] = &[
     (
         "mask",
         "declared|none|causal|window:W",
-        "which keys are seen: as it is, all, none later, or W at most",
+        "which keys a query sees: as declared, all, none after itself, or the last W",
     ),
     (
         "qk_norm",
