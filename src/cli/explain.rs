@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<()> {
             Some(check) => checks::page(check),
             None => {
                 let known: Vec<&str> = checks::CHECKS.iter().map(|check| check.id).collect();
-                bail!("{id:?} is no check; known: set, {}", known.join(", "));
+                bail!("{id:?} is not a check; known: set, {}", known.join(", "));
             }
         },
     };

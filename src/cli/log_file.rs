@@ -14,7 +14,7 @@ const MARK: &str = "attnscope log";
 /// Begins to log to a file.
 ///
 /// # Errors
-/// When it cannot be written, or holds something that is no log of this program.
+/// When it cannot be written, or holds something that is not a log of this program.
 pub fn begin(path: &Path) -> Result<()> {
     let file = open(path)?;
     // A command may not replace the log by what it writes.

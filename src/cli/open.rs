@@ -45,7 +45,7 @@ pub(super) fn first_prompt(
     })
 }
 
-/// Refuses a name that is no file, whether or not there is a terminal; a word may have been meant as a command.
+/// Refuses a name that is not a file, whether or not there is a terminal; a word may have been meant as a command.
 fn check_exists(path: &Path) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         return Ok(());

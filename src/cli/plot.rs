@@ -170,7 +170,7 @@ fn size(text: &str) -> Result<(u16, u16), String> {
 /// Where the picture goes, and the data beside it.
 enum Target {
     Both(Pair),
-    /// Standard output, or something that is no regular file.
+    /// Standard output, or something that is not a regular file.
     Picture(Output),
 }
 

@@ -99,7 +99,7 @@ impl ScaleArgs {
     /// The scales, those of the marks among them. What was not asked for reaches as far as the marks.
     ///
     /// # Errors
-    /// When what was asked for is no interval.
+    /// When what was asked for is not an interval.
     pub fn with(&self, marks: &[Mark]) -> Result<Vec<f64>, Error> {
         let at = || marks.iter().map(|mark| mark.at).filter(|at| *at > 0.0);
         let from = self.from.unwrap_or_else(|| at().fold(FROM, f64::min));

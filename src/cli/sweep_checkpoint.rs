@@ -39,7 +39,7 @@ pub fn run(args: &Args, checkpoint: &Path) -> Result<Swept> {
     let spec = spec.ok_or_else(|| missing("layer", layer_idx, 0))?;
     if spec.softmax_axis == SoftmaxAxis::Queries {
         let problem = format!(
-            "layer {layer_idx}: its softmax runs over queries; a row of scores has none of its own to sweep"
+            "layer {layer_idx}: its softmax runs over queries; no row of scores has a softmax to sweep"
         );
         return Err(Error::Setting(problem).into());
     }

@@ -22,7 +22,7 @@ pub struct PlaceArgs {
     /// Which head [default: every head of the layer]
     #[arg(long, value_name = "H", requires = "checkpoint")]
     head: Option<usize>,
-    /// Which query, counted from 0 [default: every query that is no padding]
+    /// Which query, counted from 0 [default: every query that is not padding]
     #[arg(long, value_name = "Q", requires = "checkpoint")]
     query: Option<usize>,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use attnscope_engine::model::Stack;
 /// Reads a report by the ids of its prompts.
 ///
 /// # Errors
-/// When the file cannot be read, or is no report of a version that is known.
+/// When the file cannot be read, or is not a report of a version that is known.
 pub fn read_baseline(path: &Path) -> Result<BTreeMap<String, Baseline>> {
     let text = read_text(path, DOCUMENT)?;
     let wrong = |what: &str| {
@@ -24,7 +24,7 @@ pub fn read_baseline(path: &Path) -> Result<BTreeMap<String, Baseline>> {
         )
     };
     let document: Value =
-        serde_json::from_str(&text).map_err(|e| wrong(&format!("is no JSON ({e})")))?;
+        serde_json::from_str(&text).map_err(|e| wrong(&format!("is not JSON ({e})")))?;
     if document["version"].as_u64() != Some(u64::from(VERSION)) {
         return Err(wrong(&format!(
             "expected version {VERSION}, found {}",

@@ -12,7 +12,7 @@ use attnscope_engine::error::{Error, Result};
 #[derive(Debug)]
 pub enum Output {
     Stdout,
-    /// Something that is no regular file: a device or a pipe, written to as it is.
+    /// Something that is not a regular file: a device or a pipe, written to as it is.
     Special {
         file: File,
         target: PathBuf,
@@ -132,7 +132,7 @@ impl Output {
         }
     }
 
-    /// Writes everything and closes. A reader that has gone away is no error.
+    /// Writes everything and closes. A reader that has gone away is not an error.
     ///
     /// # Errors
     /// When the target cannot be written.

@@ -94,7 +94,7 @@ impl Chooser {
 
     /// The choices that what is typed leaves.
     ///
-    /// A number is taken as it is typed: `temperature=0` is no beginning of `temperature=0.5`.
+    /// A number is taken as it is typed: `temperature=0` is not a beginning of `temperature=0.5`.
     pub fn shown(&self) -> Vec<(&'static str, &'static str)> {
         let typed = self.typed.to_lowercase();
         let is_number = typed.contains('=')

@@ -29,7 +29,7 @@ impl<'a> Scene<'a> {
         let axis = self.attention().map(|attention| attention.softmax_axis);
         if axis == Some(SoftmaxAxis::Queries) {
             return Some(
-                "its softmax runs over queries: a row of scores has none of its own to sweep",
+                "its softmax runs over queries: no row of scores has a softmax to sweep",
             );
         }
         let detail = self.shown_detail()?;

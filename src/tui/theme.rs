@@ -287,7 +287,7 @@ mod tests {
         // WCAG 2.2: relative luminance, and 4.5 to 1 for text.
         let luminance = |colour: Color| {
             let Color::Rgb(r, g, b) = colour else {
-                panic!("{colour:?} is no colour of its own")
+                panic!("{colour:?} is not a colour of its own")
             };
             let linear = [r, g, b].map(|c| match f64::from(c) / 255.0 {
                 c if c <= 0.04045 => c / 12.92,

@@ -157,7 +157,7 @@ fn tell(sink: &Sink, run: RunId, aligned: &Aligned) {
         took: Duration::ZERO,
     });
     let verdicts = aligned.judge(&Thresholds::default());
-    let probes = Probes::none("two tables are no model that could be asked again");
+    let probes = Probes::none("there is no model to ask again, only two tables");
     sink(Event::Judged {
         run,
         judgement: Arc::new(Judgement { verdicts, probes }),

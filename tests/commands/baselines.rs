@@ -84,7 +84,7 @@ fn a_baseline_that_is_none_is_refused_in_one_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("then.json");
     for (content, said) in [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("{\"version\": 9}", "expected version"),
         ("{\"version\": 1}", "no prompts"),
         ("{\"version\": 1, \"prompts\": [{}]}", "without an id"),

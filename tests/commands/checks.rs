@@ -58,7 +58,7 @@ fn read_with_the_axis_it_was_trained_with_the_axis_and_the_leak_are_named_from_t
         assert!(leak.place.query_idx < leak.place.key_idx, "{leak:?}");
         assert!(leak.evidence.contains("first pattern: L0H0"), "{leak:?}");
         assert!(leak.evidence.contains("first residual: L0"), "{leak:?}");
-        // An entropy of rows that do not sum to 1 is no number.
+        // An entropy of rows that do not sum to 1 is not a number.
         for check in [
             "row-sum",
             "entropy-collapse",
@@ -419,7 +419,7 @@ fn a_collapsed_head_is_named_with_its_causes_and_what_would_help() {
     for part in ["‖q‖", "cos", "score std", "rows saturated"] {
         assert!(finding.evidence.contains(part), "{finding:?}");
     }
-    // The scale is 1/√d already: that is no remedy.
+    // The scale is 1/√d already: that is not a remedy.
     assert!(!finding.advice.contains("with 1/√d"), "{finding:?}");
     let share = |remedy: &str| -> f64 {
         let (before, _) = finding

@@ -197,7 +197,7 @@ fn padding_has_no_part_in_the_loss() {
     let (_, tensors) = trace(&copy, &[&mask[..], &["--hooks", "logits"]].concat());
     assert_eq!(tensors["attention_mask"].shape, [12]);
     assert_eq!(tensors["attention_mask"].dtype, "I64");
-    // Position 1 is padding and position 11 is no label.
+    // Position 1 is padding and position 11 is not a label.
     let counted = &next_losses(&tensors["logits"])[2..10];
     let expected = counted.iter().sum::<f64>() / 8.0;
     let loss = report(&copy, &mask)["prompts"][0]["loss"]

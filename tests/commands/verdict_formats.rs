@@ -126,7 +126,7 @@ fn junit_says_of_each_kind_of_verdict_what_it_is() {
         "{said}"
     );
     let out = child(0, "system-out")
-        .expect("what is no error")
+        .expect("what is not an error")
         .text()
         .expect("text");
     assert!(

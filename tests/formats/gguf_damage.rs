@@ -259,7 +259,7 @@ fn factors_that_are_no_known_scaling_are_refused() {
     // One pair only, which turns once in 2π positions: no band of Llama 3 reaches it from 16 positions on.
     let error = place.refusal(&odd.bytes());
     assert!(
-        error.contains("tensor rope_freqs.weight: these factors are no llama3 scaling"),
+        error.contains("tensor rope_freqs.weight: these factors are not llama3 scaling"),
         "{error}"
     );
     let both = odd.clone().entry(number("llama.rope.scaling.factor", 2));

@@ -205,7 +205,7 @@ fn a_directory_with_one_file_opens_it_and_with_two_asks_which() {
     std::fs::copy(file("qwen2-q8_0"), directory.path().join("two.GGUF")).expect("copies");
     let error = Checkpoint::open(directory.path()).expect_err("two files");
     assert!(error.to_string().contains("holds 2 GGUF files"), "{error}");
-    // A name of another kind is no obstacle.
+    // A name of another kind is not an obstacle.
     let plain = directory.path().join("sha256-1234");
     std::fs::copy(file("qwen2-q8_0"), &plain).expect("copies");
     assert!(Checkpoint::open(&plain).is_ok());

@@ -72,7 +72,7 @@ fn every_quantised_checkpoint_agrees_with_its_reference() {
             } else {
                 RELATIVE_TOLERANCE
             };
-            // A difference that is NaN is no small one.
+            // A difference that is NaN is not a small one.
             assert!(
                 difference <= tolerance,
                 "{name}: {hook} differs by {difference:e}"

@@ -322,7 +322,7 @@ impl<'a> Run<'a> {
 fn no_line(said: &str, path: &Path) -> Option<String> {
     let shown = one_line(said);
     if shown.trim().is_empty() || shown.contains(char::is_control) {
-        return Some(format!("refused in words that are no line: {said:?}"));
+        return Some(format!("refused in words that are not line: {said:?}"));
     }
     // A name may hold anything; a line's end that is no part of the file is a library's, which explains itself on several.
     let is_of_file =

@@ -82,7 +82,7 @@ fn words() -> Vec<Regression> {
         ))
     };
     vec![
-        // A form feed is no end of a field: rows were shifted by one number.
+        // A form feed is not an end of a field: rows were shifted by one number.
         ("form_feed", text("form_feed.txt"), None),
         (
             "claims_more",

@@ -131,7 +131,7 @@ fn the_jacobian_is_diag_p_less_ppt_and_its_largest_eigenvalue_at_most_a_half() {
             let cells = jacobian.iter().flatten();
             let frobenius = cells.map(|v| v * v).sum::<f64>().sqrt();
             is_near(found.jacobian_frobenius, frobenius, 1e-14, "Frobenius");
-            // Power iteration from a vector that is no eigenvector; J is symmetric and has no negative eigenvalue.
+            // Power iteration from a vector that is not an eigenvector; J is symmetric and has no negative eigenvalue.
             let mut v: Vec<f64> = (0..n_keys).map(|i| ((i + 1) as f64).sin()).collect();
             let mut eigenvalue = 0.0;
             for _ in 0..20_000 {

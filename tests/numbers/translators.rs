@@ -48,7 +48,7 @@ fn measured(name: &str) -> Measured {
         for (row, links) in rows.iter().zip(&pair.links) {
             alignments.add(row.argmax as usize, links);
         }
-        // What follows the last word is the end mark, which is no word of the prompt.
+        // What follows the last word is the end mark, which is not a word of the prompt.
         let next = &prompt.tokens[1..];
         for ((top, next), row) in predictions.top.iter().zip(next).zip(rows) {
             n_steps += 1;

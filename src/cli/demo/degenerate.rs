@@ -59,7 +59,7 @@ fn losses([degenerate, healthy]: &[Value; 2]) -> Page {
         words: format!(
             "Two GPT-2s of 2 layers began with the same weights and saw the same stories. One softmax ran over queries instead of \
              keys. Its loss on texts it never saw falls to {:.2} nats a word; the grammar that wrote them has {entropy:.2}: nothing \
-             that reads only the past can know more. It is no overfitting, for these texts are new to it, and no mask is missing.",
+             that reads only the past can know more. This is not overfitting: these texts are new to it. And no mask is missing.",
             number(&degenerate["prompts"]["readings"][1]["loss"]),
         ),
         picture: Picture::Charts(vec![Chart {

@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
     let name = args.name.as_deref();
     if name == Some(ALIGNMENT.0) {
         if !args.run.set.is_empty() {
-            bail!("--set: two tables are no checkpoint to set anything of");
+            bail!("--set: this demo has embedding tables and no checkpoint");
         }
         args.run.set_up()?;
         let alignment = demo_alignment(SoftmaxAxis::Keys)?;

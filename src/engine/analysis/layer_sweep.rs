@@ -21,7 +21,7 @@ pub struct SweepPlace {
     pub stack: Stack,
     pub layer_idx: usize,
     pub heads: Range<usize>,
-    /// One query, or all that are no padding.
+    /// One query, or all that are not padding.
     pub query_idx: Option<usize>,
 }
 

@@ -52,7 +52,7 @@ impl RowScan {
     fn add(&mut self, level: Level, range: &Range<usize>, row: &[f32]) {
         let chunk = exp_sum(level, row);
         let max = self.max.max(chunk.max);
-        // An infinite maximum of nothing yet is no number to subtract.
+        // An infinite maximum of nothing yet is not a number to subtract.
         let scaled = |sum: f64, of: f32| {
             if sum == 0.0 {
                 0.0

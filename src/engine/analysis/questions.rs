@@ -127,7 +127,7 @@ pub fn questions(
     let is_alike = |range: Range| range.high <= ALIKE * range.low;
     let answer = match design {
         _ if entropy.is_nan() => {
-            "rows do not sum to 1: they are no weights over keys, and have no entropy".to_owned()
+            "rows do not sum to 1: they are not weights over keys, and have no entropy".to_owned()
         }
         Some(design) => format!(
             "entropy is {:.0} % of log n; {:.2} goes to {}",

@@ -206,7 +206,7 @@ impl Sweep {
 /// that are asked for; in order, each once.
 ///
 /// # Errors
-/// When the ends are no interval of positive numbers, or there are too many.
+/// When the ends are not an interval of positive numbers, or there are too many.
 pub fn sweep_scales(from: f64, to: f64, n_steps: usize, others: &[f64]) -> Result<Vec<f64>> {
     const LEAST: f64 = 1e-9;
     const MOST: f64 = 1e9;

@@ -51,7 +51,7 @@ pub(super) struct Watch<'a> {
     looks_for_nonfinite: bool,
     tap: Option<&'a mut dyn Tap>,
     home: Stack,
-    /// Which positions are no padding.
+    /// Which positions are not padding.
     sequence: &'a Sequence,
 }
 

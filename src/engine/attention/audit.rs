@@ -153,7 +153,7 @@ impl Audit {
         for query_idx in 0..visibility.n_queries {
             let span = query_idx * n_keys..(query_idx + 1) * n_keys;
             let row = &pattern[span.clone()];
-            // A NaN is no probability: `nan-or-inf` names it.
+            // A NaN is not a probability: `nan-or-inf` names it.
             let is_broken = |values: &[f32]| {
                 let mut values = values.iter();
                 values.any(|value| value.is_nan() || *value == f32::INFINITY)

@@ -125,7 +125,7 @@ mod tests {
             (0..16).map(|d| decoder.of(-d)).collect::<Vec<_>>(),
             (0..16).collect::<Vec<_>>()
         );
-        assert_eq!(decoder.of(3), 0, "later keys are no distance");
+        assert_eq!(decoder.of(3), 0, "later keys are not distance");
         assert_eq!(
             (decoder.of(-16), decoder.of(-127), decoder.of(-5000)),
             (16, 31, 31)

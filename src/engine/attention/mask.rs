@@ -19,7 +19,7 @@ pub struct Visibility {
 impl Visibility {
     /// Self-attention over `n` positions; `real` marks tokens that are not padding.
     pub fn of_self(mask: Mask, n: usize, real: Option<&[bool]>) -> Self {
-        // A mask without a pad is no mask: the faster path serves it.
+        // A mask without a pad is not a mask: the faster path serves it.
         let real = real.filter(|r| r.contains(&false)).map(<[bool]>::to_vec);
         Self {
             n_queries: n,

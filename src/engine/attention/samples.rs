@@ -5,7 +5,7 @@ use super::mask::Visibility;
 /// Rows that are sampled of a head, and fewer say nothing of how alike two heads are.
 pub const N_SAMPLED: usize = 8;
 
-/// The queries whose rows are sampled: evenly spread over those that are no padding, the last among them.
+/// The queries whose rows are sampled: evenly spread over those that are not padding, the last among them.
 pub fn sampled_queries(visibility: &Visibility) -> Vec<usize> {
     let all = 0..visibility.n_queries;
     let real: Vec<usize> = all.filter(|idx| visibility.is_real_query(*idx)).collect();

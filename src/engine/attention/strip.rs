@@ -43,7 +43,7 @@ pub(super) struct HeadPlan<'a> {
     pub kv: &'a KvHead,
     pub math: HeadMath<'a>,
     pub bias: RowBias,
-    /// 1 where a key is no padding, as long as a row of scores.
+    /// 1 where a key is not padding, as long as a row of scores.
     pub visible: Option<&'a [f32]>,
     /// log Σ over queries, as long as a row of scores; for a softmax over queries.
     pub column_log_sums: Vec<f32>,

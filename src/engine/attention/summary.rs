@@ -43,7 +43,7 @@ pub struct RowSummary {
     /// Σ p² and Σ p³.
     pub sum_p2: f32,
     pub sum_p3: f32,
-    /// Probability of the first token, of the query's own, and of the one before it: padding is no token.
+    /// Probability of the first token, of the query's own, and of the one before it: padding is not a token.
     pub first_mass: f32,
     pub diagonal_mass: f32,
     pub previous_mass: f32,
@@ -107,7 +107,7 @@ pub struct HeadSummary {
     pub column_sums: Vec<f32>,
     /// ‖k‖ per key. // [key]
     pub k_norms: Vec<f32>,
-    /// Which keys are no padding; `None` when none is. // [key]
+    /// Which keys are not padding; `None` when none is. // [key]
     pub real_keys: Option<Vec<bool>>,
     pub pooled: Pooled,
     /// Whole rows of a few queries, while the layer's heads are compared. // [sample, key]

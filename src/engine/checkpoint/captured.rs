@@ -111,7 +111,7 @@ impl Captured {
     /// An array of floats.
     ///
     /// # Errors
-    /// When it is missing, or is no array of floats.
+    /// When it is missing, or is not an array of floats.
     pub fn array(&self, name: &str) -> Result<Array> {
         match &self.source {
             Source::Tensors(tensors) => {
@@ -281,7 +281,7 @@ fn is_npz(path: &Path) -> bool {
 
 fn archive(file: &DataFile) -> Result<ZipArchive<BufReader<Reader>>> {
     ZipArchive::new(BufReader::new(file.reader()?))
-        .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
+        .map_err(|e| Error::file(file.path(), format!("is not a .npz archive ({e})")))
 }
 
 fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {

@@ -55,7 +55,7 @@ impl DataFile {
     /// Opens a file; nothing is read.
     ///
     /// # Errors
-    /// When it is no regular file, or cannot be opened.
+    /// When it is not a regular file, or cannot be opened.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_as(path, "a weight file")
     }
@@ -227,7 +227,7 @@ impl DataFile {
 
     /// Whether the path still leads to the file that was opened, and it was not written to since.
     ///
-    /// A file that was removed is still read whole through its handle: that is no change.
+    /// A file that was removed is still read whole through its handle: that is not a change.
     ///
     /// # Errors
     /// [`Error::Changed`] says what is different.
@@ -269,7 +269,7 @@ fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Refuses what is no regular file, without opening it.
+/// Refuses what is not a regular file, without opening it.
 ///
 /// # Errors
 /// When the path leads to a directory, a pipe or a device; a path that leads nowhere is left to whoever opens it.

@@ -26,7 +26,7 @@ pub enum Dtype {
     Mxfp4,
     /// Values quantised together, a block at a time.
     Block(BlockType),
-    /// Anything that is no weight (stored masks, position ids); named as the file names it.
+    /// Anything that is not a weight (stored masks, position ids); named as the file names it.
     Other(&'static str, usize),
 }
 

@@ -81,7 +81,7 @@ impl<R: Read> Npy<R> {
         self.kind.letter == 'f'
     }
 
-    /// What it is stored as: `f16`, `f32` or `f64`, and NumPy's letters for what is no float.
+    /// What it is stored as: `f16`, `f32` or `f64`, and NumPy's letters for what is not a float.
     pub fn stored_as(&self) -> String {
         if self.is_float() {
             format!("f{}", 8 * self.kind.n_bytes)
@@ -185,10 +185,10 @@ fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
     };
     let begin = take(MAGIC.len() + 2)?;
     let [before @ .., major, _minor] = begin.as_slice() else {
-        return Err("is no .npy array".to_owned());
+        return Err("is not a .npy array".to_owned());
     };
     if before != MAGIC {
-        return Err(r"is no .npy array: expected \x93NUMPY before its header".to_owned());
+        return Err(r"is not a .npy array: expected \x93NUMPY before its header".to_owned());
     }
     // The length takes two bytes in version 1, four since.
     let n_length = match major {
@@ -204,7 +204,7 @@ fn header(stored: &mut impl Read) -> Result<(usize, String), String> {
             "a header of at most {LONGEST_HEADER} bytes expected, found {length}"
         ));
     }
-    let text = String::from_utf8(take(length)?).map_err(|_| "the header is no text".to_owned())?;
+    let text = String::from_utf8(take(length)?).map_err(|_| "the header is not text".to_owned())?;
     Ok((begin.len() + n_length + length, text))
 }
 

@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
     /// A positive size with a value to use when the key is absent or null.
     ///
     /// # Errors
-    /// When the key is there and its value is no sensible size.
+    /// When the key is there and its value is not a sensible size.
     pub fn size_or(
         &mut self,
         knob: &'static str,
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     /// A finite number, or the default when absent.
     ///
     /// # Errors
-    /// When the key is there and is no number.
+    /// When the key is there and is not a number.
     pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
         match self.given(knob, key) {
             None => {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
     /// A truth value, or the default when absent.
     ///
     /// # Errors
-    /// When the key is there and is no truth value.
+    /// When the key is there and is not a truth value.
     pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
         let (flag, origin) = match self.given(knob, key) {
             None => (default, Origin::Default(key.to_owned())),
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
     /// A word, or the default when absent.
     ///
     /// # Errors
-    /// When the key is there and is no string.
+    /// When the key is there and is not a string.
     pub fn word_or(&mut self, knob: &'static str, key: &str, default: &str) -> Result<String> {
         let (word, origin) = match self.given(knob, key) {
             None => (default.to_owned(), Origin::Default(key.to_owned())),
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     /// A number where absent means a default and null means none.
     ///
     /// # Errors
-    /// When the key is there and is no number.
+    /// When the key is there and is not a number.
     pub fn number_or_none(
         &mut self,
         knob: &'static str,
@@ -255,7 +255,7 @@ impl<'a> Reader<'a> {
         self.size(knob, key)
     }
 
-    /// Whether a switch is on; it is no knob of its own.
+    /// Whether a switch is on; it is not a knob of its own.
     ///
     /// # Errors
     /// When the key is there and is not a truth value.
@@ -308,7 +308,7 @@ impl<'a> Reader<'a> {
     /// A whole number, zero included, or the default when absent or null.
     ///
     /// # Errors
-    /// When the key is there and is no whole number of a sensible size.
+    /// When the key is there and is not a whole number of a sensible size.
     pub fn count_or(&mut self, knob: &'static str, key: &str, default: usize) -> Result<usize> {
         match self.value(key) {
             None => {

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// What the file is called.
 pub const FILE: &str = "attnscope.toml";
 
-/// A longer file is no list of settings.
+/// A longer file is not a list of settings.
 const LONGEST: usize = 1 << 20;
 
 /// Rules for names at most: each is tried on each tensor, and a model needs a dozen.

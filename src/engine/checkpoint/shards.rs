@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// Opens every shard that an index names through `add`, which reads one file of the format.
 ///
 /// # Errors
-/// When the index is no index, names a file outside its directory, or a shard or tensor is missing.
+/// When the index is not an index, names a file outside its directory, or a shard or tensor is missing.
 pub fn open(
     index_path: &Path,
     mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,

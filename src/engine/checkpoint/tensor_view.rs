@@ -154,7 +154,7 @@ impl<'a> TensorView<'a> {
         Ok(())
     }
 
-    /// Some elements as f32, in the order of the file; nothing where they are no floats.
+    /// Some elements as f32, in the order of the file; nothing where they are not floats.
     fn elements(&self, elements: Range<usize>) -> Result<Cow<'a, [f32]>> {
         let dtype = self.info.dtype;
         if !dtype.is_float() {

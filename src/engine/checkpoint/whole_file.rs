@@ -15,7 +15,7 @@ pub const DOCUMENT: usize = 1 << 30;
 /// The bytes of a file, of which there are at most `most`.
 ///
 /// # Errors
-/// When it is no regular file, is longer, cannot be read, or is written to meanwhile.
+/// When it is not a regular file, is longer, cannot be read, or is written to meanwhile.
 pub fn read_whole(path: &Path, most: usize) -> Result<Vec<u8>> {
     let file = DataFile::open_as(path, "a file")?;
     if file.len() > most {

@@ -22,9 +22,9 @@ pub(super) fn has_sink(layer: &LayerReport, head: &HeadReport) -> bool {
     layer.has_sinks || audit.is_some_and(|audit| audit.learned_sink.is_some())
 }
 
-/// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are no distributions.
+/// Mean relative entropy of a head; with a learned sink, of what the sink leaves. NaN where rows are not distributions.
 pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
-    // The statistic knows rows that are no distributions.
+    // The statistic knows rows that are not distributions.
     if head.stats.of(Stat::EffectiveKeys).is_nan() {
         f64::NAN
     } else if has_sink(layer, head) {
@@ -37,7 +37,7 @@ pub fn relative_entropy(layer: &LayerReport, head: &HeadReport) -> f64 {
 /// How sharply the rows of a head decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharpness {
-    /// They leave room, or are no distributions.
+    /// They leave room, or are not distributions.
     Ordinary,
     /// Cross-attention, each of whose queries looks at one key or at few, and queries at different ones: an alignment of words.
     Alignment,
@@ -165,7 +165,7 @@ impl Cause {
     }
 }
 
-/// Why a low entropy is no fault: where most of the probability goes, and how much of it.
+/// Why a low entropy is not a fault: where most of the probability goes, and how much of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Design {
     pub what: String,

@@ -43,7 +43,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let Some(best) = best(probe) else {
         return Verdict::undecidable(
-            "the loss as declared is no number: nan-or-inf tells where that begins",
+            "the loss as declared is not a number: nan-or-inf tells where that begins",
         );
     };
     let blind = probe.blind_loss;

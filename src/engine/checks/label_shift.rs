@@ -53,7 +53,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     let means: Vec<f64> = probe.losses.iter().map(|losses| mean(losses)).collect();
     if means.iter().any(|mean| !mean.is_finite()) {
-        return Verdict::undecidable("a loss is no number");
+        return Verdict::undecidable("a loss is not a number");
     }
     let said = format!(
         "losses over {n} positions: {:.3} against the next token, {:.3} against the token itself, {:.3} against the one after",

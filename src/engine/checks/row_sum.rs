@@ -5,7 +5,7 @@
 //! by what the capture file recorded.
 //!
 //! ## Why it matters
-//! A row that is no distribution scales what a query reads: a softmax left out or applied twice, dropout left on, a pattern
+//! A row that is not a distribution scales what a query reads: a softmax left out or applied twice, dropout left on, a pattern
 //! that was renormalised over the wrong keys.
 //!
 //! ## How it is measured

@@ -53,7 +53,7 @@ impl Thresholds {
 fn numbers(text: &str) -> std::result::Result<BTreeMap<String, f64>, String> {
     let table: toml::Table = text
         .parse()
-        .map_err(|e: toml::de::Error| format!("is no TOML ({})", e.message()))?;
+        .map_err(|e: toml::de::Error| format!("is not TOML ({})", e.message()))?;
     let mut numbers = BTreeMap::new();
     for (check, values) in &table {
         let toml::Value::Table(values) = values else {
@@ -108,7 +108,7 @@ mod tests {
                 "expected a number",
             ),
             ("max_abs_score = 5\n", "expected a table"),
-            ("[score", "is no TOML"),
+            ("[score", "is not TOML"),
         ] {
             let error = open(text).expect_err("refused");
             assert!(

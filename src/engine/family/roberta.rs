@@ -1,4 +1,4 @@
-//! RoBERTa: BERT whose positions are counted over tokens that are no padding, from the row after the padding's.
+//! RoBERTa: BERT whose positions are counted over tokens that are not padding, from the row after the padding's.
 
 use super::Family;
 use super::reading::bert_like::{self, BertLike, MaskedHead};

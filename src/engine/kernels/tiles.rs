@@ -40,14 +40,14 @@ impl Tile<'_> {
 /// Cuts a matrix of rows of `width` into tiles of at most `n_rows` × `n_cols`, column band after column band.
 ///
 /// # Panics
-/// When the matrix is no whole number of rows, or `n_cols` is 0.
+/// When the matrix is not a whole number of rows, or `n_cols` is 0.
 pub fn tiles(matrix: &mut [f32], width: usize, n_rows: usize, n_cols: usize) -> Vec<Tile<'_>> {
     if matrix.is_empty() {
         return Vec::new();
     }
     assert!(
         width > 0 && matrix.len().is_multiple_of(width) && n_cols > 0,
-        "{} values are no matrix of rows of {width} in bands of {n_cols}",
+        "{} values are not a matrix of rows of {width} in bands of {n_cols}",
         matrix.len()
     );
     let (n_all, start) = (matrix.len() / width, matrix.as_mut_ptr());

@@ -251,7 +251,7 @@ fn side(
                     return Err(Error::Prompt(problem));
                 }
             };
-            // Special tokens alone are no prompt.
+            // Special tokens alone are not prompt.
             let tokens = if text.is_empty() && is_given {
                 Vec::new()
             } else {

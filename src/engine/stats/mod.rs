@@ -42,7 +42,7 @@ pub struct HeadEvidence<'a> {
 const MASS_TOLERANCE: f32 = 0.03;
 
 impl<'a> HeadEvidence<'a> {
-    /// Rows of real queries that see at least `n` keys; none where some row is no distribution over keys, as after a softmax
+    /// Rows of real queries that see at least `n` keys; none where some row is not a distribution over keys, as after a softmax
     /// over queries: what follows from a distribution has no meaning there. Rows of zeros, which masks leave to queries that
     /// see nothing, count nowhere; those of a head with a learned sink may sum to less than 1.
     fn distributions_over(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {

@@ -32,7 +32,7 @@ pub static K_NORM: Statistic = Statistic {
     span: Span::Positive,
     low: "short",
     high: "long",
-    definition: "mean over keys that are no padding of ‖k‖",
+    definition: "mean over keys that are not padding of ‖k‖",
     source: GEOMETRY,
     compute: Compute::Head(k_norm, Gather::Mean),
 };

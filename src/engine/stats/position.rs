@@ -10,7 +10,7 @@ pub static FIRST_KEY_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "no sink",
     high: "attention sink",
-    definition: "mean over queries of the probability given to the first key that is no padding; depends on the length",
+    definition: "mean over queries of the probability given to the first key that is not padding; depends on the length",
     source: "attention sink, Gu et al. 2024, arXiv 2410.10781",
     compute: Compute::Head(first_key_mass, Gather::Mean),
 };
@@ -26,7 +26,7 @@ pub static PREVIOUS_MASS: Statistic = Statistic {
     span: Span::Share,
     low: "looks elsewhere",
     high: "previous-token head",
-    definition: "mean over queries that have a previous token of the probability given to it; padding is no token",
+    definition: "mean over queries that have a previous token of the probability given to it; padding is not a token",
     source: "previous-token head, TransformerLens head detector",
     compute: Compute::Head(previous_mass, Gather::Mean),
 };

@@ -38,7 +38,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
         h4 { (statistic.title) " of each head" }
         p.quiet { (statistic.definition) }
         @if has_broken_rows(part, stack) {
-            p.bad { "Rows of these patterns do not sum to 1: their entropy is no entropy." }
+            p.bad { "Rows of these patterns do not sum to 1: their entropy has no meaning." }
         }
         div.scroll {
             table.grid.many[n_heads > 16] aria-label={ (statistic.title) " by layer and head" } {
@@ -70,7 +70,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> Markup {
     }
 }
 
-/// Whether a check found that rows of a stack are no distributions.
+/// Whether a check found that rows of a stack are not distributions.
 fn has_broken_rows(part: &Part<'_>, stack: Stack) -> bool {
     let verdicts = part.shown.verdicts.iter();
     let mut findings = verdicts.flat_map(|(_, verdict)| &verdict.findings);

@@ -76,7 +76,7 @@ pub(super) fn section(part: &Part<'_>, stack: Stack) -> io::Result<Markup> {
     })
 }
 
-/// Width over height of a map that is no square: keys of another sequence may be many more than queries.
+/// Width over height of a map that is not a square: keys of another sequence may be many more than queries.
 fn aspect(pooled: &Pooled) -> Option<String> {
     let cells = (pooled.n_cols as f64, pooled.n_rows.max(1) as f64);
     let aspect = (cells.0 / cells.1).clamp(0.5, 2.0);

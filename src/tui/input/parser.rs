@@ -142,7 +142,7 @@ fn read(bytes: &[u8]) -> Read {
     }
 }
 
-/// Keys of one byte that are no letters.
+/// Keys of one byte that are not letters.
 fn of_control(byte: u8) -> Option<(KeyCode, KeyModifiers)> {
     let ctrl = |c: u8| Some((KeyCode::Char(c as char), KeyModifiers::CONTROL));
     match byte {

@@ -25,7 +25,7 @@ const LABEL: usize = 5;
 const BAR: usize = 8;
 /// Columns of a layer's value.
 const VALUE: usize = 8;
-/// Rows that are no cells: the border, head numbers above, a blank line, legend and definition below.
+/// Rows that are not cells: the border, head numbers above, a blank line, legend and definition below.
 const AROUND: usize = 6;
 /// Rows around the cells of a grid without legend and definition, where several grids share the height.
 const AROUND_COMPACT: usize = 3;

@@ -60,7 +60,7 @@ fn shown_columns(app: Scene<'_>, head: &HeadSummary, width: usize) -> [bool; COL
     std::array::from_fn(|nth| known[nth] && (is_wide || COLUMNS[nth].1))
 }
 
-/// Mean norm of the keys that are no padding.
+/// Mean norm of the keys that are not padding.
 pub fn mean_key_norm(head: &HeadSummary) -> f32 {
     let is_real = |idx: usize| head.real_keys.as_ref().is_none_or(|real| real[idx]);
     let norms = head.k_norms.iter().enumerate();

@@ -18,7 +18,7 @@ enum Value {
     Bytes(Vec<u8>),
 }
 
-/// Mutates a field; false where the bytes are no fields.
+/// Mutates a field; false where the bytes are not fields.
 pub fn mutate(rng: &mut Rng, message: &mut Vec<u8>, tokens: &[&str]) -> bool {
     let Some(mut fields) = taken_apart(message).filter(|fields| !fields.is_empty()) else {
         return false;

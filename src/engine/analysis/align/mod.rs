@@ -244,7 +244,7 @@ impl Aligned {
 
     /// What every check makes of it: rows and columns are measured, whatever was asked for.
     pub fn judge(&self, thresholds: &Thresholds) -> Vec<(&'static Check, Verdict)> {
-        let probes = Probes::none("two tables are no model that could be asked again");
+        let probes = Probes::none("there is no model to ask again, only two tables");
         let layers = [self.layer.clone()];
         let evidence = Evidence {
             first_nonfinite: self.first_nonfinite.clone(),

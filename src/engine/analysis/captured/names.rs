@@ -51,7 +51,7 @@ pub enum Piece {
     Text(String),
 }
 
-/// Reads a name; `None` for one that is no captured attention.
+/// Reads a name; `None` for one that is not a captured attention.
 pub fn parse(name: &str) -> Option<Name> {
     own(name).or_else(|| tuple(name)).or_else(|| module(name))
 }

@@ -6,7 +6,7 @@ use super::names::parse;
 use crate::checkpoint::captured::Captured;
 use crate::error::Result;
 
-/// Arrays larger than this are no padding mask.
+/// Arrays larger than this are not a padding mask.
 const MOST_ELEMENTS: usize = 1 << 22;
 
 /// Arrays that hold tokens, and so no mask.

@@ -269,7 +269,7 @@ fn is_softly_causal(head: &[f32], n_keys: usize) -> bool {
         let later = sum(&row[query_idx + 1..]);
         of_later += later;
         of_earlier += sum(row.get(1..=query_idx).unwrap_or_default());
-        // A NaN is no small number.
+        // A NaN is not a small number.
         let is_little = later <= SOFT * sum(row);
         if !is_little {
             return false;

@@ -84,7 +84,7 @@ impl Divisor {
             None => {
                 let known = Self::PLAIN.map(|divisor| divisor.id().into_owned());
                 Err(format!(
-                    "{id:?} is no divisor; known: {}, p_norm:P",
+                    "{id:?} is not a divisor; known: {}, p_norm:P",
                     known.join(", ")
                 ))
             }

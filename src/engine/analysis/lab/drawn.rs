@@ -51,7 +51,7 @@ impl Drawn {
             n_keys,
         } = wanted;
         for (flag, value) in [("--norm", norm), ("--mean", mean), ("--std", std)] {
-            // Beyond, the square root of a sum of squares is no number any more.
+            // Beyond, the square root of a sum of squares is not a number any more.
             if value.is_some_and(|v| !v.is_finite() || v.abs() > 1e150) {
                 let value = value.unwrap_or(f64::NAN);
                 return Err(refused(format!("{flag} {value}: expected a finite number")));

@@ -123,7 +123,7 @@ fn scale(value: &str) -> Option<Change> {
         "rms_key_norm" => of_keys(KeyDivisor::RootOfSquares),
         "n_sqrt_d" => of_keys(KeyDivisor::NSqrtD),
         _ => match value.strip_prefix("p_norm:") {
-            // Below 1 it is no norm; at infinity it is the largest.
+            // Below 1 it is not a norm; at infinity it is the largest.
             Some(p) => of_keys(KeyDivisor::PNorm(
                 p.parse().ok().filter(|p: &f32| *p >= 1.0)?,
             )),

@@ -25,7 +25,7 @@ type Archive = ZipArchive<BufReader<Reader>>;
 
 fn archive(file: &DataFile) -> Result<Archive> {
     ZipArchive::new(BufReader::new(file.reader()?))
-        .map_err(|e| Error::file(file.path(), format!("is no .npz archive ({e})")))
+        .map_err(|e| Error::file(file.path(), format!("is not a .npz archive ({e})")))
 }
 
 /// Opens the table of an archive.

@@ -188,7 +188,7 @@ impl<'f> Text<'f> {
             }
             let mut content = String::from_utf8(bytes).map_err(|_| {
                 refused(format!(
-                    "line {number} is no text: expected .npz, .npy, .safetensors, or the text format of word2vec"
+                    "line {number} is not text: expected .npz, .npy, .safetensors, or the text format of word2vec"
                 ))
             })?;
             let end = content.trim_end_matches([' ', '\t', '\r', '\n']).len();

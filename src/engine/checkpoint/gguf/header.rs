@@ -50,7 +50,7 @@ const LONGEST_HEADER: usize = 1 << 28;
 /// Reads and checks the header of a file; gives the bytes too that it was read from, which its texts and lists lie in.
 ///
 /// # Errors
-/// When it is no GGUF file of version 2 or 3, or its header does not describe its bytes.
+/// When it is not a GGUF file of version 2 or 3, or its header does not describe its bytes.
 pub(super) fn read(file: &DataFile) -> Result<(Header, Arc<[u8]>)> {
     let (path, n_bytes) = (file.path(), file.len());
     let mut n_held = FIRST_READ;

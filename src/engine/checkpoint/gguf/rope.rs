@@ -51,7 +51,7 @@ pub(super) fn scaling(
             return Ok(None);
         }
         return llama3(&stored, theta, d_head, original).map(Some).ok_or_else(|| {
-            let problem = "these factors are no llama3 scaling, and no other is known that stores factors";
+            let problem = "these factors are not llama3 scaling, and no other is known that stores factors";
             Error::tensor(metadata.path, FREQS, problem)
         });
     }

@@ -38,7 +38,7 @@ pub struct Vocabulary {
 /// The lists of a vocabulary, decoded. Those that there are have one value per token, but for the merges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Words {
-    /// Text of each id; bytes that are no text are shown by U+FFFD.
+    /// Text of each id; bytes that are not text are shown by U+FFFD.
     pub tokens: Vec<String>,
     pub scores: Option<Vec<f32>>,
     /// 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.

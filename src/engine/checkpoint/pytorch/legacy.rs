@@ -75,7 +75,7 @@ fn pickles(data: &[u8]) -> Result<(Pickled<'_>, Pickled<'_>, usize), String> {
     };
     if !begins_as_legacy(data) {
         return Err(
-            "is no PyTorch file: expected a zip archive or the magic number of torch.save"
+            "is not a PyTorch file: expected a zip archive or the magic number of torch.save"
                 .to_owned(),
         );
     }

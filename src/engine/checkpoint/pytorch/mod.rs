@@ -58,7 +58,7 @@ pub fn open_sharded(index: &Path) -> Result<StateDict> {
     finish(StateDict { tensors, beside })
 }
 
-/// Reads a pickle of plain containers, numbers and texts; keys that are no text become text.
+/// Reads a pickle of plain containers, numbers and texts; keys that are not text become text.
 ///
 /// # Errors
 /// When the pickle names anything else; `path` is only what the message calls it.

@@ -203,7 +203,7 @@ impl<'a> Machine<'a> {
             0x92 => "NEWOBJ_EX",
             0x97 => "NEXT_BUFFER",
             0x98 => "READONLY_BUFFER",
-            other => return format!("0x{other:02x} is no opcode of a pickle"),
+            other => return format!("0x{other:02x} is not an opcode of a pickle"),
         };
         format!("opcode {name} is refused: no code of a pickle is run")
     }

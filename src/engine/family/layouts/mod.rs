@@ -103,7 +103,7 @@ impl Facts<'_> {
     /// The two axes of a matrix.
     ///
     /// # Errors
-    /// When the tensor is missing or is no matrix.
+    /// When the tensor is missing or is not a matrix.
     fn matrix(&self, name: &str) -> Result<[usize; 2]> {
         match self.shape(name) {
             Some(&[n_rows, n_columns]) if n_rows > 0 && n_columns > 0 => Ok([n_rows, n_columns]),

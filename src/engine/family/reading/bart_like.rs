@@ -172,7 +172,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
 /// The token that a target begins with, and those that end it.
 ///
 /// # Errors
-/// When the configuration names none, or gives something that is no token.
+/// When the configuration names none, or gives something that is not a token.
 pub fn decoder_start(
     reader: &mut Reader<'_>,
     otherwise: Option<&str>,

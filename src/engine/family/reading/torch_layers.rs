@@ -179,7 +179,7 @@ impl<'a> TorchLayers<'a> {
 /// The name of a part that may not be there.
 ///
 /// # Errors
-/// When it is no word.
+/// When it is not a word.
 pub fn named(reader: &mut Reader<'_>, knob: &'static str) -> Result<Option<String>> {
     let name = reader.word_or(knob, knob, NONE)?;
     Ok(Some(name).filter(|name| name != NONE))

@@ -98,7 +98,7 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<Habits> {
 /// Opens a vocabulary and its merges.
 ///
 /// # Errors
-/// When a file is not what it must be, or a merge names what is no token.
+/// When a file is not what it must be, or a merge names what is not a token.
 pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<Reading> {
     let vocab = read_vocab(vocab_path)?;
     let merges = read_merges(merges_path, &vocab)?;

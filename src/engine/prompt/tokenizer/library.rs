@@ -94,7 +94,7 @@ impl Library {
         self.0.library.id_to_token(id)
     }
 
-    /// What one id reads as; `None` where it is no text.
+    /// What one id reads as; `None` where it is not text.
     pub fn decoded(&self, id: u32) -> Option<String> {
         let text = self.0.library.decode(&[id], false).ok()?;
         (!text.is_empty() && !text.contains('\u{fffd}')).then_some(text)

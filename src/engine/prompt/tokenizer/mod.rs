@@ -161,7 +161,7 @@ impl Tokenizer {
         }
     }
 
-    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is no text.
+    /// What one id reads as, a leading space included; the vocabulary's own spelling where it is not text.
     pub fn label(&self, id: u32) -> String {
         match &self.inner {
             Inner::Library(library) => library_label(library, id),

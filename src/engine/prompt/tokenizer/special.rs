@@ -198,7 +198,7 @@ impl Settings {
     /// A token that has a name: what the files say, else the default; `None` where there is neither.
     ///
     /// # Errors
-    /// When the value is no token.
+    /// When the value is not a token.
     pub fn named(&self, name: &str, default: Option<&str>) -> Result<Option<Token>> {
         let stated = match self.values.get(name) {
             None => default.map(Token::special),

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// Opens the text of a `tokenizer.json`, with the truncation and padding it stores switched off.
 ///
 /// # Errors
-/// When it is no tokenizer, or holds what its reader would stumble over.
+/// When it is not a tokenizer, or holds what its reader would stumble over.
 pub fn open(path: &Path, bytes: &[u8]) -> Result<Library> {
     let fault = |e: &dyn std::fmt::Display| {
         Error::file(path, format!("is not a tokenizer that can be read ({e})"))
@@ -83,7 +83,7 @@ fn sound(value: &Value) -> std::result::Result<(), String> {
         };
         let table = base64(encoded).and_then(|bytes| Charsmap::parse(&bytes).ok());
         if !table.is_some_and(|table| table.is_closed()) {
-            return Err("its precompiled_charsmap is no table of replacements".to_owned());
+            return Err("its precompiled_charsmap is not a table of replacements".to_owned());
         }
     }
     for cut in parts(&value["pre_tokenizer"], "pretokenizers") {
@@ -165,7 +165,7 @@ fn merges_are_sound(model: &Value) -> std::result::Result<(), String> {
             .find(|token| !vocab.contains_key(*token))
         {
             return Err(format!(
-                "merge {idx} joins {a:?} and {b:?}, but {missing:?} is no token"
+                "merge {idx} joins {a:?} and {b:?}, but {missing:?} is not a token"
             ));
         }
     }

@@ -29,7 +29,7 @@ impl Sheet {
     }
 }
 
-/// A row that is no row.
+/// A row that is not a row.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Wrong(String);

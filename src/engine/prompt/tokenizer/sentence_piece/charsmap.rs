@@ -78,7 +78,7 @@ impl Charsmap {
             let Some(unit) = self.units.get(at).copied() else {
                 break;
             };
-            // The top bit marks a leaf's value, which is no label.
+            // The top bit marks a leaf's value, which is not a label.
             if unit & 0x8000_00ff != u32::from(byte) {
                 break;
             }

@@ -17,7 +17,7 @@ pub struct Listing {
 
 impl Listing {
     /// # Errors
-    /// When the file is no list of texts and ids, two texts share an id, or the unknown token is missing.
+    /// When the file is not a list of texts and ids, two texts share an id, or the unknown token is missing.
     pub fn read(path: &Path, unknown: &str) -> Result<Self> {
         let bytes = read_whole(path, VOCABULARY)?;
         let ids: BTreeMap<String, u32> = serde_json::from_slice(&bytes).map_err(|e| {

@@ -16,7 +16,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// # Errors
-    /// When a piece is empty or comes twice, a score is no number, or there is not exactly one unknown piece.
+    /// When a piece is empty or comes twice, a score is not a number, or there is not exactly one unknown piece.
     pub fn new(list: Vec<Piece>, byte_fallback: bool) -> Result<Self, String> {
         let mut unknown = Vec::new();
         let mut all: Vec<u32> = (0..list.len() as u32).collect();

@@ -3,7 +3,7 @@
 use super::pieces::Pieces;
 use super::proto::Kind;
 
-/// What a character that is no piece costs below the worst piece.
+/// What a character that is not a piece costs below the worst piece.
 const UNKNOWN_PENALTY: f32 = 10.0;
 
 /// The best path that ends at one byte.
