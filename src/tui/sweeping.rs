@@ -28,9 +28,7 @@ impl<'a> Scene<'a> {
     pub fn no_sweep(self) -> Option<&'static str> {
         let axis = self.attention().map(|attention| attention.softmax_axis);
         if axis == Some(SoftmaxAxis::Queries) {
-            return Some(
-                "its softmax runs over queries: no row of scores has a softmax to sweep",
-            );
+            return Some("its softmax runs over queries: no row of scores has a softmax to sweep");
         }
         let detail = self.shown_detail()?;
         (detail.pooling() > 1)

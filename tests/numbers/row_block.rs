@@ -37,7 +37,7 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 400,
+        cases: 150,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
