@@ -111,7 +111,7 @@ fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
         let Some((declared, found)) = all.first() else {
             continue;
         };
-        assert_eq!(declared.family, "declared");
+        assert_eq!(declared.claim.family, "declared");
         let ran = analysis::run(
             &Cpu,
             &model,
@@ -193,11 +193,11 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
         let all = analysis::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let mut seen = std::collections::BTreeSet::new();
         for (reading, found) in all.expect("runs") {
-            let Some(factors) = of(&reading.name).filter(|_| reading.head_idx.is_none()) else {
+            let Some(factors) = of(&reading.claim.name).filter(|_| reading.claim.head_idx.is_none()) else {
                 continue;
             };
-            seen.insert((reading.name.clone(), reading.layer_idx));
-            let changed = model.with_spec(by_hand(&model.spec, reading.layer_idx, &factors));
+            seen.insert((reading.claim.name.clone(), reading.claim.layer_idx));
+            let changed = model.with_spec(by_hand(&model.spec, reading.claim.layer_idx, &factors));
             // A reading leaves out the last position of a text: two tokens after it there is none.
             let expected = inputs.iter().flat_map(|input| {
                 let mut losses = losses(&changed, input);
@@ -211,7 +211,7 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
                 let off = (found - expected).abs();
                 let said = format!(
                     "{name} {} {:?}: {found} and {expected}",
-                    reading.name, reading.layer_idx
+                    reading.claim.name, reading.claim.layer_idx
                 );
                 assert!(off <= 1e-4 * expected.abs().max(1.0), "{said}");
             }

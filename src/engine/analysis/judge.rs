@@ -8,7 +8,7 @@ use super::kept::Kept;
 use super::observer::{Observer, Progress};
 use super::pipeline::{Job, Options, Outcome, run_all};
 use super::probes::{probe_future, probe_order, probe_padding};
-use super::readings::probe_readings;
+use super::readings::{Lines, probe_readings};
 use super::remedies::{Measure, add_remedies};
 use super::separators::Separators;
 use super::weights::survey;
@@ -172,6 +172,7 @@ pub fn probe<O: Ops>(
         probes.order = probe_order(ops, model, first, progress, pace)?;
     }
     if wanted.contains("trained-otherwise") || wanted.contains("knows-nothing") {
+        let lines = Lines::of(judging.thresholds);
         let mut told = |n_done: usize, n: usize| {
             (judging.told)(Step {
                 what: "reading the weights in other ways".to_owned(),
@@ -179,7 +180,7 @@ pub fn probe<O: Ops>(
                 n,
             });
         };
-        probes.training = probe_readings(ops, model, inputs, &mut told, pace)?;
+        probes.training = probe_readings(ops, model, inputs, lines, &mut told, pace)?;
     }
     Ok(probes)
 }

@@ -8,15 +8,18 @@
 //! model it often means that q and k never grew, or that a learning rate or an initialisation kept them at zero.
 //!
 //! ## How it is measured
-//! Mean over rows that see at least two keys of entropy / log(visible keys), beyond the threshold (ours).
+//! Mean over rows that see at least two keys of entropy / log(visible keys), beyond the threshold (ours). In the first layer of
+//! a stack it is for information, unless the standard deviation of the head's scores is below a second threshold (ours).
 //!
 //! ## False alarms
-//! Untrained models are uniform rightly. Some trained heads average on purpose, in first layers above all.
+//! Untrained models are uniform rightly: nothing is said where `untrained` fires. Trained heads of a first layer average on
+//! purpose, where the mean of what went before says something: their scores are flat but not constant.
 //!
 //! ## Example
 //! W_K initialised to zero: every score is 0, every row even.
 
 use super::evidence::Evidence;
+use super::untrained;
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
@@ -32,6 +35,12 @@ pub static CHECK: Check = Check {
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("entropy-uniform.relative_entropy");
+    let flat = thresholds.of("entropy-uniform.score_std");
+    if untrained::is_untrained_model(evidence, thresholds) {
+        return Verdict::not_applicable(
+            "the whole model is untrained, and attends to everything alike rightly",
+        );
+    }
     let (mut findings, mut n_judged) = (Vec::new(), 0);
     for (layer, head_idx, head) in evidence.heads() {
         let entropy = head.stats.of(Stat::EntropyRelative);
@@ -48,9 +57,14 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         } else {
             String::new()
         };
+        let is_on_purpose = layer.layer_idx == 0 && std >= flat;
         findings.push(Finding {
             check: CHECK.id,
-            severity: Severity::Warning,
+            severity: if is_on_purpose {
+                Severity::Info
+            } else {
+                Severity::Warning
+            },
             place: Place::of(layer).head(head_idx),
             value: entropy,
             threshold: most,
@@ -59,8 +73,12 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                 "mean entropy is {:.2} % of log n: every visible key gets the same{spread}",
                 100.0 * entropy
             ),
-            advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing"
-                .to_owned(),
+            advice: if is_on_purpose {
+                "nothing to do if the head averages on purpose, as heads of first layers do"
+            } else {
+                "look at the norms of this head's W_Q and W_K: scores this flat select nothing"
+            }
+            .to_owned(),
         });
     }
     match n_judged {

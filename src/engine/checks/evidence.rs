@@ -322,9 +322,9 @@ pub enum SeesLabels {
     Plainly,
 }
 
-/// One way in which the weights may have been meant, and what the model would have lost.
+/// What a reading of the weights says: how they may have been meant, and where.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tried {
+pub struct Claim {
     /// Readings of one family change one thing in different ways.
     pub family: &'static str,
     /// As it reads after “trained with”.
@@ -337,10 +337,16 @@ pub struct Tried {
     pub layer_idx: Option<usize>,
     pub head_idx: Option<usize>,
     pub sees_labels: SeesLabels,
-    /// Its place in the catalogue, which lists the most usual mistakes of a family first.
-    pub order: usize,
     /// Makes attention smoother, which every broken model likes.
     pub smooths: bool,
+}
+
+/// One way in which the weights may have been meant, and what the model would have lost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    pub claim: Claim,
+    /// Its place in the catalogue, which lists the most usual mistakes of a family first.
+    pub order: usize,
     /// Losses in nats, on the positions of one round. // [position]
     pub losses: Vec<f32>,
     /// The last round that it stayed in.
@@ -353,10 +359,13 @@ pub struct TrainingProbe {
     /// Losses of what is declared, in nats; a later round has more positions. // [round][position]
     pub declared: Vec<Vec<f32>>,
     pub readings: Vec<Tried>,
+    /// Readings that were not tried, or given up before they were decided, since they would have cost too much.
+    pub n_left_out: usize,
     /// What guessing by the text's own frequencies would lose, in nats.
     pub unigram_loss: f64,
     /// What guessing by the frequencies of the tokens before would lose, beginning with all tokens alike.
     pub blind_loss: f64,
-    /// What the declared model loses on second copies of texts said twice: little, where it can copy.
+    /// What the declared model loses on second copies of texts said twice: little, where it can copy. NaN where no reading
+    /// that may win shows labels.
     pub copy_loss: f64,
 }

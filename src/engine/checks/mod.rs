@@ -56,8 +56,9 @@ mod zero_weights;
 
 pub use crate::place::Place;
 pub use evidence::{
-    Baseline, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe, Movement,
-    OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe, Tried, Worst,
+    Baseline, Claim, Delimiters, Evidence, FutureProbe, Influence, InvarianceProbe, LabelsProbe,
+    Movement, OrderProbe, Probed, Probes, Reordered, SeesLabels, Subject, Then, TrainingProbe,
+    Tried, Worst,
 };
 pub use page::{checks_page, page};
 pub use thresholds::{DEFAULTS as DEFAULT_THRESHOLDS, Thresholds};

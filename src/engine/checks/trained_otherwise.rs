@@ -2,7 +2,8 @@
 //!
 //! ## What it does
 //! Asks which reading of the weights explains the text best: another softmax axis, scale, mask, position, layout of queries,
-//! keys and values, norms or labels, in all layers, in one layer, or in one head. docs/readings.md lists them.
+//! keys and values, norms or labels. Most readings hold in all layers; some are also tried in one layer or in one head, as far
+//! as the budget allows. docs/readings.md lists them, and says what is left out on large models.
 //!
 //! ## Why it matters
 //! A checkpoint does not record a bug of the code that trained it: run with the declared attention it is simply bad. A model
@@ -13,14 +14,16 @@
 //! race: all of them on a few positions, those that may still win on more. The best one is accused when it beats what is
 //! declared by a margin in the mean and a 99 % bootstrap interval over positions excludes zero. It is named when the best
 //! reading of any other family gains less than three quarters of that; else the finding says between which it is not decided.
-//! A smaller scale alone is believed only when nothing else is close. Value: nats per token gained.
+//! A smaller scale alone is believed only when nothing else is close. Value: nats per token gained. A verdict says how many
+//! readings were left out because they would have cost too much.
 //!
 //! ## False alarms
 //! On a single sentence the smallest loss alone accuses healthy models; the interval does not. With a leaking mask a position
 //! sees its own label, and a healthy copying or induction model gains by it: such readings count only where their loss is a
 //! small share of what the text's own word frequencies lose, and of what the model loses on a text that is said twice, and,
-//! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the text better than its own word frequencies the check
-//! is undecidable, as it is while the interval contains the margin: it then says how many more positions would decide.
+//! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the
+//! text better than its own word frequencies the check is undecidable, as it is while the interval contains the margin: it then
+//! says how many more positions would decide.
 //!
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
@@ -105,7 +108,14 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         .filter(|reading| may_be_believed(probe, mean(declared), reading, thresholds))
         .collect();
     candidates.sort_by(|a, b| mean(&a.losses).total_cmp(&mean(&b.losses)));
-    against.verdict(&candidates)
+    let mut verdict = against.verdict(&candidates);
+    if probe.n_left_out > 0 && verdict.findings.is_empty() {
+        verdict.why.push_str(&format!(
+            "; {} more readings were left out, which would cost too much on a model of this size",
+            probe.n_left_out
+        ));
+    }
+    verdict
 }
 
 impl Against<'_> {
@@ -159,10 +169,10 @@ impl Against<'_> {
             .collect();
         // Everything that is broken likes smoother attention.
         let is_plausible = mean(&best.losses) <= RESTORED * unigram || loss < unigram;
-        if best.smooths && !rivals.is_empty() && loss < unigram {
+        if best.claim.smooths && !rivals.is_empty() && loss < unigram {
             return self.undecided(&said, best, gain);
         }
-        if !is_plausible || (best.smooths && !rivals.is_empty()) {
+        if !is_plausible || (best.claim.smooths && !rivals.is_empty()) {
             return Verdict::of(vec![self.unexplained(&said, best, gain)], "");
         }
         Verdict::of(
@@ -178,11 +188,11 @@ impl Against<'_> {
     /// Whether two readings change the same thing, or one is part of the other.
     fn are_related(&self, a: &Tried, b: &Tried) -> bool {
         let families = |one: &Tried| {
-            let is_part = |reading: &&Tried| one.parts.contains(&reading.name);
+            let is_part = |reading: &&Tried| one.claim.parts.contains(&reading.claim.name);
             let parts = self.probe.readings.iter().filter(is_part);
             parts
-                .map(|reading| reading.family)
-                .chain([one.family])
+                .map(|reading| reading.claim.family)
+                .chain([one.claim.family])
                 .collect::<Vec<_>>()
         };
         let (of_a, of_b) = (families(a), families(b));
@@ -216,8 +226,9 @@ impl Against<'_> {
     /// Of readings that explain the text as well as the best one: the simplest, then the most usual of its family.
     fn simplest<'t>(&self, best: &'t Tried, candidates: &[&'t Tried]) -> &'t Tried {
         let is_as_good = |other: &&Tried| {
-            let is_part = best.parts.contains(&other.name) && other.layer_idx.is_none();
-            let is_kin = other.family == best.family;
+            let is_part =
+                best.claim.parts.contains(&other.claim.name) && other.claim.layer_idx.is_none();
+            let is_kin = other.claim.family == best.claim.family;
             (is_part || is_kin) && !self.is_better(best, other)
         };
         let as_good = candidates.iter().copied().filter(is_as_good);
@@ -228,14 +239,15 @@ impl Against<'_> {
     fn as_near<'t>(&self, best: &Tried, candidates: &[&'t Tried]) -> Vec<&'t str> {
         const MOST: usize = 4;
         let is_near = |other: &&Tried| {
-            other.family == best.family
-                && other.name != best.name
-                && (other.layer_idx, other.head_idx) == (best.layer_idx, best.head_idx)
+            other.claim.family == best.claim.family
+                && other.claim.name != best.claim.name
+                && (other.claim.layer_idx, other.claim.head_idx)
+                    == (best.claim.layer_idx, best.claim.head_idx)
                 && !is_same(best, other)
                 && !self.is_better(best, other)
         };
         let near = candidates.iter().copied().filter(is_near).take(MOST);
-        near.map(|other| other.name.as_str()).collect()
+        near.map(|other| other.claim.name.as_str()).collect()
     }
 
     fn finding(
@@ -248,19 +260,20 @@ impl Against<'_> {
     ) -> Finding {
         let twins = candidates
             .iter()
-            .filter(|other| is_same(best, other) && other.name != best.name);
-        let mut twins: Vec<&str> = twins.map(|other| other.name.as_str()).collect();
+            .filter(|other| is_same(best, other) && other.claim.name != best.claim.name);
+        let mut twins: Vec<&str> = twins.map(|other| other.claim.name.as_str()).collect();
         twins.dedup();
         // Another layer or head that explains the text as well leaves the place open.
         let is_elsewhere = |other: &&&Tried| {
-            other.name == best.name
-                && (other.layer_idx, other.head_idx) != (best.layer_idx, best.head_idx)
-                && other.layer_idx.is_some()
+            other.claim.name == best.claim.name
+                && (other.claim.layer_idx, other.claim.head_idx)
+                    != (best.claim.layer_idx, best.claim.head_idx)
+                && other.claim.layer_idx.is_some()
                 && !self.is_better(best, other)
         };
         let is_place_open =
-            best.layer_idx.is_some() && candidates.iter().any(|other| is_elsewhere(&other));
-        let place = match (best.layer_idx, best.head_idx) {
+            best.claim.layer_idx.is_some() && candidates.iter().any(|other| is_elsewhere(&other));
+        let place = match (best.claim.layer_idx, best.claim.head_idx) {
             (Some(layer_idx), Some(head_idx)) if !is_place_open => {
                 Place::layer(Stack::Only, layer_idx).head(head_idx)
             }
@@ -300,9 +313,9 @@ impl Against<'_> {
                 )
             }
             None => {
-                let run = match best.advice.as_str() {
+                let run = match best.claim.advice.as_str() {
                     "" => String::new(),
-                    flags if flags.starts_with("--") && best.layer_idx.is_none() => {
+                    flags if flags.starts_with("--") && best.claim.layer_idx.is_none() => {
                         format!(", or run this checkpoint as trained with {flags}")
                     }
                     flags if flags.starts_with("--") => {
@@ -363,8 +376,9 @@ fn is_same(a: &Tried, b: &Tried) -> bool {
 
 /// How special a reading is: made of several, in a layer, in a head, less usual.
 fn rank(reading: &Tried) -> (usize, usize, usize) {
-    let place = usize::from(reading.layer_idx.is_some()) + usize::from(reading.head_idx.is_some());
-    (reading.parts.len(), place, reading.order)
+    let place = usize::from(reading.claim.layer_idx.is_some())
+        + usize::from(reading.claim.head_idx.is_some());
+    (reading.claim.parts.len(), place, reading.order)
 }
 
 /// Where a token may see its label a healthy model may gain: a reading is believed only if the model reads labels off, far
@@ -378,24 +392,28 @@ fn may_be_believed(
     if reading.losses.iter().any(|loss| !loss.is_finite()) {
         return false;
     }
-    let share = match reading.sees_labels {
+    let share = match reading.claim.sees_labels {
         SeesLabels::Not => return true,
         SeesLabels::Faintly => thresholds.of("trained-otherwise.faint_label_share"),
         SeesLabels::Plainly => thresholds.of("trained-otherwise.label_share"),
     };
     // A healthy model that copies finds the label that it is shown, and no better than it copies.
     let known = probe.unigram_loss.min(probe.copy_loss);
-    let is_suspect = reading.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
+    let is_suspect =
+        reading.claim.sees_labels == SeesLabels::Plainly || declared >= probe.unigram_loss;
     is_suspect && mean(&reading.losses) <= share * known
 }
 
 fn named(reading: &Tried) -> String {
-    match (reading.layer_idx, reading.head_idx) {
+    match (reading.claim.layer_idx, reading.claim.head_idx) {
         (Some(layer_idx), Some(head_idx)) => {
-            format!("{} in head {head_idx} of layer {layer_idx}", reading.name)
+            format!(
+                "{} in head {head_idx} of layer {layer_idx}",
+                reading.claim.name
+            )
         }
-        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.name),
-        _ => format!("{} in every layer", reading.name),
+        (Some(layer_idx), None) => format!("{} in layer {layer_idx}", reading.claim.name),
+        _ => format!("{} in every layer", reading.claim.name),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::trained_otherwise::CHECK;
 use super::{
-    Evidence, Probed, Probes, SeesLabels, Status, Subject, Thresholds, TrainingProbe, Tried,
+    Claim, Evidence, Probed, Probes, SeesLabels, Status, Subject, Thresholds, TrainingProbe, Tried,
     Verdict,
 };
 use crate::model::Stack;
@@ -15,17 +15,26 @@ fn noisy(n: usize, mean: f32, spread: f32) -> Vec<f32> {
 
 fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
     Tried {
-        family,
-        name: name.to_owned(),
-        parts: Vec::new(),
-        advice: "--set softmax_axis=queries".to_owned(),
-        layer_idx: None,
-        head_idx: None,
-        sees_labels: SeesLabels::Not,
-        smooths: false,
+        claim: Claim {
+            family,
+            name: name.to_owned(),
+            parts: Vec::new(),
+            advice: "--set softmax_axis=queries".to_owned(),
+            layer_idx: None,
+            head_idx: None,
+            sees_labels: SeesLabels::Not,
+            smooths: false,
+        },
         order: 0,
         losses,
         round: 0,
+    }
+}
+
+impl Tried {
+    fn claiming(mut self, change: impl FnOnce(&mut Claim)) -> Self {
+        change(&mut self.claim);
+        self
     }
 }
 
@@ -34,6 +43,7 @@ fn verdict(declared: Vec<f32>, readings: Vec<Tried>, unigram_loss: f64, copy_los
         training: Probed::Ran(TrainingProbe {
             declared: vec![declared],
             readings,
+            n_left_out: 7,
             unigram_loss,
             blind_loss: 9.0,
             copy_loss,
@@ -67,11 +77,14 @@ fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
             .advice
             .contains("--set softmax_axis=queries")
     );
-    assert_eq!(of(400, 0.02, 0.1).status, Status::Passed);
+    let passed = of(400, 0.02, 0.1);
+    assert_eq!(passed.status, Status::Passed);
+    assert!(passed.why.contains("7 more readings"), "{}", passed.why);
     // The same gain, drowned in noise: more positions are asked for.
     let noisy = of(40, 0.1, 3.0);
     assert_eq!(noisy.status, Status::Undecidable);
     assert!(noisy.why.contains("more positions"), "{}", noisy.why);
+    assert!(noisy.why.contains("7 more readings"), "{}", noisy.why);
     // A gain beside the margin needs more positions too, however sure it is that there is one.
     assert_eq!(of(40, 0.045, 0.2).status, Status::Undecidable);
     assert_eq!(of(10, 0.5, 0.1).status, Status::Undecidable);
@@ -80,10 +93,8 @@ fn a_clear_gain_is_accused_and_a_noisy_or_small_one_is_not() {
 #[test]
 fn a_reading_that_sees_labels_counts_only_where_they_are_read_off() {
     let of = |sees_labels, loss, declared, unigram_loss, copy_loss| {
-        let other = Tried {
-            sees_labels,
-            ..reading("mask", "no causal mask", noisy(400, loss, 0.01))
-        };
+        let other = reading("mask", "no causal mask", noisy(400, loss, 0.01))
+            .claiming(|claim| claim.sees_labels = sees_labels);
         verdict(
             noisy(400, declared, 0.1),
             vec![other],
@@ -119,10 +130,8 @@ fn a_rival_of_another_family_leaves_it_open_and_one_of_the_family_does_not() {
 #[test]
 fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
     let of = |rival: f32, declared: f32, loss: f32| {
-        let best = Tried {
-            smooths: true,
-            ..reading("scale", "half the scale", noisy(400, loss, 0.1))
-        };
+        let best = reading("scale", "half the scale", noisy(400, loss, 0.1))
+            .claiming(|claim| claim.smooths = true);
         let rival = reading(
             "block",
             "another",
@@ -154,14 +163,10 @@ fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
 #[test]
 fn two_readings_at_once_are_named_only_where_both_are_needed() {
     let of = |alone: f32| {
-        let both = Tried {
-            parts: vec!["a softmax over queries".to_owned(), "no scale".to_owned()],
-            ..reading(
-                "several",
-                "a softmax over queries and no scale",
-                noisy(400, 1.0, 0.05),
-            )
-        };
+        let name = "a softmax over queries and no scale";
+        let parts = ["a softmax over queries", "no scale"].map(str::to_owned);
+        let both = reading("several", name, noisy(400, 1.0, 0.05))
+            .claiming(|claim| claim.parts = parts.to_vec());
         let one = reading("axis", "a softmax over queries", noisy(400, alone, 0.05));
         verdict(noisy(400, 2.0, 0.1), vec![both, one], 3.0, 9.0)
             .findings
@@ -194,9 +199,9 @@ fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_op
         "{}",
         found.evidence
     );
-    let in_layer = |layer_idx, loss| Tried {
-        layer_idx: Some(layer_idx),
-        ..reading("mask", "no causal mask", noisy(400, loss, 0.1))
+    let in_layer = |layer_idx, loss| {
+        reading("mask", "no causal mask", noisy(400, loss, 0.1))
+            .claiming(|claim| claim.layer_idx = Some(layer_idx))
     };
     let of = |other| {
         let all = vec![in_layer(1, 1.0), in_layer(0, other)];

@@ -30,6 +30,15 @@ pub static CHECK: Check = Check {
     judge,
 };
 
+/// Whether every layer is as an initialisation leaves it; false where nobody looked at the weights.
+pub(super) fn is_untrained_model(evidence: &Evidence<'_>, thresholds: &Thresholds) -> bool {
+    let most = thresholds.of("untrained-layer.edge_ratio");
+    evidence.weights().is_ok_and(|weights| {
+        let layers = judged_layers(weights);
+        !layers.is_empty() && layers.iter().all(|layer| is_untrained(layer, most))
+    })
+}
+
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let weights = match evidence.weights() {
         Ok(weights) => weights,
@@ -40,11 +49,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if layers.is_empty() {
         return Verdict::not_applicable("no layer has a matrix to look at");
     }
-    let n_untrained = layers
-        .iter()
-        .filter(|layer| is_untrained(layer, most))
-        .count();
-    if n_untrained < layers.len() {
+    if !is_untrained_model(evidence, thresholds) {
+        let n_untrained = layers
+            .iter()
+            .filter(|layer| is_untrained(layer, most))
+            .count();
         return Verdict::passed(format!(
             "{} of {} layers show that they were trained",
             layers.len() - n_untrained,

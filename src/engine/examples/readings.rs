@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     all.sort_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)));
     let mut out = stdout().lock();
     for (reading, losses) in all {
-        let place = match (reading.layer_idx, reading.head_idx) {
+        let place = match (reading.claim.layer_idx, reading.claim.head_idx) {
             (Some(layer_idx), Some(head_idx)) => format!(" L{layer_idx}H{head_idx}"),
             (Some(layer_idx), None) => format!(" L{layer_idx}"),
             _ => String::new(),
@@ -39,8 +39,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             out,
             "{:8.4} {:9} {}{place}",
             mean(&losses),
-            reading.family,
-            reading.name
+            reading.claim.family,
+            reading.claim.name
         )?;
     }
     Ok(())

@@ -4,16 +4,14 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::context::{AttentionScratch, BlockContext, Memory, Scratch};
+use super::context::{BlockContext, Memory, Scratch};
 use super::embed::Sequence;
-use super::experts::experts;
-use super::forward::{
-    norm_queries_and_keys, normed_in_place, project_only, run_cross, run_mlp, scaled,
-};
-use super::hook::NoHooks;
+use super::forward::{feed_forward, normed_in_place, project_only, scaled};
+use super::grouped::{groups, in_groups};
 use super::recurrent::Ends;
-use super::spec::{BlockSpec, CrossSpec, FeedForward, SelfSpec};
-use super::weights::{BlockWeights, CrossWeights};
+use super::source::NormSource;
+use super::spec::{BlockSpec, FeedForward, ProjectionSpec};
+use super::weights::{AttentionWeights, MlpWeights};
 use crate::attention::{AttentionSpec, HeadInput, Odd, RopeTable, Run, Visibility, attend_oddly};
 use crate::error::Result;
 use crate::ops::{OnHost, Ops};
@@ -70,121 +68,289 @@ pub struct Dropped {
 pub struct Segment<'a> {
     pub rows: Range<usize>,
     pub sequence: &'a Sequence,
-    pub attention: Option<&'a AttentionSpec>,
+    pub spec: &'a BlockSpec,
     pub deviation: &'a Deviation,
+    pub dropped: Dropped,
     /// The encoder's output, and the tokens it belongs to. // [source position, d_model]
     pub source: Option<(&'a [f32], &'a Sequence)>,
 }
 
-/// Runs one block on a residual that holds several segments, in place; they share weights, and all but attention.
+/// Runs one layer on a residual that holds several segments, in place: each step once for all segments that share its weights,
+/// which are read when the step's turn comes.
 ///
 /// # Errors
-/// When the pace stops it, a tensor is not as the spec says, or the device fails.
-pub fn run_block_as_read<O: Ops>(
+/// When the pace stops it, a tensor is not as a spec says, or the device fails.
+pub fn run_layer_as_read<O: Ops>(
     context: &BlockContext<'_, O>,
-    (spec, dropped): (&BlockSpec, Dropped),
-    weights: &BlockWeights<'_, O>,
     segments: &[Segment<'_>],
     resid: &mut O::Buffer,
     s: &mut Scratch<O>,
 ) -> Result<()> {
-    let ops = context.ops;
-    if let Some(own) = spec.own() {
-        attend(context, own, weights, segments, resid, &mut s.attention)?;
-    }
-    let of_attention = &mut s.attention;
-    ops.linear(
-        &of_attention.z,
-        &weights.o,
-        &mut of_attention.out,
-        context.pace,
-    )?; // [row, d_model]
-    normed_in_place(
-        ops,
-        weights.attn_out.as_ref(),
-        &mut of_attention.out,
-        &mut s.spare,
-    )?;
-    scaled(ops, spec.branch_scale, &mut of_attention.out)?;
-    if spec.adds_to_normed {
-        ops.copy(&of_attention.normed, resid)?;
-    }
-    if !spec.is_parallel {
-        if dropped.before_attention {
-            ops.scale(resid, 0.0)?;
+    let (ops, shelf) = (context.ops, context.shelf());
+    context.tensors.unchanged()?;
+    let rows: Vec<Range<usize>> = segments.iter().map(|one| one.rows.clone()).collect();
+    let normed = normed_by(context, segments, &rows, resid, |one| &one.spec.attn_pre)?;
+    let z = attend(context, segments, &rows, &normed, Whose::Own, s)?;
+    let out = projected(context, segments, &rows, &z, Whose::Own)?;
+    let by_branch = groups(segments, |one| (&one.spec.attn_out, one.spec.branch_scale));
+    let out = in_groups(ops, &rows, by_branch, [&out], |(norm, scale), [out], to| {
+        ops.copy(out, to)?;
+        let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, norm.as_ref(), to, &mut s.spare)?;
+        scaled(ops, scale, to)
+    })?;
+    let by_sum = groups(segments, |one| {
+        let spec = one.spec;
+        let drops = one.dropped.before_attention;
+        (
+            spec.adds_to_normed,
+            spec.is_parallel,
+            drops,
+            &spec.attn_post,
+        )
+    });
+    let from = [&*resid, &out, &normed];
+    let added = in_groups(ops, &rows, by_sum, from, |key, [resid, out, normed], to| {
+        let (adds_to_normed, is_parallel, drops, post) = key;
+        ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+        if is_parallel {
+            return Ok(());
         }
-        ops.add(resid, &of_attention.out)?;
-        normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
-    }
-    if let (Some(cross), Some(weights)) = (&spec.cross, &weights.cross) {
-        attend_across(context, cross, weights, segments, resid)?;
-    }
+        if drops {
+            ops.scale(to, 0.0)?;
+        }
+        ops.add(to, out)?;
+        let post = post.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+    })?;
+    let added = attend_across(context, segments, &rows, added, s)?;
 
-    let mlp_in = match &weights.mlp_pre {
-        Some(norm) => {
-            ops.norm(resid, norm, &mut s.normed)?;
-            &s.normed
-        }
-        None => &*resid,
-    };
-    match (&spec.feed_forward, &weights.mlp) {
-        (FeedForward::Dense(mlp), Some(weights)) => {
-            run_mlp(context, mlp, weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [row, d_model]
-        }
-        (FeedForward::Dense(_), None) => {}
-        (FeedForward::Experts(spec), _) => {
-            experts(context, spec, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [row, d_model]
-        }
-    }
-    normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
-    scaled(ops, spec.branch_scale, &mut s.mlp_out)?;
-    if spec.adds_to_normed && weights.mlp_pre.is_some() {
-        ops.copy(&s.normed, resid)?;
-    }
-    if dropped.before_mlp {
-        ops.scale(resid, 0.0)?;
-    }
-    if spec.is_parallel {
-        ops.add(resid, &s.attention.out)?;
-    }
-    ops.add(resid, &s.mlp_out)?;
-    normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)
+    let mlp_in = normed_by(context, segments, &rows, &added, |one| &one.spec.mlp_pre)?;
+    let by_mlp = groups(segments, |one| &one.spec.feed_forward);
+    let mlp_out = in_groups(ops, &rows, by_mlp, [&mlp_in], |spec, [from], to| {
+        let weights = match spec {
+            FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+            FeedForward::Experts(_) => None,
+        };
+        feed_forward(context, spec, weights.as_ref(), from, &mut s.mlp, to)
+    })?; // [row, d_model]
+    let by_end = groups(segments, |one| {
+        let spec = one.spec;
+        let adds_to_normed = spec.adds_to_normed && spec.mlp_pre.is_some();
+        let branch = (&spec.mlp_out, spec.branch_scale, spec.is_parallel);
+        (
+            branch,
+            adds_to_normed,
+            one.dropped.before_mlp,
+            &spec.mlp_post,
+        )
+    });
+    let from = [&added, &mlp_out, &out, &mlp_in];
+    *resid = in_groups(
+        ops,
+        &rows,
+        by_end,
+        from,
+        |key, [resid, mlp, out, normed], to| {
+            let ((norm, scale, is_parallel), adds_to_normed, drops, post) = key;
+            let mut branch = O::Buffer::default();
+            ops.copy(mlp, &mut branch)?;
+            let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+            normed_in_place(ops, norm.as_ref(), &mut branch, &mut s.spare)?;
+            scaled(ops, scale, &mut branch)?;
+            ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+            if drops {
+                ops.scale(to, 0.0)?;
+            }
+            if is_parallel {
+                ops.add(to, out)?;
+            }
+            ops.add(to, &branch)?;
+            let post = post.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
+            normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+        },
+    )?;
+    Ok(())
 }
 
-/// Fills `z` with Σ p·v of all heads.
-fn attend<O: Ops>(
+/// Rows behind the norm that each segment has at some place, or as they are.
+fn normed_by<'s, O: Ops>(
     context: &BlockContext<'_, O>,
-    own: &SelfSpec,
-    weights: &BlockWeights<'_, O>,
-    segments: &[Segment<'_>],
-    resid: &O::Buffer,
-    s: &mut AttentionScratch<O>,
-) -> Result<()> {
+    segments: &'s [Segment<'s>],
+    rows: &[Range<usize>],
+    from: &O::Buffer,
+    norm: impl Fn(&'s Segment<'s>) -> &'s Option<NormSource>,
+) -> Result<O::Buffer> {
+    let all: Vec<&'s Segment<'s>> = segments.iter().collect();
+    let by_norm = groups(&all, |one| norm(one));
     let ops = context.ops;
-    let weights = &weights.attention;
-    project_only(context, &own.attention, &own.projections, weights, resid, s)?;
-    if segments
-        .iter()
-        .any(|segment| segment.deviation.cut == Cut::AsTheyLie)
-    {
-        for (values, of) in [(&mut s.q, true), (&mut s.k, false), (&mut s.v, false)] {
-            cut_as_they_lie(ops, values, of, segments, &own.attention)?;
+    in_groups(ops, rows, by_norm, [from], |norm, [from], to| match norm {
+        Some(norm) => ops.norm(from, &context.shelf().norm(norm)?, to),
+        None => ops.copy(from, to),
+    })
+}
+
+/// Which attention of a block it is.
+#[derive(Clone, Copy, PartialEq)]
+enum Whose {
+    Own,
+    Cross,
+}
+
+impl Whose {
+    fn of<'a>(self, segment: &Segment<'a>) -> Option<(&'a AttentionSpec, &'a ProjectionSpec)> {
+        match self {
+            Self::Own => {
+                let own = segment.spec.own()?;
+                Some((&own.attention, &own.projections))
+            }
+            Self::Cross => {
+                let cross = segment.spec.cross.as_ref()?;
+                Some((&cross.attention, &cross.projections))
+            }
         }
     }
-    norm_queries_and_keys(ops, &own.projections, weights, s)?;
+}
+
+/// What all heads together add. // [row, n_heads · d_value] → [row, d_model]
+fn projected<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    z: &O::Buffer,
+    whose: Whose,
+) -> Result<O::Buffer> {
+    let by_weights = groups(segments, |one| whose.of(one).map(|(_, spec)| &spec.o));
+    in_groups(context.ops, rows, by_weights, [z], |o, [z], to| match o {
+        Some(o) => {
+            let o = context.shelf().linear(o)?;
+            context.ops.linear(z, &o, to, context.pace)
+        }
+        None => Ok(()),
+    })
+}
+
+/// Σ p·v of all heads. // [row, d_model] → [row, n_heads · d_value]
+fn attend<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    normed: &O::Buffer,
+    whose: Whose,
+    s: &mut Scratch<O>,
+) -> Result<O::Buffer> {
+    let ops = context.ops;
+    // Whose maps and sinks are the same; norms of queries and keys are each segment's own.
+    let by_weights = groups(segments, |one| {
+        whose.of(one).map(|(_, spec)| {
+            let maps = (&spec.q, &spec.k, &spec.v, &spec.latent);
+            (maps, spec.clip, &spec.sinks)
+        })
+    });
+    // in_groups hands over keys alone: who belongs to a group is taken from beside.
+    let members: Vec<Vec<usize>> = by_weights.iter().map(|(_, all)| all.clone()).collect();
+    let mut members = members.into_iter();
+    in_groups(ops, rows, by_weights, [normed], |_, [from], to| {
+        let group: Vec<&Segment<'_>> = members
+            .next()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|idx| &segments[idx])
+            .collect();
+        let Some((attention, projections)) = group.first().and_then(|one| whose.of(one)) else {
+            return Ok(());
+        };
+        attend_group(
+            context,
+            (attention, projections),
+            &group,
+            from,
+            whose,
+            s,
+            to,
+        )
+    })
+}
+
+/// Fills `to` with Σ p·v of segments that share the maps of queries, keys and values.
+fn attend_group<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (attention, projections): (&AttentionSpec, &ProjectionSpec),
+    group: &[&Segment<'_>],
+    normed: &O::Buffer,
+    whose: Whose,
+    s: &mut Scratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let ops = context.ops;
+    let (s, shelf) = (&mut s.attention, context.shelf());
+    let weights = AttentionWeights::read(shelf, &None, projections, attention.n_heads)?;
+    let (hidden, none) = (sources_of(ops, group, whose)?, Sequence::default());
+    let ends = Ends::default();
+    let of_group = BlockContext {
+        ops,
+        tensors: context.tensors,
+        sequence: &none,
+        bucket_values: None,
+        memory: hidden.as_ref().map(|hidden| Memory {
+            hidden,
+            sequence: &none,
+            ends: &ends,
+        }),
+        pace: context.pace,
+    };
+    project_only(&of_group, attention, projections, &weights, normed, s)?;
     let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);
-    let width = own.attention.n_heads * own.attention.d_value;
-    let z = |segment: &Segment<'_>| {
-        let attention = segment.attention.unwrap_or(&own.attention);
-        let mut parts = [&q, &k, &v].map(|values| rows_of(values, &segment.rows));
+    let (mut query_rows, mut key_rows) = (0, 0);
+    let places: Vec<(&Segment<'_>, [Range<usize>; 2])> = group
+        .iter()
+        .map(|one| {
+            let (n_queries, n_keys) = (one.rows.len(), one.n_keys(whose));
+            let at = [
+                query_rows..query_rows + n_queries,
+                key_rows..key_rows + n_keys,
+            ];
+            (query_rows, key_rows) = (at[0].end, at[1].end);
+            (*one, at)
+        })
+        .collect();
+    let z = |(segment, [queries, keys]): &(&Segment<'_>, [Range<usize>; 2])| -> Result<Vec<f32>> {
+        let (attention, projections) = whose.of(segment).unwrap_or((attention, projections));
+        let parts = [(&q, queries), (&k, keys), (&v, keys)];
+        let mut parts = parts.map(|(values, rows)| rows_of(values, rows));
+        if segment.deviation.cut == Cut::AsTheyLie {
+            let n_heads = [
+                attention.n_heads,
+                attention.n_kv_heads,
+                attention.n_kv_heads,
+            ];
+            for ((part, values), n_heads) in parts.iter_mut().zip([&q, &k, &v]).zip(n_heads) {
+                *part = from_heads_first(part, n_heads, values.width / n_heads.max(1));
+            }
+        }
+        let norms = [(&projections.q_norm, &q), (&projections.k_norm, &k)];
+        for ((norm, values), part) in norms.into_iter().zip(&mut parts) {
+            if let Some(norm) = norm {
+                let mut on_device = O::Buffer::default();
+                ops.put(part, values.width, &mut on_device)?;
+                ops.norm_heads(&mut on_device, &shelf.norm(norm)?, norm.width)?;
+                *part = ops.get(&on_device)?.values.into_owned();
+            }
+        }
         turn(attention, segment, &mut parts);
         let [q, k, v] = &parts;
-        let input = HeadInput { q, k, v };
         let real = segment.sequence.real.as_deref();
+        let visibility = match (whose, segment.source) {
+            (Whose::Cross, Some((_, source))) => {
+                let keys = (keys.len(), source.real.as_deref());
+                Visibility::of_cross(attention.mask, (queries.len(), real), keys)
+            }
+            _ => Visibility::of_self(attention.mask, queries.len(), real),
+        };
         let run = Run {
             spec: attention,
             repeats: None,
-            visibility: &Visibility::of_self(attention.mask, segment.rows.len(), real),
+            visibility: &visibility,
             heads: 0..attention.n_heads,
             sinks: weights.sinks.as_deref(),
             bucket_values: context.bucket_values.as_deref(),
@@ -192,67 +358,91 @@ fn attend<O: Ops>(
             sink: None,
             pace: context.pace,
         };
-        let z = attend_oddly(&run, input, &segment.deviation.attention);
-        match segment.deviation.joined {
+        let mut odd = segment.deviation.attention;
+        if whose == Whose::Cross {
+            // No mask of a target's tokens lies on those of a source.
+            odd.sight = None;
+        }
+        let z = attend_oddly(&run, HeadInput { q, k, v }, &odd);
+        Ok(match segment.deviation.joined {
             Cut::Columns => z,
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
-        }
+        })
     };
-    let parts: Vec<Vec<f32>> = segments.par_iter().map(z).collect();
-    let together = parts.concat();
+    let parts = places
+        .par_iter()
+        .map(z)
+        .collect::<Result<Vec<Vec<f32>>>>()?;
+    let width = attention.n_heads * attention.d_value;
     drop((q, k, v));
-    ops.put(&together, width, &mut s.z) // [row, n_heads · d_value]
+    ops.put(&parts.concat(), width, to) // [row, n_heads · d_value]
+}
+
+impl Segment<'_> {
+    fn n_keys(&self, whose: Whose) -> usize {
+        match (whose, self.source) {
+            (Whose::Cross, Some((_, source))) => source.len(),
+            (Whose::Cross, None) => 0,
+            (Whose::Own, _) => self.rows.len(),
+        }
+    }
+}
+
+/// The sources of all segments, one after the other, for an attention that looks at them. // [source row, d_model]
+fn sources_of<O: Ops>(ops: &O, group: &[&Segment<'_>], whose: Whose) -> Result<Option<O::Buffer>> {
+    let Some((first, sequence)) = group.first().and_then(|one| one.source) else {
+        return Ok(None);
+    };
+    if whose == Whose::Own {
+        return Ok(None);
+    }
+    let width = first.len() / sequence.len().max(1);
+    let all = group.iter().filter_map(|one| one.source);
+    let together: Vec<f32> = all.flat_map(|(values, _)| values.iter().copied()).collect();
+    let mut hidden = O::Buffer::default();
+    ops.put(&together, width, &mut hidden)?;
+    Ok(Some(hidden))
 }
 
 fn rows_of(values: &OnHost<'_>, rows: &Range<usize>) -> Vec<f32> {
     values.values[rows.start * values.width..rows.end * values.width].to_vec()
 }
 
-/// Attends to the encoder's output, one segment after another.
+/// Adds what attention to the encoder's output finds, where blocks have it.
 fn attend_across<O: Ops>(
     context: &BlockContext<'_, O>,
-    spec: &CrossSpec,
-    weights: &CrossWeights<'_, O>,
     segments: &[Segment<'_>],
-    resid: &mut O::Buffer,
-) -> Result<()> {
-    let ops = context.ops;
-    let all = ops.get(resid)?;
-    let (width, mut together) = (all.width, Vec::new());
-    let ends = Ends::default();
-    for segment in segments {
-        let (mut one, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-        ops.put(&rows_of(&all, &segment.rows), width, &mut one)?;
-        let Some((source, sequence)) = segment.source else {
-            continue;
-        };
-        ops.put(source, source.len() / sequence.len().max(1), &mut hidden)?;
-        let of_segment = BlockContext {
-            ops,
-            tensors: context.tensors,
-            sequence: segment.sequence,
-            bucket_values: context.bucket_values.clone(),
-            memory: Some(Memory {
-                hidden: &hidden,
-                sequence,
-                ends: &ends,
-            }),
-            pace: context.pace,
-        };
-        let (mut s, mut spare) = (AttentionScratch::default(), O::Buffer::default());
-        run_cross(
-            &of_segment,
-            spec,
-            weights,
-            &mut one,
-            &mut s,
-            &mut spare,
-            &mut NoHooks,
-        )?;
-        together.extend_from_slice(&ops.get(&one)?.values);
+    rows: &[Range<usize>],
+    resid: O::Buffer,
+    s: &mut Scratch<O>,
+) -> Result<O::Buffer> {
+    let has_cross = |one: &Segment<'_>| one.spec.cross.is_some() && one.source.is_some();
+    if !segments.iter().all(has_cross) {
+        return Ok(resid);
     }
-    drop(all);
-    ops.put(&together, width, resid)
+    const NO_NORM: &Option<NormSource> = &None;
+    let ops = context.ops;
+    let normed = normed_by(context, segments, rows, &resid, |one| {
+        one.spec.cross.as_ref().map_or(NO_NORM, |cross| &cross.pre)
+    })?;
+    let z = attend(context, segments, rows, &normed, Whose::Cross, s)?;
+    let out = projected(context, segments, rows, &z, Whose::Cross)?;
+    let by_post = groups(segments, |one| {
+        one.spec.cross.as_ref().map(|cross| &cross.post)
+    });
+    in_groups(
+        ops,
+        rows,
+        by_post,
+        [&resid, &out],
+        |post, [resid, out], to| {
+            ops.copy(resid, to)?;
+            ops.add(to, out)?;
+            let post = post.and_then(Option::as_ref);
+            let post = post.map(|norm| context.shelf().norm(norm)).transpose()?;
+            normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+        },
+    )
 }
 
 /// Applies rotary positions to queries and keys, where there are any. // parts: q, k, v, each [position, heads · d_head]
@@ -285,33 +475,6 @@ fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>;
     if turned == Turned::WithValues && attention.d_value == d_head {
         rotate(v, attention.n_kv_heads);
     }
-}
-
-/// Takes the numbers of some segments as [head, position, d_head], as they lie. // values: [row, heads · d_head]
-fn cut_as_they_lie<O: Ops>(
-    ops: &O,
-    values: &mut O::Buffer,
-    are_queries: bool,
-    segments: &[Segment<'_>],
-    attention: &AttentionSpec,
-) -> Result<()> {
-    let host = ops.get(values)?;
-    let (width, mut together) = (host.width, Vec::with_capacity(host.values.len()));
-    for segment in segments {
-        let own = segment.attention.unwrap_or(attention);
-        let n_heads = if are_queries {
-            own.n_heads
-        } else {
-            own.n_kv_heads
-        };
-        let rows = rows_of(&host, &segment.rows);
-        together.extend(match segment.deviation.cut {
-            Cut::Columns => rows,
-            Cut::AsTheyLie => from_heads_first(&rows, n_heads, width / n_heads.max(1)),
-        });
-    }
-    drop(host);
-    ops.put(&together, width, values)
 }
 
 /// Numbers that lie as [head, position, d_head], as [position, head, d_head].

@@ -111,15 +111,15 @@ pub fn run_block<O: Ops>(
         }
         None => &*resid,
     };
-    match (&spec.feed_forward, &weights.mlp) {
-        (FeedForward::Dense(mlp), Some(weights)) => {
-            run_mlp(context, mlp, weights, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
-        }
-        (FeedForward::Dense(_), None) => {}
-        (FeedForward::Experts(spec), _) => {
-            experts(context, spec, mlp_in, &mut s.mlp, &mut s.mlp_out)?; // [position, d_model]
-        }
-    }
+    let mlp = weights.mlp.as_ref();
+    feed_forward(
+        context,
+        &spec.feed_forward,
+        mlp,
+        mlp_in,
+        &mut s.mlp,
+        &mut s.mlp_out,
+    )?; // [position, d_model]
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scale, &mut s.mlp_out)?;
     emit(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
@@ -410,6 +410,22 @@ fn output<O: Ops>(
         heads,
         head_output_norms,
     })
+}
+
+/// What a feed-forward layer adds; experts read their own weights.
+pub(super) fn feed_forward<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &FeedForward,
+    weights: Option<&MlpWeights<'_, O>>,
+    from: &O::Buffer,
+    s: &mut MlpScratch<O>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    match (spec, weights) {
+        (FeedForward::Dense(mlp), Some(weights)) => run_mlp(context, mlp, weights, from, s, to),
+        (FeedForward::Dense(_), None) => Ok(()),
+        (FeedForward::Experts(spec), _) => experts(context, spec, from, s, to),
+    }
 }
 
 /// down(act(up x)), or with a gate.

@@ -6,6 +6,7 @@ mod embed;
 mod exception;
 mod experts;
 mod forward;
+mod grouped;
 mod heads;
 mod hook;
 mod layer;
@@ -18,7 +19,7 @@ mod unembed;
 mod weights;
 
 pub use crate::place::Stack;
-pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_block_as_read};
+pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_layer_as_read};
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{Input, Sequence, embed};
 pub use exception::{Ablation, Exceptions, Variant};

@@ -8,8 +8,8 @@ use super::texts::Text;
 use crate::analysis::predictions::Scan;
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockContext, BlockWeights, Deviation, Dropped, HeadSpec, Model, Scratch, Segment, Sequence,
-    StackSpec, embed, final_hidden, logits_in_chunks, run_block_as_read,
+    BlockContext, Deviation, Dropped, HeadSpec, Model, NormSource, Scratch, Segment, Sequence,
+    StackSpec, embed, final_hidden, logits_in_chunks, run_layer_as_read,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -41,7 +41,7 @@ impl<'r> State<'r> {
     }
 }
 
-/// Losses of every reading, in nats. // [reading][wanted position of all texts]
+/// Losses of what is declared and then of every reading, in nats. // [1 + reading][wanted position of all texts]
 ///
 /// # Errors
 /// When a tensor is not as a spec says, the device fails, or the work is stopped.
@@ -55,9 +55,11 @@ pub fn losses<O: Ops>(
     let n_rows: usize = texts.iter().map(|text| text.sequence.len()).sum();
     let at_once = (MOST_VALUES / (n_rows * model.spec.d_model).max(1)).max(2);
     let declared = Reading::declared();
-    let mut all = Vec::with_capacity(readings.len());
-    for chunk in readings.chunks(at_once - 1) {
-        // What is declared runs beside them: readings of one layer begin with its residual.
+    let mut chunks = readings.chunks(at_once - 1);
+    let mut all = Vec::with_capacity(1 + readings.len());
+    // What is declared runs beside the readings: most of them have something in common with it.
+    let mut chunk = chunks.next().unwrap_or_default();
+    loop {
         let mut states: Vec<State<'_>> = std::iter::once(&declared)
             .chain(chunk.iter().copied())
             .map(|reading| State::new(reading, texts))
@@ -65,9 +67,14 @@ pub fn losses<O: Ops>(
         for stack in 0..model.spec.stacks.len() {
             run_stack(ops, model, texts, stack, &mut states, pace)?;
         }
-        all.extend(unembed(ops, model, texts, &states[1..], pace)?);
+        let is_first = all.is_empty();
+        let wanted = if is_first { &states } else { &states[1..] };
+        all.extend(unembed(ops, model, texts, wanted, pace)?);
+        match chunks.next() {
+            Some(next) => chunk = next,
+            None => return Ok(all),
+        }
     }
-    Ok(all)
 }
 
 /// Runs one stack for all states.
@@ -104,51 +111,65 @@ fn run_stack<O: Ops>(
     let context = BlockContext::of(ops, tensors, declared, &dummy, None, pace)?;
     let mut scratch = Scratch::<O>::default();
     for layer_idx in 0..declared.n_layers() {
-        // A reading of one layer is the declared one until that layer, and costs only what follows.
-        let begins_later = |reading: &Reading| reading.layer_idx.is_some_and(|at| at > layer_idx);
-        let begins_here: Vec<usize> = (1..states.len())
-            .filter(|idx| states[*idx].reading.layer_idx == Some(layer_idx))
-            .collect();
-        for idx in begins_here {
-            states[idx].resid = states[0].resid.clone();
-        }
-        let running: Vec<usize> = (0..states.len())
-            .filter(|idx| !begins_later(states[*idx].reading))
-            .collect();
-        let (shared, own): (Vec<usize>, Vec<usize>) = running
-            .into_iter()
-            .partition(|idx| states[*idx].reading.shares_weights);
-        let own = own.into_iter().map(|idx| vec![idx]);
-        for group in std::iter::once(shared).chain(own) {
-            let first = states[group[0]].reading;
-            let block = &reading_stack(first, model, stack_idx).blocks()[layer_idx];
-            let weights = BlockWeights::read(ops, tensors, block, pace)?;
-            let dropped = if first.shares_weights {
-                Dropped::default()
-            } else {
-                first.dropped
-            };
-            let stepped = step(
-                &context,
-                model,
-                texts,
-                (stack_idx, layer_idx),
-                (dropped, &weights),
-                &group.iter().map(|idx| &states[*idx]).collect::<Vec<_>>(),
-                &mut scratch,
-            )?;
-            for (idx, resid) in group.into_iter().zip(stepped) {
-                states[idx].resid = Rc::new(resid);
+        let at = (stack_idx, layer_idx);
+        // A reading costs nothing as long as it does what another one does: one of a single layer is what is declared until
+        // then.
+        let runs: Vec<(&State<'_>, Vec<usize>)> = {
+            let mut runs: Vec<(&State<'_>, Vec<usize>)> = Vec::new();
+            for (idx, state) in states.iter().enumerate() {
+                let known = runs.iter_mut();
+                match known
+                    .into_iter()
+                    .find(|(known, _)| does_the_same(model, at, known, state))
+                {
+                    Some((_, who)) => who.push(idx),
+                    None => runs.push((state, vec![idx])),
+                }
+            }
+            runs
+        };
+        let running: Vec<&State<'_>> = runs.iter().map(|(state, _)| *state).collect();
+        let stepped = step(&context, model, texts, at, &running, &mut scratch)?;
+        let who: Vec<Vec<usize>> = runs.into_iter().map(|(_, who)| who).collect();
+        for (who, resid) in who.into_iter().zip(stepped) {
+            let resid = Rc::new(resid);
+            for idx in who {
+                states[idx].resid = resid.clone();
             }
         }
     }
     if is_encoder {
+        let mut known: Vec<Normed> = Vec::new();
         for state in states.iter_mut() {
-            let hidden = normed(ops, model, state, stack_idx)?;
-            state.memory = Some(Rc::new(hidden));
+            state.memory = Some(normed(ops, model, state, stack_idx, &mut known)?);
         }
     }
     Ok(())
+}
+
+/// Whether two states leave a layer with equal residuals.
+fn does_the_same(
+    model: &Model,
+    (stack_idx, layer_idx): (usize, usize),
+    a: &State<'_>,
+    b: &State<'_>,
+) -> bool {
+    let have_one_memory = match (&a.memory, &b.memory) {
+        (None, None) => true,
+        (Some(a), Some(b)) => Rc::ptr_eq(a, b),
+        _ => false,
+    };
+    Rc::ptr_eq(&a.resid, &b.resid)
+        && have_one_memory
+        && a.reading.in_layer(layer_idx) == b.reading.in_layer(layer_idx)
+        && a.reading.positions == b.reading.positions
+        && {
+            let [a, b] = [a, b].map(|one| {
+                let stack: &StackSpec = &one.reading.spec_of(model).stacks[stack_idx];
+                &stack.blocks()[layer_idx]
+            });
+            std::ptr::eq(a, b) || a == b
+        }
 }
 
 /// A stack as a reading has it.
@@ -188,26 +209,25 @@ fn embedded<O: Ops>(
     Ok(together)
 }
 
-/// Runs one layer for states that share its weights, and gives their residuals.
+/// Runs one layer for several states, and gives their residuals.
 fn step<O: Ops>(
     context: &BlockContext<'_, O>,
     model: &Model,
     texts: &[Text],
     (stack_idx, layer_idx): (usize, usize),
-    (dropped, weights): (Dropped, &BlockWeights<'_, O>),
-    group: &[&State<'_>],
+    states: &[&State<'_>],
     scratch: &mut Scratch<O>,
 ) -> Result<Vec<Vec<f32>>> {
     let is_encoder = stack_idx + 1 < model.spec.stacks.len();
-    let deviations: Vec<Deviation> = group
+    let deviations: Vec<(Deviation, Dropped)> = states
         .iter()
-        .map(|state| state.reading.in_layer(layer_idx).0)
+        .map(|state| state.reading.in_layer(layer_idx))
         .collect();
     let mut together = Vec::new();
     let mut segments = Vec::new();
     let mut at = 0;
     let d_model = model.spec.d_model;
-    for (state, deviation) in group.iter().zip(&deviations) {
+    for (state, (deviation, dropped)) in states.iter().zip(&deviations) {
         together.extend_from_slice(&state.resid);
         let mut source_at = 0;
         for (text, sequence) in texts.iter().zip(sequences_of(state, texts, is_encoder)) {
@@ -222,9 +242,9 @@ fn step<O: Ops>(
             segments.push(Segment {
                 rows: at..at + sequence.len(),
                 sequence,
-                attention: reading_stack(state.reading, model, stack_idx).blocks()[layer_idx]
-                    .attention(),
+                spec: &reading_stack(state.reading, model, stack_idx).blocks()[layer_idx],
                 deviation,
+                dropped: *dropped,
                 source,
             });
             at += sequence.len();
@@ -233,18 +253,11 @@ fn step<O: Ops>(
     let ops = context.ops;
     let mut resid = O::Buffer::default();
     ops.put(&together, d_model, &mut resid)?;
-    let spec = &reading_stack(group[0].reading, model, stack_idx).blocks()[layer_idx];
-    run_block_as_read(
-        context,
-        (spec, dropped),
-        weights,
-        &segments,
-        &mut resid,
-        scratch,
-    )?;
+    drop(together);
+    run_layer_as_read(context, &segments, &mut resid, scratch)?;
     let host = ops.get(&resid)?;
     let mut from = 0;
-    let parts = group.iter().map(|state| {
+    let parts = states.iter().map(|state| {
         let values = host.values[from..from + state.resid.len()].to_vec();
         from += state.resid.len();
         values
@@ -252,13 +265,37 @@ fn step<O: Ops>(
     Ok(parts.collect())
 }
 
-/// The last residual of a stack behind its final norm. // [row, d_model]
-fn normed<O: Ops>(ops: &O, model: &Model, state: &State<'_>, stack_idx: usize) -> Result<Vec<f32>> {
+/// A residual and the norm that it went through, with what came of it.
+struct Normed {
+    resid: Rc<Vec<f32>>,
+    norm: Option<NormSource>,
+    hidden: Rc<Vec<f32>>,
+}
+
+/// The last residual of a stack behind its final norm; computed once where states share it. // [row, d_model]
+fn normed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    state: &State<'_>,
+    stack_idx: usize,
+    known: &mut Vec<Normed>,
+) -> Result<Rc<Vec<f32>>> {
+    let stack = reading_stack(state.reading, model, stack_idx);
+    let is_same =
+        |one: &&Normed| Rc::ptr_eq(&one.resid, &state.resid) && one.norm == stack.final_norm;
+    if let Some(found) = known.iter().find(is_same) {
+        return Ok(found.hidden.clone());
+    }
     let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
     ops.put(&state.resid, model.spec.d_model, &mut resid)?;
-    let stack = &state.reading.spec_of(model).stacks[stack_idx];
     final_hidden(ops, model, stack, &resid, &mut hidden)?;
-    Ok(ops.get(&hidden)?.values.into_owned())
+    let hidden = Rc::new(ops.get(&hidden)?.values.into_owned());
+    known.push(Normed {
+        resid: state.resid.clone(),
+        norm: stack.final_norm.clone(),
+        hidden: hidden.clone(),
+    });
+    Ok(hidden)
 }
 
 /// Losses of all states at the wanted positions; those that have the declared head go through it together.
@@ -277,9 +314,9 @@ fn unembed<O: Ops>(
         at += text.sequence.len();
     }
     let d_model = model.spec.d_model;
-    let mut hidden = Vec::with_capacity(states.len());
+    let (mut hidden, mut known) = (Vec::with_capacity(states.len()), Vec::new());
     for state in states {
-        let all = normed(ops, model, state, stack_idx)?;
+        let all = normed(ops, model, state, stack_idx, &mut known)?;
         let chosen = rows
             .iter()
             .flat_map(|row| all[row * d_model..(row + 1) * d_model].to_vec());

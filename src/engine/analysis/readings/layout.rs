@@ -7,6 +7,8 @@
 //!   total width.
 //! - **transposed**: queries, keys and values, or the output, as the other way round.
 //! - **gate and up** exchanged in gated feed-forward layers.
+//!
+//! Tried in all layers at once. Large models that predict better than word frequencies are not read with other weights.
 
 use super::{Family, Known, Reading};
 use crate::attention::{Bias, Odd, Scale};

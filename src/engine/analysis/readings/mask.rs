@@ -8,7 +8,8 @@
 //! - **causal**: where the configuration declares none.
 //!
 //! What a query sees of the tokens after it includes its label; such readings count only where the declared loss is no better
-//! than word frequencies. All but prefix and window are tried in all layers, in each layer and in each head.
+//! than word frequencies. All but prefix and window are also tried in each layer alone and in each head alone, where the budget
+//! allows.
 
 use std::sync::Arc;
 

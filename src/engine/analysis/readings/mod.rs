@@ -5,6 +5,7 @@
 
 mod axis;
 mod block;
+mod budget;
 mod evaluate;
 mod labels;
 mod layout;
@@ -18,12 +19,12 @@ mod softmax;
 mod texts;
 
 pub use page::readings_page;
-pub use race::{losses_of_all_readings, probe_readings};
+pub use race::{Lines, losses_of_all_readings, probe_readings};
 
 use std::sync::Arc;
 
 use crate::attention::{Odd, OddSight, Scale};
-use crate::checks::SeesLabels;
+use crate::checks::{Claim, SeesLabels};
 use crate::model::{BlockSpec, Deviation, Dropped, Model, ModelSpec, Sequence};
 
 /// A family of readings: the ways in which one thing may have been done otherwise.
@@ -125,19 +126,7 @@ impl PositionsAs {
 /// One way in which the weights may have been meant.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    pub family: &'static str,
-    /// As it reads after “trained with”.
-    pub name: String,
-    /// Names of the readings that it is made of, where it is made of several.
-    pub parts: Vec<String>,
-    /// How to run the checkpoint so, or what to correct.
-    pub advice: String,
-    /// The only layer that it is about, of a model of one stack.
-    pub layer_idx: Option<usize>,
-    pub head_idx: Option<usize>,
-    pub sees_labels: SeesLabels,
-    /// Makes attention smoother, which every broken model likes.
-    pub smooths: bool,
+    pub claim: Claim,
     /// May have happened in one layer or head alone.
     is_local: IsLocal,
     deviation: Deviation,
@@ -167,14 +156,16 @@ impl Reading {
 
     fn new(family: &'static str, name: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
-            family,
-            name: name.into(),
-            parts: Vec::new(),
-            advice: advice.into(),
-            layer_idx: None,
-            head_idx: None,
-            sees_labels: SeesLabels::Not,
-            smooths: false,
+            claim: Claim {
+                family,
+                name: name.into(),
+                parts: Vec::new(),
+                advice: advice.into(),
+                layer_idx: None,
+                head_idx: None,
+                sees_labels: SeesLabels::Not,
+                smooths: false,
+            },
             is_local: IsLocal::No,
             deviation: Deviation::NONE,
             dropped: Dropped::default(),
@@ -197,15 +188,14 @@ impl Reading {
         Self { deviation, ..self }
     }
 
-    fn seeing_labels(self, sees_labels: SeesLabels) -> Self {
-        Self {
-            sees_labels,
-            ..self
-        }
+    fn seeing_labels(mut self, sees_labels: SeesLabels) -> Self {
+        self.claim.sees_labels = sees_labels;
+        self
     }
 
-    fn smoothing(self, smooths: bool) -> Self {
-        Self { smooths, ..self }
+    fn smoothing(mut self, smooths: bool) -> Self {
+        self.claim.smooths = smooths;
+        self
     }
 
     fn local(self, is_local: IsLocal) -> Self {
@@ -232,8 +222,8 @@ impl Reading {
     /// The reading in one layer, or in one of its heads.
     fn at(&self, layer_idx: usize, head_idx: Option<usize>) -> Self {
         let mut reading = self.clone();
-        reading.layer_idx = Some(layer_idx);
-        reading.head_idx = head_idx;
+        reading.claim.layer_idx = Some(layer_idx);
+        reading.claim.head_idx = head_idx;
         reading.deviation.attention.head_idx = head_idx;
         reading
     }
@@ -255,28 +245,32 @@ impl Reading {
         let clash = (one.softmax.is_some() && two.softmax.is_some())
             || (one.sight.is_some() && two.sight.is_some())
             || (one.scale != 1.0 && two.scale != 1.0);
-        let are_whole = self.layer_idx.is_none() && other.layer_idx.is_none();
-        if clash || !are_whole || !is_plain(self) || !is_plain(other) || self.family == other.family
+        let are_whole = self.claim.layer_idx.is_none() && other.claim.layer_idx.is_none();
+        if clash
+            || !are_whole
+            || !is_plain(self)
+            || !is_plain(other)
+            || self.claim.family == other.claim.family
         {
             return None;
         }
         let mut both = self.clone();
-        both.family = "several";
-        both.name = format!("{} and {}", self.name, other.name);
+        both.claim.family = "several";
+        both.claim.name = format!("{} and {}", self.claim.name, other.claim.name);
         let names = |reading: &Self| {
-            if reading.parts.is_empty() {
-                vec![reading.name.clone()]
+            if reading.claim.parts.is_empty() {
+                vec![reading.claim.name.clone()]
             } else {
-                reading.parts.clone()
+                reading.claim.parts.clone()
             }
         };
-        both.parts = [names(self), names(other)].concat();
-        both.advice = [self.advice.as_str(), other.advice.as_str()]
+        both.claim.parts = [names(self), names(other)].concat();
+        both.claim.advice = [self.claim.advice.as_str(), other.claim.advice.as_str()]
             .join(" ")
             .trim()
             .to_owned();
-        both.sees_labels = self.sees_labels.max(other.sees_labels);
-        both.smooths &= other.smooths;
+        both.claim.sees_labels = self.claim.sees_labels.max(other.claim.sees_labels);
+        both.claim.smooths &= other.claim.smooths;
         both.is_local = IsLocal::No;
         let attention = &mut both.deviation.attention;
         attention.softmax = one.softmax.or(two.softmax);
@@ -299,7 +293,7 @@ impl Reading {
 
     /// How it deviates in a layer.
     fn in_layer(&self, layer_idx: usize) -> (Deviation, Dropped) {
-        if self.layer_idx.is_none_or(|only| only == layer_idx) {
+        if self.claim.layer_idx.is_none_or(|only| only == layer_idx) {
             (self.deviation, self.dropped)
         } else {
             (Deviation::NONE, Dropped::default())

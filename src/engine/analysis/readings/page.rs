@@ -4,9 +4,31 @@ use std::fmt::Write as _;
 
 use super::FAMILIES;
 
+/// What every family's page takes for granted.
+const INTRODUCTION: &str = "# Readings
+
+After this page you know in which ways the check `trained-otherwise` reads the weights of a checkpoint, and which of these ways
+it leaves out on large models. The page is generated from the families' own files.
+
+A reading holds in all layers. Where a family's section says so, it is also tried in one layer alone, or in one head of one
+layer, in models of a single stack.
+
+What a race of readings may cost is limited, so a large model is read in fewer ways. Nothing is left out while the first round
+needs at most 4·10¹⁰ multiplications, or about as many as three runs of the texts. Beyond that, readings are left out in this
+order:
+
+1. of a model that predicts better than word frequencies, readings that change which weights are used or how blocks are built;
+2. single heads; models of more than 64 heads in all are never read head by head;
+3. single layers, except for no causal mask, a softmax over queries, and no scale;
+4. these three as well.
+
+After each round, readings that may still win but cost too much to go on with are given up, the least promising ones first. The
+verdict says how many readings were left out or given up.
+";
+
 /// Every family's page, for the docs.
 pub fn readings_page() -> String {
-    let mut all = "# Readings\n\nGenerated from the families' own files. The check `trained-otherwise` asks under which of these readings the weights of a\ncheckpoint explain a text best.\n".to_owned();
+    let mut all = INTRODUCTION.to_owned();
     for family in FAMILIES {
         let lines = family.source.lines();
         let lines = lines.take_while(|line| line.starts_with("//!"));

@@ -3,6 +3,8 @@
 //! - **none** where the checkpoint has weights for them.
 //! - **some** where it has none: each head's queries and keys divided by their root mean square, with the declared scale, and
 //!   with none: a norm without weights leaves no trace in a checkpoint.
+//!
+//! Tried in all layers at once.
 
 use super::{Family, Known, Reading};
 use crate::attention::Odd;
@@ -72,7 +74,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         let mut reading = reading.deviating(deviation);
         // It may be no more than the scale that it has in common with a reading of the scale alone.
         if name.ends_with("and no scale") {
-            reading.parts = vec![name.to_owned(), "no scale".to_owned()];
+            reading.claim.parts = vec![name.to_owned(), "no scale".to_owned()];
         }
         Some(reading)
     };

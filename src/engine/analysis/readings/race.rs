@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
 use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
 use super::{FAMILIES, IsLocal, Known, Reading, everywhere, local};
-use crate::checks::{Probed, SeesLabels, TrainingProbe, Tried};
+use crate::checks::{Probed, SeesLabels, Thresholds, TrainingProbe, Tried};
 use crate::error::Result;
 use crate::model::{Input, Model};
 use crate::ops::Ops;
@@ -18,28 +19,39 @@ pub type Told<'a> = &'a mut dyn FnMut(usize, usize);
 const MOST_POSITIONS: usize = 4096;
 /// Tokens of a text that are read at most: pairs of tokens cost more than tokens.
 const MOST_TOKENS: usize = 512;
-/// Positions of the first round, and how many times more the next ones have.
-const FIRST_POSITIONS: usize = 48;
-const FEWEST_FIRST: usize = 12;
+/// How many times more positions each round has.
+const MORE: usize = 4;
 /// A reading that moves fewer positions than these is not judged by them.
 const FEWEST_POSITIONS: usize = 16;
-const MORE: usize = 4;
-/// Multiplications of a race that are not worth saving: about a second.
-const CHEAP: usize = 40_000_000_000;
-/// What the first round, and each later one, may cost beyond that, in runs of the model on all positions.
-const FIRST_ROUND_COSTS: usize = 3;
-const ROUND_COSTS: usize = 1;
 /// Heads of a model up to which readings are tried in each of them.
 const MOST_HEADS: usize = 64;
 /// Standard errors beyond which a reading is given up: for a gain that is normal, 1 of 2000 is given up wrongly in a round.
 const STANDARD_ERRORS: f64 = 3.3;
-/// The gain below which a reading is of no interest, in nats, and the share of the leader's gain that a rival needs.
-const MARGIN: f64 = 0.05;
-const RIVAL: f64 = 0.7;
+/// The share of what makes a rival that keeps a reading in the race: its gain may still grow.
+const NEARLY: f64 = 0.93;
 /// From so many positions on, those far behind the leader are given up.
 const LED_POSITIONS: usize = 4 * FIRST_POSITIONS;
-/// The share of the text's unigram loss below which labels are read off.
-const READS_OFF: f64 = 0.1;
+
+/// Where the check draws its lines: nobody stays in the race whom it would not believe.
+#[derive(Debug, Clone, Copy)]
+pub struct Lines {
+    /// The gain below which a reading is of no interest, in nats.
+    margin: f64,
+    /// The share of the leader's gain that a rival needs.
+    rival: f64,
+    /// The share of the text's unigram loss below which labels are read off.
+    reads_off: f64,
+}
+
+impl Lines {
+    pub fn of(thresholds: &Thresholds) -> Self {
+        Self {
+            margin: thresholds.of("trained-otherwise.margin"),
+            rival: NEARLY * thresholds.of("trained-otherwise.rival_share"),
+            reads_off: thresholds.of("trained-otherwise.label_share"),
+        }
+    }
+}
 
 /// Asks under which reading the weights explain texts best.
 ///
@@ -49,6 +61,7 @@ pub fn probe_readings<O: Ops>(
     ops: &O,
     model: &Model,
     inputs: &[Input],
+    lines: Lines,
     told: Told<'_>,
     pace: &dyn Pace,
 ) -> Result<Probed<TrainingProbe>> {
@@ -63,34 +76,44 @@ pub fn probe_readings<O: Ops>(
         return Ok(Probed::Ran(TrainingProbe {
             declared: vec![Vec::new()],
             readings: Vec::new(),
+            n_left_out: 0,
             unigram_loss: f64::NAN,
             blind_loss: f64::NAN,
             copy_loss: f64::NAN,
         }));
     }
     let mean_of = |texts: &[Text]| -> Result<f64> {
-        let declared = Reading::declared();
-        Ok(losses(ops, model, texts, &[&declared], pace)?
-            .first()
-            .map_or(f64::NAN, |l| mean(l)))
+        let declared = losses(ops, model, texts, &[], pace)?;
+        Ok(declared.first().map_or(f64::NAN, |losses| mean(losses)))
     };
     let unigram_loss = unigram_loss(&all);
-    let copy_loss = match task {
-        Task::Next => mean_of(&said_twice(&model.spec, inputs))?,
-        Task::Target | Task::Masked(_) => f64::NAN,
-    };
-    let knows = mean_of(&all)? < unigram_loss;
     let costs = Costs::of(model, n_all);
+    let declared_loss = if costs.is_cheap(n_all) {
+        mean_of(&all)?
+    } else {
+        mean_of(&sample(
+            task,
+            inputs,
+            KNOWING_POSITIONS + 2,
+            KNOWING_POSITIONS,
+        ))?
+    };
+    let knows = declared_loss < unigram_loss;
     let mut field = entrants(model, &all);
     // A model that is good as declared cannot have been trained to see a little of its labels.
-    field.retain(|reading| !knows || reading.sees_labels != SeesLabels::Faintly);
+    field.retain(|reading| !knows || reading.claim.sees_labels != SeesLabels::Faintly);
+    let n_possible = field.len() + heads_left_out(model, &field);
     costs.leave_out(&mut field, knows);
     let n_field = field.len();
     let mut race = Race {
         ops,
         model,
         pace,
-        catalogue: field.iter().map(|reading| reading.name.clone()).collect(),
+        lines,
+        catalogue: field
+            .iter()
+            .map(|reading| reading.claim.name.clone())
+            .collect(),
         unigram_loss,
         promise: BTreeMap::new(),
         declared: Vec::new(),
@@ -113,11 +136,25 @@ pub fn probe_readings<O: Ops>(
         race.keep_promising(&mut field, costs.most_readings(n_positions.min(n_all)));
         told(n_field - field.len(), n_field);
     }
+    // What was tried alone: readings that are put together come on top.
+    let n_left_out = n_possible - race.out.len();
     race.together(&all)?;
     told(n_field, n_field);
+    let last = race.declared.len() - 1;
+    let shows_labels = |(reading, tried): &(Reading, Tried)| {
+        tried.round == last && reading.claim.sees_labels != SeesLabels::Not
+    };
+    let copy_loss = match task {
+        // Only readings that show labels are compared with it.
+        Task::Next if race.out.iter().any(shows_labels) => {
+            mean_of(&said_twice(&model.spec, inputs))?
+        }
+        _ => f64::NAN,
+    };
     Ok(Probed::Ran(TrainingProbe {
         declared: race.declared,
         readings: race.out.into_iter().map(|(_, tried)| tried).collect(),
+        n_left_out,
         unigram_loss,
         blind_loss: blind_loss(&all, model.spec.d_vocab),
         copy_loss,
@@ -138,11 +175,11 @@ pub fn losses_of_all_readings<O: Ops>(
         return Ok(Vec::new());
     };
     let texts = sample(task, inputs, MOST_TOKENS, MOST_POSITIONS);
-    let mut field = entrants(model, &texts);
-    field.insert(0, Reading::declared());
+    let field = entrants(model, &texts);
     let running: Vec<&Reading> = field.iter().collect();
     let all = losses(ops, model, &texts, &running, pace)?;
-    Ok(field.into_iter().zip(all).collect())
+    let declared = std::iter::once(Reading::declared());
+    Ok(declared.chain(field).zip(all).collect())
 }
 
 /// All readings that are tried: everywhere, in pairs of those that go together, in single layers, and in single heads.
@@ -162,7 +199,7 @@ fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
     let mut all = everywhere(&known);
     debug_assert!(
         all.iter()
-            .all(|one| FAMILIES.iter().any(|family| family.id == one.family))
+            .all(|one| FAMILIES.iter().any(|family| family.id == one.claim.family))
     );
     let pairs: Vec<Reading> = (0..all.len())
         .flat_map(|idx| {
@@ -173,13 +210,8 @@ fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
         })
         .filter(is_usual)
         .collect();
-    let blocks = model.spec.main_stack().blocks();
-    let n_heads: usize = blocks
-        .iter()
-        .filter_map(|block| Some(block.attention()?.n_heads))
-        .sum();
     let mut alone = local(model, &all, IsLocal::InLayers);
-    if n_heads <= MOST_HEADS {
+    if n_heads_of(model) <= MOST_HEADS {
         alone.extend(local(model, &all, IsLocal::InHeads));
     }
     all.extend(pairs);
@@ -187,72 +219,25 @@ fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
     all
 }
 
-/// What a race may cost.
-struct Costs {
-    n_all: usize,
-    /// Multiplications of one token.
-    of_token: usize,
+/// Readings of single heads that a model of many heads has, and that are never tried.
+fn heads_left_out(model: &Model, field: &[Reading]) -> usize {
+    if n_heads_of(model) <= MOST_HEADS || model.spec.stacks.len() != 1 {
+        return 0;
+    }
+    let whole = field
+        .iter()
+        .filter(|reading| reading.claim.layer_idx.is_none());
+    n_heads_of(model)
+        * whole
+            .filter(|reading| reading.is_local == IsLocal::InHeads)
+            .count()
 }
 
-impl Costs {
-    fn of(model: &Model, n_all: usize) -> Self {
-        Self {
-            n_all,
-            of_token: model.spec.n_multiplications(),
-        }
-    }
-
-    fn is_cheap(&self, n_tokens: usize) -> bool {
-        n_tokens.saturating_mul(self.of_token) <= CHEAP
-    }
-
-    /// Leaves readings out that the first round cannot pay for: those of single heads first, then the less usual ones of
-    /// single layers.
-    ///
-    /// A model that tells more than word frequencies has its weights where they are read: of a large one other places of
-    /// weights are not tried then.
-    fn leave_out(&self, field: &mut Vec<Reading>, knows: bool) {
-        if knows && !self.is_cheap(field.len() * FIRST_POSITIONS) {
-            field.retain(|reading| reading.shares_weights);
-        }
-        let affordable = FIRST_ROUND_COSTS * self.n_all / FEWEST_FIRST;
-        let usual = ["no causal mask", "a softmax over queries", "no scale"];
-        let is_usual = |reading: &Reading| usual.contains(&reading.name.as_str());
-        let steps: [&dyn Fn(&Reading) -> bool; 3] = [
-            &|reading| reading.head_idx.is_none(),
-            &|reading| reading.layer_idx.is_none() || is_usual(reading),
-            &|reading| reading.layer_idx.is_none(),
-        ];
-        for step in steps {
-            // A reading of one layer costs half on average: only what follows the layer runs again.
-            let n_whole = field
-                .iter()
-                .filter(|reading| reading.layer_idx.is_none())
-                .count();
-            let n = n_whole + (field.len() - n_whole) / 2;
-            if n <= affordable || self.is_cheap(n * FIRST_POSITIONS) {
-                return;
-            }
-            field.retain(|reading| step(reading));
-        }
-    }
-
-    fn first_positions(&self, n_field: usize) -> usize {
-        let affordable = FIRST_ROUND_COSTS * self.n_all / n_field.max(1);
-        let n = if self.is_cheap(n_field * FIRST_POSITIONS) {
-            FIRST_POSITIONS
-        } else {
-            affordable.clamp(FEWEST_FIRST, FIRST_POSITIONS)
-        };
-        n.min(self.n_all)
-    }
-
-    /// How many readings a later round may have.
-    fn most_readings(&self, n_positions: usize) -> usize {
-        let in_cheap = CHEAP / (n_positions * self.of_token).max(1);
-        let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
-        in_cheap.max(in_costs).max(2)
-    }
+fn n_heads_of(model: &Model) -> usize {
+    let blocks = model.spec.main_stack().blocks().iter();
+    blocks
+        .filter_map(|block| Some(block.attention()?.n_heads))
+        .sum()
 }
 
 /// Mistakes that are made together: another axis, no mask, and a scale that was forgotten or squared.
@@ -263,20 +248,28 @@ fn is_usual(pair: &Reading) -> bool {
         "no scale",
         "a scale of 1/d_head",
     ];
-    pair.parts.iter().all(|part| usual.contains(&part.as_str()))
+    pair.claim
+        .parts
+        .iter()
+        .all(|part| usual.contains(&part.as_str()))
 }
 
 /// A reading's name and place.
 type Key = (String, Option<usize>, Option<usize>);
 
 fn key(reading: &Reading) -> Key {
-    (reading.name.clone(), reading.layer_idx, reading.head_idx)
+    (
+        reading.claim.name.clone(),
+        reading.claim.layer_idx,
+        reading.claim.head_idx,
+    )
 }
 
 struct Race<'a, O> {
     ops: &'a O,
     model: &'a Model,
     pace: &'a dyn Pace,
+    lines: Lines,
     /// Names of all readings, in the order of the families.
     catalogue: Vec<String>,
     unigram_loss: f64,
@@ -290,7 +283,10 @@ struct Race<'a, O> {
 impl<O: Ops> Race<'_, O> {
     /// A reading's place in the catalogue; what was put together later comes last.
     fn order(&self, reading: &Reading) -> usize {
-        let place = self.catalogue.iter().position(|name| *name == reading.name);
+        let place = self
+            .catalogue
+            .iter()
+            .position(|name| *name == reading.claim.name);
         place.unwrap_or(self.catalogue.len())
     }
 
@@ -301,8 +297,7 @@ impl<O: Ops> Race<'_, O> {
         field: Vec<Reading>,
         is_last: bool,
     ) -> Result<Vec<Reading>> {
-        let declared = Reading::declared();
-        let running: Vec<&Reading> = std::iter::once(&declared).chain(&field).collect();
+        let running: Vec<&Reading> = field.iter().collect();
         let mut all = losses(self.ops, self.model, texts, &running, self.pace)?.into_iter();
         let declared = all.next().unwrap_or_default();
         let round = self.declared.len();
@@ -316,7 +311,8 @@ impl<O: Ops> Race<'_, O> {
             .collect();
         // Any model gains where it is shown its labels: such a reading leads only where they are read off.
         let leads = |reading: &Reading, losses: &[f32]| {
-            reading.sees_labels == SeesLabels::Not || mean(losses) <= READS_OFF * self.unigram_loss
+            reading.claim.sees_labels == SeesLabels::Not
+                || mean(losses) <= self.lines.reads_off * self.unigram_loss
         };
         let leaders = field.iter().zip(&of_all).zip(&gains);
         let leaders = leaders.filter(|((reading, losses), _)| leads(reading, losses));
@@ -329,8 +325,8 @@ impl<O: Ops> Race<'_, O> {
         let mut stays = Vec::new();
         for ((reading, losses), gain) in field.into_iter().zip(of_all).zip(gains) {
             // A window shows in long texts only.
-            let may_win =
-                gain.high() >= MARGIN.max(RIVAL * lowest) || gain.n_moved < FEWEST_POSITIONS;
+            let may_win = gain.high() >= self.lines.margin.max(self.lines.rival * lowest)
+                || gain.n_moved < FEWEST_POSITIONS;
             if may_win && !is_last {
                 self.promise.insert(key(&reading), gain.high());
                 stays.push(reading);
@@ -377,16 +373,19 @@ impl<O: Ops> Race<'_, O> {
             let Some((best, its)) = best else {
                 return Ok(());
             };
-            if mean(&self.declared[last]) - total(its) < MARGIN {
+            if mean(&self.declared[last]) - total(its) < self.lines.margin {
                 return Ok(());
             }
             let best_losses = its.losses.clone();
-            let known =
-                |reading: &Reading| self.out.iter().any(|(_, tried)| tried.name == reading.name);
+            let known = |reading: &Reading| {
+                self.out
+                    .iter()
+                    .any(|(_, tried)| tried.claim.name == reading.claim.name)
+            };
             let others = self
                 .out
                 .iter()
-                .filter(|(_, tried)| tried.layer_idx.is_none());
+                .filter(|(_, tried)| tried.claim.layer_idx.is_none());
             let both: Vec<Reading> = others
                 .filter_map(|(other, _)| best.and(other))
                 .filter(|both| !known(both))
@@ -396,10 +395,11 @@ impl<O: Ops> Race<'_, O> {
             }
             let running: Vec<&Reading> = both.iter().collect();
             let all = losses(self.ops, self.model, texts, &running, self.pace)?;
+            let all = all.into_iter().skip(1);
             let mut gained = false;
             for (reading, losses) in both.into_iter().zip(all) {
                 if Gain::of(&best_losses, &losses).low() > 0.0
-                    && mean(&best_losses) - mean(&losses) >= MARGIN
+                    && mean(&best_losses) - mean(&losses) >= self.lines.margin
                 {
                     gained = true;
                     let tried = tried(&reading, losses, last, self.order(&reading));
@@ -434,14 +434,7 @@ fn without_shown(
 
 fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> Tried {
     Tried {
-        family: reading.family,
-        name: reading.name.clone(),
-        parts: reading.parts.clone(),
-        advice: reading.advice.clone(),
-        layer_idx: reading.layer_idx,
-        head_idx: reading.head_idx,
-        sees_labels: reading.sees_labels,
-        smooths: reading.smooths,
+        claim: reading.claim.clone(),
         order,
         losses,
         round,

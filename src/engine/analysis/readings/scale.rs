@@ -5,7 +5,7 @@
 //! - **×2** and **×½** of what is declared.
 //!
 //! Every broken model likes smoother attention, so that a smaller scale is believed only where nothing else comes near.
-//! Tried in all layers and in each layer.
+//! Tried in all layers, and in each layer alone where the budget allows.
 
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::Odd;

@@ -5,7 +5,7 @@
 //! - **one more in the denominator** (softmax1): weights sum to less than 1.
 //! - **mask afterwards**: a softmax over all keys, later ones set to zero, nothing divided again.
 //!
-//! Tried in all layers and in each layer.
+//! Tried in all layers, and in each layer alone where the budget allows.
 
 use super::{Family, IsLocal, Known, Reading};
 use crate::attention::{Odd, OddSoftmax, SoftmaxAxis};
