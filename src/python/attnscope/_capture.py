@@ -1,0 +1,1 @@
+../../capture/attnscope_capture.py

@@ -1,0 +1,1 @@
+"""Callbacks that attach the monitor to training loops of other libraries."""

@@ -1,0 +1,307 @@
+"""The monitor: statistics of every attention head while a model trains, written to a log every few steps."""
+
+import math
+import os
+import threading
+import warnings
+
+import torch
+
+from . import _capture as seen
+from . import aside, ranks
+from .entry import Entry
+from .layers import layers_of
+from .log import Log, now, number
+from .sampling import Sampler
+from .statistics import Head, chosen, fields_of, of_head
+from .watch import Watch
+
+# So many steps may pass without a pass that can be looked at, before one warning says so.
+PATIENCE = 3
+
+
+class Monitor:
+    """Records statistics of every attention head of `model` every `every` steps, in the log `path`.
+
+        monitor = Monitor(model, "run.jsonl", every=50, rows=64)
+        for step, batch in enumerate(batches):
+            loss = model(**batch).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            monitor.step(step, loss=loss)
+
+        $ attnscope run.jsonl            # look at it, also while it is written
+        $ attnscope watch run.jsonl      # findings as they begin
+
+    Attach it when the model is in its final form: after .to(device), DistributedDataParallel, FSDP and torch.compile.
+
+    every        record the first step, and then every so many
+    rows         how many query rows of a batch are looked at in each layer; 0 looks at all of them
+    statistics   ids of attnscope's registry, or "all"; see attnscope.statistics.DEFAULT
+    on_record    called with each record as a dictionary, on the process that writes
+    evaluation   look at passes in eval mode and without gradients too; they are passed over otherwise
+    seed         of the choice of rows, which uses no random number of the training
+    tensor_parallel_group   processes that share the heads of each layer; found for DTensor and Megatron
+
+    Training is not disturbed: outputs, gradients, parameters and random states are the same to the bit. Whatever goes wrong in
+    the monitor turns it off, with one warning.
+    """
+
+    def __init__(self, model, path, every=50, rows=64, *, statistics=None, on_record=None, evaluation=False, seed=0,
+                 tensor_parallel_group=None):
+        for name, value, least in (("every", every, 1), ("rows", rows, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} is {value!r}, expected a whole number from {least} on")
+        self.statistics, self.every, self.rows, self.evaluation = chosen(statistics), every, rows, evaluation
+        self.fields = fields_of(self.statistics)
+        self.on_record, self.path = on_record, path
+        self.sampler, self.n_records = Sampler(rows, seed), 0
+        self.entry = Entry(model)
+        self.group = tensor_parallel_group or ranks.tensor_parallel_group(self.entry.inner)
+        self.writes = ranks.rank() == 0
+        self.looks = self.writes or self.group is not None
+        self.log = Log(path) if self.writes else None
+        self.is_off = False
+        self.error = None  # what turned it off
+        self.watch = self.pass_over = None
+        self.seen = self.seen_loss = None  # of the pass that was looked at
+        self.n_waiting, self.told = 0, False
+        self._last = -math.inf  # the step before
+        self._until = -math.inf  # steps below this one need nothing
+        self._next = -math.inf  # the next step to record
+        self.arm()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # Every step.
+
+    def step(self, step, loss=None):
+        """Says that step number `step` is done. Gives the record, at steps where one is written."""
+        if self._last < step < self._until:
+            self._last = step
+            return None
+        if self.is_off and self.group is None:
+            return None
+        return self.guarded(self._step, step, loss)
+
+    def _step(self, step, loss):
+        step = int(step)
+        if step <= self._last and self.log is not None:
+            self.log.begin_segment()  # the training went back
+        stride = step - self._last if 0 < step - self._last < math.inf else 1
+        if step <= self._last:
+            self._next = -math.inf
+        self._last = step
+        record = None
+        self.stop_watching()
+        if self.seen is not None or self.group is not None and self.is_due:
+            record = self.record(step, loss)
+            self._next = (step // self.every + 1) * self.every
+            self._until = self._next - stride
+            self.n_waiting = 0
+        elif self.is_due:
+            self.n_waiting += 1
+            if self.n_waiting == PATIENCE and self.looks and not self.told:
+                self.told = True
+                warnings.warn(f"attnscope: nothing recorded yet: {self.why_nothing()}", stacklevel=4)
+        if step + stride >= self._next:
+            self.arm()
+        return record
+
+    @property
+    def is_due(self):
+        return self.entry.is_armed or self.seen is not None or self.pass_over is not None
+
+    def why_nothing(self):
+        if self.pass_over:
+            return self.pass_over
+        if aside.has_compiled(self.entry.inner):
+            return ("no forward pass of the model was seen: what calls it is compiled; compile the model itself, and attach "
+                    "the monitor afterwards")
+        return "the model that the monitor was given was not called"
+
+    # The pass that is looked at.
+
+    def arm(self):
+        """Looks at the next forward pass."""
+        self.seen = self.seen_loss = self.pass_over = None
+        if not self.is_off and (self.looks or ranks.is_sharded(self.entry.inner)):
+            self.entry.arm(self.enter)
+
+    def enter(self, module, args, kwargs):
+        """The model is called: begins to watch, unless this is no pass of the training. Gives whether it was one."""
+        return bool(self.guarded(self._enter, module, args, kwargs))
+
+    def _enter(self, module, args, kwargs):
+        if self.is_off:
+            return True
+        blind = seen._blind(tuple(seen._tensors((args, kwargs))))
+        if blind is not None:
+            self.pass_over = f"nothing can be seen in {blind}"
+            return False
+        inner = self.entry.inner
+        if not self.evaluation and not torch.is_grad_enabled():
+            self.pass_over = "passes without gradients are passed over; give evaluation=True to look at them"
+            return False
+        if not self.evaluation and not inner.training:
+            self.pass_over = "passes in eval mode are passed over; give evaluation=True to look at them"
+            return False
+        self.pass_over = None
+        self.entry.disarm()
+        watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
+        if self.entry.is_compiled_call(module) or aside.must_run_aside(inner):
+            self.beside(watch, args, kwargs)
+        else:
+            self.watch = watch
+            watch.begin()
+            self.entry.when_left(module, self.leave)
+        return True
+
+    def beside(self, watch, args, kwargs):
+        if not self.looks:
+            aside.run_aside(self.entry.inner, args, kwargs)
+            return
+        watch.begin()
+        try:
+            output = aside.run_aside(self.entry.inner, args, kwargs)
+        finally:
+            watch.end()
+        self.take(watch, output, kwargs)
+
+    def leave(self, output, args, kwargs, is_whole):
+        """The call of the model is over; `is_whole` is false where it ended with an exception."""
+        watch, self.watch = self.watch, None
+        if watch is None:
+            return
+        watch.end()
+        if is_whole:
+            self.guarded(self.take, watch, output, kwargs)
+        elif not self.is_off:
+            self.arm()
+
+    def take(self, watch, output, kwargs):
+        if self.is_off:
+            return
+        if not watch.measured:
+            self.pass_over = (f"nothing can be seen in {watch.blind}" if watch.blind else
+                              "no attention was seen in the model: no softmax over a product of queries and keys, and no "
+                              "kernel that is known")
+            self.entry.arm(self.enter)
+            return
+        self.seen, self.seen_loss = watch.measured, _loss(output, kwargs)
+
+    def stop_watching(self):
+        if self.watch is not None:  # a pass that was never left
+            self.watch.end()
+            self.watch = None
+
+    # The record.
+
+    def record(self, step, loss):
+        head = values = None
+        if self.seen is not None and self.looks:
+            layers = layers_of(self.seen)
+            values = [self.values(layer) for layer in layers]
+            head = [layer.described() for layer in layers]
+        if self.group is not None:
+            head, values = self.joined(head, values)
+        if not self.writes or head is None:
+            self.seen = None
+            return None
+        loss = self.seen_loss if loss is None else loss
+        self.seen = self.seen_loss = None
+        self.n_records += 1
+        record = {"step": step, "time": now(), "loss": None if loss is None else number(float(loss)),
+                  "values": {name: [[number(v) for v in of_layer[name]] for of_layer in values] for name in self.statistics}}
+        self.log.write({"model": type(self.entry.innermost).__name__, "statistics": self.statistics, "layers": head,
+                        "rows": self.rows, "every": self.every}, record)
+        if self.on_record is not None:
+            self.on_record(record)
+        return record
+
+    def values(self, layer):
+        """{statistic: [per head]} of one layer."""
+        heads = {name: [] for name in self.statistics}
+        for member in layer.members:
+            rows, k_norms = member.on_host()
+            is_cross = layer.stack == "cross" or member.is_cross
+            for at in range(member.n_heads):
+                own = {field: summary[at] for field, summary in rows.items()}
+                head = of_head(self.statistics, Head(own, k_norms[at], member.d_head, is_cross, member.has_sink))
+                for name, value in head.items():
+                    heads[name].append(value)
+        return heads
+
+    def joined(self, head, values):
+        """The heads of all processes of a tensor-parallel group, in their order. Every process has to take part."""
+        parts = ranks.gathered(None if self.is_off else (head, values), self.group)
+        if any(part is None for part in parts):
+            if not self.is_off:
+                self.failed(RuntimeError("another process of the tensor-parallel group turned its monitor off"))
+            return None, None
+        if any(part[0] is None for part in parts):
+            return None, None
+        self.n_records += 0 if self.writes else 1
+        heads = [{**parts[0][0][i], "n_heads": sum(part[0][i]["n_heads"] for part in parts)} for i in range(len(parts[0][0]))]
+        joined = [{name: [v for part in parts for v in part[1][i][name]] for name in self.statistics}
+                  for i in range(len(heads))]
+        return heads, joined
+
+    # What goes wrong.
+
+    def guarded(self, step, *args):
+        """Nothing that goes wrong in here reaches the training."""
+        try:
+            with torch._C.DisableTorchFunction():
+                return step(*args)
+        except Exception as error:
+            self.failed(error)
+            return None
+
+    def failed(self, error):
+        if self.is_off:
+            return
+        self.is_off, self.error = True, error
+        if self.group is None:
+            self._last, self._until = -math.inf, math.inf
+        self.entry.disarm()
+        self.seen = None
+        try:
+            lines = str(error).strip().splitlines() or [""]
+            what = f"{type(error).__name__}: {lines[0][:200]}" if lines[0] else type(error).__name__
+            warnings.warn(f"attnscope: the monitor is off, training goes on: {what}", stacklevel=5)
+        except Warning:
+            pass  # warnings are errors here: training goes on nevertheless
+        self.shut()
+
+    def close(self):
+        """Takes everything off the model and closes the log."""
+        self.stop_watching()
+        self.entry.disarm()
+        self.is_off = True
+        self._last, self._until = -math.inf, math.inf
+        self.shut()
+
+    def shut(self):
+        if self.log is not None:
+            try:
+                self.log.close()
+            except OSError:
+                pass
+
+
+def _loss(output, kwargs):
+    """The loss that a model of transformers gives with its output; None for any other."""
+    loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+        return None
+    loss = loss.detach().clone()
+    labels, n_items = kwargs.get("labels"), kwargs.get("num_items_in_batch")
+    if n_items is not None and isinstance(labels, torch.Tensor) and labels.dim() == 2:
+        loss = loss * n_items / (labels[:, 1:] != -100).sum()  # a sum over this part, divided by what all parts hold
+    return loss

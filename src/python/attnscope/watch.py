@@ -1,0 +1,202 @@
+"""Watches one forward pass: sees every attention in it and measures its rows, and changes nothing."""
+
+import threading
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import _capture as seen
+from . import kernels
+from .attention import measure
+from .marks import Marks, whole_mha
+from .padding import Padding
+from .patches import Patches
+
+
+class Watch:
+    """One forward pass. `measured` holds what was seen, in the order of execution.
+
+    root       the module whose paths name the attentions
+    failed     called with the exception when something in here goes wrong; the pass itself goes on
+    """
+
+    def __init__(self, root, sampler, n_record, fields, failed):
+        self.root, self.sampler, self.n_record, self.fields, self.failed = root, sampler, n_record, fields, failed
+        self.measured, self.frames, self.is_off, self.in_kernel = [], [], False, 0
+        self.thread = threading.get_ident()
+        self.padding = Padding()
+        self.handles = []
+        self.blind = None  # why something could not be looked at
+        self.mode = None
+
+    # From the beginning to the end of the pass.
+
+    def begin(self):
+        weights = {seen._address(p) for p in self.root.parameters()} - {0}
+        self.marks = Marks(weights, self.found)
+        for path, module in self.root.named_modules():
+            try:
+                self.handles.append(module.register_forward_pre_hook(self.entering(path), with_kwargs=True))
+                self.handles.append(module.register_forward_hook(self.leaving(module), always_call=True))
+            except RuntimeError:  # a scripted module takes none
+                continue
+        self.patches = Patches(self)
+        self.patches.begin()
+        self.resume()
+
+    def resume(self):
+        self.mode = _Mode(self)
+        self.mode.__enter__()
+
+    def pause(self):
+        """Stops looking at functions, if this is where looking began."""
+        if self.mode is not None:
+            mode, self.mode = self.mode, None
+            mode.__exit__(None, None, None)
+
+    def end(self):
+        self.pause()
+        self.patches.end()
+        for handle in self.handles:
+            handle.remove()
+        self.handles = []
+        self.guarded(self.settle)
+        self.frames = []
+
+    def settle(self):
+        with torch.no_grad(), _no_autocast():
+            self.marks.settle()
+
+    def guarded(self, step, *args):
+        """Runs a step of the watch; what it raises turns the watch off and goes no further."""
+        if self.is_off:
+            return None
+        try:
+            with torch._C.DisableTorchFunction():
+                return step(*args)
+        except Exception as error:
+            self.is_off = True
+            self.failed(error)
+            return None
+
+    @property
+    def looks(self):
+        return not self.is_off and not self.in_kernel and threading.get_ident() == self.thread and not _in_backward()
+
+    # Which modules are running, and with what inputs.
+
+    def entering(self, path):
+        def hook(module, args, kwargs):
+            if not seen._is_dynamo() and threading.get_ident() == self.thread:
+                self.guarded(self.enter, module, path, args, kwargs)
+
+        return hook
+
+    def enter(self, module, path, args, kwargs):
+        self.frames.append(seen._Frame(module, path, list(seen._tensors((args, kwargs)))))
+        if not _in_backward():
+            self.padding.read(module, path, args, kwargs)
+
+    def leaving(self, module):
+        def hook(*_):
+            if not seen._is_dynamo() and threading.get_ident() == self.thread:
+                while self.frames and self.frames.pop().module is not module:
+                    pass
+
+        return hook
+
+    @property
+    def path(self):
+        frames = [f for f in self.frames if not isinstance(f.module, (torch.nn.Softmax, torch.nn.Softmax2d))] or self.frames
+        return frames[-1].path if frames else ""
+
+    def is_length(self, n):
+        return any(n in frame.lengths for frame in self.frames) or not self.frames
+
+    def n_sequences(self, n_queries, lead):
+        """How many sequences stand in the leading dimensions; None where the surroundings do not tell."""
+        for frame in reversed(self.frames):
+            for shape in frame.shapes:
+                if len(shape) < 2 or n_queries not in shape[:2]:
+                    continue
+                n = shape[0] if shape[1] == n_queries else shape[1]
+                if n and lead.numel() % n == 0:
+                    return n
+        return None
+
+    # What was seen.
+
+    def found(self, attention):
+        if attention is None or attention.n_queries == 0 or attention.n_keys == 0:
+            return
+        self.padding.give(attention)
+        self.measured.append(measure(attention, self.sampler, self.n_record, self.fields))
+
+    def after(self, name, func, args, kwargs, out):
+        with torch.no_grad(), _no_autocast(), seen._own_modes():
+            if name in seen.SOFTMAX:
+                self.marks.softmax(args, kwargs, out, self.n_sequences, self.is_length, self.path)
+            elif name in seen.FUSED:
+                kernel = func.__name__.split(".")[0]
+                names = (("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+                         if kernel == "scaled_dot_product_attention" else seen._argument_names(kernel))
+                self.found(kernels.of_sdpa(self.path, names, args, kwargs, self.marks.scale_of))
+            else:
+                self.marks.follow(name, args, kwargs, out)
+
+    def kernel(self, read, function, args, kwargs):
+        """A kernel that is known by name: read from its arguments, and run unwatched."""
+        with torch.no_grad(), _no_autocast(), seen._own_modes():
+            self.found(read(self.path, function, args, kwargs, self.marks.scale_of))
+
+
+class _Mode(TorchFunctionMode):
+    """Sees every torch function between the beginning and the end of the pass."""
+
+    def __init__(self, watch):
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(self, func, kinds, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        watch = self.watch
+        if seen._is_dynamo() or not watch.looks:
+            return func(*args, **kwargs)
+        name = seen._name(func)
+        if name in seen.SILENT:
+            return func(*args, **kwargs)
+        blind = seen._blind(args)
+        if blind is not None:
+            watch.blind = blind
+            return func(*args, **kwargs)
+        whole = watch.guarded(whole_mha, name, func)
+        if whole is not None:
+            with self:
+                return whole(*args, **kwargs)
+        out = func(*args, **kwargs)
+        watch.guarded(watch.after, name, func, args, kwargs, out)
+        return out
+
+
+def _in_backward():
+    """Whether this is the second run of a checkpointed layer, which the backward pass makes."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
+class _no_autocast:
+    """Computes in the types that tensors have, on every device."""
+
+    def __enter__(self):
+        self.before = {}
+        for device in ("cpu", "cuda", "mps", "xpu"):
+            try:
+                if torch.is_autocast_enabled(device):
+                    self.before[device] = True
+                    torch.set_autocast_enabled(device, False)
+            except (RuntimeError, TypeError):
+                continue
+
+    def __exit__(self, *_):
+        for device in self.before:
+            torch.set_autocast_enabled(device, True)
