@@ -214,6 +214,7 @@ class Monitor:
             self.seen = None
             return None
         loss = self.seen_loss if loss is None else loss
+        loss = loss.detach() if isinstance(loss, torch.Tensor) else loss
         self.seen = self.seen_loss = None
         self.n_records += 1
         record = {"step": step, "time": now(), "loss": None if loss is None else number(float(loss)),
