@@ -7,6 +7,7 @@ pub mod attention;
 pub mod caught;
 pub mod checkpoint;
 pub mod checks;
+pub mod compare;
 pub mod error;
 pub mod family;
 pub mod kernels;

@@ -251,7 +251,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Words that stay words: nothing in them is Markdown or HTML.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in one_line(text).chars() {
         match c {

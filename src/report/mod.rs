@@ -3,6 +3,7 @@
 mod align;
 mod baseline;
 pub mod chart;
+mod difference;
 mod document;
 mod github;
 mod head_types;
@@ -34,6 +35,7 @@ mod verification;
 
 pub use align::{AlignShown, write_arrays};
 pub use baseline::read_baseline;
+pub use difference::{Difference, Document as DifferenceDocument};
 pub use document::{
     CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
 };

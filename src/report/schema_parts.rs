@@ -3,6 +3,7 @@
 use attnscope_engine::analysis::lab::Family;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checks::{Severity, Status};
+use attnscope_engine::compare::Relation;
 use attnscope_engine::model::Stack;
 use attnscope_engine::stats::{HeadType, STATISTICS, SeenOn, Statistic};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -26,6 +27,10 @@ fn one_of_or_null<'a>(names: impl IntoIterator<Item = &'a str>) -> Schema {
 pub(super) fn stack(_: &mut SchemaGenerator) -> Schema {
     let stacks = [Stack::Encoder, Stack::Decoder, Stack::Cross];
     one_of_or_null(stacks.into_iter().filter_map(Stack::label))
+}
+
+pub(super) fn relation(_: &mut SchemaGenerator) -> Schema {
+    one_of_or_null(Relation::ALL.map(Relation::label))
 }
 
 pub(super) fn head_type(_: &mut SchemaGenerator) -> Schema {

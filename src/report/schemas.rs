@@ -10,7 +10,7 @@ use super::lab::{RescaleReport, VarianceReport};
 use super::tensors::TensorList;
 use super::verdicts;
 use super::verification::Verification;
-use super::{align, sweep};
+use super::{align, difference, sweep};
 
 /// A document: the name of its file in `docs/schemas`, the command that writes it, and its schema without a title.
 pub type Described = (&'static str, &'static str, fn() -> Schema);
@@ -35,6 +35,7 @@ pub const SCHEMAS: &[Described] = &[
     ("align", "attnscope align", of::<align::Document<'_>>),
     ("tensors", "attnscope tensors", of::<TensorList>),
     ("verify", "attnscope verify", of::<Verification>),
+    ("diff", "attnscope diff", of::<difference::Document>),
 ];
 
 /// The schema of a document, with its title; `None` where no document has the name.

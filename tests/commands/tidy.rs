@@ -20,6 +20,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("stats", 3),
     ("checks", 3),
     ("analysis", 4),
+    ("compare", 4),
     ("signals", 4),
     ("bundles", 5),
     ("worker", 5),
@@ -41,6 +42,7 @@ const EDGES: &[(&str, &str)] = &[
     ("model", "ops"),
     ("model", "attention"),
     ("checks", "stats"),
+    ("compare", "analysis"),
     ("tui", "worker"),
     ("tui", "report"),
 ];

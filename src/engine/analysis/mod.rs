@@ -50,6 +50,7 @@ pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
+pub(crate) use pipeline::Pass;
 pub use pipeline::{Job, KEEP_BYTES, Options, Outcome, run, run_all, run_changed};
 pub use predictions::{Predictions, TopToken};
 pub use probes::{probe_future, probe_order, probe_padding};

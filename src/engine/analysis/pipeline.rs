@@ -192,7 +192,7 @@ fn go_on(flow: ControlFlow<()>) -> Result<()> {
 }
 
 /// One run, under way.
-pub(super) struct Pass<'a, O: Ops> {
+pub(crate) struct Pass<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     job: Job<'a>,
@@ -208,7 +208,7 @@ pub(super) struct Pass<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> Pass<'a, O> {
-    pub(super) fn begin(
+    pub(crate) fn begin(
         ops: &'a O,
         model: &'a Model,
         job: Job<'a>,
@@ -254,7 +254,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// The input of a stack's first block. // [position, d_model]
-    pub(super) fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
+    pub(crate) fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         let sequence = self.tokens(stack)?;
         embed(
@@ -298,7 +298,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Says which layer runs now.
-    pub(super) fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
+    pub(crate) fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
         let n_done = self.n_done;
         go_on(self.job.observer.progress(Progress::Layer {
             stack,
@@ -308,7 +308,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Runs one block on the residual, and judges it.
-    pub(super) fn block(
+    pub(crate) fn block(
         &mut self,
         stack: &StackSpec,
         layer_idx: usize,
@@ -373,8 +373,9 @@ impl<'a, O: Ops> Pass<'a, O> {
         Ok(())
     }
 
-    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept.
-    pub(super) fn block_again(
+    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
+    /// the encoder's output of `encoded`, where another run is given.
+    pub(crate) fn block_again(
         &self,
         stack: &StackSpec,
         layer_idx: usize,
@@ -382,13 +383,15 @@ impl<'a, O: Ops> Pass<'a, O> {
         resid: &mut O::Buffer,
         scratch: &mut Scratch<O>,
         hooks: &mut dyn Hooks,
+        encoded: Option<&Self>,
     ) -> Result<()> {
+        let encoded = encoded.unwrap_or(self);
         let context = BlockContext::of(
             self.ops,
             &self.model.checkpoint.tensors,
             stack,
             self.tokens(stack)?,
-            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            memory_of(self.job.input, stack, &encoded.memory, &encoded.ends),
             self.pace,
         )?;
         run_layer(&context, stack, layer_idx, weights, resid, scratch, hooks)?;
@@ -396,7 +399,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// What follows a stack's last block: the encoder's output is kept, the others predict.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         stack: &StackSpec,
         resid: &O::Buffer,
@@ -495,7 +498,7 @@ impl<'a, O: Ops> Pass<'a, O> {
 }
 
 /// The token that follows each position, where the model predicts it.
-pub(super) fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
+pub(crate) fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
     let next = |i: usize| {
         sequence
             .tokens

@@ -34,7 +34,7 @@ pub use spec::{
     RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
-pub use weights::BlockWeights;
+pub use weights::{BlockWeights, linear_on_host};
 
 use std::sync::Arc;
 

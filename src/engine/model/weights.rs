@@ -59,6 +59,18 @@ impl<'a, O: Ops> Shelf<'a, O> {
     }
 }
 
+/// Reads an affine map as f32, for comparing it with that of another checkpoint.
+///
+/// # Errors
+/// When a tensor is missing or has another shape, or the pace stops it.
+pub fn linear_on_host<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+    pace: &dyn Pace,
+) -> Result<HostLinear<'a>> {
+    read_linear(tensors, source, false, &Fused::default(), pace)
+}
+
 /// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
 fn read_linear<'a>(
     tensors: &'a Tensors,

@@ -71,7 +71,7 @@ impl<'a, O: Ops> Side<'a, O> {
         self.ops.copy(before, &mut resid)?;
         let scratch = &mut self.scratch;
         self.pass
-            .block_again(stack, layer_idx, &weights, &mut resid, scratch, &mut hooks)
+            .block_again(stack, layer_idx, &weights, &mut resid, scratch, &mut hooks, None)
     }
 
     /// The engine, and the residual that it ended with.

@@ -1,0 +1,338 @@
+//! A comparison as a value: what differs, where first, and which layers differ by themselves. It grows step by step, so that a
+//! screen can show what is known already.
+
+use super::causes::Cause;
+use super::floors::Floors;
+use super::gap::{Axes, HookGap};
+use super::knobs::{KnobDifference, KnobKind, knob_differences, preventing};
+use super::lockstep::{HeadSums, ROW_BYTES, Ran, Sides, run};
+use super::map::LayerMap;
+use super::predictions::PredictionDifference;
+use super::suspects::{renamed, suspects};
+use super::weights::{WeightDifferences, compare_mapped, compare_names};
+use crate::analysis::Progress;
+use crate::error::Result;
+use crate::model::{Hook, Input, Model, Stack};
+use crate::ops::Ops;
+use crate::pace::Pace;
+use crate::stats::Values;
+
+/// How to compare.
+#[derive(Debug, Clone)]
+pub struct Comparing {
+    /// A relative difference that counts for every hook; derived from the precision of the weights where none is given.
+    pub tolerance: Option<f64>,
+    pub map: LayerMap,
+    /// Bytes of A's scores and patterns that are kept of a layer.
+    pub row_bytes: usize,
+}
+
+impl Default for Comparing {
+    fn default() -> Self {
+        Self {
+            tolerance: None,
+            map: LayerMap::default(),
+            row_bytes: ROW_BYTES,
+        }
+    }
+}
+
+/// Which of two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    A,
+    B,
+}
+
+/// How far one hook of one layer lies apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HookDifference {
+    pub hook: Hook,
+    /// None for logits, or for the last hidden state of models without a head.
+    pub stack: Option<Stack>,
+    /// The layer of A; none for what follows the last layer of a stack.
+    pub layer_idx: Option<usize>,
+    /// ‖a − b‖/‖a‖ over all prompts; infinite where a value is finite on one side only.
+    pub relative: f64,
+    pub max_abs: f64,
+    /// The relative difference up to which the hook counts as the same.
+    pub tolerance: f64,
+    pub is_same: bool,
+    /// The head that differs most, where the values belong to heads: of keys and values a kv head.
+    pub head_idx: Option<usize>,
+    /// Where that head differs most.
+    pub query_idx: Option<usize>,
+    pub key_idx: Option<usize>,
+    /// The side that holds a NaN or an infinity where the other does not; the place is that of the first.
+    pub nonfinite: Option<Side>,
+    /// Cells that only one side's mask lets a query see.
+    pub n_one_sided: usize,
+    /// ‖a − b‖/‖a‖ of each head; empty where the values belong to no heads.
+    pub heads: Vec<f64>,
+}
+
+impl HookDifference {
+    /// What the hook is called: the encoder's output, and what models without a head end with, are no logits.
+    pub fn name(&self) -> &'static str {
+        match (self.hook, self.stack) {
+            (Hook::Logits, Some(_)) => "last_hidden_state",
+            (hook, _) => hook.name(),
+        }
+    }
+
+    pub(super) fn new(
+        (hook, stack, layer_idx): (Hook, Option<Stack>, Option<usize>),
+        gap: &HookGap,
+        tolerance: f64,
+    ) -> Self {
+        let total = gap.total();
+        let worst = gap.worst_head();
+        let of_worst = worst.map(|idx| &gap.heads[idx]);
+        let broken = of_worst.and_then(|head| head.broken);
+        let at = of_worst.map(|head| broken.map_or(head.at, |(query, key, _)| (query, key)));
+        let relative = total.relative();
+        Self {
+            hook,
+            stack,
+            layer_idx,
+            relative,
+            max_abs: if total.broken.is_some() {
+                f64::INFINITY
+            } else {
+                total.worst
+            },
+            tolerance,
+            is_same: relative <= tolerance && total.broken.is_none() && total.n_one_sided == 0,
+            head_idx: worst.filter(|_| gap.has_heads),
+            query_idx: at.filter(|_| gap.axes != Axes::Keys).map(|(query, _)| query),
+            key_idx: match gap.axes {
+                Axes::Cells => at.map(|(_, key)| key),
+                Axes::Keys => at.map(|(key, _)| key),
+                Axes::Queries => None,
+            },
+            nonfinite: broken.map(|(.., is_of_a)| if is_of_a { Side::A } else { Side::B }),
+            n_one_sided: total.n_one_sided,
+            heads: if gap.has_heads {
+                gap.heads.iter().map(super::gap::HeadGap::relative).collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}
+
+/// A layer of B that differs when it runs on A's input.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct IsolatedLayer {
+    pub stack: Stack,
+    /// The layer of A that stands for it.
+    pub layer_idx: usize,
+    /// The largest relative difference of what the layer adds to the residual.
+    pub relative: f64,
+}
+
+/// One head on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeadDifference {
+    pub stack: Stack,
+    pub layer_idx: usize,
+    pub head_idx: usize,
+    /// The mean Jensen–Shannon divergence of the rows of both patterns, in nats; NaN where the patterns are not known.
+    pub divergence: f64,
+    /// The statistics of A and of B; none where they were not computed.
+    pub stats: Option<[Values; 2]>,
+}
+
+/// One prompt on both sides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptDifference {
+    pub id: String,
+    pub predictions: Option<PredictionDifference>,
+    pub heads: Vec<HeadDifference>,
+}
+
+/// Two sides, compared as far as it went.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    pub floors: Floors,
+    /// Knobs that differ, those that change what is computed first.
+    pub knobs: Vec<KnobDifference>,
+    pub weights: WeightDifferences,
+    /// In the order of execution; empty until a prompt has run.
+    pub hooks: Vec<HookDifference>,
+    /// Layers of B that differ by themselves, in the order of execution; others only inherit what differs before them.
+    pub isolated: Vec<IsolatedLayer>,
+    pub prompts: Vec<PromptDifference>,
+    /// The knob that keeps the two from being run side by side, as an index of `knobs`.
+    pub prevented_by: Option<usize>,
+    /// Hooks of the prompts so far.
+    gaps: Vec<super::lockstep::HookSums>,
+}
+
+impl Comparison {
+    /// A comparison of nothing yet.
+    pub(super) fn empty(floors: Floors) -> Self {
+        Self {
+            floors,
+            knobs: Vec::new(),
+            weights: WeightDifferences::default(),
+            hooks: Vec::new(),
+            isolated: Vec::new(),
+            prompts: Vec::new(),
+            prevented_by: None,
+            gaps: Vec::new(),
+        }
+    }
+
+    /// Compares what two models are made of: knobs, then weights, before anything runs. `told` hears how many tensors are done.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read, or the pace stops it.
+    pub fn of_checkpoints(
+        a: &Model,
+        b: &Model,
+        comparing: &Comparing,
+        told: &mut dyn FnMut(usize, usize),
+        pace: &dyn Pace,
+    ) -> Result<Self> {
+        let floors = Floors::of_models(a, b, comparing.tolerance);
+        let knobs = knob_differences(&a.spec, &b.spec);
+        let prevents = |knob: &KnobDifference| {
+            // Models of other depths and widths can be compared where somebody says which layers correspond.
+            let name = knob.knob.split('@').next().unwrap_or_default();
+            comparing.map.is_identity() || !MAPPED.contains(&name)
+        };
+        let of_shape: Vec<KnobDifference> =
+            knobs.iter().filter(|knob| prevents(knob)).cloned().collect();
+        let prevented_by =
+            preventing(&of_shape).and_then(|found| knobs.iter().position(|knob| knob == found));
+        let weights = if preventing(&knobs).is_some() {
+            compare_names(a, b, pace)?
+        } else {
+            let to_b = |key: &str| renamed(&a.spec, &comparing.map, key);
+            compare_mapped(a, b, &floors, &to_b, told, pace)?
+        };
+        Ok(Self {
+            knobs,
+            weights,
+            prevented_by,
+            ..Self::empty(floors)
+        })
+    }
+
+    /// Runs one prompt through both models in lockstep, and takes in what it tells. Each side has the prompt as it counts positions.
+    ///
+    /// # Errors
+    /// When the pace stops it, a tensor is not as the spec says, or the device fails.
+    pub fn run_prompt<O: Ops>(
+        &mut self,
+        ops: &O,
+        (a, b): (&Model, &Model),
+        (id, inputs): (&str, (Input, Input)),
+        comparing: &Comparing,
+        tell: &dyn Fn(Progress),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let both = [inputs];
+        let suspects = suspects((&a.spec, &b.spec), &comparing.map, &self.weights, &both);
+        let sides = Sides {
+            a,
+            b,
+            map: &comparing.map,
+            floors: &self.floors,
+            suspects: &suspects,
+            row_bytes: comparing.row_bytes,
+        };
+        let [(input_a, input_b)] = &both;
+        let ran = run(ops, &sides, (input_a, input_b), tell, pace)?;
+        self.take(id, ran);
+        Ok(())
+    }
+
+    /// Takes in what a prompt told.
+    pub(super) fn take(&mut self, id: &str, ran: Ran) {
+        for sums in ran.hooks {
+            let at = (sums.hook, sums.stack, sums.layer_idx);
+            let known = self
+                .gaps
+                .iter_mut()
+                .find(|known| (known.hook, known.stack, known.layer_idx) == at);
+            match known {
+                Some(known) => {
+                    known.gap.join(&sums.gap);
+                    known.tolerance = known.tolerance.max(sums.tolerance);
+                }
+                None => self.gaps.push(sums),
+            }
+        }
+        self.hooks = self
+            .gaps
+            .iter()
+            .map(|sums| {
+                let at = (sums.hook, sums.stack, sums.layer_idx);
+                HookDifference::new(at, &sums.gap, sums.tolerance)
+            })
+            .collect();
+        for (stack, layer_idx, relative) in ran.isolated {
+            let known = self
+                .isolated
+                .iter_mut()
+                .find(|known| (known.stack, known.layer_idx) == (stack, layer_idx));
+            match known {
+                Some(known) => known.relative = known.relative.max(relative),
+                None => self.isolated.push(IsolatedLayer {
+                    stack,
+                    layer_idx,
+                    relative,
+                }),
+            }
+        }
+        let heads = ran.heads.into_iter().map(|head: HeadSums| HeadDifference {
+            stack: head.stack,
+            layer_idx: head.layer_idx,
+            head_idx: head.head_idx,
+            divergence: head.divergence,
+            stats: head.stats,
+        });
+        self.prompts.push(PromptDifference {
+            id: id.to_owned(),
+            predictions: ran.predictions,
+            heads: heads.collect(),
+        });
+    }
+
+    /// The first hook, in the order of execution, that lies beyond its tolerance.
+    pub fn first(&self) -> Option<&HookDifference> {
+        self.hooks.iter().find(|hook| !hook.is_same)
+    }
+
+    /// The first hook that holds a NaN or an infinity on one side only.
+    pub fn nonfinite(&self) -> Option<&HookDifference> {
+        self.hooks.iter().find(|hook| hook.nonfinite.is_some())
+    }
+
+    /// Whether nothing differs but what rounding explains: no hook, no weight that a model reads, no knob that changes what is
+    /// computed.
+    pub fn is_same(&self) -> bool {
+        let knobs = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
+        knobs && !self.weights.count() && self.first().is_none()
+    }
+
+    /// What explains the first difference: knobs and tensors that act on its hook, the likeliest first.
+    pub fn causes(&self) -> Vec<Cause<'_>> {
+        super::causes::causes(self)
+    }
+}
+
+/// Sizes that may differ between models whose layers are mapped.
+const MAPPED: [&str; 9] = [
+    "n_layers",
+    "d_model",
+    "d_embed",
+    "d_mlp",
+    "d_head",
+    "d_value",
+    "n_kv_heads",
+    "embed_projection",
+    "experts",
+];

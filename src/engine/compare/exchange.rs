@@ -1,0 +1,340 @@
+//! What A gives of a layer, kept until B gives its own: two taps over one set of values.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::gap::{Axes, HookGap};
+use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
+use crate::analysis::Tap;
+use crate::attention::{AttentionSpec, BlockSink};
+use crate::error::Result;
+use crate::model::{Hook, Hooks, Input, ModelSpec, Sequence, Stack};
+
+/// Values of a hook. // [position, width]
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    pub values: Vec<f32>,
+    pub width: usize,
+}
+
+/// One hook of the layer that runs, compared.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub stack: Stack,
+    pub hook: Hook,
+    pub gap: HookGap,
+}
+
+/// The values of the layer that runs.
+pub(super) struct Exchange<'a> {
+    spec: &'a ModelSpec,
+    input: &'a Input,
+    /// Whether the layer that runs has a counterpart.
+    pub is_on: Cell<bool>,
+    /// The layer of A.
+    pub layer_idx: Cell<usize>,
+    /// What A gave.
+    pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    /// What B's heads are computed from again, where not all heads of A could be kept.
+    pub of_b: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    pub own: Shared,
+    pub cross: Shared,
+    /// In the order of execution.
+    compared: RefCell<Vec<Compared>>,
+    /// The encoder's output, as A gave it. // [source position, d_model]
+    encoded: RefCell<Vec<f32>>,
+    pub of_encoded: RefCell<Option<HookGap>>,
+}
+
+impl<'a> Exchange<'a> {
+    pub fn new(spec: &'a ModelSpec, input: &'a Input) -> Self {
+        Self {
+            spec,
+            input,
+            is_on: Cell::new(false),
+            layer_idx: Cell::new(0),
+            of_a: RefCell::default(),
+            of_b: RefCell::default(),
+            own: Shared::default(),
+            cross: Shared::default(),
+            compared: RefCell::default(),
+            encoded: RefCell::default(),
+            of_encoded: RefCell::default(),
+        }
+    }
+
+    /// The tokens that queries and keys of an attention are.
+    pub fn sequences(&self, stack: Stack) -> (&'a Sequence, &'a Sequence) {
+        let main = &self.input.sequence;
+        let source = self.input.source.as_ref().unwrap_or(main);
+        match stack {
+            Stack::Encoder => (source, source),
+            Stack::Cross => (main, source),
+            _ => (main, main),
+        }
+    }
+
+    pub fn attention(&self, stack: Stack) -> Option<&'a AttentionSpec> {
+        self.spec.attention(stack, self.layer_idx.get())
+    }
+
+    pub fn rows(&self, stack: Stack) -> &Shared {
+        if stack == Stack::Cross {
+            &self.cross
+        } else {
+            &self.own
+        }
+    }
+
+    /// Makes room for a layer, of whose scores and patterns `bytes` are kept.
+    pub fn begin_layer(&self, stack: Stack, layer_idx: usize, bytes: usize) {
+        self.is_on.set(true);
+        self.layer_idx.set(layer_idx);
+        let crosses = (stack == Stack::Decoder).then_some(Stack::Cross);
+        let bytes = if crosses.is_some() { bytes / 2 } else { bytes };
+        changed(&self.cross).clear();
+        for grid in [Some(stack), crosses].into_iter().flatten() {
+            let (queries, keys) = self.sequences(grid);
+            let n_heads = self.spec.n_heads(grid, layer_idx);
+            let is_plain = self
+                .spec
+                .exceptions(grid, layer_idx)
+                .is_some_and(|exceptions| exceptions.variants.is_empty());
+            // Heads of other kinds are not computed again from their queries and keys.
+            let bytes = if is_plain { bytes } else { usize::MAX };
+            let sizes = (n_heads, queries.len(), keys.len());
+            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), bytes);
+        }
+    }
+
+    /// Compares one value of B with A's.
+    fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) {
+        let of_a = self.of_a.borrow();
+        let Some(kept) = of_a.get(&(stack, hook)) else {
+            return;
+        };
+        if kept.values.len() != values.len() || kept.width != width {
+            return;
+        }
+        let (queries, keys) = self.sequences(stack);
+        let attention = self.attention(stack);
+        let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
+        let n_heads = attention.and_then(|attention| match hook {
+            Hook::Q | Hook::RotQ | Hook::Z => Some(attention.n_heads),
+            _ if is_of_keys => Some(attention.n_kv_heads),
+            _ => None,
+        });
+        let (axes, sequence) = if is_of_keys {
+            (Axes::Keys, keys)
+        } else {
+            (Axes::Queries, queries)
+        };
+        let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
+        let gap = HookGap::of_vectors(axes, n_heads, (&kept.values, values), width, &is_real);
+        let compared = Compared { stack, hook, gap };
+        self.compared.borrow_mut().push(compared);
+    }
+
+    /// What was compared of a layer, in the order of execution, and the patterns' distances; the values stay until the next one.
+    pub fn finish_layer(&self, stack: Stack) -> (Vec<Compared>, Vec<(Stack, Vec<f64>)>) {
+        let mut compared = self.compared.take();
+        let mut distances = Vec::new();
+        for stack in [stack, Stack::Cross] {
+            let Some(rows) = changed(self.rows(stack)).finish() else {
+                continue;
+            };
+            let RowGaps {
+                scores,
+                pattern,
+                divergence,
+            } = rows;
+            // Scores and pattern come between what they are made of and what is made of them.
+            let is_after = |c: &Compared| c.stack == stack && c.hook == Hook::Z;
+            let at = compared.iter().position(is_after).unwrap_or(compared.len());
+            for (hook, gap) in [(Hook::Pattern, pattern), (Hook::Scores, scores)] {
+                compared.insert(at, Compared { stack, hook, gap });
+            }
+            distances.push((stack, divergence));
+        }
+        (compared, distances)
+    }
+
+    /// Lets go of the values of a layer.
+    pub fn end_layer(&self) {
+        self.is_on.set(false);
+        self.of_a.borrow_mut().clear();
+        self.of_b.borrow_mut().clear();
+    }
+
+    /// Whether a value of A and one of B are the same bits.
+    pub fn is_same_input(&self, stack: Stack, values: &[f32]) -> bool {
+        let of_a = self.of_a.borrow();
+        let kept = of_a.get(&(stack, Hook::ResidPre));
+        kept.is_some_and(|kept| {
+            let (a, b): (&[u32], &[u32]) =
+                (bytemuck::cast_slice(&kept.values), bytemuck::cast_slice(values));
+            a == b
+        })
+    }
+}
+
+fn is_value(hook: Hook) -> bool {
+    !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
+}
+
+/// Keeps what A gives.
+pub(super) struct Keeper<'a> {
+    exchange: &'a Exchange<'a>,
+    own: Keep<'a>,
+    cross: Keep<'a>,
+}
+
+impl<'a> Keeper<'a> {
+    pub fn new(exchange: &'a Exchange<'a>) -> Self {
+        Self {
+            exchange,
+            own: Keep(&exchange.own),
+            cross: Keep(&exchange.cross),
+        }
+    }
+}
+
+impl Tap for Keeper<'_> {
+    fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
+        self.exchange.is_on.get() && is_value(hook)
+    }
+
+    fn values(&mut self, stack: Stack, _: usize, hook: Hook, of: &[f32], width: usize) -> Result<()> {
+        let kept = Kept {
+            values: of.to_vec(),
+            width,
+        };
+        self.exchange.of_a.borrow_mut().insert((stack, hook), kept);
+        Ok(())
+    }
+
+    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
+        let sink: &dyn BlockSink = if stack == Stack::Cross {
+            &self.cross
+        } else {
+            &self.own
+        };
+        self.exchange.is_on.get().then_some(sink)
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        self.exchange.encoded.replace(values.to_vec());
+        Ok(())
+    }
+}
+
+/// Compares what B gives.
+pub(super) struct Comparer<'a> {
+    exchange: &'a Exchange<'a>,
+    own: Compare<'a>,
+    cross: Compare<'a>,
+    /// Whether the layer's input was A's.
+    pub was_same: &'a Cell<bool>,
+}
+
+impl<'a> Comparer<'a> {
+    pub fn new(exchange: &'a Exchange<'a>, was_same: &'a Cell<bool>) -> Self {
+        Self {
+            exchange,
+            own: Compare(&exchange.own),
+            cross: Compare(&exchange.cross),
+            was_same,
+        }
+    }
+}
+
+impl Tap for Comparer<'_> {
+    fn wants(&self, _: Stack, _: usize, hook: Hook) -> bool {
+        self.exchange.is_on.get() && is_value(hook)
+    }
+
+    fn values(&mut self, stack: Stack, _: usize, hook: Hook, of: &[f32], width: usize) -> Result<()> {
+        let exchange = self.exchange;
+        if hook == Hook::ResidPre && stack != Stack::Cross {
+            self.was_same.set(exchange.is_same_input(stack, of));
+        }
+        exchange.compare((stack, hook), of, width);
+        let is_of_heads = matches!(hook, Hook::RotQ | Hook::RotK | Hook::V);
+        if is_of_heads && !looked_at(exchange.rows(stack)).left().is_empty() {
+            let kept = Kept {
+                values: of.to_vec(),
+                width,
+            };
+            exchange.of_b.borrow_mut().insert((stack, hook), kept);
+        }
+        Ok(())
+    }
+
+    fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
+        let sink: &dyn BlockSink = if stack == Stack::Cross {
+            &self.cross
+        } else {
+            &self.own
+        };
+        self.exchange.is_on.get().then_some(sink)
+    }
+
+    fn memory(&mut self, values: &[f32]) -> Result<()> {
+        let exchange = self.exchange;
+        let of_a = exchange.encoded.take();
+        if of_a.len() != values.len() {
+            return Ok(());
+        }
+        let width = exchange.spec.d_model;
+        let (_, source) = exchange.sequences(Stack::Cross);
+        let is_real = |idx: usize| source.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
+        let gap = HookGap::of_vectors(Axes::Queries, None, (&of_a, values), width, &is_real);
+        exchange.of_encoded.replace(Some(gap));
+        Ok(())
+    }
+}
+
+/// Compares what B's layer adds when it runs on A's input.
+pub(super) struct Isolated<'a> {
+    exchange: &'a Exchange<'a>,
+    stack: Stack,
+    home: Stack,
+    /// In the order of execution.
+    pub found: Vec<Compared>,
+}
+
+impl<'a> Isolated<'a> {
+    pub fn new(exchange: &'a Exchange<'a>, stack: Stack) -> Self {
+        Self {
+            exchange,
+            stack,
+            home: stack,
+            found: Vec::new(),
+        }
+    }
+}
+
+impl Hooks for Isolated<'_> {
+    fn wants(&self, hook: Hook) -> bool {
+        is_value(hook)
+    }
+
+    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        let stack = self.stack;
+        self.exchange.compare((stack, hook), values, width);
+        self.found.append(&mut self.exchange.compared.borrow_mut());
+        if stack == Stack::Cross && hook == Hook::ResidPost {
+            self.stack = self.home;
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> Option<&dyn BlockSink> {
+        None
+    }
+
+    fn cross(&mut self) -> Option<&mut dyn Hooks> {
+        self.stack = Stack::Cross;
+        Some(self)
+    }
+}

@@ -1,0 +1,464 @@
+//! Two models on one prompt, layer by layer: one layer of each is held, and every hook is compared before the next layer runs.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ops::{ControlFlow, Range};
+
+use super::exchange::{Comparer, Compared, Exchange, Isolated, Keeper};
+use super::floors::Floors;
+use super::gap::HookGap;
+use super::map::LayerMap;
+use super::noise::Noise;
+use super::predictions::{AFTER, PredictionDifference, after_layers};
+use super::rows::{Compare, Keep, changed, looked_at};
+use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
+use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
+use crate::error::{Error, Result};
+use crate::kernels::simd::Level;
+use crate::model::{Hook, Input, LayerWeights, Model, Scratch, Stack, StackSpec};
+use crate::ops::{Ops, reuse_buffers};
+use crate::pace::Pace;
+use crate::stats::{LayerReport, Values};
+
+/// Bytes of A's scores and patterns that are kept of a layer. Heads beyond them are computed again, on both sides, from their
+/// queries and keys.
+pub const ROW_BYTES: usize = 64 << 20;
+
+/// The statistics of one layer's heads. // [head]
+type OfLayer = (Stack, usize, Vec<Values>);
+
+/// One hook of one layer, compared over a prompt.
+#[derive(Debug, Clone)]
+pub(super) struct HookSums {
+    pub hook: Hook,
+    /// The encoder's output has no layer, and neither do logits.
+    pub stack: Option<Stack>,
+    pub layer_idx: Option<usize>,
+    pub gap: HookGap,
+    pub tolerance: f64,
+}
+
+/// One head's pattern on both sides.
+#[derive(Debug, Clone)]
+pub(super) struct HeadSums {
+    pub stack: Stack,
+    pub layer_idx: usize,
+    pub head_idx: usize,
+    /// The mean Jensen–Shannon divergence of its rows, in nats.
+    pub divergence: f64,
+    /// The statistics of A and of B.
+    pub stats: Option<[Values; 2]>,
+}
+
+/// What one prompt told.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    /// In the order of execution.
+    pub hooks: Vec<HookSums>,
+    /// The layers of B that ran on A's input, and the largest relative difference of what they add.
+    pub isolated: Vec<(Stack, usize, f64)>,
+    pub heads: Vec<HeadSums>,
+    pub predictions: Option<PredictionDifference>,
+}
+
+/// Two models that run side by side.
+pub(super) struct Sides<'a> {
+    pub a: &'a Model,
+    pub b: &'a Model,
+    pub map: &'a LayerMap,
+    pub floors: &'a Floors,
+    /// Layers of A, as roles name them, that may compute other values than their counterparts from the same input.
+    pub suspects: &'a BTreeSet<String>,
+    pub row_bytes: usize,
+}
+
+/// Hears of a run, and keeps the statistics of its heads.
+struct Listener<'a> {
+    tell: Option<&'a dyn Fn(Progress)>,
+    layers: Vec<OfLayer>,
+}
+
+impl Observer for Listener<'_> {
+    fn progress(&mut self, progress: Progress) -> ControlFlow<()> {
+        if let Some(tell) = self.tell {
+            tell(progress);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, report: LayerReport) -> ControlFlow<()> {
+        let stats = report.heads.into_iter().map(|head| head.stats);
+        let of_layer = (report.stack, report.layer_idx, stats.collect());
+        self.layers.push(of_layer);
+        ControlFlow::Continue(())
+    }
+}
+
+/// One side, under way.
+struct Side<'a, O: Ops> {
+    model: &'a Model,
+    pass: Pass<'a, O>,
+    /// [position, d_model]
+    resid: O::Buffer,
+    scratch: Scratch<O>,
+}
+
+impl<'a, O: Ops> Side<'a, O> {
+    fn begin(
+        ops: &'a O,
+        model: &'a Model,
+        input: &'a Input,
+        observer: &'a mut dyn Observer,
+        tap: &'a mut dyn Tap,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let options = Options {
+            keep_bytes: None,
+            predicts: false,
+        };
+        let job = Job {
+            input,
+            observer,
+            tap: Some(tap),
+        };
+        Ok(Self {
+            model,
+            pass: Pass::begin(ops, model, job, options, pace)?,
+            resid: O::Buffer::default(),
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Runs a layer on the residual, and gives its weights back.
+    fn layer(
+        &mut self,
+        ops: &'a O,
+        (stack, layer_idx): (&StackSpec, usize),
+        pace: &'a dyn Pace,
+    ) -> Result<LayerWeights<'a, O>> {
+        self.pass.say(stack.stack, layer_idx)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let weights = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+        let (resid, scratch) = (&mut self.resid, &mut self.scratch);
+        self.pass.block(stack, layer_idx, &weights, resid, scratch)?;
+        Ok(weights)
+    }
+}
+
+/// Runs a prompt through both models. Each has the prompt as its own rule of positions counts it.
+pub(super) fn run<O: Ops>(
+    ops: &O,
+    sides: &Sides<'_>,
+    (input_a, input_b): (&Input, &Input),
+    tell: &dyn Fn(Progress),
+    pace: &dyn Pace,
+) -> Result<Ran> {
+    let exchange = Exchange::new(&sides.a.spec, input_a);
+    let was_same = Cell::new(false);
+    let mut keeper = Keeper::new(&exchange);
+    let mut comparer = Comparer::new(&exchange, &was_same);
+    let (mut of_a, mut of_b) = (
+        Listener {
+            tell: Some(tell),
+            layers: Vec::new(),
+        },
+        Listener {
+            tell: None,
+            layers: Vec::new(),
+        },
+    );
+    let mut ran = Ran::default();
+    {
+        let mut a = Side::begin(ops, sides.a, input_a, &mut of_a, &mut keeper, pace)?;
+        let mut b = Side::begin(ops, sides.b, input_b, &mut of_b, &mut comparer, pace)?;
+        let mut noise = Noise::default();
+        let work = Work {
+            ops,
+            sides,
+            exchange: &exchange,
+            was_same: &was_same,
+            pace,
+        };
+        for (stack_a, stack_b) in sides.a.spec.stacks.iter().zip(&sides.b.spec.stacks) {
+            let mut of_stack = Noise::default();
+            work.stack((stack_a, stack_b), (&mut a, &mut b), &mut of_stack, &mut ran)?;
+            if stack_a.stack != Stack::Encoder {
+                noise = of_stack;
+            }
+        }
+        tell(Progress::Predictions);
+        let resid = (&a.resid, &b.resid);
+        let after = after_layers(ops, (sides.a, sides.b), resid, input_a, pace)?;
+        let total = after.gap.total();
+        let tolerance = noise.tolerance(sides.floors, (Stack::Only, AFTER), &total, None);
+        ran.hooks.push(HookSums {
+            hook: AFTER,
+            stack: None,
+            layer_idx: None,
+            gap: after.gap,
+            tolerance,
+        });
+        ran.predictions = after.predictions;
+    }
+    let counterpart = |stack: Stack, layer_idx: usize| {
+        let layer_idx = sides.map.of(stack, layer_idx)?;
+        let mut layers = of_b.layers.iter();
+        layers.find(|(other, idx, _)| (*other, *idx) == (stack, layer_idx))
+    };
+    for (stack, layer_idx, stats_a) in &of_a.layers {
+        let Some((_, _, stats_b)) = counterpart(*stack, *layer_idx) else {
+            continue;
+        };
+        let of_layer = ran
+            .heads
+            .iter_mut()
+            .filter(|head| (head.stack, head.layer_idx) == (*stack, *layer_idx));
+        for head in of_layer {
+            let both = stats_a.get(head.head_idx).zip(stats_b.get(head.head_idx));
+            head.stats = both.map(|(a, b)| [a.clone(), b.clone()]);
+        }
+    }
+    Ok(ran)
+}
+
+struct Work<'a, 's, O: Ops> {
+    ops: &'a O,
+    sides: &'a Sides<'s>,
+    exchange: &'a Exchange<'a>,
+    was_same: &'a Cell<bool>,
+    pace: &'a dyn Pace,
+}
+
+impl<'a, O: Ops> Work<'a, '_, O> {
+    fn stack(
+        &self,
+        (of_a, of_b): (&StackSpec, &StackSpec),
+        (a, b): (&mut Side<'a, O>, &mut Side<'a, O>),
+        noise: &mut Noise,
+        ran: &mut Ran,
+    ) -> Result<()> {
+        a.resid = a.pass.embed(of_a)?;
+        b.resid = b.pass.embed(of_b)?;
+        let reuse = reuse_buffers();
+        let mut next_b = 0;
+        for layer_idx in 0..of_a.n_layers() {
+            if self.pace.stops() {
+                return Err(Error::Cancelled);
+            }
+            let Some(layer_b) = self.sides.map.of(of_a.stack, layer_idx) else {
+                drop(a.layer(self.ops, (of_a, layer_idx), self.pace)?);
+                continue;
+            };
+            while next_b < layer_b {
+                drop(b.layer(self.ops, (of_b, next_b), self.pace)?);
+                next_b += 1;
+            }
+            next_b = layer_b + 1;
+            self.layer(((of_a, layer_idx), (of_b, layer_b)), (a, b), noise, ran)?;
+        }
+        while next_b < of_b.n_layers() {
+            drop(b.layer(self.ops, (of_b, next_b), self.pace)?);
+            next_b += 1;
+        }
+        drop(reuse);
+        changed(&self.exchange.own).clear();
+        changed(&self.exchange.cross).clear();
+        if of_a.stack == Stack::Encoder {
+            a.pass.end(of_a, &a.resid, false)?;
+            b.pass.end(of_b, &b.resid, false)?;
+            if let Some(gap) = self.exchange.of_encoded.take() {
+                let total = gap.total();
+                let at = (Stack::Encoder, AFTER);
+                let tolerance = noise.tolerance(self.sides.floors, at, &total, None);
+                ran.hooks.push(HookSums {
+                    hook: AFTER,
+                    stack: Some(Stack::Encoder),
+                    layer_idx: None,
+                    gap,
+                    tolerance,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one layer of each, and compares them.
+    fn layer(
+        &self,
+        ((of_a, layer_a), (of_b, layer_b)): ((&StackSpec, usize), (&StackSpec, usize)),
+        (a, b): (&mut Side<'a, O>, &mut Side<'a, O>),
+        noise: &mut Noise,
+        ran: &mut Ran,
+    ) -> Result<()> {
+        let (exchange, stack) = (self.exchange, of_a.stack);
+        exchange.begin_layer(stack, layer_a, self.sides.row_bytes);
+        self.was_same.set(false);
+        drop(a.layer(self.ops, (of_a, layer_a), self.pace)?);
+        let weights = b.layer(self.ops, (of_b, layer_b), self.pace)?;
+        for grid in [stack, Stack::Cross] {
+            self.heads_left(grid, (layer_a, layer_b))?;
+        }
+        let (compared, distances) = exchange.finish_layer(stack);
+        let mut tolerances: Vec<((Stack, Hook), f64)> = Vec::new();
+        let mut largest = 0.0f64;
+        for Compared { stack, hook, gap } in compared {
+            let attention = exchange.attention(stack);
+            let total = gap.total();
+            let at = (stack, hook);
+            let tolerance = noise.tolerance(self.sides.floors, at, &total, attention);
+            tolerances.push((at, tolerance));
+            if is_added(hook) && total.relative() > tolerance {
+                largest = largest.max(total.relative());
+            }
+            ran.hooks.push(HookSums {
+                hook,
+                stack: Some(stack),
+                layer_idx: Some(layer_a),
+                gap,
+                tolerance,
+            });
+        }
+        for (stack, divergences) in distances {
+            let heads = divergences.into_iter().enumerate();
+            ran.heads
+                .extend(heads.map(|(head_idx, divergence)| HeadSums {
+                    stack,
+                    layer_idx: layer_a,
+                    head_idx,
+                    divergence,
+                    stats: None,
+                }));
+        }
+        let is_suspect = self.is_suspect(stack, layer_a);
+        let is_judged = self.sides.floors.base.is_finite();
+        if is_suspect && is_judged {
+            // From the input of A, what was compared already is the layer by itself; a decoder's may read another encoder's output.
+            if !self.was_same.get() || stack == Stack::Decoder {
+                largest = self.isolated((of_b, layer_b), &weights, (a, b), &tolerances)?;
+            }
+            if largest > 0.0 {
+                ran.isolated.push((stack, layer_a, largest));
+            }
+        }
+        exchange.end_layer();
+        Ok(())
+    }
+
+    /// Whether a layer has weights or knobs of its own.
+    fn is_suspect(&self, stack: Stack, layer_idx: usize) -> bool {
+        let name = |stack| super::suspects::layer_name(stack, layer_idx);
+        let suspects = self.sides.suspects;
+        suspects.contains(&name(stack))
+            || (stack == Stack::Decoder && suspects.contains(&name(Stack::Cross)))
+    }
+
+    /// Runs B's layer on A's input, and gives the largest relative difference beyond tolerance of what it adds.
+    fn isolated(
+        &self,
+        (of_b, layer_b): (&StackSpec, usize),
+        weights: &LayerWeights<'_, O>,
+        (a, b): (&Side<'a, O>, &mut Side<'a, O>),
+        tolerances: &[((Stack, Hook), f64)],
+    ) -> Result<f64> {
+        let mut resid = O::Buffer::default();
+        {
+            let of_a = self.exchange.of_a.borrow();
+            let Some(input) = of_a.get(&(of_b.stack, Hook::ResidPre)) else {
+                return Ok(0.0);
+            };
+            self.ops.put(&input.values, input.width, &mut resid)?; // [position, d_model]
+        }
+        let mut hooks = Isolated::new(self.exchange, of_b.stack);
+        let scratch = &mut b.scratch;
+        let encoded = Some(&a.pass);
+        b.pass.block_again(
+            of_b, layer_b, weights, &mut resid, scratch, &mut hooks, encoded,
+        )?;
+        let mut largest = 0.0f64;
+        for Compared { stack, hook, gap } in hooks.found {
+            let relative = gap.total().relative();
+            let known = tolerances.iter().find(|(at, _)| *at == (stack, hook));
+            let tolerance = known.map_or(self.sides.floors.base, |(_, tolerance)| *tolerance);
+            if is_added(hook) && relative > tolerance {
+                largest = largest.max(relative);
+            }
+        }
+        Ok(largest)
+    }
+
+    /// Computes those heads again, on both sides, whose rows of A could not be kept.
+    fn heads_left(&self, stack: Stack, (layer_a, layer_b): (usize, usize)) -> Result<()> {
+        let shared = self.exchange.rows(stack);
+        loop {
+            let left = looked_at(shared).left();
+            if left.is_empty() {
+                return Ok(());
+            }
+            let n = looked_at(shared).at_once(self.sides.row_bytes);
+            let heads = left.start..(left.start + n).min(left.end);
+            changed(shared).keep(heads.clone());
+            let (a, b) = (self.sides.a, self.sides.b);
+            let of_a = self.exchange.of_a.borrow();
+            self.attend(a, (stack, layer_a), &of_a, heads.clone(), &Keep(shared))?;
+            drop(of_a);
+            let of_b = self.exchange.of_b.borrow();
+            self.attend(b, (stack, layer_b), &of_b, heads, &Compare(shared))?;
+        }
+    }
+
+    /// Runs some heads of an attention from the queries, keys and values that it had.
+    fn attend(
+        &self,
+        model: &Model,
+        (stack, layer_idx): (Stack, usize),
+        values: &std::collections::BTreeMap<(Stack, Hook), super::exchange::Kept>,
+        heads: Range<usize>,
+        sink: &dyn BlockSink,
+    ) -> Result<()> {
+        let of = |hook: Hook| values.get(&(stack, hook)).map(|kept| kept.values.as_slice());
+        let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
+        let (Some(spec), (Some(q), Some(k), Some(v))) =
+            (model.spec.attention(stack, layer_idx), found)
+        else {
+            return Ok(());
+        };
+        let (queries, keys) = self.exchange.sequences(stack);
+        let visibility = visibility(spec, queries, keys);
+        let (sinks, buckets) = super::suspects::tables(model, stack, layer_idx)?;
+        let run = Run {
+            spec,
+            visibility: &visibility,
+            heads,
+            sinks: sinks.as_deref(),
+            bucket_values: buckets.as_deref(),
+            positions: &queries.positions,
+            repeats: None,
+            sink: Some(sink),
+            pace: self.pace,
+        };
+        let mut z = vec![0.0; queries.len() * spec.n_heads * spec.d_value];
+        let input = HeadInput { q, k, v };
+        stream_heads(&run, input, Level::current(), &mut z).ok_or(Error::Cancelled)?;
+        Ok(())
+    }
+}
+
+/// Which keys the queries of an attention see.
+fn visibility(
+    spec: &AttentionSpec,
+    queries: &crate::model::Sequence,
+    keys: &crate::model::Sequence,
+) -> Visibility {
+    let real = queries.real.as_deref();
+    if spec.is_cross {
+        let keys = (keys.len(), keys.real.as_deref());
+        Visibility::of_cross(spec.mask, (queries.len(), real), keys)
+    } else {
+        Visibility::of_self(spec.mask, queries.len(), real)
+    }
+}
+
+/// Whether a hook is what a layer adds to the residual, or leaves.
+fn is_added(hook: Hook) -> bool {
+    matches!(hook, Hook::AttnOut | Hook::MlpOut | Hook::ResidPost)
+}

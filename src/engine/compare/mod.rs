@@ -1,0 +1,33 @@
+//! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
+
+mod causes;
+mod comparison;
+mod exchange;
+mod floors;
+mod gap;
+mod knobs;
+mod lockstep;
+mod map;
+mod noise;
+mod predictions;
+mod relation;
+mod roles;
+mod rows;
+mod spec_knobs;
+mod stored;
+mod suspects;
+mod weights;
+
+pub use causes::Cause;
+pub use comparison::{
+    Comparing, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference, Side,
+};
+pub use floors::{F32_FLOOR, Floors, HALF_FLOOR, Precision};
+pub use knobs::{KnobDifference, KnobKind, KnobValue, knob_differences, preventing};
+pub use lockstep::ROW_BYTES;
+pub use map::LayerMap;
+pub use predictions::PredictionDifference;
+pub use relation::Relation;
+pub use weights::{
+    MOST_ROWS, TensorDifference, WeightDifferences, compare_names, compare_weights,
+};

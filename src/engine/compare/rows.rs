@@ -1,0 +1,299 @@
+//! Scores and patterns of one attention: A's are kept, a few heads at a time, until B's come to be compared with them.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::gap::{Axes, HeadGap, HookGap};
+use crate::attention::BlockSink;
+
+/// Bytes of a score and of a probability.
+const CELL_BYTES: usize = 2 * size_of::<f32>();
+
+/// What is kept of one head of A. // [query, key] each
+#[derive(Debug, Default)]
+struct Kept {
+    scores: Vec<f32>,
+    pattern: Vec<f32>,
+}
+
+/// What comparing some rows of one head gave.
+#[derive(Debug, Clone, Default)]
+struct Block {
+    first_query: usize,
+    scores: HeadGap,
+    pattern: HeadGap,
+    /// Σ over rows of the Jensen–Shannon divergence, in nats, and how many rows there are.
+    divergence: f64,
+    n_rows: usize,
+}
+
+/// The heads of one attention, of which some are kept at a time.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    n_heads: usize,
+    n_queries: usize,
+    n_keys: usize,
+    /// Heads that are kept now.
+    heads: Range<usize>,
+    kept: Vec<Mutex<Kept>>,
+    /// [head]
+    blocks: Vec<Mutex<Vec<Block>>>,
+    /// Queries that are real tokens; all where it is empty.
+    real: Vec<bool>,
+}
+
+/// What all rows of an attention gave.
+#[derive(Debug, Clone)]
+pub(super) struct RowGaps {
+    pub scores: HookGap,
+    pub pattern: HookGap,
+    /// The mean Jensen–Shannon divergence of each head's rows, in nats. // [head]
+    pub divergence: Vec<f64>,
+}
+
+fn held<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Rows {
+    /// Begins an attention of this many heads, queries and keys, and keeps as many heads as fit in `bytes`.
+    pub fn begin(
+        &mut self,
+        (n_heads, n_queries, n_keys): (usize, usize, usize),
+        real: Option<&[bool]>,
+        bytes: usize,
+    ) {
+        let of_head = (n_queries * n_keys * CELL_BYTES).max(1);
+        let n_kept = (bytes / of_head).min(n_heads);
+        *self = Self {
+            n_heads,
+            n_queries,
+            n_keys,
+            heads: 0..0,
+            kept: std::mem::take(&mut self.kept),
+            blocks: (0..n_heads).map(|_| Mutex::default()).collect(),
+            real: real.map(<[bool]>::to_vec).unwrap_or_default(),
+        };
+        self.keep(0..n_kept);
+    }
+
+    /// Keeps other heads from now on; the memory of those before is used again.
+    pub fn keep(&mut self, heads: Range<usize>) {
+        let n = self.n_queries * self.n_keys;
+        self.kept.truncate(heads.len());
+        self.kept.resize_with(heads.len(), Mutex::default);
+        for kept in &mut self.kept {
+            let kept = kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for values in [&mut kept.scores, &mut kept.pattern] {
+                // What A does not give stays a NaN, and differs from every number.
+                values.clear();
+                values.resize(n, f32::NAN);
+            }
+        }
+        self.heads = heads;
+    }
+
+    /// Heads that have not been kept yet.
+    pub fn left(&self) -> Range<usize> {
+        self.heads.end..self.n_heads
+    }
+
+    /// How many heads fit in `bytes`, at least one.
+    pub fn at_once(&self, bytes: usize) -> usize {
+        (bytes / (self.n_queries * self.n_keys * CELL_BYTES).max(1)).max(1)
+    }
+
+    /// Lets go of all memory.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What was found of all heads; `None` where the attention has none.
+    pub fn finish(&mut self) -> Option<RowGaps> {
+        if self.n_heads == 0 {
+            return None;
+        }
+        let empty = || HookGap {
+            axes: Axes::Cells,
+            has_heads: true,
+            heads: Vec::with_capacity(self.n_heads),
+        };
+        let (mut scores, mut pattern) = (empty(), empty());
+        let mut divergence = Vec::with_capacity(self.n_heads);
+        for blocks in &mut self.blocks {
+            let blocks = blocks.get_mut().unwrap_or_else(PoisonError::into_inner);
+            // Blocks come in any order; sums must not depend on it.
+            blocks.sort_by_key(|block| block.first_query);
+            let mut all = Block::default();
+            for block in blocks.iter() {
+                all.scores.join(&block.scores);
+                all.pattern.join(&block.pattern);
+                all.divergence += block.divergence;
+                all.n_rows += block.n_rows;
+            }
+            scores.heads.push(all.scores);
+            pattern.heads.push(all.pattern);
+            divergence.push(all.divergence / all.n_rows.max(1) as f64);
+        }
+        Some(RowGaps {
+            scores,
+            pattern,
+            divergence,
+        })
+    }
+
+    fn is_real(&self, query_idx: usize) -> bool {
+        self.real.get(query_idx).copied().unwrap_or(true)
+    }
+
+    /// Compares some rows of a head. // [row, key] each
+    pub fn compare(
+        &self,
+        head_idx: usize,
+        first_query: usize,
+        (scores_a, pattern_a): (&[f32], &[f32]),
+        (scores_b, pattern_b): (&[f32], &[f32]),
+    ) {
+        let Some(blocks) = self.blocks.get(head_idx) else {
+            return;
+        };
+        let n = self.n_keys.max(1);
+        let mut block = Block {
+            first_query,
+            ..Block::default()
+        };
+        let scores = scores_a.chunks(n).zip(scores_b.chunks(n));
+        let patterns = pattern_a.chunks(n).zip(pattern_b.chunks(n));
+        for (nth, ((scores_a, scores_b), (a, b))) in scores.zip(patterns).enumerate() {
+            let query_idx = first_query + nth;
+            if !self.is_real(query_idx) {
+                continue;
+            }
+            block.scores.row(query_idx, scores_a, scores_b, true);
+            let before = block.pattern.squares;
+            block.pattern.row(query_idx, a, b, false);
+            block.n_rows += 1;
+            if block.pattern.squares > before {
+                block.divergence += divergence(a, b);
+            }
+        }
+        held(blocks).push(block);
+    }
+}
+
+/// The Jensen–Shannon divergence of two rows, in nats; values that are no probabilities are left out.
+pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
+    let mut sum = 0.0f64;
+    for (p, q) in a.iter().zip(b) {
+        let (p, q) = (*p, *q);
+        if p == q || !(p >= 0.0 && q >= 0.0 && p.is_finite() && q.is_finite()) {
+            continue;
+        }
+        let mean = 0.5 * (p + q);
+        let part = |p: f32| if p > 0.0 { p * (p / mean).ln() } else { 0.0 };
+        sum += f64::from(part(p) + part(q));
+    }
+    (0.5 * sum).max(0.0)
+}
+
+/// Rows that the threads of an engine fill or read.
+pub(super) type Shared = RwLock<Rows>;
+
+/// The rows, whatever became of a thread that held them.
+pub(super) fn looked_at(rows: &Shared) -> RwLockReadGuard<'_, Rows> {
+    rows.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rows, to be changed between two runs.
+pub(super) fn changed(rows: &Shared) -> RwLockWriteGuard<'_, Rows> {
+    rows.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps what A gives.
+pub(super) struct Keep<'a>(pub &'a Shared);
+
+impl BlockSink for Keep<'_> {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let rows = looked_at(self.0);
+        let nth = head_idx.checked_sub(rows.heads.start);
+        let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
+            return;
+        };
+        let at = first_query * rows.n_keys;
+        let mut kept = held(kept);
+        if at + scores.len() <= kept.scores.len() {
+            kept.scores[at..at + scores.len()].copy_from_slice(scores);
+            kept.pattern[at..at + pattern.len()].copy_from_slice(pattern);
+        }
+    }
+}
+
+/// Compares what B gives.
+pub(super) struct Compare<'a>(pub &'a Shared);
+
+impl BlockSink for Compare<'_> {
+    fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]) {
+        let rows = looked_at(self.0);
+        let nth = head_idx.checked_sub(rows.heads.start);
+        let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
+            return;
+        };
+        let at = first_query * rows.n_keys;
+        let kept = held(kept);
+        let of_a = |values: &'_ [f32], n: usize| -> Option<Range<usize>> {
+            (at + n <= values.len()).then_some(at..at + n)
+        };
+        if let Some(range) = of_a(&kept.scores, scores.len()) {
+            let of_a = (&kept.scores[range.clone()], &kept.pattern[range]);
+            rows.compare(head_idx, first_query, of_a, (scores, pattern));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Heads of two queries and two keys, one block per head.
+    fn give(sink: &dyn BlockSink, heads: Range<usize>, changed: Option<usize>) {
+        for head_idx in heads {
+            let mut values = [head_idx as f32; 4];
+            if changed == Some(head_idx) {
+                values[3] += 0.5;
+            }
+            sink.block(head_idx, 0, &values, &values);
+        }
+    }
+
+    #[test]
+    fn heads_kept_one_by_one_give_what_all_at_once_give() {
+        for bytes in [0, 4 * CELL_BYTES, 1 << 20] {
+            let shared = Shared::default();
+            changed(&shared).begin((3, 2, 2), None, bytes);
+            give(&Keep(&shared), 0..3, None);
+            give(&Compare(&shared), 0..3, Some(2));
+            loop {
+                let left = looked_at(&shared).left();
+                if left.is_empty() {
+                    break;
+                }
+                changed(&shared).keep(left.start..left.start + 1);
+                give(&Keep(&shared), 0..3, None);
+                give(&Compare(&shared), 0..3, Some(2));
+            }
+            let found = changed(&shared).finish().expect("heads");
+            for gap in [&found.scores, &found.pattern] {
+                assert_eq!(gap.worst_head(), Some(2));
+                assert_eq!((gap.heads[2].worst, gap.heads[2].at), (0.5, (1, 1)));
+                assert_eq!(gap.total().n_values, 12);
+            }
+        }
+    }
+
+    #[test]
+    fn the_divergence_of_disjoint_rows_is_ln_2() {
+        let apart = divergence(&[1.0, 0.0], &[0.0, 1.0]);
+        assert!((apart - 2f64.ln()).abs() < 1e-6);
+        assert_eq!(divergence(&[0.3, 0.7], &[0.3, 0.7]), 0.0);
+    }
+}

@@ -1,0 +1,333 @@
+//! A spec as a flat list of knobs, under the names that `--set` gives them where it has one.
+
+use super::knobs::{KnobKind, KnobValue, SpecKnob};
+use crate::attention::{AttentionSpec, Bias, Scale, Window};
+use crate::model::{
+    BlockSpec, EmbedSpec, FeedForward, GateRule, MlpSpec, ModelSpec, NormSource, PositionTable,
+    ProjectionSpec, Stack, StackSpec,
+};
+use crate::ops::NormKind;
+use crate::place::Place;
+
+use KnobKind::{Computation, Label, Shape};
+
+/// Knobs of one place of the model, added one after another.
+struct List {
+    knobs: Vec<SpecKnob>,
+    slot: String,
+}
+
+impl List {
+    fn add(&mut self, kind: KnobKind, name: &'static str, value: KnobValue) {
+        self.knobs.push(SpecKnob {
+            name,
+            kind,
+            slot: self.slot.clone(),
+            value,
+        });
+    }
+
+    fn count(&mut self, kind: KnobKind, name: &'static str, n: usize) {
+        self.add(kind, name, KnobValue::count(n));
+    }
+
+    fn word(&mut self, kind: KnobKind, name: &'static str, word: impl std::fmt::Display) {
+        self.add(kind, name, KnobValue::word(word));
+    }
+}
+
+/// Every knob of a model, in the order of the model.
+pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
+    let mut list = List {
+        knobs: Vec::new(),
+        slot: String::new(),
+    };
+    list.word(Label, "family", spec.family);
+    list.count(Shape, "d_model", spec.d_model);
+    list.count(Shape, "d_vocab", spec.d_vocab);
+    list.add(
+        Label,
+        "n_ctx",
+        KnobValue::or_none(spec.n_ctx, KnobValue::count),
+    );
+    list.word(Computation, "positions", format!("{:?}", spec.positions));
+    list.word(Shape, "has_encoder", spec.is_encoder_decoder());
+    for stack in &spec.stacks {
+        of_stack(&mut list, stack);
+    }
+    list.slot = String::new();
+    list.word(
+        Shape,
+        "head",
+        if spec.head.is_some() {
+            "logits"
+        } else {
+            "none"
+        },
+    );
+    if let Some(head) = &spec.head {
+        list.add(
+            Computation,
+            "logit_softcap",
+            KnobValue::or_none(head.softcap, KnobValue::single),
+        );
+        list.add(Computation, "logit_scale", KnobValue::single(head.scale));
+        list.word(Shape, "head_transform", head.transform.is_some());
+        if let Some(transform) = &head.transform {
+            let activation = transform.activation.map(|a| format!("{a:?}"));
+            let activation = KnobValue::or_none(activation, KnobValue::Word);
+            list.add(Computation, "head_activation", activation);
+            list.slot = "head".to_owned();
+            norm(&mut list, "head_norm", transform.norm.as_ref());
+            list.slot = String::new();
+        }
+    }
+    list.word(Computation, "predicts_next_token", spec.is_causal_lm);
+    if let Some(start) = &spec.decoder_start {
+        list.count(Label, "start_token", start.start_token as usize);
+        list.word(Label, "end_tokens", format!("{:?}", start.end_tokens));
+    }
+    list.knobs
+}
+
+/// A place as rows of differences name it.
+fn slot(stack: Stack, layer_idx: Option<usize>) -> String {
+    let place = Place {
+        stack: Some(stack),
+        layer_idx,
+        ..Place::MODEL
+    };
+    place.to_string()
+}
+
+fn of_stack(list: &mut List, stack: &StackSpec) {
+    list.slot = slot(stack.stack, None);
+    list.count(Shape, "n_layers", stack.n_layers());
+    embedding(list, &stack.embed);
+    list.word(Shape, "recurrent", stack.recurrence().is_some());
+    if let Some(network) = stack.recurrence() {
+        list.slot = slot(stack.stack, Some(0));
+        if let Some(spec) = network.attention() {
+            attention(list, spec);
+        }
+        // Sizes and ways of scoring have no names of their own: the maps that there are say both.
+        let maps = network.linears();
+        let maps = maps.iter().map(|l| format!("{}x{}", l.n_in, l.n_out()));
+        list.word(Shape, "maps", maps.collect::<Vec<_>>().join(" "));
+    }
+    for (layer_idx, spec) in stack.blocks().iter().enumerate() {
+        list.slot = slot(stack.stack, Some(layer_idx));
+        block(list, spec);
+        if let Some(cross) = &spec.cross {
+            list.slot = slot(Stack::Cross, Some(layer_idx));
+            attention(list, &cross.attention);
+            projections(list, &cross.projections);
+            norm(list, "attn_pre_norm", cross.pre.as_ref());
+            norm(list, "attn_post_norm", cross.post.as_ref());
+        }
+    }
+    list.slot = slot(stack.stack, None);
+    norm(list, "final_norm", stack.final_norm.as_ref());
+    list.word(Shape, "shared_bias", stack.bucket_values.is_some());
+}
+
+fn embedding(list: &mut List, embed: &EmbedSpec) {
+    list.add(Computation, "embed_scale", KnobValue::single(embed.scale));
+    list.count(Shape, "d_embed", embed.tokens.width);
+    list.count(Shape, "n_embed", embed.tokens.n_rows);
+    let table = match &embed.positions {
+        None => "none".to_owned(),
+        Some(PositionTable::Stored(_)) => "stored".to_owned(),
+        Some(PositionTable::Sinusoid(sines)) => format!("sines, {sines:?}").to_lowercase(),
+    };
+    let kind = match &embed.positions {
+        Some(PositionTable::Sinusoid(_)) => Computation,
+        _ => Shape,
+    };
+    list.word(kind, "position_table", table);
+    list.word(Shape, "token_types", embed.token_types.is_some());
+    list.word(Shape, "embed_projection", embed.projection.is_some());
+    if embed.projection.is_some() {
+        list.word(Computation, "projects_first", embed.projects_first);
+    }
+    norm(list, "embed_norm", embed.norm.as_ref());
+}
+
+fn block(list: &mut List, spec: &BlockSpec) {
+    if let Some(own) = spec.own() {
+        attention(list, &own.attention);
+        projections(list, &own.projections);
+        if !own.exceptions.is_empty() {
+            list.word(Computation, "exceptions", format!("{:?}", own.exceptions));
+        }
+    }
+    norm(list, "attn_pre_norm", spec.attn_pre.as_ref());
+    norm(list, "attn_out_norm", spec.attn_out.as_ref());
+    norm(list, "attn_post_norm", spec.attn_post.as_ref());
+    norm(list, "mlp_pre_norm", spec.mlp_pre.as_ref());
+    norm(list, "mlp_out_norm", spec.mlp_out.as_ref());
+    norm(list, "mlp_post_norm", spec.mlp_post.as_ref());
+    list.word(Computation, "parallel", spec.is_parallel);
+    list.add(
+        Computation,
+        "branch_scale",
+        KnobValue::single(spec.branch_scale),
+    );
+    list.word(Computation, "adds_to_normed", spec.adds_to_normed);
+    match &spec.feed_forward {
+        FeedForward::Dense(mlp) => {
+            list.word(Shape, "experts", "none");
+            feed_forward(list, mlp);
+        }
+        FeedForward::Experts(experts) => {
+            list.count(Shape, "experts", experts.experts.len());
+            let rule = &experts.rule;
+            list.count(Computation, "n_experts_used", rule.n_used);
+            list.word(Computation, "router_scores", format!("{:?}", rule.scores));
+            list.word(Computation, "router_normalises", rule.normalises);
+            list.add(Computation, "router_scale", KnobValue::single(rule.scale));
+            list.word(Computation, "router_groups", format!("{:?}", rule.groups));
+            list.word(Shape, "shared_expert", experts.shared.is_some());
+            if let Some(mlp) = experts.experts.first() {
+                feed_forward(list, mlp);
+            }
+        }
+    }
+}
+
+fn feed_forward(list: &mut List, mlp: &MlpSpec) {
+    list.count(Shape, "d_mlp", mlp.up.n_out());
+    list.word(Shape, "gated", mlp.gate.is_some());
+    list.word(Computation, "activation", format!("{:?}", mlp.activation));
+    if let GateRule::Clamped { limit, alpha } = mlp.gate_rule {
+        list.add(Computation, "gate_limit", KnobValue::single(limit));
+        list.add(Computation, "gate_alpha", KnobValue::single(alpha));
+    }
+}
+
+fn attention(list: &mut List, spec: &AttentionSpec) {
+    list.count(Shape, "n_heads", spec.n_heads);
+    list.count(Shape, "n_kv_heads", spec.n_kv_heads);
+    list.count(Shape, "d_head", spec.d_head);
+    list.count(Shape, "d_value", spec.d_value);
+    let scale = match spec.scale {
+        Scale::OfKeys(of_keys) => KnobValue::word(format!("{of_keys:?}")),
+        other => KnobValue::single(other.factor(spec.d_head)),
+    };
+    list.add(Computation, "scale", scale);
+    list.word(Computation, "softmax_axis", spec.softmax_axis);
+    let mask = if spec.mask.causal {
+        "causal"
+    } else {
+        "bidirectional"
+    };
+    list.word(Computation, "mask", mask);
+    let window = match spec.mask.window {
+        None => KnobValue::word("none"),
+        Some(Window::Back(width)) => KnobValue::count(width),
+        Some(Window::Around(reach)) => KnobValue::word(format!("{reach} either side")),
+    };
+    list.add(Computation, "window", window);
+    list.word(
+        Computation,
+        "row_without_keys",
+        format!("{:?}", spec.no_visible).to_lowercase(),
+    );
+    list.add(
+        Computation,
+        "softcap",
+        KnobValue::or_none(spec.softcap, KnobValue::single),
+    );
+    position(list, spec);
+}
+
+/// What position does to scores.
+fn position(list: &mut List, spec: &AttentionSpec) {
+    let rope = spec.rope.as_ref();
+    let theta = KnobValue::or_none(rope, |rope| KnobValue::Number(rope.theta));
+    list.add(Computation, "rope_theta", theta);
+    if let Some(rope) = rope {
+        list.count(Computation, "rope_dims", rope.d_rotary);
+        list.count(Computation, "rope_first", rope.first);
+        list.word(Computation, "rope_interleaved", rope.interleaved);
+        let scaling = format!("{:?}", rope.scaling).to_lowercase();
+        list.word(Computation, "rope_scaling", scaling);
+        list.add(
+            Computation,
+            "rope_magnitude",
+            KnobValue::Number(rope.magnitude),
+        );
+    }
+    let bias = match &spec.bias {
+        Bias::None => "none".to_owned(),
+        Bias::Alibi(alibi) => format!(
+            "alibi, slopes {:?}{}{}",
+            alibi.slopes,
+            if alibi.is_scaled { ", scaled" } else { "" },
+            if alibi.rounds_to_bf16 {
+                ", rounded to bf16"
+            } else {
+                ""
+            }
+        ),
+        Bias::Buckets(buckets) => format!(
+            "{} buckets up to {}{}",
+            buckets.n_buckets,
+            buckets.max_distance,
+            if buckets.is_bidirectional {
+                ", both sides"
+            } else {
+                ""
+            }
+        ),
+    };
+    let kind = match &spec.bias {
+        Bias::Buckets(_) => Shape,
+        _ => Computation,
+    };
+    list.word(kind, "bias", bias);
+}
+
+fn projections(list: &mut List, spec: &ProjectionSpec) {
+    norm(list, "q_norm", spec.q_norm.as_ref());
+    norm(list, "k_norm", spec.k_norm.as_ref());
+    list.add(
+        Computation,
+        "qkv_clip",
+        KnobValue::or_none(spec.clip, KnobValue::single),
+    );
+    list.word(Shape, "sinks", spec.sinks.is_some());
+    list.word(Shape, "latent", spec.latent.is_some());
+    if let Some(latent) = &spec.latent {
+        list.count(Shape, "d_latent", latent.kv.n_out());
+        norm(list, "latent_norm", Some(&latent.kv_norm));
+    }
+}
+
+/// The presence and kind of a norm, and its epsilon, which is one knob for all norms that share it.
+fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
+    let kind = match norm.map(|norm| norm.kind) {
+        None => "none",
+        Some(NormKind::LayerNorm) => "layer_norm",
+        Some(NormKind::RmsNorm) => "rms_norm",
+    };
+    list.word(Shape, name, kind);
+    let Some(norm) = norm else { return };
+    // Several norms of a layer share a slot: each is told apart by what it is.
+    let slot = list.slot.clone();
+    list.slot = match slot.as_str() {
+        "" => name.to_owned(),
+        slot => format!("{slot} {name}"),
+    };
+    list.add(Computation, "norm_eps", KnobValue::single(norm.eps));
+    list.word(
+        Computation,
+        "norm_gain",
+        match (norm.gain.is_empty(), norm.adds_one) {
+            (true, _) => "none",
+            (_, true) => "1 + stored",
+            _ => "stored",
+        },
+    );
+    list.slot = slot;
+}

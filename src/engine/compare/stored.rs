@@ -1,0 +1,240 @@
+//! Two tensors as they are stored, some rows of each at a time.
+
+use std::ops::Range;
+
+use super::relation::Relation;
+use super::weights::{MOST_ROWS, TensorDifference, is_turned};
+use crate::checkpoint::Tensors;
+use crate::error::{Error, Result};
+use crate::pace::Pace;
+
+/// Values of a tensor that are held at a time.
+const AT_ONCE: usize = 1 << 20;
+
+/// How far two tensors lie apart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StoredDifference {
+    /// Σ(a − b)², Σa², Σab, Σb², of values that are finite on both sides.
+    squares: f64,
+    size: f64,
+    product: f64,
+    size_b: f64,
+    pub max_abs: f64,
+    /// The largest ‖a − b‖/‖a‖ of a row.
+    pub worst_row: f64,
+    /// Rows that differ; the last range takes in all that follow once there are enough.
+    pub rows: Vec<Range<usize>>,
+    n_differing: usize,
+    /// A value is finite on one side only.
+    n_one_sided: usize,
+    /// Values that are no rounding of their counterparts to 16 bits: from a to b in bf16 and f16, then from b to a.
+    n_unrounded: [usize; 4],
+    /// The shapes differ, so that no values are paired.
+    pub is_mismatched: bool,
+}
+
+impl StoredDifference {
+    pub fn is_equal(&self) -> bool {
+        self.n_differing == 0 && !self.is_mismatched
+    }
+
+    /// ‖a − b‖/‖a‖.
+    pub fn relative(&self) -> f64 {
+        if self.n_one_sided > 0 || self.is_mismatched {
+            return f64::INFINITY;
+        }
+        if self.squares == 0.0 {
+            return 0.0;
+        }
+        (self.squares / self.size).sqrt()
+    }
+
+    /// Takes in rows of both sides, the first of which is row `first`. // [row, width] each
+    pub fn add(&mut self, first: usize, width: usize, a: &[f32], b: &[f32]) {
+        let rows = a.chunks(width.max(1)).zip(b.chunks(width.max(1)));
+        for (nth, (a, b)) in rows.enumerate() {
+            if !self.row(a, b) {
+                continue;
+            }
+            let row = first + nth;
+            let is_full = self.rows.len() == MOST_ROWS;
+            match self.rows.last_mut() {
+                Some(last) if last.end == row || is_full => last.end = row + 1,
+                _ => self.rows.push(row..row + 1),
+            }
+        }
+    }
+
+    /// Takes in one row; false where nothing of it differs.
+    fn row(&mut self, a: &[f32], b: &[f32]) -> bool {
+        let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
+        let mut n_differing = 0;
+        for (a, b) in a.iter().zip(b) {
+            let is_same = a.to_bits() == b.to_bits() || a == b || (a.is_nan() && b.is_nan());
+            let (wide_a, wide_b) = (f64::from(*a), f64::from(*b));
+            if !is_same {
+                n_differing += 1;
+                if !(a.is_finite() && b.is_finite()) {
+                    self.n_one_sided += 1;
+                    self.max_abs = f64::INFINITY;
+                    continue;
+                }
+                let difference = (wide_a - wide_b).abs();
+                squares += difference * difference;
+                self.max_abs = self.max_abs.max(difference);
+                self.rounding(*a, *b);
+            }
+            if a.is_finite() && b.is_finite() {
+                size += wide_a * wide_a;
+                product += wide_a * wide_b;
+                size_b += wide_b * wide_b;
+            }
+        }
+        self.squares += squares;
+        self.size += size;
+        self.product += product;
+        self.size_b += size_b;
+        self.n_differing += n_differing;
+        if squares > 0.0 {
+            self.worst_row = self.worst_row.max((squares / size).sqrt());
+        }
+        n_differing > 0
+    }
+
+    fn rounding(&mut self, a: f32, b: f32) {
+        let bf16 = |v: f32| half::bf16::from_f32(v).to_f32();
+        let f16 = |v: f32| half::f16::from_f32(v).to_f32();
+        let is_it = [bf16(a) == b, f16(a) == b, bf16(b) == a, f16(b) == a];
+        for (n, is_it) in self.n_unrounded.iter_mut().zip(is_it) {
+            *n += usize::from(!is_it);
+        }
+    }
+
+    /// What the sums tell of how the two relate.
+    pub fn relation(&self) -> Option<(Relation, Option<f64>)> {
+        if self.n_differing == 0 || self.n_one_sided > 0 {
+            return None;
+        }
+        if self.n_unrounded.contains(&0) {
+            return Some((Relation::Rounded, None));
+        }
+        let factor = self.product / self.size;
+        // ‖b − c·a‖², without another pass.
+        let left = self.size_b - factor * self.product;
+        let is_scaled = left.abs() <= 1e-10 * self.size_b && (factor - 1.0).abs() > 1e-5;
+        is_scaled.then_some((Relation::Scaled, Some(factor)))
+    }
+
+    /// Takes in what was found of another part of the same tensor.
+    pub fn join(&mut self, other: &Self) {
+        self.squares += other.squares;
+        self.size += other.size;
+        self.product += other.product;
+        self.size_b += other.size_b;
+        self.max_abs = self.max_abs.max(other.max_abs);
+        self.worst_row = self.worst_row.max(other.worst_row);
+        self.n_differing += other.n_differing;
+        self.n_one_sided += other.n_one_sided;
+        for (n, other) in self.n_unrounded.iter_mut().zip(other.n_unrounded) {
+            *n += other;
+        }
+        self.is_mismatched |= other.is_mismatched;
+        let room = MOST_ROWS.saturating_sub(self.rows.len());
+        self.rows.extend(other.rows.iter().take(room).cloned());
+    }
+}
+
+/// Compares two tensors of one shape as they are stored.
+///
+/// # Errors
+/// When a tensor cannot be read, or the pace stops it.
+pub(super) fn stored_difference(
+    (a, b): (&Tensors, &Tensors),
+    names: (&str, &str),
+    pace: &dyn Pace,
+) -> Result<StoredDifference> {
+    let mut found = StoredDifference::default();
+    let (Some(a), Some(b)) = (a.get(names.0), b.get(names.1)) else {
+        found.is_mismatched = true;
+        return Ok(found);
+    };
+    if a.shape() != b.shape() || !a.info.dtype.is_float() || !b.info.dtype.is_float() {
+        found.is_mismatched = true;
+        return Ok(found);
+    }
+    let n_rows = a.shape().first().copied().unwrap_or(1).max(1);
+    let width = a.info.n_elements() / n_rows;
+    if a.shape().is_empty() || a.shape().len() == 1 || !a.is_row_wise() || !b.is_row_wise() {
+        found.add(0, width, &a.widen()?, &b.widen()?);
+        return Ok(found);
+    }
+    let n_at_once = (AT_ONCE / width.max(1)).max(1);
+    for first in (0..n_rows).step_by(n_at_once) {
+        if pace.stops() {
+            return Err(Error::Cancelled);
+        }
+        let rows = first..(first + n_at_once).min(n_rows);
+        let (of_a, of_b) = (a.widen_rows(rows.clone())?, b.widen_rows(rows)?);
+        found.add(first, width, &of_a, &of_b);
+    }
+    Ok(found)
+}
+
+/// Compares two tensors of one name that stand for nothing in a model; `None` where they are equal.
+///
+/// # Errors
+/// When a tensor cannot be read, or the pace stops it.
+pub(super) fn by_name(
+    (a, b): (&Tensors, &Tensors),
+    name: &str,
+    pace: &dyn Pace,
+) -> Result<Option<TensorDifference>> {
+    let found = stored_difference((a, b), (name, name), pace)?;
+    if found.is_equal() {
+        return Ok(None);
+    }
+    let mut relation = found.relation();
+    if found.is_mismatched
+        && let (Some(a), Some(b)) = (a.get(name), b.get(name))
+        && a.info.n_elements() == b.info.n_elements()
+        && is_turned((a.shape(), &a.widen()?), (b.shape(), &b.widen()?))
+    {
+        relation = Some((Relation::Transposed, None));
+    }
+    Ok(Some(TensorDifference {
+        name: name.to_owned(),
+        roles: Vec::new(),
+        relative: found.relative(),
+        max_abs: if found.is_mismatched {
+            f64::INFINITY
+        } else {
+            found.max_abs
+        },
+        relation: relation.map(|(relation, _)| relation),
+        factor: relation.and_then(|(_, factor)| factor),
+        rows: found.rows,
+        heads: Vec::new(),
+        counts: false,
+    }))
+}
+
+/// Ends of names of tensors that are computed from the configuration, or say how others are stored.
+const BUFFERS: [&str; 12] = [
+    "attn.bias",
+    "attn.masked_bias",
+    "attention.bias",
+    "attention.masked_bias",
+    "inv_freq",
+    "position_ids",
+    "token_type_ids",
+    "cos_cached",
+    "sin_cached",
+    ".mask",
+    "tril",
+    "rope_freqs.weight",
+];
+
+/// Whether a tensor that no model reads holds no weights.
+pub(super) fn is_buffer(name: &str) -> bool {
+    BUFFERS.iter().any(|end| name.ends_with(end))
+}

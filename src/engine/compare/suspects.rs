@@ -1,0 +1,101 @@
+//! Which layers may compute other values from the same input: those whose weights or knobs differ.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::spec_knobs::spec_knobs;
+use super::weights::{WeightDifferences, layer_of};
+use super::{KnobKind, LayerMap};
+use crate::error::Result;
+use crate::model::{Input, Model, ModelSpec, Stack};
+use crate::place::Place;
+
+/// A layer as roles name it: `L3`, `encoder.L3`.
+pub(super) fn layer_name(stack: Stack, layer_idx: usize) -> String {
+    Place::layer(stack, layer_idx).to_string()
+}
+
+/// A role or a slot of A under the layer that stands for it in B; `None` for a layer that none stands for.
+pub(super) fn renamed(spec: &ModelSpec, map: &LayerMap, key: &str) -> Option<String> {
+    let layer = layer_of(key);
+    if layer.is_empty() || map.is_identity() {
+        return Some(key.to_owned());
+    }
+    let grids = spec.grids();
+    let all = grids.into_iter().chain(spec.stacks.iter().map(|s| s.stack));
+    for stack in all {
+        for layer_idx in 0..spec.n_layers(stack) {
+            if layer_name(stack, layer_idx) == layer {
+                let other = map.of(stack, layer_idx)?;
+                let rest = &key[layer.len()..];
+                return Some(layer_name(stack, other) + rest);
+            }
+        }
+    }
+    Some(key.to_owned())
+}
+
+/// The layers of A that may differ from their counterparts by themselves.
+pub(super) fn suspects(
+    (a, b): (&ModelSpec, &ModelSpec),
+    map: &LayerMap,
+    weights: &WeightDifferences,
+    inputs: &[(Input, Input)],
+) -> BTreeSet<String> {
+    let mut layers = weights.layers.clone();
+    let (of_a, of_b) = (spec_knobs(a), spec_knobs(b));
+    let is_shared = |name: &str| matches!(name, "positions" | "shared_bias");
+    let mut all = inputs.iter().any(|(a, b)| a != b);
+    for knob in of_a.iter().filter(|knob| knob.kind != KnobKind::Label) {
+        let Some(slot) = renamed(a, map, &knob.slot) else {
+            continue;
+        };
+        // The name of a norm stands behind its layer.
+        let layer = knob.slot.split(' ').next().unwrap_or_default();
+        let other = of_b
+            .iter()
+            .find(|other| (other.name, &other.slot) == (knob.name, &slot));
+        if other.is_none_or(|other| other.value != knob.value) {
+            layers.insert(layer.to_owned());
+            all |= is_shared(knob.name);
+        }
+    }
+    // A table of biases belongs to all layers of its stack.
+    let is_bias = |role: &String| role == "bias" || role.ends_with(".bias") && layer_of(role).is_empty();
+    let mut roles = weights.differ.iter().flat_map(|tensor| &tensor.roles);
+    all |= roles.any(is_bias);
+    if all {
+        for stack in &a.stacks {
+            let names = (0..stack.n_layers()).map(|idx| layer_name(stack.stack, idx));
+            layers.extend(names);
+        }
+    }
+    layers
+}
+
+/// Learned values beside the queries and keys of an attention. // sinks: [head], biases: [bucket, head]
+type Tables<'a> = (Option<Cow<'a, [f32]>>, Option<Cow<'a, [f32]>>);
+
+/// The sinks of a layer, and the table of biases of its stack.
+pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Tables<'_>> {
+    let tensors = &model.checkpoint.tensors;
+    let of_stack = model.spec.stack_of(stack);
+    let block = of_stack.blocks().get(layer_idx);
+    let projections = match stack {
+        Stack::Cross => block.and_then(|block| Some(&block.cross.as_ref()?.projections)),
+        _ => block.and_then(|block| Some(&block.own()?.projections)),
+    };
+    let n_heads = model.spec.n_heads(stack, layer_idx);
+    let sinks = match projections.and_then(|projections| projections.sinks.as_ref()) {
+        Some(name) => Some(tensors.expect(name, &[n_heads])?.widen()?),
+        None => None,
+    };
+    let buckets = match &of_stack.bucket_values {
+        Some(table) => {
+            let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
+            Some(stored.widen()?)
+        }
+        None => None,
+    };
+    Ok((sinks, buckets))
+}

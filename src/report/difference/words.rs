@@ -1,0 +1,347 @@
+//! A comparison in words: the first line says what a person wants to know, tables follow.
+
+use std::fmt::Write as _;
+
+use super::Difference;
+use crate::report::text_table::{digits, text_table};
+use attnscope_engine::compare::{
+    Cause, HeadDifference, HookDifference, KnobKind, PromptDifference, Side, TensorDifference,
+};
+use attnscope_engine::model::{Hook, Stack};
+use attnscope_engine::place::Place;
+
+/// Tensors and heads that a text names; the JSON has all of them.
+const MOST_TENSORS: usize = 12;
+const MOST_HEADS: usize = 8;
+/// Causes that the first line names.
+const MOST_CAUSES: usize = 3;
+
+/// A table with its title.
+pub(super) struct Section {
+    pub title: String,
+    /// A sentence under the title; empty where there is none.
+    pub said: String,
+    pub titles: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Difference<'_> {
+    /// One line: where the two part first, and why; or that they are the same.
+    pub fn headline(&self) -> String {
+        let found = self.comparison;
+        if let Some(refused) = &self.refused {
+            return format!("cannot be run side by side: {refused}");
+        }
+        let Some(first) = found.first() else {
+            return self.headline_of_same();
+        };
+        let mut line = format!("differs first at {}", place(first));
+        match first.nonfinite {
+            Some(side) => {
+                let side = if side == Side::A { "A" } else { "B" };
+                let _ = write!(line, ": {side} holds a NaN or an infinity there");
+            }
+            None if first.n_one_sided > 0 => {
+                let _ = write!(
+                    line,
+                    ": {} cells are visible on one side only",
+                    first.n_one_sided
+                );
+            }
+            None => {
+                let _ = write!(
+                    line,
+                    ": relative {}, tolerance {}",
+                    digits(first.relative),
+                    digits(first.tolerance)
+                );
+            }
+        }
+        let causes = found.causes();
+        let said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
+        if !said.is_empty() {
+            let _ = write!(line, " · {}", said.join(", "));
+        }
+        if causes.len() > MOST_CAUSES {
+            let _ = write!(line, " and {} more", causes.len() - MOST_CAUSES);
+        }
+        line
+    }
+
+    fn headline_of_same(&self) -> String {
+        let found = self.comparison;
+        let precision = found.floors.precision.label();
+        if found.is_same() {
+            let n = found.hooks.len();
+            if n == 0 {
+                return "the same".to_owned();
+            }
+            return if found.floors.base.is_finite() {
+                format!(
+                    "the same: {n} hooks within the tolerance of {} ({precision})",
+                    digits(found.floors.base)
+                )
+            } else {
+                format!("the same but for {precision}: {n} hooks, sizes below")
+            };
+        }
+        let mut parts = Vec::new();
+        let knobs = found
+            .knobs
+            .iter()
+            .filter(|knob| knob.kind != KnobKind::Label);
+        parts.extend(knobs.take(MOST_CAUSES).map(ToString::to_string));
+        let tensors = found.weights.differ.iter().filter(|tensor| tensor.counts);
+        let n_tensors = tensors.count() + found.weights.missing_roles.len();
+        if n_tensors > 0 {
+            parts.push(format!("{n_tensors} tensors differ"));
+        }
+        if found.hooks.is_empty() {
+            return format!("differs: {}", parts.join(", "));
+        }
+        format!("differs, but not on this prompt: {}", parts.join(", "))
+    }
+
+    /// Everything for a terminal.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.headline());
+        let _ = writeln!(text, "A: {}\nB: {}", self.a, self.b);
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        for section in self.sections() {
+            let _ = write!(text, "\n{}\n", section.title);
+            if !section.said.is_empty() {
+                let _ = writeln!(text, "{}", section.said);
+            }
+            if !section.rows.is_empty() {
+                let titles: Vec<&str> = section.titles.iter().map(String::as_str).collect();
+                text.push_str(&text_table(&titles, &section.rows));
+            }
+        }
+        text
+    }
+
+    /// The tables, those that explain most first.
+    pub(super) fn sections(&self) -> Vec<Section> {
+        let mut sections = Vec::new();
+        sections.extend(self.knobs());
+        sections.extend(self.weights());
+        sections.extend(self.isolated());
+        sections.extend(self.hooks());
+        for prompt in &self.comparison.prompts {
+            sections.extend(predictions(prompt));
+            sections.extend(heads(prompt));
+        }
+        sections
+    }
+
+    fn knobs(&self) -> Option<Section> {
+        let rows: Vec<Vec<String>> = self
+            .comparison
+            .knobs
+            .iter()
+            .map(|knob| vec![knob.knob.clone(), knob.a.to_string(), knob.b.to_string()])
+            .collect();
+        section("Knobs", "", &["knob", "A", "B"], rows)
+    }
+
+    fn weights(&self) -> Option<Section> {
+        let weights = &self.comparison.weights;
+        let mut said = Vec::new();
+        for (side, names) in [("A", &weights.only_a), ("B", &weights.only_b)] {
+            if !names.is_empty() {
+                let mut shown: Vec<&str> =
+                    names.iter().take(MOST_TENSORS).map(String::as_str).collect();
+                if names.len() > MOST_TENSORS {
+                    shown.push("…");
+                }
+                said.push(format!("only in {side}: {}", shown.join(", ")));
+            }
+        }
+        if weights.differ.len() > MOST_TENSORS {
+            said.push(format!(
+                "{} tensors differ; the first {MOST_TENSORS} are shown",
+                weights.differ.len()
+            ));
+        }
+        let rows = weights.differ.iter().take(MOST_TENSORS).map(|tensor| {
+            vec![
+                tensor.name.clone(),
+                digits(tensor.relative),
+                digits(tensor.max_abs),
+                relation(tensor),
+                parts(tensor),
+            ]
+        });
+        let titles = ["tensor", "relative", "largest", "relation", "where"];
+        section("Weights", &said.join("; "), &titles, rows.collect())
+    }
+
+    fn isolated(&self) -> Option<Section> {
+        let rows = self.comparison.isolated.iter().map(|layer| {
+            let place = Place::layer(layer.stack, layer.layer_idx);
+            vec![place.to_string(), digits(layer.relative)]
+        });
+        let said = "These layers of B differ when they run on A's input; the others only inherit a difference.";
+        let titles = ["layer", "relative"];
+        section("Layers that differ by themselves", said, &titles, rows.collect())
+    }
+
+    /// One row for each layer, one column for each hook.
+    fn hooks(&self) -> Option<Section> {
+        let hooks = &self.comparison.hooks;
+        let names: Vec<Hook> = Hook::ALL
+            .into_iter()
+            .filter(|hook| *hook != Hook::Logits && hooks.iter().any(|h| h.hook == *hook))
+            .collect();
+        let mut places: Vec<(Stack, usize)> = Vec::new();
+        for hook in hooks {
+            if let (Some(stack), Some(layer_idx)) = (hook.stack, hook.layer_idx)
+                && !places.contains(&(stack, layer_idx))
+            {
+                places.push((stack, layer_idx));
+            }
+        }
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (stack, layer_idx) in places {
+            let mut row = vec![Place::layer(stack, layer_idx).to_string()];
+            for name in &names {
+                let found = hooks.iter().find(|h| {
+                    (h.hook, h.stack, h.layer_idx) == (*name, Some(stack), Some(layer_idx))
+                });
+                row.push(found.map_or_else(|| "–".to_owned(), size));
+            }
+            rows.push(row);
+        }
+        let others = hooks.iter().filter(|hook| hook.layer_idx.is_none());
+        let others: Vec<String> = others
+            .map(|hook| format!("{} {}", place(hook), size(hook)))
+            .collect();
+        let mut titles = vec!["layer"];
+        titles.extend(names.iter().map(|hook| hook.name()));
+        let said = format!(
+            "Relative differences ‖a − b‖/‖a‖; ! marks those beyond their tolerance. {}",
+            others.join(" · ")
+        );
+        section("Hooks", &said, &titles, rows)
+    }
+}
+
+fn section(title: &str, said: &str, titles: &[&str], rows: Vec<Vec<String>>) -> Option<Section> {
+    let is_empty = rows.is_empty() && said.is_empty();
+    (!is_empty).then(|| Section {
+        title: title.to_owned(),
+        said: said.to_owned(),
+        titles: titles.iter().map(|title| (*title).to_owned()).collect(),
+        rows,
+    })
+}
+
+fn size(hook: &HookDifference) -> String {
+    let mark = if hook.is_same { "" } else { "!" };
+    format!("{}{mark}", digits(hook.relative))
+}
+
+/// `rot_q of L0 (head 3, query 7)`.
+fn place(found: &HookDifference) -> String {
+    let mut place = found.name().to_owned();
+    match (found.stack, found.layer_idx) {
+        (Some(stack), Some(layer_idx)) => {
+            let _ = write!(place, " of {}", Place::layer(stack, layer_idx));
+        }
+        (Some(stack), None) => {
+            let _ = write!(place, " of the {}", stack.label().unwrap_or("model"));
+        }
+        _ => {}
+    }
+    let parts = [
+        ("head", found.head_idx),
+        ("query", found.query_idx),
+        ("key", found.key_idx),
+    ];
+    let parts = parts.iter().filter_map(|(what, idx)| Some(format!("{what} {}", (*idx)?)));
+    let parts: Vec<String> = parts.collect();
+    if !parts.is_empty() && !found.is_same {
+        let _ = write!(place, " ({})", parts.join(", "));
+    }
+    place
+}
+
+fn cause(cause: &Cause<'_>) -> String {
+    match cause {
+        Cause::Knob(knob) => knob.to_string(),
+        Cause::Tensor(tensor) => match tensor.relation {
+            Some(_) => format!("{} {}", tensor.name, relation(tensor)),
+            None => {
+                let parts = parts(tensor);
+                let of = if parts.is_empty() {
+                    String::new()
+                } else {
+                    format!(" in {parts}")
+                };
+                format!("{} differs{of}", tensor.name)
+            }
+        },
+        Cause::Missing(name) => format!("{name} is on one side only"),
+    }
+}
+
+fn relation(tensor: &TensorDifference) -> String {
+    let relation = tensor.relation.map_or("–", |relation| relation.label());
+    match tensor.factor {
+        Some(factor) => format!("{relation} by {}", digits(factor)),
+        None => relation.to_owned(),
+    }
+}
+
+/// Which heads or rows of a tensor differ.
+fn parts(tensor: &TensorDifference) -> String {
+    if !tensor.heads.is_empty() && tensor.heads.len() <= 4 {
+        let heads: Vec<String> = tensor.heads.iter().map(usize::to_string).collect();
+        return format!("heads {}", heads.join(", "));
+    }
+    let rows: Vec<String> = tensor
+        .rows
+        .iter()
+        .take(4)
+        .map(|rows| match rows.len() {
+            1 => rows.start.to_string(),
+            _ => format!("{}-{}", rows.start, rows.end - 1),
+        })
+        .collect();
+    match (rows.len(), tensor.rows.len()) {
+        (0, _) => String::new(),
+        (shown, all) if shown < all => format!("rows {}, …", rows.join(", ")),
+        _ => format!("rows {}", rows.join(", ")),
+    }
+}
+
+fn predictions(prompt: &PromptDifference) -> Option<Section> {
+    let found = prompt.predictions.as_ref()?;
+    let mut rows = vec![
+        vec!["KL of B from A, nats".to_owned(), digits(found.kl)],
+        vec![
+            "same likeliest token".to_owned(),
+            format!("{:.1} %", 100.0 * found.same_top1),
+        ],
+    ];
+    if let [Some(a), Some(b)] = found.loss {
+        let loss = format!("{} → {}", digits(a), digits(b));
+        rows.push(vec!["loss, nats".to_owned(), loss]);
+    }
+    let title = format!("Predictions · {}", prompt.id);
+    section(&title, "", &["", ""], rows)
+}
+
+fn heads(prompt: &PromptDifference) -> Option<Section> {
+    let differing = prompt.heads.iter().filter(|head| head.divergence > 0.0);
+    let mut heads: Vec<&HeadDifference> = differing.collect();
+    heads.sort_by(|a, b| b.divergence.total_cmp(&a.divergence));
+    let rows = heads.iter().take(MOST_HEADS).map(|head| {
+        let place = Place::layer(head.stack, head.layer_idx).head(head.head_idx);
+        vec![place.to_string(), digits(head.divergence)]
+    });
+    let title = format!("Patterns that differ most · {}", prompt.id);
+    section(&title, "", &["head", "JS, nats"], rows.collect())
+}
