@@ -6,6 +6,7 @@ mod check;
 mod completions;
 pub mod demo;
 mod device;
+mod diff;
 mod explain;
 mod figures;
 mod heads;
@@ -79,6 +80,9 @@ enum Command {
     /// Run a prompt on two engines and compare every hook; exits with 1 when rounding does not explain a difference
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Verify(verify::Args),
+    /// Compare two checkpoints, traces or tables: where they part first, and why; exits with 1 when they differ
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)), after_help = DIFF_EXIT)]
+    Diff(Box<diff::Args>),
     /// Draw a panel as SVG, with its data as CSV beside it, without a terminal
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Plot(plot::Args),
@@ -127,6 +131,13 @@ Exit codes:
   1  at least one finding is as severe as --fail-on
   2  a target could not be judged, or an argument is wrong";
 
+/// What the exit code of `diff` means.
+const DIFF_EXIT: &str = "\
+Exit codes:
+  0  the two are the same within tolerance
+  1  they differ
+  2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
+
 /// What `--force` does where a command writes files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";
 
@@ -155,6 +166,7 @@ impl Cli {
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::Verify(args)) => return verify::run(&args),
+            Some(Command::Diff(args)) => return diff::run(&args),
             Some(Command::Demo(args)) => demo::run(&args)?,
             Some(Command::Plot(args)) => plot::run(&args)?,
             Some(Command::Sweep(args)) => sweep::run(&args)?,

@@ -14,7 +14,7 @@ use attnscope_engine::analysis::{self, Job, MemoryNeed, Options, Outcome, Progre
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::ops::{Compute, Device};
-use attnscope_engine::prompt::{Reading, Tokenizer};
+use attnscope_engine::prompt::{Reading, Request, Tokenizer};
 use attnscope_engine::stats::LayerReport;
 
 /// A device, and what is to run on it.
@@ -39,7 +39,7 @@ pub struct Ran {
 pub struct Opened {
     pub model: Model,
     pub named: Vec<Named>,
-    reading: Reading,
+    pub reading: Reading,
 }
 
 impl<'a> Session<'a> {
@@ -82,6 +82,27 @@ impl<'a> Session<'a> {
             named,
             reading,
         })
+    }
+
+    /// Opens a target as its files say it is, with nothing supposed of it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn model(&self, target: &Path) -> Result<Model> {
+        self.run.model(target)
+    }
+
+    /// Prepares the prompts for a model.
+    ///
+    /// # Errors
+    /// When one cannot be read, or the model cannot run it.
+    pub fn prompts(&self, model: &Model, reading: &Reading) -> Result<Vec<Named>> {
+        Ok(prepare(&self.prompt, self.set.as_ref(), model, reading)?)
+    }
+
+    /// How prompts that are ids already are counted and padded.
+    pub fn usual(&self) -> Request {
+        self.prompt.usual()
     }
 
     /// Runs some prompts together: they pass each layer at the same time. With `keeps`, whole layers are kept beside their numbers.

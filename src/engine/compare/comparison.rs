@@ -184,40 +184,47 @@ impl Comparison {
         }
     }
 
-    /// Compares what two models are made of: knobs, then weights, before anything runs. `told` hears how many tensors are done.
-    ///
-    /// # Errors
-    /// When a tensor cannot be read, or the pace stops it.
-    pub fn of_checkpoints(
-        a: &Model,
-        b: &Model,
-        comparing: &Comparing,
-        told: &mut dyn FnMut(usize, usize),
-        pace: &dyn Pace,
-    ) -> Result<Self> {
+    /// Begins with the knobs of two models: it reads no weights.
+    pub fn of_knobs(a: &Model, b: &Model, comparing: &Comparing) -> Self {
         let floors = Floors::of_models(a, b, comparing.tolerance);
         let knobs = knob_differences(&a.spec, &b.spec);
         let prevents = |knob: &KnobDifference| {
             // Models of other depths and widths can be compared where somebody says which layers correspond.
             let name = knob.knob.split('@').next().unwrap_or_default();
-            comparing.map.is_identity() || !MAPPED.contains(&name)
+            knob.kind == KnobKind::Shape
+                && (comparing.map.is_identity() || !MAPPED.contains(&name))
         };
-        let of_shape: Vec<KnobDifference> =
-            knobs.iter().filter(|knob| prevents(knob)).cloned().collect();
-        let prevented_by =
-            preventing(&of_shape).and_then(|found| knobs.iter().position(|knob| knob == found));
-        let weights = if preventing(&knobs).is_some() {
+        Self {
+            prevented_by: knobs.iter().position(prevents),
+            knobs,
+            ..Self::empty(floors)
+        }
+    }
+
+    /// Goes on with the tensors of both, before anything runs. `told` hears how many are done, and of how many.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read, or the pace stops it.
+    pub fn compare_weights(
+        &mut self,
+        a: &Model,
+        b: &Model,
+        comparing: &Comparing,
+        told: &mut dyn FnMut(usize, usize),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        self.weights = if preventing(&self.knobs).is_some() {
             compare_names(a, b, pace)?
         } else {
             let to_b = |key: &str| renamed(&a.spec, &comparing.map, key);
-            compare_mapped(a, b, &floors, &to_b, told, pace)?
+            compare_mapped(a, b, &self.floors, &to_b, told, pace)?
         };
-        Ok(Self {
-            knobs,
-            weights,
-            prevented_by,
-            ..Self::empty(floors)
-        })
+        let computes_alike = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
+        self.floors.follows_rounding = computes_alike && self.weights.is_rounding();
+        if !self.weights.has_rounding {
+            self.floors.without_rounding();
+        }
+        Ok(())
     }
 
     /// Runs one prompt through both models in lockstep, and takes in what it tells. Each side has the prompt as it counts positions.

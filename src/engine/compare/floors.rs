@@ -73,22 +73,30 @@ impl Precision {
 pub struct Floors {
     /// The coarser of the two sides.
     pub precision: Precision,
-    /// The least tolerance of a hook.
+    /// The larger of the two sides' noise floors: what is stated as the tolerance of the comparison.
     pub base: f64,
+    /// The least tolerance of a hook. Weights of 16 bits that are the same on both sides leave no more noise than f32 does.
+    pub of_hooks: f64,
     /// A tolerance that a person gave: it holds for every hook as it is.
     pub is_given: bool,
     /// Terms of the longest sums of the model.
     pub n_terms: usize,
+    /// Rounding is all that differs, as far as knobs and weights tell, or another framework computed one side: tolerances follow
+    /// it through the layers, where it grows.
+    pub follows_rounding: bool,
 }
 
 impl Floors {
     pub fn new(sides: [Precision; 2], n_terms: usize, given: Option<f64>) -> Self {
         let precision = sides[0].max(sides[1]);
+        let base = given.unwrap_or_else(|| precision.tolerance());
         Self {
             precision,
-            base: given.unwrap_or_else(|| precision.tolerance()),
+            base,
+            of_hooks: base,
             is_given: given.is_some(),
             n_terms,
+            follows_rounding: false,
         }
     }
 
@@ -98,17 +106,26 @@ impl Floors {
         Self::new(sides, longest_sum(a).max(longest_sum(b)), given)
     }
 
+    /// Takes in that both sides have the same numbers, or others that no rounding explains: what is left to tolerate is f32
+    /// arithmetic.
+    pub(super) fn without_rounding(&mut self) {
+        if !self.is_given {
+            self.of_hooks = F32_FLOOR;
+        }
+    }
+
     /// The relative error of one product.
     pub(super) fn unit(&self) -> f64 {
         self.precision.unit(self.n_terms)
     }
 
-    /// The tolerance of a hook that rounding moves by so much of its size: four times as much, and no less than the base.
+    /// The tolerance of a hook that rounding moves by so much of its size: three times as much, and no less than the base.
     pub(super) fn of_noise(&self, relative: f64) -> f64 {
-        if self.is_given || !self.base.is_finite() || !relative.is_finite() {
-            return self.base;
+        let is_fixed = self.is_given || !self.follows_rounding || !self.of_hooks.is_finite();
+        if is_fixed || !relative.is_finite() {
+            return self.of_hooks;
         }
-        self.base.max((4.0 * relative).min(MOST_DERIVED))
+        self.of_hooks.max((3.0 * relative).min(MOST_DERIVED))
     }
 }
 
@@ -152,12 +169,15 @@ mod tests {
 
     #[test]
     fn tolerances_grow_with_noise_and_stay_as_a_person_gave_them() {
-        let floors = Floors::new([Precision::Single, Precision::Half], 768, None);
+        let mut floors = Floors::new([Precision::Single, Precision::Half], 768, None);
         assert_eq!(floors.base, HALF_FLOOR);
+        assert_eq!(floors.of_noise(0.02), HALF_FLOOR);
+        floors.follows_rounding = true;
         assert_eq!(floors.of_noise(floors.unit()), HALF_FLOOR);
         assert!(floors.of_noise(0.02) > HALF_FLOOR);
         assert!(floors.of_noise(10.0) <= MOST_DERIVED);
-        let given = Floors::new([Precision::Single; 2], 768, Some(1e-6));
+        let mut given = Floors::new([Precision::Single; 2], 768, Some(1e-6));
+        given.follows_rounding = true;
         assert_eq!(given.of_noise(0.02), 1e-6);
         let quantised = Floors::new([Precision::Single, Precision::Quantised], 768, None);
         assert_eq!(quantised.of_noise(quantised.unit()), f64::INFINITY);

@@ -330,7 +330,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                 }));
         }
         let is_suspect = self.is_suspect(stack, layer_a);
-        let is_judged = self.sides.floors.base.is_finite();
+        let is_judged = self.sides.floors.of_hooks.is_finite();
         if is_suspect && is_judged {
             // From the input of A, what was compared already is the layer by itself; a decoder's may read another encoder's output.
             if !self.was_same.get() || stack == Stack::Decoder {
@@ -378,7 +378,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         for Compared { stack, hook, gap } in hooks.found {
             let relative = gap.total().relative();
             let known = tolerances.iter().find(|(at, _)| *at == (stack, hook));
-            let tolerance = known.map_or(self.sides.floors.base, |(_, tolerance)| *tolerance);
+            let tolerance = known.map_or(self.sides.floors.of_hooks, |(_, tolerance)| *tolerance);
             if is_added(hook) && relative > tolerance {
                 largest = largest.max(relative);
             }

@@ -155,7 +155,9 @@ pub(super) fn relation(
 
 /// Whether a matrix is the other one transposed, or its numbers in the order of the transposed one under its own shape.
 fn is_transposed(a: Part<'_>, b: Part<'_>, floor: f64) -> bool {
-    a.n_out > 1 && a.n_in > 1 && alike(&a.transposed(), b.values, floor)
+    let is_matrix = a.n_out > 1 && a.n_in > 1;
+    is_matrix
+        && (alike(&a.transposed(), b.values, floor) || alike(a.values, &b.transposed(), floor))
 }
 
 /// Whether heads are permuted, or the dimensions inside of each. // [head · width, n_in] each

@@ -259,33 +259,28 @@ fn position(list: &mut List, spec: &AttentionSpec) {
         );
     }
     let bias = match &spec.bias {
-        Bias::None => "none".to_owned(),
-        Bias::Alibi(alibi) => format!(
-            "alibi, slopes {:?}{}{}",
-            alibi.slopes,
-            if alibi.is_scaled { ", scaled" } else { "" },
-            if alibi.rounds_to_bf16 {
-                ", rounded to bf16"
-            } else {
-                ""
-            }
-        ),
-        Bias::Buckets(buckets) => format!(
-            "{} buckets up to {}{}",
-            buckets.n_buckets,
-            buckets.max_distance,
-            if buckets.is_bidirectional {
-                ", both sides"
-            } else {
-                ""
-            }
-        ),
+        Bias::None => "none",
+        Bias::Alibi(_) => "alibi",
+        Bias::Buckets(_) => "buckets",
     };
     let kind = match &spec.bias {
         Bias::Buckets(_) => Shape,
         _ => Computation,
     };
     list.word(kind, "bias", bias);
+    match &spec.bias {
+        Bias::None => {}
+        Bias::Alibi(alibi) => {
+            list.word(Computation, "bias_slopes", format!("{:?}", alibi.slopes));
+            list.word(Computation, "bias_scaled", alibi.is_scaled);
+            list.word(Computation, "bias_rounded", alibi.rounds_to_bf16);
+        }
+        Bias::Buckets(buckets) => {
+            list.count(Shape, "bias_buckets", buckets.n_buckets);
+            list.count(Computation, "bias_max_distance", buckets.max_distance);
+            list.word(Computation, "bias_both_sides", buckets.is_bidirectional);
+        }
+    }
 }
 
 fn projections(list: &mut List, spec: &ProjectionSpec) {

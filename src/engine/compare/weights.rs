@@ -48,9 +48,19 @@ pub struct WeightDifferences {
     pub layers: BTreeSet<String>,
     /// Tensors that a model reads and the other side lacks: the name, and what the tensor is for.
     pub missing_roles: Vec<(String, String)>,
+    /// Whether a tensor that a model reads differs by no more than its way of storing rounds away.
+    pub has_rounding: bool,
 }
 
 impl WeightDifferences {
+    /// Whether some tensor differs, and rounding explains every one that does.
+    pub fn is_rounding(&self) -> bool {
+        let of_models = || self.differ.iter().filter(|tensor| !tensor.roles.is_empty());
+        self.missing_roles.is_empty()
+            && of_models().next().is_some()
+            && of_models().all(|tensor| tensor.relation == Some(Relation::Rounded))
+    }
+
     /// Whether some tensor that a model reads is on one side only, or differs beyond the noise of storage.
     pub fn count(&self) -> bool {
         !self.missing_roles.is_empty() || self.differ.iter().any(|tensor| tensor.counts)
@@ -141,7 +151,9 @@ pub(super) fn compare_mapped(
             return Err(Error::Cancelled);
         }
         told(nth, n);
-        let Some(mut difference) = work.pair(pair)? else {
+        let (difference, is_rounding) = work.pair(pair)?;
+        found.has_rounding |= is_rounding;
+        let Some(mut difference) = difference else {
             continue;
         };
         if !used.insert(pair.names.0) {
@@ -268,8 +280,9 @@ impl Work<'_> {
         (of(self.a, pair.names.0), of(self.b, pair.names.1))
     }
 
-    /// Compares a pair; `None` where nothing differs but what the storage rounds away.
-    fn pair(&self, pair: &Pair<'_>) -> Result<Option<TensorDifference>> {
+    /// Compares a pair; `None` where nothing differs but what the storage of quantised numbers rounds away. Tells also whether
+    /// rounding explains all that differs.
+    fn pair(&self, pair: &Pair<'_>) -> Result<(Option<TensorDifference>, bool)> {
         let (dtype_a, dtype_b) = self.dtypes(pair);
         let floor = storage_floor(dtype_a, dtype_b);
         let is_as_stored = pair.roles.iter().all(|(a, b)| a.reads_as(b));
@@ -278,7 +291,7 @@ impl Work<'_> {
         let whole = if is_as_stored && is_one_shape {
             let whole = stored_difference((self.a, self.b), pair.names, self.pace)?;
             if whole.is_equal() {
-                return Ok(None);
+                return Ok((None, false));
             }
             Some(whole)
         } else {
@@ -294,7 +307,7 @@ impl Work<'_> {
                     self.role((a, b), floor, &mut parts)?;
                 }
                 if parts.difference.is_equal() {
-                    return Ok(None);
+                    return Ok((None, false));
                 }
             }
         }
@@ -303,8 +316,9 @@ impl Work<'_> {
             .any(|dtype| Precision::of(*dtype) == Precision::Quantised);
         let relative = parts.difference.relative();
         let is_noise = dtype_a != dtype_b && relative <= floor;
+        let is_half = self.floors.precision != Precision::Single;
         if is_quantised && relative <= floor {
-            return Ok(None);
+            return Ok((None, true));
         }
         let mut related = parts.relation();
         if related.is_none() && is_noise {
@@ -313,7 +327,8 @@ impl Work<'_> {
         let is_rounded = related.is_some_and(|(relation, _)| relation == Relation::Rounded);
         let limit = self.floors.precision.tolerance().min(1.0).max(floor);
         let most = parts.difference.worst_row.max(relative);
-        Ok(Some(TensorDifference {
+        let is_rounding = is_half && (is_rounded || relative <= floor);
+        let found = TensorDifference {
             name: pair.names.0.to_owned(),
             roles: pair.roles.iter().map(|(a, _)| a.key.clone()).collect(),
             relative,
@@ -323,7 +338,8 @@ impl Work<'_> {
             rows: parts.difference.rows.clone(),
             heads: parts.heads,
             counts: most > limit && !(is_rounded && most <= floor.max(1e-2) && dtype_a != dtype_b),
-        }))
+        };
+        Ok((Some(found), is_rounding))
     }
 
     /// Compares what one role reads on both sides.

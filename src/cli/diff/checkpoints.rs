@@ -1,0 +1,220 @@
+//! Two checkpoints side by side: knobs, weights, and the prompts run through both.
+
+use anyhow::{Result, bail};
+
+use super::{Args, Compared, names};
+use crate::cli::WhatIfArgs;
+use crate::cli::progress::Meter;
+use crate::cli::prompts::Named;
+use crate::cli::session::{Opened, Session};
+use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
+use attnscope_engine::compare::{Comparing, Comparison, KnobDifference, KnobKind};
+use attnscope_engine::error::Error;
+use attnscope_engine::model::{Input, Model};
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+
+/// Nothing but the comparison of logits predicts: no side keeps what it said.
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+
+pub(super) fn compare(args: &Args) -> Result<Compared> {
+    let nothing = WhatIfArgs::default();
+    let session = Session::begin(&args.run, &nothing, args.prompt.clone(), &args.inputs)?;
+    let a = session.model(&args.a)?;
+    let b = args.what_if.suppose(session.model(&args.b)?)?;
+    let comparing = args.comparing();
+    comparing
+        .map
+        .check(&a.spec, &b.spec)
+        .map_err(anyhow::Error::msg)?;
+    let mut comparison = Comparison::of_knobs(&a, &b, &comparing);
+    let own = [&a, &b].map(|model| model.checkpoint.name.clone());
+    let mut compared_names = names(own, [&args.a, &args.b]);
+    let mut notes = Vec::new();
+    if args.what_if.is_set() {
+        notes.push(format!("what if, of B: {}", args.what_if.words().join(", ")));
+        compared_names[1] += " (what if)";
+    }
+    let prevented = comparison.prevented_by.map(|idx| prevented(&comparison, idx));
+    let mut sides = None;
+    if prevented.is_none() {
+        sides = Some(Sides::open(&session, a.clone(), b.clone(), &comparing)?);
+    }
+    let never = || false;
+    comparison.compare_weights(&a, &b, &comparing, &mut |_, _| {}, &never)?;
+    if let Some(sides) = &sides {
+        for (named, inputs) in sides.prompts()? {
+            let both = [inputs.0.clone(), inputs.1.clone()];
+            let meter = Meter::of(&a, &both, OPTIONS);
+            let id = named.id.as_str();
+            on_device!(&session.compute, ops => comparison.run_prompt(
+                ops,
+                (&a, &b),
+                (id, inputs),
+                &comparing,
+                &|progress| meter.show(progress),
+                &meter,
+            ))?;
+            meter.finish();
+        }
+    }
+    Ok(Compared {
+        comparison,
+        names: compared_names,
+        notes,
+        refused: prevented,
+    })
+}
+
+/// The knob that prevents a run, with the family before it where that differs too.
+fn prevented(comparison: &Comparison, idx: usize) -> String {
+    let knob = &comparison.knobs[idx];
+    let is_family = |knob: &&KnobDifference| knob.knob == "family" && knob.kind == KnobKind::Label;
+    match comparison.knobs.iter().find(is_family) {
+        Some(family) => format!("{knob} ({family})"),
+        None => knob.to_string(),
+    }
+}
+
+/// The prompts of both sides: the same ids, each counted as its side counts positions.
+struct Sides {
+    lead: Opened,
+    other: Model,
+    /// Whether B leads: it alone has a tokenizer.
+    is_turned: bool,
+    usual: Request,
+}
+
+impl Sides {
+    /// Prepares the prompts for both sides, and makes sure that they are the same ids.
+    fn open(session: &Session<'_>, a: Model, b: Model, comparing: &Comparing) -> Result<Self> {
+        let readings = [&a, &b].map(|model| Tokenizer::open(&model.checkpoint.tokenizer));
+        let [of_a, of_b] = readings;
+        let (of_a, of_b) = (of_a?, of_b?);
+        let is_turned = of_a.tokenizer().is_none() && of_b.tokenizer().is_some();
+        let (model, other, reading, of_other) = if is_turned {
+            (b, a, of_b, of_a)
+        } else {
+            (a, b, of_a, of_b)
+        };
+        let named = session.prompts(&model, &reading)?;
+        if of_other.tokenizer().is_some() {
+            let others = session.prompts(&other, &of_other)?;
+            for (mine, others) in named.iter().zip(&others) {
+                same_ids(mine, others)?;
+            }
+        }
+        for named in &named {
+            contexts(named, [&model, &other])?;
+        }
+        let mut lead = Opened {
+            model,
+            named,
+            reading,
+        };
+        let n_threads = rayon::current_num_threads();
+        let of_other = MemoryNeed::of(&other, &lead.longest(), OPTIONS, n_threads).total();
+        session.ready(&mut lead, OPTIONS, of_other + comparing.row_bytes)?;
+        Ok(Self {
+            lead,
+            other,
+            is_turned,
+            usual: session.usual(),
+        })
+    }
+
+    /// Every prompt, with the inputs of A and of B.
+    fn prompts(&self) -> Result<Vec<(&Named, (Input, Input))>> {
+        let both = self.lead.named.iter().map(|named| {
+            let mine = input_of(&named.prompt);
+            let others = input_of(&self.counted(&named.prompt)?);
+            let inputs = if self.is_turned {
+                (others, mine)
+            } else {
+                (mine, others)
+            };
+            Ok((named, inputs))
+        });
+        both.collect()
+    }
+
+    /// A prompt's ids as the other side counts them.
+    fn counted(&self, prompt: &Prompt) -> Result<Prompt> {
+        let ids = prompt.given();
+        let request = Request {
+            source: Source::Ids(ids.tokens.clone()),
+            target: match &prompt.source {
+                Some(_) => Target::Ids(prompt.tokens.clone()),
+                None => Target::Generate(0),
+            },
+            attention_mask: ids.real.clone(),
+            truncate: false,
+            ..self.usual.clone()
+        };
+        let reading = Reading::Ids("ids of the other side".to_owned());
+        Ok(prompt::prepare(&request, &reading, self.other.spec.limits())?)
+    }
+}
+
+/// Makes sure that two tokenizers cut a text alike.
+fn same_ids(mine: &Named, others: &Named) -> Result<()> {
+    let (mine_prompt, other) = (mine.prompt.given(), others.prompt.given());
+    if mine_prompt.tokens == other.tokens {
+        return Ok(());
+    }
+    let pairs = mine_prompt.tokens.iter().zip(&other.tokens);
+    let at = pairs.take_while(|(a, b)| a == b).count();
+    let piece = |prompt: &Prompt| match (prompt.tokens.get(at), prompt.labels.get(at)) {
+        (Some(id), Some(label)) => format!("{id} {label:?}"),
+        _ => "nothing".to_owned(),
+    };
+    bail!(
+        "prompt {}: the tokenizers differ at position {at}: {} and {} ({} and {} tokens); give ids with --tokens to compare the \
+         models all the same",
+        mine.id,
+        piece(mine_prompt),
+        piece(other),
+        mine_prompt.tokens.len(),
+        other.tokens.len()
+    )
+}
+
+/// Makes sure that a prompt is beyond the context of both sides or of neither.
+fn contexts(named: &Named, models: [&Model; 2]) -> Result<()> {
+    let prompt = named.prompt.longest();
+    let n = prompt.tokens.len().max(prompt.given().tokens.len());
+    let is_beyond = models.map(|model| model.spec.n_ctx.is_some_and(|n_ctx| n > n_ctx));
+    if is_beyond[0] == is_beyond[1] {
+        return Ok(());
+    }
+    let short = models[usize::from(is_beyond[1])];
+    let n_ctx = short.spec.n_ctx.unwrap_or(0);
+    let problem = format!(
+        "prompt {}: expected at most {n_ctx} tokens, the context of {}, found {n}: the other side takes more",
+        named.id, short.checkpoint.name
+    );
+    Err(Error::Prompt(problem).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokenizers_that_cut_differently_are_told_apart_at_the_first_id() {
+        let named = |tokens: &[u32]| Named {
+            id: "it".to_owned(),
+            prompt: Prompt {
+                tokens: tokens.to_vec(),
+                labels: tokens.iter().map(u32::to_string).collect(),
+                ..Prompt::default()
+            },
+        };
+        assert!(same_ids(&named(&[1, 2]), &named(&[1, 2])).is_ok());
+        let error = same_ids(&named(&[1, 2, 3]), &named(&[1, 5])).expect_err("differ");
+        assert!(error.to_string().contains("position 1: 2 \"2\" and 5"), "{error}");
+    }
+}

@@ -1,0 +1,137 @@
+//! `attnscope diff`: two checkpoints, traces or tables side by side, with an exit code.
+
+mod checkpoints;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::prompts::InputsArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{Difference, Output, printable};
+use attnscope_engine::analysis::is_captured;
+use attnscope_engine::compare::{Comparing, Comparison, LayerMap, Side};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint, trace or table of a report: the reference
+    a: PathBuf,
+    /// Checkpoint, trace or table of a report: what is compared with it
+    b: PathBuf,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// Relative difference up to which a hook counts as the same [default: from the precision of the weights]
+    #[arg(long, value_name = "REL", value_parser = bound)]
+    tolerance: Option<f64>,
+    /// Layers of A and the layers of B that stand for them: 0-5:0-10/2
+    #[arg(long, value_name = "A:B", value_parser = map)]
+    map: Option<LayerMap>,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// One line that says where the two part, and tables
+    Text,
+    Json,
+    Markdown,
+    Html,
+}
+
+/// A relative difference.
+fn bound(text: &str) -> Result<f64, String> {
+    let bound = text.parse::<f64>().ok();
+    let bound = bound.filter(|bound| bound.is_finite() && *bound >= 0.0);
+    bound.ok_or_else(|| "expected a number of at least 0, as in 1e-4".to_owned())
+}
+
+fn map(text: &str) -> Result<LayerMap, String> {
+    text.parse()
+}
+
+impl Args {
+    fn comparing(&self) -> Comparing {
+        Comparing {
+            tolerance: self.tolerance,
+            map: self.map.clone().unwrap_or_default(),
+            ..Comparing::default()
+        }
+    }
+}
+
+/// What a comparison came to, before it is written.
+struct Compared {
+    comparison: Comparison,
+    names: [String; 2],
+    notes: Vec<String>,
+    /// Why the two could not be run side by side.
+    refused: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let compared = match [&args.a, &args.b].map(|target| is_captured(target)) {
+        [false, false] => checkpoints::compare(args)?,
+        _ => bail!("traces are not compared yet"),
+    };
+    finish(args, &compared)
+}
+
+/// Writes what was found, and says how it ended.
+fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    let [a, b] = &compared.names;
+    let difference = Difference {
+        a,
+        b,
+        comparison: &compared.comparison,
+        notes: compared.notes.clone(),
+        refused: compared.refused.clone(),
+    };
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => difference.write_json(&mut content)?,
+        Format::Text => content = printable(difference.text().as_bytes()),
+        Format::Markdown => content = difference.markdown().into_bytes(),
+        Format::Html => content = difference.html().into_bytes(),
+    }
+    output.write(&content)?;
+    if let Some(refused) = &compared.refused {
+        bail!("{a} and {b} cannot be run side by side: {refused}");
+    }
+    if let Some(found) = compared.comparison.nonfinite() {
+        let side = match found.nonfinite {
+            Some(Side::A) => a,
+            _ => b,
+        };
+        bail!(
+            "{side} alone holds a NaN or an infinity: {}",
+            difference.headline()
+        );
+    }
+    Ok(if compared.comparison.is_same() {
+        Ended::Clean
+    } else {
+        Ended::WithFindings
+    })
+}
+
+/// What two targets are called: their own names where these differ, else their paths.
+fn names(own: [String; 2], paths: [&Path; 2]) -> [String; 2] {
+    if own[0] == own[1] {
+        paths.map(|path| path.display().to_string())
+    } else {
+        own
+    }
+}
