@@ -4,6 +4,7 @@
 
 pub mod bundles;
 pub mod cli;
+pub mod history;
 pub mod record;
 pub mod report;
 pub mod signals;

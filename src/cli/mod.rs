@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and one file per subcommand.
 
 pub mod align;
+mod cache;
 mod capture_script;
 mod check;
 mod completions;
@@ -10,6 +11,8 @@ mod diff;
 mod explain;
 mod figures;
 mod heads;
+mod history;
+mod history_reading;
 mod lab;
 mod log_file;
 mod open;
@@ -27,6 +30,7 @@ mod targets;
 mod tensors;
 mod trace;
 mod verify;
+mod watch;
 mod what_if_args;
 
 use std::path::{Path, PathBuf};
@@ -72,6 +76,14 @@ enum Command {
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
+    /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    History(history::Args),
+    /// Watch a training without a terminal; exits with 1 at the first finding that is as bad as --fail-on says
+    #[command(after_help = WATCH_EXIT)]
+    Watch(watch::Args),
+    /// List or remove the statistics of checkpoints that history keeps
+    Cache(cache::Args),
     /// Write patterns, scores, residuals and other values as safetensors
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Trace(trace::Args),
@@ -138,6 +150,13 @@ Exit codes:
   1  they differ
   2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
 
+/// What the exit code of `watch` means.
+const WATCH_EXIT: &str = "\
+Exit codes:
+  0  nothing new came for as long as --idle says, and nothing was as severe as --fail-on
+  1  some finding is as severe as --fail-on
+  2  the training cannot be read, or an argument is wrong";
+
 /// What `--force` does where a command writes files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";
 
@@ -164,6 +183,9 @@ impl Cli {
             Some(Command::Thresholds) => explain::thresholds()?,
             Some(Command::Report(args)) => return report::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
+            Some(Command::History(args)) => return history::run(&args),
+            Some(Command::Watch(args)) => return watch::run(&args),
+            Some(Command::Cache(args)) => cache::run(&args)?,
             Some(Command::Trace(args)) => trace::run(&args)?,
             Some(Command::Verify(args)) => return verify::run(&args),
             Some(Command::Diff(args)) => return diff::run(&args),
@@ -184,7 +206,7 @@ impl Cli {
 const MOST_THREADS: usize = 1024;
 
 /// What every command that runs a model takes.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct RunArgs {
     #[command(flatten)]
     weights: WeightArgs,

@@ -184,6 +184,12 @@ pub fn note(line: &str) {
     }
 }
 
+/// One line to standard error that a command without bars tells its progress by: also after [`be_quiet`], which such a command
+/// calls so that single runs stay silent.
+pub fn tell(line: &str) {
+    say(line);
+}
+
 /// Lets only errors be told from here on: for `--quiet`.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);

@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::progress::note;
+use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
@@ -24,9 +25,6 @@ const ENDINGS: [&str; 12] = [
     "parquet",
     "csv",
 ];
-/// Endings of files of weights.
-const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];
-
 /// Targets, and a text to run after them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Targets {
@@ -68,12 +66,8 @@ impl Targets {
 }
 
 impl TargetArgs {
-    /// Tells targets from the text. The last argument is a text when it is not the only one, names nothing that exists, and does not
-    /// look like a path.
-    ///
-    /// # Errors
-    /// When a directory of checkpoints cannot be listed.
-    pub fn resolve(&self) -> Result<Targets> {
+    /// The paths as they were given, and the text after them.
+    pub fn split(&self) -> (Vec<PathBuf>, Option<String>) {
         let mut targets: Vec<PathBuf> = self.positional.iter().map(PathBuf::from).collect();
         let prompt = match self.positional.as_slice() {
             [_, .., last] => last.to_str().filter(|last| !is_path(last)),
@@ -82,6 +76,16 @@ impl TargetArgs {
         if prompt.is_some() {
             targets.pop();
         }
+        (targets, prompt.map(str::to_owned))
+    }
+
+    /// Tells targets from the text. The last argument is a text when it is not the only one, names nothing that exists, and does not
+    /// look like a path.
+    ///
+    /// # Errors
+    /// When a directory of checkpoints cannot be listed.
+    pub fn resolve(&self) -> Result<Targets> {
+        let (targets, prompt) = self.split();
         let mut resolved = Vec::new();
         for target in targets {
             match checkpoints_in(&target)? {
@@ -99,7 +103,7 @@ impl TargetArgs {
         resolved.dedup();
         Ok(Targets {
             targets: resolved,
-            prompt: prompt.map(str::to_owned),
+            prompt,
         })
     }
 }
@@ -127,77 +131,11 @@ fn checkpoints_in(directory: &Path) -> Result<Option<Vec<PathBuf>>> {
     if !directory.is_dir() || is_checkpoint(directory) {
         return Ok(None);
     }
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(e) => bail!("{}: cannot be listed ({e})", directory.display()),
-    };
-    let mut files = Vec::new();
-    let mut inside = Vec::new();
-    for path in entries.filter_map(|entry| entry.ok().map(|entry| entry.path())) {
-        if path.is_dir() && is_checkpoint(&path) {
-            inside.push(path);
-        } else if is_weights(&path) {
-            files.push(path);
-        }
-    }
-    // One file, or the shards of one model, is a checkpoint without a configuration: the directory names it.
-    if files.len() > 1 && !files.iter().any(|file| is_shard(file)) {
-        inside.extend(files);
-    }
+    let inside: Vec<PathBuf> = directly_in(directory)?
+        .into_iter()
+        .map(|found| found.path)
+        .collect();
     Ok((!inside.is_empty()).then_some(inside))
-}
-
-/// Whether a directory holds one model, by the names in it.
-fn is_checkpoint(directory: &Path) -> bool {
-    let has = |name: &str| directory.join(name).is_file();
-    let names = [
-        "config.json",
-        "params.json",
-        "model.safetensors",
-        "model.safetensors.index.json",
-        "pytorch_model.bin",
-        "pytorch_model.bin.index.json",
-    ];
-    if names.into_iter().any(has) {
-        return true;
-    }
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let files = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let weights: Vec<PathBuf> = files.filter(|file| is_weights(file)).collect();
-    weights.len() == 1 || weights.iter().any(|file| is_shard(file))
-}
-
-fn is_weights(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    // What trainers leave beside the weights.
-    let is_state = [
-        "optimizer",
-        "scheduler",
-        "rng_state",
-        "training_args",
-        "scaler",
-    ]
-    .iter()
-    .any(|word| stem.starts_with(word));
-    !is_state
-        && path.is_file()
-        && path.extension().is_some_and(|ending| {
-            WEIGHTS
-                .iter()
-                .any(|known| ending.eq_ignore_ascii_case(known))
-        })
-}
-
-/// Whether a file is one of several that make a model: `model-00001-of-00002.safetensors`.
-fn is_shard(path: &Path) -> bool {
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    name.rsplit_once("-of-").is_some_and(|(before, n)| {
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        is_number(n)
-            && before
-                .rsplit_once('-')
-                .is_some_and(|(_, nth)| is_number(nth))
-    })
 }
 
 #[cfg(test)]

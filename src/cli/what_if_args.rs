@@ -7,7 +7,7 @@ use attnscope_engine::analysis::{WHAT_IF_KEYS, WhatIf, supposed};
 use attnscope_engine::model::Model;
 
 /// What is supposed of a model.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct WhatIfArgs {
     /// Run the model with another attention: scale=none, softmax_axis=queries@L3, drop=zero@L3H5, …
     #[arg(long, value_name = "KEY=VALUE[@PLACE,…]", value_parser = read, long_help = help())]

@@ -3,6 +3,7 @@
 use super::natural::natural;
 use crate::report::{LayerRecord, ModelRecord, PromptRecord};
 use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::{STATISTICS, Values};
 
 /// What the rows come from.
@@ -131,4 +132,16 @@ fn stats_of(values: &Values, is_head: bool) -> Vec<Option<f64>> {
         (!is_head || statistic.is_per_head()).then(|| values.at(idx))
     };
     statistics.map(value).collect()
+}
+
+impl Row {
+    /// Where the row belongs; `None` for a stack of another name.
+    pub fn place(&self) -> Option<Place> {
+        let stacks = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross];
+        let stack = stacks
+            .into_iter()
+            .find(|stack| stack.label() == self.stack.as_deref())?;
+        let layer = Place::layer(stack, self.layer as usize);
+        Some(self.head.map_or(layer, |head| layer.head(head as usize)))
+    }
 }

@@ -7,6 +7,7 @@ mod difference;
 mod document;
 mod github;
 mod head_types;
+mod history;
 mod html;
 mod json;
 mod junit;
@@ -41,6 +42,10 @@ pub use document::{
 };
 pub use github::write_github;
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
+pub use history::{
+    HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
+    HistoryStep, HistoryTrend, HistoryWarning, write_history,
+};
 pub use html::write_html;
 pub use json::{write_json, write_several};
 pub use junit::{write_junit, write_junit_by};

@@ -36,6 +36,11 @@ pub const SCHEMAS: &[Described] = &[
     ("tensors", "attnscope tensors", of::<TensorList>),
     ("verify", "attnscope verify", of::<Verification>),
     ("diff", "attnscope diff", of::<difference::Document>),
+    (
+        "history",
+        "attnscope history TARGET…",
+        of::<super::history::HistoryRecord>,
+    ),
 ];
 
 /// The schema of a document, with its title; `None` where no document has the name.

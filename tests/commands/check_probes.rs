@@ -193,7 +193,9 @@ fn readings_that_a_spec_can_state_lose_what_a_run_of_that_spec_loses() {
         let all = analysis::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let mut seen = std::collections::BTreeSet::new();
         for (reading, found) in all.expect("runs") {
-            let Some(factors) = of(&reading.claim.name).filter(|_| reading.claim.head_idx.is_none()) else {
+            let Some(factors) =
+                of(&reading.claim.name).filter(|_| reading.claim.head_idx.is_none())
+            else {
                 continue;
             };
             seen.insert((reading.claim.name.clone(), reading.claim.layer_idx));

@@ -26,8 +26,9 @@ const LEVELS: &[(&str, u32)] = &[
     ("worker", 5),
     ("report", 5),
     ("record", 6),
-    ("tui", 5),
-    ("cli", 7),
+    ("history", 6),
+    ("tui", 7),
+    ("cli", 8),
 ];
 
 /// Imports inside one level that are allowed.
@@ -43,8 +44,7 @@ const EDGES: &[(&str, &str)] = &[
     ("model", "attention"),
     ("checks", "stats"),
     ("compare", "analysis"),
-    ("tui", "worker"),
-    ("tui", "report"),
+    ("history", "record"),
 ];
 
 /// Lines of a file at most.

@@ -35,10 +35,15 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
     let mut compared_names = names(own, [&args.a, &args.b]);
     let mut notes = Vec::new();
     if args.what_if.is_set() {
-        notes.push(format!("what if, of B: {}", args.what_if.words().join(", ")));
+        notes.push(format!(
+            "what if, of B: {}",
+            args.what_if.words().join(", ")
+        ));
         compared_names[1] += " (what if)";
     }
-    let prevented = comparison.prevented_by.map(|idx| prevented(&comparison, idx));
+    let prevented = comparison
+        .prevented_by
+        .map(|idx| prevented(&comparison, idx));
     let mut sides = None;
     if prevented.is_none() {
         sides = Some(Sides::open(&session, a.clone(), b.clone(), &comparing)?);
@@ -155,7 +160,11 @@ impl Sides {
             ..self.usual.clone()
         };
         let reading = Reading::Ids("ids of the other side".to_owned());
-        Ok(prompt::prepare(&request, &reading, self.other.spec.limits())?)
+        Ok(prompt::prepare(
+            &request,
+            &reading,
+            self.other.spec.limits(),
+        )?)
     }
 }
 
@@ -215,6 +224,9 @@ mod tests {
         };
         assert!(same_ids(&named(&[1, 2]), &named(&[1, 2])).is_ok());
         let error = same_ids(&named(&[1, 2, 3]), &named(&[1, 5])).expect_err("differ");
-        assert!(error.to_string().contains("position 1: 2 \"2\" and 5"), "{error}");
+        assert!(
+            error.to_string().contains("position 1: 2 \"2\" and 5"),
+            "{error}"
+        );
     }
 }

@@ -58,7 +58,9 @@ fn hook_of_role(role: &str) -> Hook {
     if layer.is_empty() {
         return if rest.contains("embed.") {
             Hook::ResidPre
-        } else if rest == "bias" || rest.ends_with(".bias") && !rest.contains("head") && !rest.contains("norm") {
+        } else if rest == "bias"
+            || rest.ends_with(".bias") && !rest.contains("head") && !rest.contains("norm")
+        {
             Hook::Scores
         } else {
             Hook::Logits
@@ -121,7 +123,8 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
     for tensor in &of.weights.differ {
         let here = tensor.roles.iter().filter(|role| {
             let of_role = layer_of(role);
-            is_layer(&of_role) || (of_role.is_empty() && (is_first_layer || layer.is_empty()))
+            is_layer(&of_role)
+                || (of_role.is_empty() && (is_first_layer || layer.is_empty()))
                 || is_bias_table(role)
         });
         if let Some(hook) = here.map(|role| hook_of_role(role)).min() {

@@ -104,7 +104,9 @@ impl HookDifference {
             tolerance,
             is_same: relative <= tolerance && total.broken.is_none() && total.n_one_sided == 0,
             head_idx: worst.filter(|_| gap.has_heads),
-            query_idx: at.filter(|_| gap.axes != Axes::Keys).map(|(query, _)| query),
+            query_idx: at
+                .filter(|_| gap.axes != Axes::Keys)
+                .map(|(query, _)| query),
             key_idx: match gap.axes {
                 Axes::Cells => at.map(|(_, key)| key),
                 Axes::Keys => at.map(|(key, _)| key),
@@ -113,7 +115,10 @@ impl HookDifference {
             nonfinite: broken.map(|(.., is_of_a)| if is_of_a { Side::A } else { Side::B }),
             n_one_sided: total.n_one_sided,
             heads: if gap.has_heads {
-                gap.heads.iter().map(super::gap::HeadGap::relative).collect()
+                gap.heads
+                    .iter()
+                    .map(super::gap::HeadGap::relative)
+                    .collect()
             } else {
                 Vec::new()
             },
@@ -191,8 +196,7 @@ impl Comparison {
         let prevents = |knob: &KnobDifference| {
             // Models of other depths and widths can be compared where somebody says which layers correspond.
             let name = knob.knob.split('@').next().unwrap_or_default();
-            knob.kind == KnobKind::Shape
-                && (comparing.map.is_identity() || !MAPPED.contains(&name))
+            knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !MAPPED.contains(&name))
         };
         Self {
             prevented_by: knobs.iter().position(prevents),

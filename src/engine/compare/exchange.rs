@@ -171,8 +171,10 @@ impl<'a> Exchange<'a> {
         let of_a = self.of_a.borrow();
         let kept = of_a.get(&(stack, Hook::ResidPre));
         kept.is_some_and(|kept| {
-            let (a, b): (&[u32], &[u32]) =
-                (bytemuck::cast_slice(&kept.values), bytemuck::cast_slice(values));
+            let (a, b): (&[u32], &[u32]) = (
+                bytemuck::cast_slice(&kept.values),
+                bytemuck::cast_slice(values),
+            );
             a == b
         })
     }
@@ -204,7 +206,14 @@ impl Tap for Keeper<'_> {
         self.exchange.is_on.get() && is_value(hook)
     }
 
-    fn values(&mut self, stack: Stack, _: usize, hook: Hook, of: &[f32], width: usize) -> Result<()> {
+    fn values(
+        &mut self,
+        stack: Stack,
+        _: usize,
+        hook: Hook,
+        of: &[f32],
+        width: usize,
+    ) -> Result<()> {
         let kept = Kept {
             values: of.to_vec(),
             width,
@@ -253,7 +262,14 @@ impl Tap for Comparer<'_> {
         self.exchange.is_on.get() && is_value(hook)
     }
 
-    fn values(&mut self, stack: Stack, _: usize, hook: Hook, of: &[f32], width: usize) -> Result<()> {
+    fn values(
+        &mut self,
+        stack: Stack,
+        _: usize,
+        hook: Hook,
+        of: &[f32],
+        width: usize,
+    ) -> Result<()> {
         let exchange = self.exchange;
         if hook == Hook::ResidPre && stack != Stack::Cross {
             self.was_same.set(exchange.is_same_input(stack, of));

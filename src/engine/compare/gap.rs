@@ -101,7 +101,9 @@ impl HeadGap {
         self.n_values += other.n_values;
         self.n_one_sided += other.n_one_sided;
         if let Some(broken) = other.broken
-            && self.broken.is_none_or(|own| (broken.0, broken.1) < (own.0, own.1))
+            && self
+                .broken
+                .is_none_or(|own| (broken.0, broken.1) < (own.0, own.1))
         {
             self.broken = Some(broken);
         }

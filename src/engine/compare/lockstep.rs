@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use super::exchange::{Comparer, Compared, Exchange, Isolated, Keeper};
+use super::exchange::{Compared, Comparer, Exchange, Isolated, Keeper};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::map::LayerMap;
@@ -140,7 +140,8 @@ impl<'a, O: Ops> Side<'a, O> {
         let tensors = &self.model.checkpoint.tensors;
         let weights = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
         let (resid, scratch) = (&mut self.resid, &mut self.scratch);
-        self.pass.block(stack, layer_idx, &weights, resid, scratch)?;
+        self.pass
+            .block(stack, layer_idx, &weights, resid, scratch)?;
         Ok(weights)
     }
 }
@@ -181,7 +182,12 @@ pub(super) fn run<O: Ops>(
         };
         for (stack_a, stack_b) in sides.a.spec.stacks.iter().zip(&sides.b.spec.stacks) {
             let mut of_stack = Noise::default();
-            work.stack((stack_a, stack_b), (&mut a, &mut b), &mut of_stack, &mut ran)?;
+            work.stack(
+                (stack_a, stack_b),
+                (&mut a, &mut b),
+                &mut of_stack,
+                &mut ran,
+            )?;
             if stack_a.stack != Stack::Encoder {
                 noise = of_stack;
             }
@@ -415,7 +421,11 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         heads: Range<usize>,
         sink: &dyn BlockSink,
     ) -> Result<()> {
-        let of = |hook: Hook| values.get(&(stack, hook)).map(|kept| kept.values.as_slice());
+        let of = |hook: Hook| {
+            values
+                .get(&(stack, hook))
+                .map(|kept| kept.values.as_slice())
+        };
         let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
         let (Some(spec), (Some(q), Some(k), Some(v))) =
             (model.spec.attention(stack, layer_idx), found)

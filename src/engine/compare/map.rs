@@ -62,9 +62,14 @@ impl FromStr for LayerMap {
             }
             pairs.extend(a.into_iter().zip(b));
         }
-        let rises = pairs.values().zip(pairs.values().skip(1)).all(|(a, b)| a < b);
+        let rises = pairs
+            .values()
+            .zip(pairs.values().skip(1))
+            .all(|(a, b)| a < b);
         if !rises {
-            return Err(format!("expected layers of B that rise with those of A, found {text:?}"));
+            return Err(format!(
+                "expected layers of B that rise with those of A, found {text:?}"
+            ));
         }
         Ok(Self { pairs: Some(pairs) })
     }
@@ -95,11 +100,16 @@ mod tests {
     fn maps_pair_layers_in_order() {
         let map: LayerMap = "0-5:0-10/2".parse().expect("a map");
         let of = |idx| map.of(Stack::Only, idx);
-        assert_eq!((of(0), of(3), of(5), of(6)), (Some(0), Some(6), Some(10), None));
+        assert_eq!(
+            (of(0), of(3), of(5), of(6)),
+            (Some(0), Some(6), Some(10), None)
+        );
         let map: LayerMap = "0:1,2-3:4-5".parse().expect("a map");
         assert_eq!(map.of(Stack::Only, 3), Some(5));
         assert_eq!(LayerMap::default().of(Stack::Only, 7), Some(7));
-        for bad in ["", "0-5", "0-5:0-3", "a:b", "0-1:3-2", "0,1:1,0", "0:0-4/0", "0:5,1:2"] {
+        for bad in [
+            "", "0-5", "0-5:0-3", "a:b", "0-1:3-2", "0,1:1,0", "0:0-4/0", "0:5,1:2",
+        ] {
             assert!(bad.parse::<LayerMap>().is_err(), "{bad}");
         }
     }

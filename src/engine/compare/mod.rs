@@ -28,6 +28,4 @@ pub use lockstep::ROW_BYTES;
 pub use map::LayerMap;
 pub use predictions::PredictionDifference;
 pub use relation::Relation;
-pub use weights::{
-    MOST_ROWS, TensorDifference, WeightDifferences, compare_names, compare_weights,
-};
+pub use weights::{MOST_ROWS, TensorDifference, WeightDifferences, compare_names, compare_weights};

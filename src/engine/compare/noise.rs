@@ -72,9 +72,8 @@ impl Noise {
             }
             Hook::Scores => {
                 let d_head = attention.map_or(1, |spec| spec.d_head) as f64;
-                let scale = attention.map_or(1.0, |spec| {
-                    f64::from(spec.scale.of_bias(spec.d_head)).abs()
-                });
+                let scale =
+                    attention.map_or(1.0, |spec| f64::from(spec.scale.of_bias(spec.d_head)).abs());
                 // Σ of d products of random signs: what is left of large products that cancel has their error.
                 let products = scale * (d_head * self.q_square * self.k_square).sqrt();
                 let size = mean_square.sqrt();

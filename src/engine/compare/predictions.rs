@@ -180,7 +180,10 @@ fn predictions(
         loss: [loss(0), loss(1)],
         kl: real().map(|(_, row)| row.kl()).sum::<f64>() / n,
         kl_at: rows.iter().map(RowScan::kl).collect(),
-        top1: rows.iter().map(|row| [row.top[0].0, row.top[1].0]).collect(),
+        top1: rows
+            .iter()
+            .map(|row| [row.top[0].0, row.top[1].0])
+            .collect(),
         same_top1: same.count() as f64 / n,
     }
 }
@@ -194,7 +197,9 @@ mod tests {
 
     #[test]
     fn chunks_of_any_size_give_the_divergence_of_whole_rows() {
-        let logits: Vec<f32> = (0..11).map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0).collect();
+        let logits: Vec<f32> = (0..11)
+            .map(|v| ((v * 7919) % 23) as f32 * 0.4 - 3.0)
+            .collect();
         let others: Vec<f32> = (0..11).map(|v| ((v * 104_729) % 19) as f32 * 0.3).collect();
         let probabilities = |row: &[f32]| -> Vec<f64> {
             let sum: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();

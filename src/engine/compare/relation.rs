@@ -182,11 +182,13 @@ fn of_heads(
         heads.rotary,
         (0, heads.width),
         (0, heads.rotary.1),
-        (heads.width - heads.rotary.1.min(heads.width), heads.rotary.1),
+        (
+            heads.width - heads.rotary.1.min(heads.width),
+            heads.rotary.1,
+        ),
     ];
-    let is_span = |(first, n): &(usize, usize)| {
-        *n >= 4 && n.is_multiple_of(2) && first + n <= heads.width
-    };
+    let is_span =
+        |(first, n): &(usize, usize)| *n >= 4 && n.is_multiple_of(2) && first + n <= heads.width;
     for span in spans.into_iter().filter(is_span) {
         for to_halves in [true, false] {
             let paired = repaired(a, n_in, heads.width, span, to_halves);
@@ -245,7 +247,9 @@ mod tests {
     use super::*;
 
     fn values(n: usize) -> Vec<f32> {
-        (0..n).map(|i| ((i * 7919 + 13) % 101) as f32 / 37.0 - 1.2).collect()
+        (0..n)
+            .map(|i| ((i * 7919 + 13) % 101) as f32 / 37.0 - 1.2)
+            .collect()
     }
 
     const HEADS: Heads = Heads {
@@ -271,7 +275,10 @@ mod tests {
         let halves = repaired(&a, 24, 8, (0, 8), true);
         let partly = repaired(&a, 24, 8, (0, 4), false);
         let scaled: Vec<f32> = a.iter().map(|v| v * -0.25).collect();
-        let rounded: Vec<f32> = a.iter().map(|v| half::bf16::from_f32(*v).to_f32()).collect();
+        let rounded: Vec<f32> = a
+            .iter()
+            .map(|v| half::bf16::from_f32(*v).to_f32())
+            .collect();
         let turned = transposed(&a, 24, 24);
         let mut other = a.clone();
         other[5] += 0.5;
@@ -282,17 +289,29 @@ mod tests {
         });
         assert_eq!(found(&a, &heads, rotating), Some(Relation::HeadsPermuted));
         assert_eq!(found(&a, &heads, Division::None), None);
-        assert_eq!(found(&a, &halves, rotating), Some(Relation::RotaryInterleaved));
-        assert_eq!(found(&halves, &a, rotating), Some(Relation::RotaryInterleaved));
+        assert_eq!(
+            found(&a, &halves, rotating),
+            Some(Relation::RotaryInterleaved)
+        );
+        assert_eq!(
+            found(&halves, &a, rotating),
+            Some(Relation::RotaryInterleaved)
+        );
         assert_eq!(found(&a, &halves, Division::Outputs(HEADS)), None);
-        assert_eq!(found(&a, &partly, quarter), Some(Relation::RotaryInterleaved));
+        assert_eq!(
+            found(&a, &partly, quarter),
+            Some(Relation::RotaryInterleaved)
+        );
         assert_eq!(found(&a, &scaled, rotating), Some(Relation::Scaled));
         assert_eq!(found(&a, &rounded, rotating), Some(Relation::Rounded));
         assert_eq!(found(&a, &turned, rotating), Some(Relation::Transposed));
         assert_eq!(found(&a, &other, rotating), None);
         let columns = transposed(&heads, 24, 24);
         let inputs = Division::Inputs(HEADS);
-        assert_eq!(found(&turned, &columns, inputs), Some(Relation::HeadsPermuted));
+        assert_eq!(
+            found(&turned, &columns, inputs),
+            Some(Relation::HeadsPermuted)
+        );
     }
 
     #[test]

@@ -61,7 +61,8 @@ pub(super) fn suspects(
         }
     }
     // A table of biases belongs to all layers of its stack.
-    let is_bias = |role: &String| role == "bias" || role.ends_with(".bias") && layer_of(role).is_empty();
+    let is_bias =
+        |role: &String| role == "bias" || role.ends_with(".bias") && layer_of(role).is_empty();
     let mut roles = weights.differ.iter().flat_map(|tensor| &tensor.roles);
     all |= roles.any(is_bias);
     if all {

@@ -182,9 +182,9 @@ fn renamed_back(roles_a: &[Role], renamed: Renamed<'_>, key: &str) -> bool {
 pub(super) fn layer_of(key: &str) -> String {
     let mut prefix: Vec<&str> = Vec::new();
     for part in key.split('.') {
-        let is_layer = part.strip_prefix('L').is_some_and(|n| {
-            !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit())
-        });
+        let is_layer = part
+            .strip_prefix('L')
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
         prefix.push(part);
         if is_layer {
             return prefix.join(".");
@@ -287,7 +287,10 @@ impl Work<'_> {
         let floor = storage_floor(dtype_a, dtype_b);
         let is_as_stored = pair.roles.iter().all(|(a, b)| a.reads_as(b));
         let shapes = (self.a.info(pair.names.0), self.b.info(pair.names.1));
-        let is_one_shape = shapes.0.zip(shapes.1).is_some_and(|(a, b)| a.shape == b.shape);
+        let is_one_shape = shapes
+            .0
+            .zip(shapes.1)
+            .is_some_and(|(a, b)| a.shape == b.shape);
         let whole = if is_as_stored && is_one_shape {
             let whole = stored_difference((self.a, self.b), pair.names, self.pace)?;
             if whole.is_equal() {
@@ -391,9 +394,8 @@ impl Work<'_> {
         let other = |key: &str| {
             let ends = [(".gate", ".up"), (".gate.bias", ".up.bias")];
             ends.iter().find_map(|(gate, up)| {
-                let swapped = |from: &str, to: &str| {
-                    key.strip_suffix(from).map(|stem| format!("{stem}{to}"))
-                };
+                let swapped =
+                    |from: &str, to: &str| key.strip_suffix(from).map(|stem| format!("{stem}{to}"));
                 swapped(gate, up).or_else(|| swapped(up, gate))
             })
         };

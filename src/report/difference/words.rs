@@ -151,8 +151,11 @@ impl Difference<'_> {
         let mut said = Vec::new();
         for (side, names) in [("A", &weights.only_a), ("B", &weights.only_b)] {
             if !names.is_empty() {
-                let mut shown: Vec<&str> =
-                    names.iter().take(MOST_TENSORS).map(String::as_str).collect();
+                let mut shown: Vec<&str> = names
+                    .iter()
+                    .take(MOST_TENSORS)
+                    .map(String::as_str)
+                    .collect();
                 if names.len() > MOST_TENSORS {
                     shown.push("…");
                 }
@@ -185,7 +188,12 @@ impl Difference<'_> {
         });
         let said = "These layers of B differ when they run on A's input; the others only inherit a difference.";
         let titles = ["layer", "relative"];
-        section("Layers that differ by themselves", said, &titles, rows.collect())
+        section(
+            "Layers that differ by themselves",
+            said,
+            &titles,
+            rows.collect(),
+        )
     }
 
     /// One row for each layer, one column for each hook.
@@ -260,7 +268,9 @@ fn place(found: &HookDifference) -> String {
         ("query", found.query_idx),
         ("key", found.key_idx),
     ];
-    let parts = parts.iter().filter_map(|(what, idx)| Some(format!("{what} {}", (*idx)?)));
+    let parts = parts
+        .iter()
+        .filter_map(|(what, idx)| Some(format!("{what} {}", (*idx)?)));
     let parts: Vec<String> = parts.collect();
     if !parts.is_empty() && !found.is_same {
         let _ = write!(place, " ({})", parts.join(", "));

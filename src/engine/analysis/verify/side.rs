@@ -70,8 +70,9 @@ impl<'a, O: Ops> Side<'a, O> {
         let mut resid = O::Buffer::default();
         self.ops.copy(before, &mut resid)?;
         let scratch = &mut self.scratch;
-        self.pass
-            .block_again(stack, layer_idx, &weights, &mut resid, scratch, &mut hooks, None)
+        self.pass.block_again(
+            stack, layer_idx, &weights, &mut resid, scratch, &mut hooks, None,
+        )
     }
 
     /// The engine, and the residual that it ended with.

@@ -1,0 +1,304 @@
+//! `attnscope history`: a training over its checkpoints or its monitor log, without a screen.
+
+use std::io::{IsTerminal, stdout};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
+use super::progress::{be_quiet, failed, tell};
+use super::prompts::InputsArgs;
+use super::targets::TargetArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::{
+    Following, History, Judge, News, Sources, State, Update, document, table, told,
+};
+use crate::report::{Output, printable, write_history};
+use attnscope_engine::checks::Thresholds;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    targets: TargetArgs,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    raw_csv: bool,
+    /// Keep reading: new checkpoints and new lines of a log appear by themselves
+    #[arg(long)]
+    watch: bool,
+    /// Neither use nor keep statistics of checkpoints that were read before
+    #[arg(long)]
+    no_cache: bool,
+    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    #[arg(long, value_name = "FILE")]
+    thresholds: Option<PathBuf>,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Findings and the steps at which they begin
+    Text,
+    /// Steps, statistics of every head, and findings
+    Json,
+    /// One row for each step, prompt, layer and head
+    Csv,
+    /// The rows of csv, for data frames and databases
+    Parquet,
+}
+
+impl Format {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Csv => "csv",
+            Self::Parquet => "parquet",
+        }
+    }
+}
+
+/// Between two versions of a file that is kept up to date.
+const WRITTEN_EVERY: Duration = Duration::from_secs(1);
+
+/// What was read so far, and what is to come of it.
+struct Kept<'a> {
+    args: &'a Args,
+    history: History,
+    judge: Judge,
+    models: Vec<String>,
+    news: News,
+    written: Option<(Instant, u64)>,
+    n_rows_written: usize,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let (targets, text) = args.targets.split();
+    let sources = sources_of(&targets, args.watch)?;
+    let to_stdout = args.output == Path::new("-");
+    if args.format == Format::Parquet && to_stdout && stdout().is_terminal() {
+        bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
+    }
+    if args.watch && to_stdout && !matches!(args.format, Format::Text) {
+        bail!(
+            "--watch --format {}: expected --output FILE, which is kept up to date",
+            args.format.name()
+        );
+    }
+    let thresholds = match &args.thresholds {
+        Some(path) => Thresholds::open(path)?,
+        None => Thresholds::default(),
+    };
+    let mut prompt = args.prompt.clone();
+    prompt.positional(text)?;
+    if !args.watch {
+        check_not_empty(&sources)?;
+    }
+    if !to_stdout && !args.watch {
+        // A path that cannot be written fails before the run.
+        drop(Output::open_or_replace(&args.output, args.run.force)?);
+    } else if !to_stdout {
+        drop(Output::open(&args.output)?);
+    }
+    let asked = Asked {
+        prompt,
+        inputs: args.inputs.clone(),
+        what_if: args.what_if.clone(),
+        run: args.run.clone(),
+    };
+    let following = Following {
+        watches: args.watch,
+        rereads: true,
+        cache: match args.no_cache {
+            true => None,
+            false => asked.cache(),
+        },
+        sources,
+    };
+    let session = match following.sources {
+        Sources::Checkpoints(_) => Some(asked.session()?),
+        Sources::Log(_) => None,
+    };
+    // Each step would tell of its memory and its tokenizer.
+    let tells = !args.run.quiet;
+    be_quiet();
+    let mut kept = Kept {
+        args,
+        history: history_of(&following.sources),
+        judge: Judge::new(thresholds),
+        models: Vec::new(),
+        news: News::default(),
+        written: None,
+        n_rows_written: 0,
+    };
+    let mut outcome = Ok(());
+    following.run(
+        &mut |found| {
+            let Some(session) = &session else {
+                return Err(attnscope_engine::error::Error::Cancelled);
+            };
+            read(session, found)
+        },
+        &mut |updates| match kept.take(updates, tells) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(e) => {
+                outcome = Err(e);
+                ControlFlow::Break(())
+            }
+        },
+    )?;
+    outcome?;
+    kept.end()
+}
+
+impl Kept<'_> {
+    fn take(&mut self, updates: Vec<Update>, tells: bool) -> Result<()> {
+        let mut is_caught_up = false;
+        for update in updates {
+            is_caught_up |= matches!(update, Update::CaughtUp);
+            if let Update::Read(_, reading) = &update
+                && !self.models.contains(&reading.model)
+            {
+                self.models.push(reading.model.clone());
+            }
+            let said = said(&self.history, &update);
+            self.history.apply(update);
+            if tells && let Some(said) = said {
+                tell(&said);
+            }
+        }
+        if !self.args.watch {
+            return Ok(());
+        }
+        if self.args.output != Path::new("-") {
+            let revision = self.history.revision();
+            let is_due = match self.written {
+                None => true,
+                Some((when, known)) => known != revision && when.elapsed() >= WRITTEN_EVERY,
+            };
+            if is_due && self.history.progress().0 > 0 {
+                self.judge.look(&self.history);
+                let content = self.content()?;
+                Output::open(&self.args.output)?.write(&content)?;
+                self.written = Some((Instant::now(), revision));
+            }
+            return Ok(());
+        }
+        if is_caught_up {
+            self.judge.look(&self.history);
+            let mut text = String::new();
+            let n = self.history.progress().0;
+            if self.n_rows_written == 0 && n > 0 {
+                text = format!("{}\n", crate::history::heading(&self.history));
+            }
+            self.n_rows_written = n;
+            for told in self.news.of(&self.history, &self.judge) {
+                text += &told.lines;
+            }
+            if !text.is_empty() {
+                Output::open(Path::new("-"))?.write(&printable(text.as_bytes()))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&self) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        let what_if = self.args.what_if.words();
+        match self.args.format {
+            Format::Text => {
+                let text = told(&self.history, self.judge.findings(), self.judge.trends());
+                content = printable(text.as_bytes());
+            }
+            Format::Json => {
+                write_history(&document(&self.history, &self.judge, what_if), &mut content)?
+            }
+            Format::Csv => {
+                table(&self.history, &self.models, what_if)
+                    .write_csv(self.args.raw_csv, &mut content)?;
+                if !self.args.raw_csv {
+                    content = printable(&content);
+                }
+            }
+            Format::Parquet => {
+                table(&self.history, &self.models, what_if).write_parquet(&mut content)?
+            }
+        }
+        Ok(content)
+    }
+
+    fn end(mut self) -> Result<Ended> {
+        self.judge.look(&self.history);
+        let (n_read, n) = self.history.progress();
+        let failures = self
+            .history
+            .records()
+            .iter()
+            .filter(|record| matches!(record.state, State::Failed(_) | State::Incomplete(_)));
+        let n_failed = failures.clone().count();
+        if n_read == 0 {
+            let why = failures.clone().find_map(|record| record.state.reason());
+            match why {
+                Some(why) => bail!("none of {n} steps could be read: {why}"),
+                None => bail!("{}: there is no record in it", self.history.name),
+            }
+        }
+        if self.args.format != Format::Text {
+            for record in failures {
+                let reason = record.state.reason().unwrap_or_default();
+                failed(&format!(
+                    "{}: {}: {reason}",
+                    record.label(),
+                    record.state.label()
+                ));
+            }
+            for note in &self.history.notes {
+                tell(note);
+            }
+        }
+        let content = self.content()?;
+        Output::open_or_replace(&self.args.output, self.args.run.force || self.args.watch)?
+            .write(&content)?;
+        Ok(match n_failed {
+            0 => Ended::Clean,
+            _ => Ended::Partly,
+        })
+    }
+}
+
+/// What there is to say of an update while a history is read.
+fn said(history: &History, update: &Update) -> Option<String> {
+    let of = |path: &PathBuf| {
+        let record = &history.records()[history.position(path)?];
+        Some(record.label())
+    };
+    match update {
+        Update::State(path, State::Reading) => {
+            let (n_read, n) = history.progress();
+            Some(format!("{} ({} of {n})", of(path)?, n_read + 1))
+        }
+        Update::State(path, state @ (State::Gone | State::Changed)) => {
+            Some(format!("{}: {}", of(path)?, state.label()))
+        }
+        Update::State(path, state @ State::Incomplete(_)) => {
+            Some(format!("{}: {}", of(path)?, state.reason()?))
+        }
+        _ => None,
+    }
+}

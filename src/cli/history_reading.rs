@@ -1,0 +1,183 @@
+//! What `history`, `watch` and `check` have in common: where the steps lie, and how one checkpoint is read.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use super::prompts::InputsArgs;
+use super::session::Session;
+use super::{PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::cache::{Cache, directory};
+use crate::history::log::is_monitor_log;
+use crate::history::{Found, History, Origin, Reading, Sources, list, training_in};
+use crate::report::ModelRecord;
+use attnscope_engine::analysis::Options;
+use attnscope_engine::checkpoint::{DOCUMENT, read_whole};
+use attnscope_engine::error::Error;
+
+/// Statistics alone are wanted.
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+
+/// The checkpoints or the log that some targets are. With `waits`, a log that is not there yet is one that is to come.
+pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
+    let is_log_name = |path: &Path| {
+        let ending = path.extension().unwrap_or_default();
+        ["jsonl", "ndjson", "log"]
+            .iter()
+            .any(|known| ending.eq_ignore_ascii_case(known))
+    };
+    let log_at = |path: &Path| -> Result<Option<PathBuf>> {
+        if path.is_file() {
+            let is_log = is_log_name(path) || is_monitor_log(path);
+            return Ok(is_log.then(|| path.to_path_buf()));
+        }
+        if !path.exists() {
+            return Ok((waits && is_log_name(path)).then(|| path.to_path_buf()));
+        }
+        // A directory with the log of a training, and no checkpoints yet.
+        if training_in(path)?.is_some() {
+            return Ok(None);
+        }
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let mut logs: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| is_log_name(path) && is_monitor_log(path))
+            .collect();
+        Ok(logs.pop().filter(|_| logs.is_empty()))
+    };
+    let mut logs = Vec::new();
+    for target in targets {
+        logs.extend(log_at(target)?);
+        if !target.exists() && logs.is_empty() {
+            bail!("{}: there is no such file or directory", target.display());
+        }
+    }
+    match (logs.len(), targets.len()) {
+        (0, _) => Ok(Sources::Checkpoints(targets.to_vec())),
+        (1, 1) => Ok(Sources::Log(logs.remove(0))),
+        (n, all) => {
+            bail!("expected one monitor log, or checkpoints; found {n} logs among {all} targets")
+        }
+    }
+}
+
+/// A history with nothing in it yet.
+pub fn history_of(sources: &Sources) -> History {
+    let name = |path: &Path| {
+        let whole = path.canonicalize();
+        let named = |path: &Path| {
+            path.file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+        };
+        named(path).or_else(|| whole.ok().as_deref().and_then(named))
+    };
+    match sources {
+        Sources::Log(path) => {
+            let stem = path
+                .file_stem()
+                .map(|stem| stem.to_string_lossy().into_owned());
+            History::new(stem.unwrap_or_default(), Origin::Log)
+        }
+        Sources::Checkpoints(roots) => {
+            let only = match roots.as_slice() {
+                [only] => name(only),
+                _ => roots
+                    .first()
+                    .and_then(|first| first.parent())
+                    .and_then(name),
+            };
+            History::new(
+                only.unwrap_or_else(|| "checkpoints".to_owned()),
+                Origin::Checkpoints,
+            )
+        }
+    }
+}
+
+/// Makes sure that there is something to read.
+///
+/// # Errors
+/// When there is no checkpoint in any target.
+pub fn check_not_empty(sources: &Sources) -> Result<()> {
+    if let Sources::Checkpoints(roots) = sources
+        && list(roots)?.is_empty()
+    {
+        let names: Vec<String> = roots
+            .iter()
+            .map(|root| root.display().to_string())
+            .collect();
+        bail!(
+            "{}: expected checkpoints (checkpoint-500, step_500, …) or a monitor log, found none",
+            names.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// What the flags ask of every checkpoint.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub prompt: PromptArgs,
+    pub inputs: InputsArgs,
+    pub what_if: WhatIfArgs,
+    pub run: RunArgs,
+}
+
+impl Asked {
+    /// The cache for what is asked; `None` where there is none, or where the prompts cannot be told from others.
+    pub fn cache(&self) -> Option<Cache> {
+        let inputs = match self.inputs.file() {
+            Some(path) if path == Path::new("-") => return None,
+            Some(path) => read_whole(path, DOCUMENT).ok()?,
+            None => Vec::new(),
+        };
+        let text = match self.prompt.file() {
+            Some(path) => read_whole(path, DOCUMENT).ok()?,
+            None => Vec::new(),
+        };
+        let flags = format!(
+            "{:?}\n{:?}\n{}\n{:?}\n{:?}\n",
+            self.prompt,
+            self.what_if.words(),
+            self.run.device,
+            self.run.set,
+            self.run.weights
+        );
+        let mut request = flags.into_bytes();
+        for part in [text, inputs] {
+            request.extend((part.len() as u64).to_le_bytes());
+            request.extend(part);
+        }
+        Some(Cache::new(directory()?, &request))
+    }
+
+    /// # Errors
+    /// When the device is not to be had, or the set of prompts cannot be read.
+    pub fn session(&self) -> Result<Session<'_>> {
+        Session::begin(&self.run, &self.what_if, self.prompt.clone(), &self.inputs)
+    }
+}
+
+/// Runs the prompts through one checkpoint.
+///
+/// # Errors
+/// When it cannot be read, or a prompt cannot be run by it.
+pub fn read(session: &Session<'_>, found: &Found) -> Result<Reading, Error> {
+    let ran = || -> Result<Reading> {
+        let mut opened = session.open(&found.path)?;
+        session.ready(&mut opened, OPTIONS, 0)?;
+        let ran = session.run(&opened.model, &opened.named, OPTIONS, false)?;
+        opened.model.checkpoint.unchanged()?;
+        let records: Vec<_> = ran.into_iter().map(|ran| ran.record).collect();
+        let mut model = ModelRecord::of(&opened.model);
+        model.name.clone_from(&found.name);
+        Ok(Reading::of(&model, found.step, &records))
+    };
+    ran().map_err(|e| match e.downcast::<Error>() {
+        Ok(error) => error,
+        Err(other) => Error::Prompt(format!("{other:#}")),
+    })
+}

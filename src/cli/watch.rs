@@ -1,0 +1,250 @@
+//! `attnscope watch`: follows a training without a terminal, prints findings as they begin, and ends when one is bad enough.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::history_reading::{Asked, history_of, read, sources_of};
+use super::progress::{be_quiet, failed, tell};
+use super::prompts::InputsArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::{Finding, Following, History, Judge, News, Sources, Update, heading};
+use crate::report::printable;
+use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::error::Error;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Monitor log, or directory of checkpoints; a log may still be to come
+    #[arg(value_name = "LOG|DIR")]
+    target: PathBuf,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// The least severity of a finding that ends the watch with exit code 1
+    #[arg(long, value_enum, default_value_t = FailOn::Error)]
+    fail_on: FailOn,
+    /// Command to run before it ends so; ATTNSCOPE_FINDING, _SEVERITY, _CHECK, _PLACE and _STEP say what was found
+    #[arg(long, value_name = "CMD")]
+    exec: Option<String>,
+    /// End with exit code 0 when nothing new has come for so many seconds; 0 ends once everything that is there was read
+    #[arg(long, value_name = "SECONDS")]
+    idle: Option<u64>,
+    /// Neither use nor keep statistics of checkpoints that were read before
+    #[arg(long)]
+    no_cache: bool,
+    /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
+    #[arg(long, value_name = "FILE")]
+    thresholds: Option<PathBuf>,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FailOn {
+    Error,
+    Warning,
+    Info,
+    Never,
+}
+
+impl FailOn {
+    fn is_met_by(self, severity: Severity) -> bool {
+        match self {
+            Self::Error => severity >= Severity::Error,
+            Self::Warning => severity >= Severity::Warning,
+            Self::Info => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// What was seen so far.
+struct Watching<'a> {
+    args: &'a Args,
+    history: History,
+    judge: Judge,
+    news: News,
+    has_heading: bool,
+    /// When something new came last.
+    moved: Instant,
+    is_caught_up: bool,
+    /// What ends the watch.
+    found: Option<(Finding, String)>,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let thresholds = match &args.thresholds {
+        Some(path) => Thresholds::open(path)?,
+        None => Thresholds::default(),
+    };
+    let sources = sources_of(std::slice::from_ref(&args.target), true)?;
+    let asked = Asked {
+        prompt: args.prompt.clone(),
+        inputs: args.inputs.clone(),
+        what_if: args.what_if.clone(),
+        run: args.run.clone(),
+    };
+    let following = Following {
+        watches: args.idle != Some(0),
+        rereads: true,
+        cache: match args.no_cache {
+            true => None,
+            false => asked.cache(),
+        },
+        sources,
+    };
+    let session = match &following.sources {
+        Sources::Checkpoints(_) => Some(asked.session()?),
+        Sources::Log(path) => {
+            if !path.exists() && !args.run.quiet {
+                tell(&format!("waiting for {}", path.display()));
+            }
+            None
+        }
+    };
+    be_quiet();
+    let mut watching = Watching {
+        args,
+        history: history_of(&following.sources),
+        judge: Judge::new(thresholds),
+        news: News::default(),
+        has_heading: false,
+        moved: Instant::now(),
+        is_caught_up: false,
+        found: None,
+    };
+    let mut outcome = Ok(());
+    let ran = following.run(
+        &mut |found| match &session {
+            Some(session) => read(session, found),
+            None => Err(Error::Cancelled),
+        },
+        &mut |updates| match watching.take(updates) {
+            Ok(flow) => flow,
+            Err(e) => {
+                outcome = Err(e);
+                ControlFlow::Break(())
+            }
+        },
+    );
+    ran?;
+    outcome?;
+    watching.end()
+}
+
+impl Watching<'_> {
+    fn take(&mut self, updates: Vec<Update>) -> Result<ControlFlow<()>> {
+        if updates
+            .iter()
+            .any(|update| matches!(update, Update::Read(..) | Update::Log(_)))
+        {
+            self.moved = Instant::now();
+        }
+        let mut is_caught_up = false;
+        for update in updates {
+            is_caught_up |= matches!(update, Update::CaughtUp);
+            self.history.apply(update);
+        }
+        for note in std::mem::take(&mut self.history.notes) {
+            if !self.args.run.quiet {
+                tell(&note);
+            }
+        }
+        if is_caught_up {
+            self.is_caught_up = true;
+            self.judge()?;
+        }
+        if self.found.is_some() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let is_idle = self.args.idle.is_some_and(|seconds| {
+            seconds > 0 && self.is_caught_up && self.moved.elapsed() >= Duration::from_secs(seconds)
+        });
+        Ok(match is_idle {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    }
+
+    fn judge(&mut self) -> Result<()> {
+        self.judge.look(&self.history);
+        let mut text = String::new();
+        if !self.has_heading && self.history.progress().0 > 0 {
+            self.has_heading = true;
+            text = format!("{}\n", heading(&self.history));
+        }
+        for told in self.news.of(&self.history, &self.judge) {
+            text += &told.lines;
+            if let (Some(severity), Some(finding)) = (told.severity, told.finding)
+                && self.args.fail_on.is_met_by(severity)
+                && self.found.is_none()
+            {
+                let line = told.lines.lines().next().unwrap_or_default();
+                let line = line.trim_start_matches(severity.label()).trim().to_owned();
+                self.found = Some((finding, line));
+            }
+        }
+        print(&text)
+    }
+
+    fn end(self) -> Result<Ended> {
+        let Some((finding, line)) = self.found else {
+            if self.history.progress().0 == 0 {
+                let mut records = self.history.records().iter();
+                match records.find_map(|record| record.state.reason()) {
+                    Some(why) => bail!("no step could be read: {why}"),
+                    None => bail!(
+                        "{}: there is nothing to judge in it",
+                        self.args.target.display()
+                    ),
+                }
+            }
+            return Ok(Ended::Clean);
+        };
+        if let Some(command) = &self.args.exec {
+            let step = self.history.records()[finding.begin].label();
+            let status = Command::new("sh")
+                .arg("-c")
+                .arg(command)
+                .stdin(Stdio::null())
+                .env("ATTNSCOPE_FINDING", line)
+                .env("ATTNSCOPE_SEVERITY", finding.severity.label())
+                .env("ATTNSCOPE_CHECK", finding.check)
+                .env("ATTNSCOPE_PLACE", finding.place.to_string())
+                .env("ATTNSCOPE_STEP", step.trim_start_matches("step "))
+                .status();
+            match status {
+                Ok(status) if status.success() => {}
+                Ok(status) => failed(&format!("--exec {command:?}: ended with {status}")),
+                Err(e) => failed(&format!("--exec {command:?}: cannot be run ({e})")),
+            }
+        }
+        Ok(Ended::WithFindings)
+    }
+}
+
+/// Prints at once: whoever reads a pipe sees findings as they begin.
+fn print(text: &str) -> Result<()> {
+    let mut to = std::io::stdout().lock();
+    let written = to
+        .write_all(&printable(text.as_bytes()))
+        .and_then(|()| to.flush());
+    match written {
+        // Nobody reads any more: the exit code still tells.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::file(
+            Path::new("standard output"),
+            format!("cannot be written ({e})"),
+        )
+        .into()),
+        _ => Ok(()),
+    }
+}

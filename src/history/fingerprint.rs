@@ -1,0 +1,177 @@
+//! What the files of a checkpoint are: by which a step that was written again is told from one that was not, and by which the cache
+//! knows weights.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::sources::is_weights;
+
+/// Bytes at the beginning of a file that are taken whole: headers, and small files altogether.
+const HEAD: u64 = 1 << 16;
+/// Pieces between there and the end that are taken of a large file, and bytes of each.
+const PIECES: u64 = 8;
+const PIECE: u64 = 1 << 12;
+/// A directory with more files than a checkpoint has: the first ones count.
+const MOST_FILES: usize = 4096;
+/// Endings of files that say how weights are read.
+const BESIDE: [&str; 7] = ["json", "toml", "txt", "model", "jinja", "spm", "vocab"];
+
+/// Names, sizes, inodes and times of the files of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint(Vec<Entry>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    path: PathBuf,
+    len: u64,
+    inode: (u64, u64),
+    /// Seconds and nanoseconds of the last write, and of the last change of any kind.
+    times: [(i64, i64); 2],
+}
+
+impl Fingerprint {
+    /// Of a directory: the files in it that say what the weights are; of a file: itself, and what lies beside it. `None` where
+    /// nothing is there.
+    pub fn of(path: &Path) -> Option<Self> {
+        let mut files = Vec::new();
+        let is_file = path.is_file();
+        let directory = if is_file { path.parent()? } else { path };
+        let directory = match directory.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => directory,
+        };
+        for entry in std::fs::read_dir(directory).ok()?.flatten() {
+            let file = entry.path();
+            let ending = file
+                .extension()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .to_lowercase();
+            // Other steps lie beside a file.
+            let counts = (is_weights(&file) && !is_file) || BESIDE.contains(&ending.as_str());
+            if counts && file.is_file() {
+                files.push(file);
+            }
+            if files.len() > MOST_FILES {
+                break;
+            }
+        }
+        if is_file {
+            files.push(path.to_path_buf());
+        }
+        files.sort();
+        files.dedup();
+        let entries: Option<Vec<Entry>> = files.into_iter().map(Entry::of).collect();
+        entries.filter(|entries| !entries.is_empty()).map(Self)
+    }
+
+    /// A digest of sizes, times, and of the header and sampled bytes of each file. `None` where one cannot be read.
+    pub fn digest(&self) -> Option<[u8; 32]> {
+        let mut digest = Sha256::new();
+        for entry in &self.0 {
+            let name = entry.path.file_name().unwrap_or_default().to_string_lossy();
+            digest.update((name.len() as u64).to_le_bytes());
+            digest.update(name.as_bytes());
+            digest.update(entry.len.to_le_bytes());
+            for (seconds, nanoseconds) in entry.times {
+                digest.update(seconds.to_le_bytes());
+                digest.update(nanoseconds.to_le_bytes());
+            }
+            sample(&entry.path, entry.len, &mut digest).ok()?;
+        }
+        Some(digest.finalize().into())
+    }
+}
+
+impl Entry {
+    #[cfg(unix)]
+    fn of(path: PathBuf) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let about = path.metadata().ok()?;
+        Some(Self {
+            len: about.len(),
+            inode: (about.dev(), about.ino()),
+            times: [
+                (about.mtime(), about.mtime_nsec()),
+                (about.ctime(), about.ctime_nsec()),
+            ],
+            path,
+        })
+    }
+
+    #[cfg(not(unix))]
+    fn of(path: PathBuf) -> Option<Self> {
+        let about = path.metadata().ok()?;
+        let modified = about
+            .modified()
+            .ok()?
+            .duration_since(std::time::UNIX_EPOCH)
+            .ok()?;
+        Some(Self {
+            len: about.len(),
+            inode: (0, 0),
+            times: [(
+                modified.as_secs() as i64,
+                i64::from(modified.subsec_nanos()),
+            ); 2],
+            path,
+        })
+    }
+}
+
+fn sample(path: &Path, len: u64, digest: &mut Sha256) -> std::io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    (&mut file).take(HEAD).read_to_end(&mut bytes)?;
+    if len > HEAD {
+        for piece in 1..=PIECES {
+            let at = HEAD.max((len - PIECE) / PIECES * piece);
+            file.seek(SeekFrom::Start(at))?;
+            (&mut file).take(PIECE).read_to_end(&mut bytes)?;
+        }
+        file.seek(SeekFrom::Start(len.saturating_sub(PIECE)))?;
+        (&mut file).take(PIECE).read_to_end(&mut bytes)?;
+    }
+    digest.update(bytes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn writing_and_replacing_show_and_reading_does_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("model.safetensors"), [1; 100]).expect("writes");
+        fs::write(at("config.json"), "{}").expect("writes");
+        fs::write(at("optimizer.pt"), [0; 10]).expect("writes");
+        let of = || Fingerprint::of(directory.path()).expect("files");
+        let (first, digest) = (of(), of().digest().expect("reads"));
+        fs::read(at("model.safetensors")).expect("reads");
+        fs::write(at("optimizer.pt"), [1; 20]).expect("writes");
+        assert_eq!(of(), first);
+        // Of the same size and the same time of writing: only what nobody can put back differs.
+        let modified = at("model.safetensors")
+            .metadata()
+            .and_then(|about| about.modified());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(at("new"), [2; 100]).expect("writes");
+        fs::rename(at("new"), at("model.safetensors")).expect("renames");
+        let file = fs::File::options()
+            .write(true)
+            .open(at("model.safetensors"))
+            .expect("opens");
+        file.set_modified(modified.expect("a time")).expect("sets");
+        assert_ne!(of(), first);
+        assert_ne!(of().digest().expect("reads"), digest);
+        fs::remove_file(at("model.safetensors")).expect("removes");
+        assert_ne!(of(), first);
+        assert_eq!(Fingerprint::of(&at("nowhere")), None);
+    }
+}

@@ -1,0 +1,341 @@
+//! Reads a training and keeps reading: finds checkpoints, waits for those that are being written, reads one after another, and
+//! notices those that change or go; or follows a log.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::cache::Cache;
+use super::complete::missing;
+use super::fingerprint::Fingerprint;
+use super::log::LogReader;
+use super::order;
+use super::read::Reading;
+use super::record::State;
+use super::sources::{self, Found};
+use super::value::Update;
+use super::wake::Wake;
+use attnscope_engine::error::{Error, Result};
+
+/// Between two looks for what is new, where nothing tells of it sooner.
+const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at a log that grows.
+const LOG_EVERY: Duration = Duration::from_millis(200);
+
+/// What is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sources {
+    /// Checkpoints, directories of checkpoints, or both.
+    Checkpoints(Vec<PathBuf>),
+    /// The log of a monitor.
+    Log(PathBuf),
+}
+
+/// How it is read.
+#[derive(Debug, Clone)]
+pub struct Following {
+    pub sources: Sources,
+    /// Whether to go on when everything that is there was read.
+    pub watches: bool,
+    /// Whether a checkpoint that changed is read again; otherwise it is marked, and [`Update::State`] tells so.
+    pub rereads: bool,
+    pub cache: Option<Cache>,
+}
+
+/// Reads one checkpoint.
+pub type Read<'a> = dyn FnMut(&Found) -> Result<Reading> + 'a;
+/// Takes what happened; says when to stop.
+pub type Sink<'a> = dyn FnMut(Vec<Update>) -> ControlFlow<()> + 'a;
+
+impl Following {
+    /// Reads until everything is read, or for ever where it watches, or until the sink says to stop. The sink is also called
+    /// with nothing, some times a second while there is nothing to read, so that it can stop.
+    ///
+    /// # Errors
+    /// When the sources cannot be listed or the log cannot be read. A checkpoint that cannot be read is an [`Update`].
+    pub fn run(&self, read: &mut Read<'_>, sink: &mut Sink<'_>) -> Result<()> {
+        match &self.sources {
+            Sources::Log(path) => self.log(path, sink),
+            Sources::Checkpoints(roots) => self.checkpoints(roots, read, sink),
+        }
+    }
+
+    fn log(&self, path: &Path, sink: &mut Sink<'_>) -> Result<()> {
+        let mut reader = LogReader::new(path);
+        let wake = self.watches.then(|| Wake::on(&[path.to_path_buf()]));
+        loop {
+            // A log that its training has not begun yet is waited for.
+            let waits = self.watches && !path.exists() && reader.header().is_none();
+            let mut has_more = false;
+            let mut updates = Vec::new();
+            if !waits {
+                let batch = reader.poll()?;
+                has_more = batch.has_more;
+                let is_news = batch.restarted.is_some()
+                    || batch.header.is_some()
+                    || !batch.items.is_empty()
+                    || !batch.bad.is_empty();
+                if is_news {
+                    updates.push(Update::Log(batch));
+                    updates.extend((!has_more).then_some(Update::CaughtUp));
+                }
+            }
+            if sink(updates).is_break() {
+                return Ok(());
+            }
+            if has_more {
+                continue;
+            }
+            let Some(wake) = &wake else {
+                break;
+            };
+            wake.wait(LOG_EVERY);
+        }
+        if reader.header().is_none() {
+            return Err(Error::file(
+                path,
+                "expected a monitor log, found no whole first line",
+            ));
+        }
+        if let Some(line) = reader.unfinished() {
+            let note = format!("{}: line {line} is not finished", path.display());
+            let _ = sink(vec![Update::Note(note)]);
+        }
+        Ok(())
+    }
+
+    fn checkpoints(
+        &self,
+        roots: &[PathBuf],
+        read: &mut Read<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let wake = self.watches.then(|| Wake::on(roots));
+        let mut known = Known::default();
+        let mut looked = Instant::now();
+        let found = list(roots);
+        let mut stop = sink(known.found(found?, self.rereads)).is_break();
+        let (mut n_read, mut n_told) = (0usize, 0usize);
+        while !stop {
+            if self.watches && looked.elapsed() > EVERY {
+                stop = self.look(&mut known, roots, sink);
+                looked = Instant::now();
+                continue;
+            }
+            match known.next() {
+                Some(idx) => {
+                    stop = self.read_one(&mut known, idx, read, sink).is_break();
+                    n_read += 1;
+                }
+                None => {
+                    if n_told < n_read {
+                        n_told = n_read;
+                        if sink(vec![Update::CaughtUp]).is_break() {
+                            break;
+                        }
+                    }
+                    let Some(wake) = &wake else {
+                        break;
+                    };
+                    wake.wait(EVERY);
+                    stop = self.look(&mut known, roots, sink);
+                    looked = Instant::now();
+                }
+            }
+        }
+        if n_read > 0
+            && let Some(cache) = &self.cache
+        {
+            cache.trim();
+        }
+        Ok(())
+    }
+
+    /// Looks for what is new; a directory that cannot be listed just now is looked at again later.
+    fn look(&self, known: &mut Known, roots: &[PathBuf], sink: &mut Sink<'_>) -> bool {
+        match list(roots) {
+            Ok(found) => sink(known.found(found, self.rereads)).is_break(),
+            Err(e) => {
+                ::log::debug!("{e}");
+                sink(Vec::new()).is_break()
+            }
+        }
+    }
+
+    fn read_one(
+        &self,
+        known: &mut Known,
+        idx: usize,
+        read: &mut Read<'_>,
+        sink: &mut Sink<'_>,
+    ) -> ControlFlow<()> {
+        let found = known.steps[idx].found.clone();
+        let path = found.path.clone();
+        let before = Fingerprint::of(&path);
+        known.steps[idx].read.clone_from(&before);
+        let state = |state| vec![Update::State(path.clone(), state)];
+        let (Some(before), None) = (before, missing(&path)) else {
+            known.steps[idx].phase = Phase::Settled;
+            let lacks = missing(&path).unwrap_or_else(|| "there is nothing".to_owned());
+            return sink(state(State::Incomplete(lacks)));
+        };
+        known.steps[idx].phase = Phase::Settled;
+        let cached = self
+            .cache
+            .as_ref()
+            .and_then(|cache| cache.get(&before, &found.name, found.step));
+        if let Some(reading) = cached {
+            known.steps[idx].is_done = true;
+            return sink(vec![Update::Read(path, Box::new(reading))]);
+        }
+        sink(state(State::Reading))?;
+        match read(&found) {
+            Ok(reading) => {
+                let is_same = Fingerprint::of(&path).as_ref() == Some(&before);
+                if let (true, Some(cache)) = (is_same, &self.cache) {
+                    cache.put(&before, &reading);
+                }
+                known.steps[idx].is_done = true;
+                sink(vec![Update::Read(path, Box::new(reading))])
+            }
+            Err(Error::Cancelled) => ControlFlow::Break(()),
+            Err(_) if !path.exists() => sink(state(State::Gone)),
+            // Written to while it was read: it is read again once it is quiet.
+            Err(e @ Error::Changed { .. }) if self.watches => {
+                known.steps[idx].read = None;
+                sink(state(State::Incomplete(e.to_string())))
+            }
+            Err(e) => sink(state(State::Failed(e.to_string()))),
+        }
+    }
+}
+
+/// The checkpoints that lie in some places.
+///
+/// # Errors
+/// When a place is not there, or a directory cannot be listed.
+pub fn list(roots: &[PathBuf]) -> Result<Vec<Found>> {
+    let mut all: Vec<Found> = Vec::new();
+    for root in roots {
+        let found = match sources::training_in(root)? {
+            Some(found) => found,
+            // An empty directory: its first checkpoint is still to come.
+            None if root.is_dir() && !sources::is_checkpoint(root) => Vec::new(),
+            None if root.exists() => vec![sources::alone(root)],
+            None => Vec::new(),
+        };
+        for found in found {
+            if all.iter().all(|known| known.path != found.path) {
+                all.push(found);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What is to be done about a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    ToRead,
+    /// Read, failed or incomplete: nothing to do until its files change.
+    Settled,
+    Gone,
+}
+
+#[derive(Debug)]
+struct Step {
+    found: Found,
+    phase: Phase,
+    /// What its files were when they were looked at to be read.
+    read: Option<Fingerprint>,
+    /// What they were at the last look, where that was another: read again only when they have stopped changing.
+    last: Option<Fingerprint>,
+    /// Whether its statistics are known: they stay until a person, or the caller, wants others.
+    is_done: bool,
+}
+
+/// The checkpoints that are known, in order of their steps.
+#[derive(Debug, Default)]
+struct Known {
+    steps: Vec<Step>,
+}
+
+impl Known {
+    fn next(&self) -> Option<usize> {
+        let is_done: Vec<bool> = self
+            .steps
+            .iter()
+            .map(|step| step.phase != Phase::ToRead)
+            .collect();
+        order::next(&is_done)
+    }
+
+    /// Takes a new list: what is new, what has gone, what changed since it was read.
+    fn found(&mut self, found: Vec<Found>, rereads: bool) -> Vec<Update> {
+        let mut updates = Vec::new();
+        let mut now: BTreeMap<PathBuf, Found> = found
+            .into_iter()
+            .map(|found| (found.path.clone(), found))
+            .collect();
+        let all = now
+            .values()
+            .map(|found| (found.path.clone(), found.name.clone(), found.step));
+        updates.push(Update::Found(all.collect()));
+        for step in &mut self.steps {
+            let Some(found) = now.remove(&step.found.path) else {
+                if step.phase != Phase::Gone {
+                    step.phase = Phase::Gone;
+                    step.read = None;
+                    updates.push(Update::State(step.found.path.clone(), State::Gone));
+                }
+                continue;
+            };
+            let is_another = step.found.step != found.step;
+            step.is_done &= !is_another;
+            step.found = found;
+            if step.phase == Phase::Gone {
+                step.phase = Phase::ToRead;
+                continue;
+            }
+            if step.phase == Phase::Settled {
+                let files = Fingerprint::of(&step.found.path);
+                if files == step.read && !is_another {
+                    continue;
+                }
+                let marks = step.is_done && !is_another;
+                if rereads || !marks {
+                    // It may still be written to: not before two looks agree.
+                    if files == step.last {
+                        step.phase = Phase::ToRead;
+                        step.last = None;
+                    } else {
+                        step.last = files;
+                        if marks {
+                            updates.push(Update::State(step.found.path.clone(), State::Changed));
+                        }
+                    }
+                } else {
+                    step.read = files;
+                    updates.push(Update::State(step.found.path.clone(), State::Changed));
+                }
+            }
+        }
+        for (_, found) in now {
+            self.steps.push(Step {
+                found,
+                phase: Phase::ToRead,
+                read: None,
+                last: None,
+                is_done: false,
+            });
+        }
+        self.steps.sort_by(|a, b| {
+            let key = |step: &Step| step.found.step;
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| crate::record::natural(&a.found.name, &b.found.name))
+        });
+        updates
+    }
+}

@@ -1,0 +1,290 @@
+//! The lines that statistics cross: which check draws each, on which side the fault lies, and what was ordinary before.
+
+use super::value::History;
+use attnscope_engine::checks::Thresholds;
+
+/// The side of a line on which the fault lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Below,
+    Above,
+}
+
+/// What has one series of values each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    Heads,
+    /// Whole layers, by a statistic that only layers have.
+    Layers,
+    /// Whole layers, by the share of their heads that give practically everything to the first key.
+    SinkLayers,
+    /// Heads, by what they write beside the median head of their layer.
+    Outputs,
+}
+
+/// One line of a check.
+#[derive(Debug)]
+pub struct Line {
+    pub check: &'static str,
+    pub statistic: &'static str,
+    /// Its name in the table of thresholds.
+    threshold: &'static str,
+    pub side: Side,
+    pub scope: Scope,
+    /// How many times the threshold a statistic was on the healthy side, at least, for its crossing to count as a collapse rather
+    /// than as a drift along the line.
+    ordinary: f64,
+    /// Growth is told in per cent, and fitted to logarithms.
+    pub is_ratio: bool,
+    /// Heads that look at one kind of place by design cross it rightly.
+    pub excuses_design: bool,
+    /// A crossing is a fault of its own; otherwise it is information unless the loss suffers.
+    pub is_fault: bool,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+const LOWER_RATE: &str = "lower the learning rate, or go back to a checkpoint before it and add QK-norm, QK-Clip or a warm-up";
+
+/// Every line: one entry each.
+pub static LINES: &[Line] = &[
+    Line {
+        check: "entropy-collapse",
+        statistic: "entropy_relative",
+        threshold: "entropy-collapse.relative_entropy",
+        side: Side::Below,
+        scope: Scope::Heads,
+        ordinary: 4.0,
+        is_ratio: true,
+        excuses_design: true,
+        is_fault: true,
+        advice: LOWER_RATE,
+    },
+    Line {
+        check: "softmax-saturation",
+        statistic: "saturated_rows",
+        threshold: "softmax-saturation.saturated_rows",
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.6,
+        is_ratio: false,
+        excuses_design: true,
+        is_fault: true,
+        advice: LOWER_RATE,
+    },
+    Line {
+        check: "score-explosion",
+        statistic: "max_abs_score",
+        threshold: "score-explosion.max_abs_score",
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.5,
+        is_ratio: true,
+        excuses_design: false,
+        is_fault: true,
+        advice: "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate",
+    },
+    Line {
+        check: "entropy-uniform",
+        statistic: "entropy_relative",
+        threshold: "entropy-uniform.relative_entropy",
+        side: Side::Above,
+        scope: Scope::Heads,
+        ordinary: 0.8,
+        is_ratio: false,
+        excuses_design: false,
+        is_fault: false,
+        advice: "look at the norms of this head's W_Q and W_K: scores this flat select nothing",
+    },
+    Line {
+        check: "attention-sink",
+        statistic: "first_key_mass",
+        threshold: "attention-sink.massive_heads",
+        side: Side::Above,
+        scope: Scope::SinkLayers,
+        ordinary: 0.6,
+        is_ratio: false,
+        excuses_design: false,
+        is_fault: true,
+        advice: "most heads of the layer attend to the first token only: look at the learning rate, and at the scale of the scores",
+    },
+    Line {
+        check: "rank-collapse",
+        statistic: "resid_spread",
+        threshold: "rank-collapse.resid_spread",
+        side: Side::Below,
+        scope: Scope::Layers,
+        ordinary: 4.0,
+        is_ratio: true,
+        excuses_design: false,
+        is_fault: true,
+        advice: "all tokens are becoming one: look at residual connections, norms and the learning rate",
+    },
+    Line {
+        check: "dead-head",
+        statistic: "head_output_norm",
+        threshold: "dead-head.share_of_median",
+        side: Side::Below,
+        scope: Scope::Outputs,
+        ordinary: 4.0,
+        is_ratio: true,
+        excuses_design: false,
+        is_fault: false,
+        advice: "the head writes nothing any more: look at W_V, W_O and weight decay",
+    },
+];
+
+/// A head that gives so much to the first key gives it practically everything, as in the check.
+const MASSIVE: f64 = 0.95;
+/// A statistic is back on the healthy side when it is so many times the threshold away from it: between the two nothing changes, so
+/// that noise on the line is one finding and not many.
+const RELEASE: f64 = 1.2;
+/// Kinds of places that heads attend to by design.
+const DESIGNS: [(&str, &str); 6] = [
+    ("sink_mass", "its learned sink"),
+    ("first_key_mass", "the first token"),
+    ("previous_mass", "the previous token"),
+    ("diagonal_mass", "the query's own token"),
+    ("duplicate_mass", "earlier copies of the token"),
+    (
+        "induction_mass",
+        "what followed earlier copies of the token",
+    ),
+];
+
+impl Line {
+    /// Where the line lies.
+    pub fn at(&self, thresholds: &Thresholds) -> f64 {
+        thresholds.of(self.threshold)
+    }
+
+    /// Whether a value lies on the side of the fault.
+    pub fn is_crossed(&self, value: f64, at: f64) -> bool {
+        match self.side {
+            Side::Below => value < at,
+            Side::Above => value > at,
+        }
+    }
+
+    /// Whether a value is clearly back on the healthy side.
+    pub fn is_released(&self, value: f64, at: f64) -> bool {
+        match self.side {
+            Side::Below => value >= at * RELEASE,
+            Side::Above => value <= at / RELEASE,
+        }
+    }
+
+    /// Whether a value before was so far on the healthy side that crossing the line since is a collapse.
+    pub fn is_ordinary(&self, value: f64, at: f64) -> bool {
+        match self.side {
+            Side::Below => value >= at * self.ordinary,
+            Side::Above => value <= at * self.ordinary,
+        }
+    }
+
+    /// Whether one value lies nearer to the fault than another.
+    pub fn is_worse(&self, value: f64, than: f64) -> bool {
+        match self.side {
+            Side::Below => value < than,
+            Side::Above => value > than,
+        }
+    }
+
+    /// The number of series that the line looks at.
+    pub fn n_units(&self, history: &History) -> usize {
+        match self.scope {
+            Scope::Heads | Scope::Outputs => history.grid().n_heads(),
+            Scope::Layers | Scope::SinkLayers => history.grid().layers().len(),
+        }
+    }
+
+    /// The cell of a series in the grid.
+    pub fn cell(&self, history: &History, unit: usize) -> usize {
+        match self.scope {
+            Scope::Heads | Scope::Outputs => unit,
+            Scope::Layers | Scope::SinkLayers => history.grid().n_heads() + unit,
+        }
+    }
+
+    /// What is compared with the line; NaN where it is not known.
+    pub fn value(&self, history: &History, record_idx: usize, unit: usize) -> f64 {
+        let Some(column) = history.column(self.statistic) else {
+            return f64::NAN;
+        };
+        let of = |cell| history.value(record_idx, column, cell);
+        match self.scope {
+            Scope::Heads | Scope::Layers => of(self.cell(history, unit)),
+            Scope::SinkLayers => {
+                let heads = history.grid().heads_of(unit);
+                let n = heads.len();
+                let known: Vec<f64> = heads.map(of).filter(|mass| !mass.is_nan()).collect();
+                let n_massive = known.iter().filter(|mass| **mass > MASSIVE).count();
+                if known.is_empty() {
+                    f64::NAN
+                } else {
+                    n_massive as f64 / n as f64
+                }
+            }
+            Scope::Outputs => {
+                let layer = history.grid().layer_of(unit);
+                let heads = history.grid().heads_of(layer).map(of);
+                of(unit) / super::robust::median(heads.filter(|value| value.is_finite()))
+            }
+        }
+    }
+
+    /// What a head attends to by design at a record, where it does and where the history knows.
+    pub fn design(
+        &self,
+        history: &History,
+        record_idx: usize,
+        cell: usize,
+        thresholds: &Thresholds,
+    ) -> Option<&'static str> {
+        if !self.excuses_design {
+            return None;
+        }
+        let least = thresholds.of("entropy-collapse.by_design");
+        let shares = DESIGNS.map(|(id, what)| (history.at(record_idx, id, cell), what));
+        let strongest = shares
+            .into_iter()
+            .filter(|(share, _)| *share >= least)
+            .max_by(|a, b| a.0.total_cmp(&b.0));
+        strongest.map(|(_, what)| what)
+    }
+}
+
+/// The lines of a statistic, for a chart: the check that draws each, and where it lies.
+pub fn lines_of(statistic: &str, thresholds: &Thresholds) -> Vec<(&'static str, f64)> {
+    let of = LINES.iter().filter(|line| {
+        line.statistic == statistic && matches!(line.scope, Scope::Heads | Scope::Layers)
+    });
+    of.map(|line| (line.check, line.at(thresholds))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_engine::checks::find;
+    use attnscope_engine::stats::index_of;
+
+    #[test]
+    fn every_line_is_of_a_check_a_statistic_and_a_threshold_that_are() {
+        let thresholds = Thresholds::default();
+        for line in LINES {
+            assert!(find(line.check).is_some(), "{}", line.check);
+            assert!(index_of(line.statistic).is_some(), "{}", line.statistic);
+            let at = line.at(&thresholds);
+            assert!(at.is_finite(), "{}", line.threshold);
+            let healthy = match line.side {
+                Side::Below => at * line.ordinary.max(RELEASE),
+                Side::Above => at * line.ordinary.min(1.0 / RELEASE),
+            };
+            assert!(line.is_ordinary(healthy, at) && line.is_released(healthy, at));
+            assert!(!line.is_crossed(healthy, at), "{}", line.check);
+        }
+        for (id, _) in DESIGNS {
+            assert!(index_of(id).is_some(), "{id}");
+        }
+    }
+}

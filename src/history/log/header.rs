@@ -1,0 +1,168 @@
+//! The first line of a log: which statistics it has, and for which layers.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::history::grid::{Grid, LayerShape};
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::index_of;
+
+/// The version of logs that this program reads.
+const VERSION: u64 = 1;
+/// More heads than any model has: a header that says more is damaged.
+const MOST_CELLS: usize = 1 << 22;
+
+/// What the first line says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// What the training calls the model.
+    pub model: String,
+    pub grid: Grid,
+    /// Statistics of the log that this program knows, by their place in the registry, in the order of the log.
+    pub statistics: Vec<usize>,
+    /// Ids of the log that this program does not know.
+    pub unknown: Vec<String>,
+    /// Sampled query rows of each head; 0 where all rows were taken.
+    pub rows: u64,
+    /// Steps between two records.
+    pub every: u64,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    attnscope: String,
+    version: u64,
+    #[serde(default)]
+    model: Option<String>,
+    statistics: Vec<String>,
+    layers: Vec<RawLayer>,
+    #[serde(default)]
+    rows: Option<u64>,
+    #[serde(default)]
+    every: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct RawLayer {
+    #[serde(default)]
+    stack: Option<String>,
+    layer: usize,
+    n_heads: usize,
+}
+
+impl Header {
+    /// Reads the first line.
+    ///
+    /// # Errors
+    /// When it is no header of a monitor's log, or one that cannot be right: what was expected, and what was found.
+    pub fn read(line: &[u8]) -> Result<Self, String> {
+        const EXPECTED: &str =
+            "expected the first line of a monitor log ({\"attnscope\":\"monitor\", …})";
+        let value: serde_json::Value = serde_json::from_slice(line)
+            .map_err(|e| format!("{EXPECTED}, found a line that is no JSON ({e})"))?;
+        match value.get("attnscope").and_then(|kind| kind.as_str()) {
+            Some("monitor") => {}
+            Some(other) => return Err(format!("{EXPECTED}, found a file of kind {other:?}")),
+            None => return Err(format!("{EXPECTED}, found JSON without that key")),
+        }
+        let version = value.get("version").and_then(serde_json::Value::as_u64);
+        if version != Some(VERSION) {
+            let found = version.map_or("none".to_owned(), |version| version.to_string());
+            return Err(format!(
+                "monitor log: expected version {VERSION}, found {found}"
+            ));
+        }
+        let raw: Raw =
+            serde_json::from_value(value).map_err(|e| format!("monitor log, line 1: {e}"))?;
+        debug_assert!(raw.attnscope == "monitor" && raw.version == VERSION);
+        Self::of(raw)
+    }
+
+    fn of(raw: Raw) -> Result<Self, String> {
+        let mut layers = Vec::new();
+        for layer in &raw.layers {
+            let stack = match layer.stack.as_deref() {
+                None => Stack::Only,
+                Some("encoder") => Stack::Encoder,
+                Some("decoder") => Stack::Decoder,
+                Some("cross") => Stack::Cross,
+                Some(other) => {
+                    return Err(format!(
+                        "monitor log, line 1: layer {}: expected stack null, encoder, decoder or cross, found {other:?}",
+                        layer.layer
+                    ));
+                }
+            };
+            let shape = LayerShape {
+                stack,
+                layer_idx: layer.layer,
+                n_heads: layer.n_heads,
+            };
+            let is_double =
+                |known: &LayerShape| (known.stack, known.layer_idx) == (stack, layer.layer);
+            if layers.iter().any(is_double) {
+                return Err(format!(
+                    "monitor log, line 1: {} is listed twice",
+                    shape.place()
+                ));
+            }
+            layers.push(shape);
+        }
+        let n_cells = layers
+            .iter()
+            .try_fold(0usize, |n, layer| n.checked_add(layer.n_heads));
+        if layers.is_empty() || n_cells.is_none_or(|n| n == 0 || n > MOST_CELLS) {
+            return Err("monitor log, line 1: expected layers with heads, found none, or more than a model has".to_owned());
+        }
+        let (mut statistics, mut unknown) = (Vec::new(), Vec::new());
+        for id in raw.statistics {
+            match index_of(&id) {
+                Some(idx) if statistics.contains(&idx) => {
+                    return Err(format!(
+                        "monitor log, line 1: statistic {id} is listed twice"
+                    ));
+                }
+                Some(idx) => statistics.push(idx),
+                None => unknown.push(id),
+            }
+        }
+        if statistics.is_empty() {
+            return Err(
+                "monitor log, line 1: none of its statistics is known to this program".to_owned(),
+            );
+        }
+        Ok(Self {
+            model: raw.model.unwrap_or_default(),
+            grid: Grid::new(layers),
+            statistics,
+            unknown,
+            rows: raw.rows.unwrap_or(0),
+            every: raw.every.unwrap_or(0),
+        })
+    }
+}
+
+/// Whether a file begins as a monitor's log does. Reads the first line only, and no more than a header can be.
+pub fn is_monitor_log(path: &Path) -> bool {
+    const LONGEST: u64 = 16 << 20;
+    if !path.metadata().is_ok_and(|about| about.is_file()) {
+        return false;
+    }
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    let mut reader = BufReader::new(file.take(LONGEST));
+    let mut start = [0u8; 1];
+    if reader.read_exact(&mut start).is_err() || start != *b"{" {
+        return false;
+    }
+    let mut line = start.to_vec();
+    if reader.read_until(b'\n', &mut line).is_err() {
+        return false;
+    }
+    let value: Result<serde_json::Value, _> = serde_json::from_slice(&line);
+    value.is_ok_and(|value| value.get("attnscope").is_some_and(|kind| kind == "monitor"))
+}

@@ -1,0 +1,315 @@
+//! One line of a log, read straight into a row of numbers.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::header::Header;
+use attnscope_engine::stats::STATISTICS;
+
+/// What a line says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    Record(Logged),
+    /// The training was started again: what follows replaces what was recorded of the same steps.
+    Segment,
+}
+
+/// One recorded step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Logged {
+    pub step: u64,
+    pub time: Option<f64>,
+    pub loss: Option<f64>,
+    /// [statistic of the header][cell of its grid]; NaN for whole layers, and for what the line does not have.
+    pub values: Box<[f32]>,
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// When it is no JSON, or its shape is not that of the header: what was expected, and what was found.
+pub(super) fn read(line: &[u8], header: &Header) -> Result<Item, String> {
+    let mut from = serde_json::Deserializer::from_slice(line);
+    let item = Line(header).deserialize(&mut from).map_err(|e| plain(&e))?;
+    from.end().map_err(|e| plain(&e))?;
+    Ok(item)
+}
+
+/// The message without its place: a line of the file is one line of JSON.
+fn plain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let end = text.rfind(" at line ").unwrap_or(text.len());
+    match error.classify() {
+        serde_json::error::Category::Data => text[..end].to_owned(),
+        _ => format!("no JSON ({}, column {})", &text[..end], error.column()),
+    }
+}
+
+struct Line<'a>(&'a Header);
+
+impl<'de> DeserializeSeed<'de> for Line<'_> {
+    type Value = Item;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Item, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Line<'_> {
+    type Value = Item;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record: {\"step\":…, \"values\":…}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Item, A::Error> {
+        let (mut step, mut time, mut loss, mut values) = (None, None, None, None);
+        let mut is_segment = false;
+        while let Some(key) = map.next_key::<Key>()? {
+            match key {
+                Key::Step => step = Some(map.next_value::<u64>()?),
+                Key::Time => time = map.next_value_seed(Figure)?,
+                Key::Loss => loss = map.next_value_seed(Figure)?,
+                Key::Values => values = Some(map.next_value_seed(Values(self.0))?),
+                Key::Segment | Key::Attnscope => {
+                    map.next_value::<IgnoredAny>()?;
+                    is_segment = true;
+                }
+                Key::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        match (step, values) {
+            (Some(step), Some(values)) => Ok(Item::Record(Logged {
+                step,
+                time,
+                loss,
+                values,
+            })),
+            _ if is_segment => Ok(Item::Segment),
+            (None, _) => Err(A::Error::custom("expected a step, found none")),
+            (_, None) => Err(A::Error::custom("expected values, found none")),
+        }
+    }
+}
+
+enum Key {
+    Step,
+    Time,
+    Loss,
+    Values,
+    Segment,
+    /// A second header, as a monitor writes that was started again.
+    Attnscope,
+    Other,
+}
+
+impl<'de> serde::Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Name;
+        impl Visitor<'_> for Name {
+            type Value = Key;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a name")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Key, E> {
+                Ok(match name {
+                    "step" => Key::Step,
+                    "time" => Key::Time,
+                    "loss" => Key::Loss,
+                    "values" => Key::Values,
+                    "segment" => Key::Segment,
+                    "attnscope" => Key::Attnscope,
+                    _ => Key::Other,
+                })
+            }
+        }
+        from.deserialize_identifier(Name)
+    }
+}
+
+/// A number, a word for one that is not finite, or null.
+struct Figure;
+
+impl<'de> DeserializeSeed<'de> for Figure {
+    type Value = Option<f64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<f64>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Figure {
+    type Value = Option<f64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, \"NaN\", \"Infinity\", \"-Infinity\" or null")
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<f64>, E> {
+        Ok(Some(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<f64>, E> {
+        Ok(Some(value as f64))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<f64>, E> {
+        Ok(Some(value as f64))
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<f64>, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Option<f64>, E> {
+        match word {
+            "NaN" => Ok(Some(f64::NAN)),
+            "Infinity" => Ok(Some(f64::INFINITY)),
+            "-Infinity" => Ok(Some(f64::NEG_INFINITY)),
+            _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+        }
+    }
+}
+
+/// The values of all statistics.
+struct Values<'a>(&'a Header);
+
+impl<'de> DeserializeSeed<'de> for Values<'_> {
+    type Value = Box<[f32]>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Box<[f32]>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Values<'_> {
+    type Value = Box<[f32]>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("values by statistic: {id: [[one per head] per layer]}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Box<[f32]>, A::Error> {
+        let header = self.0;
+        let n_cells = header.grid.n_cells();
+        let mut values = vec![f32::NAN; header.statistics.len() * n_cells].into_boxed_slice();
+        while let Some(id) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            let of = |idx: &usize| STATISTICS[*idx].id == id;
+            match header.statistics.iter().position(of) {
+                Some(nth) => map.next_value_seed(Layers {
+                    header,
+                    id: &id,
+                    cells: &mut values[nth * n_cells..][..n_cells],
+                })?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+/// The values of one statistic.
+struct Layers<'a> {
+    header: &'a Header,
+    id: &'a str,
+    cells: &'a mut [f32],
+}
+
+impl<'de> DeserializeSeed<'de> for Layers<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Layers<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: a list of layers", self.id)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let layers = self.header.grid.layers();
+        let mut first = 0;
+        for (nth, layer) in layers.iter().enumerate() {
+            let cells = &mut self.cells[first..first + layer.n_heads];
+            let heads = Heads {
+                id: self.id,
+                layer: layer.place(),
+                cells,
+            };
+            if seq.next_element_seed(heads)?.is_none() {
+                return Err(A::Error::custom(format!(
+                    "{}: expected {} layers, found {nth}",
+                    self.id,
+                    layers.len()
+                )));
+            }
+            first += layer.n_heads;
+        }
+        let mut n_beyond = 0;
+        while seq.next_element::<IgnoredAny>()?.is_some() {
+            n_beyond += 1;
+        }
+        match n_beyond {
+            0 => Ok(()),
+            n => Err(A::Error::custom(format!(
+                "{}: expected {} layers, found {}",
+                self.id,
+                layers.len(),
+                layers.len() + n
+            ))),
+        }
+    }
+}
+
+/// The values of the heads of one layer.
+struct Heads<'a> {
+    id: &'a str,
+    layer: attnscope_engine::place::Place,
+    cells: &'a mut [f32],
+}
+
+impl<'de> DeserializeSeed<'de> for Heads<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Heads<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}: a list of heads", self.id, self.layer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let n_expected = self.cells.len();
+        let mut n = 0;
+        while let Some(value) = seq.next_element_seed(Figure)? {
+            if let Some(cell) = self.cells.get_mut(n) {
+                *cell = value.unwrap_or(f64::NAN) as f32;
+            }
+            n += 1;
+        }
+        if n == n_expected {
+            Ok(())
+        } else {
+            Err(A::Error::custom(format!(
+                "{} of {}: expected {n_expected} heads, found {n}",
+                self.id, self.layer
+            )))
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The monitor's log: JSON Lines that a training appends to, read from the beginning and followed while it grows.
+
+mod header;
+mod line;
+mod reader;
+
+pub use header::{Header, is_monitor_log};
+pub use line::{Item, Logged};
+pub use reader::{BadLine, Batch, LogReader};

@@ -1,0 +1,249 @@
+//! Reads a log from its beginning and goes on where it stopped; notices a log that was cut short or replaced.
+
+use std::fs::{File, Metadata};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rayon::prelude::*;
+
+use super::header::Header;
+use super::line::{self, Item};
+use attnscope_engine::error::{Error, Result};
+
+/// Bytes that are read and taken apart together.
+const BLOCK: usize = 32 << 20;
+/// A line that is longer is no record of any model.
+const LONGEST_LINE: usize = 256 << 20;
+/// Bytes before the present end that are compared when the log has grown: a log that was written anew does not have them.
+const MARK: usize = 256;
+/// Lines of one part of the parallel work.
+const LINES: usize = 64;
+
+/// A line that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Counted from 1, as editors do.
+    pub number: u64,
+    pub problem: String,
+}
+
+/// What came of one look at a log.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The log begins anew: what was read before is of another log. Says what happened.
+    pub restarted: Option<&'static str>,
+    /// The header, with the batch that it came with.
+    pub header: Option<Header>,
+    pub items: Vec<Item>,
+    pub bad: Vec<BadLine>,
+    /// Whether there is more to read at once.
+    pub has_more: bool,
+}
+
+/// A log that is read piece by piece.
+#[derive(Debug)]
+pub struct LogReader {
+    path: PathBuf,
+    open: Option<Open>,
+    header: Option<Header>,
+}
+
+/// The file that is being read.
+#[derive(Debug)]
+struct Open {
+    file: File,
+    identity: (u64, u64),
+    /// Bytes that were read.
+    offset: u64,
+    /// Lines that were read whole.
+    n_lines: u64,
+    /// The beginning of a line whose end is not written yet.
+    partial: Vec<u8>,
+    /// The last bytes that were read.
+    mark: Vec<u8>,
+    /// When the file was last written to, as of the last look.
+    modified: Option<SystemTime>,
+}
+
+#[cfg(unix)]
+fn identity(about: &Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (about.dev(), about.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> (u64, u64) {
+    (0, 0)
+}
+
+impl LogReader {
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            open: None,
+            header: None,
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn header(&self) -> Option<&Header> {
+        self.header.as_ref()
+    }
+
+    /// The number of a line that is not finished, where the log ends with one.
+    pub fn unfinished(&self) -> Option<u64> {
+        let open = self.open.as_ref()?;
+        (!open.partial.is_empty()).then_some(open.n_lines + 1)
+    }
+
+    /// Reads what was written since the last look, at most some megabytes.
+    ///
+    /// A log that is not there any more is nothing new: a rotation may be under way.
+    ///
+    /// # Errors
+    /// When the file cannot be opened the first time, cannot be read, or its first line is not that of a log.
+    pub fn poll(&mut self) -> Result<Batch> {
+        let mut batch = Batch {
+            restarted: self.reopen()?,
+            ..Batch::default()
+        };
+        if batch.restarted.is_some() {
+            self.header = None;
+        }
+        let problem = |e: std::io::Error| Error::file(&self.path, format!("cannot be read ({e})"));
+        let Some(open) = &mut self.open else {
+            return Ok(batch);
+        };
+        let mut block = std::mem::take(&mut open.partial);
+        let n_before = block.len();
+        let n_read = (&open.file)
+            .take(BLOCK as u64)
+            .read_to_end(&mut block)
+            .map_err(problem)?;
+        open.offset += n_read as u64;
+        batch.has_more = n_read == BLOCK;
+        if n_read > 0 {
+            open.mark = block[block.len().saturating_sub(MARK)..].to_vec();
+            open.modified = open.file.metadata().and_then(|about| about.modified()).ok();
+        }
+        let last_end = block[n_before..].iter().rposition(|byte| *byte == b'\n');
+        let Some(end) = last_end.map(|at| n_before + at + 1) else {
+            if block.len() > LONGEST_LINE {
+                let problem = format!("line {} is longer than 256 MiB", open.n_lines + 1);
+                return Err(Error::file(&self.path, problem));
+            }
+            if self.header.is_none() && !may_be_header(&block) {
+                let found = Header::read(&block).err().unwrap_or_default();
+                return Err(Error::file(&self.path, found));
+            }
+            open.partial = block;
+            return Ok(batch);
+        };
+        open.partial = block.split_off(end);
+        let first_number = open.n_lines + 1;
+        let mut lines: Vec<(u64, &[u8])> = Vec::new();
+        for (number, line) in (first_number..).zip(block[..end - 1].split(|byte| *byte == b'\n')) {
+            open.n_lines = number;
+            lines.push((number, line.strip_suffix(b"\r").unwrap_or(line)));
+        }
+        let mut rest = lines.as_slice();
+        if self.header.is_none()
+            && let Some(((number, line), others)) = rest.split_first()
+        {
+            debug_assert_eq!(*number, 1, "the header is the first line");
+            let header = Header::read(line).map_err(|problem| Error::file(&self.path, problem))?;
+            batch.header = Some(header.clone());
+            self.header = Some(header);
+            rest = others;
+        }
+        if let Some(header) = &self.header {
+            let parts: Vec<_> = rest
+                .par_chunks(LINES)
+                .map(|lines| read_lines(lines, header))
+                .collect();
+            for (items, bad) in parts {
+                batch.items.extend(items);
+                batch.bad.extend(bad);
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Makes sure that the file is open and still the one that was read. Says what happened when it is another one.
+    fn reopen(&mut self) -> Result<Option<&'static str>> {
+        let about = self.path.metadata();
+        let what = match (&self.open, about) {
+            (None, _) => None,
+            // It was moved away: what is open may still be written to.
+            (Some(_), Err(_)) => return Ok(None),
+            (Some(open), Ok(about)) => match () {
+                () if identity(&about) != open.identity => Some("it was replaced"),
+                () if about.len() < open.offset => Some("it was cut short"),
+                () if about.modified().ok() != open.modified && !open.has_mark() => {
+                    Some("it was written anew")
+                }
+                () => return Ok(None),
+            },
+        };
+        let opened = File::open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
+        let (about, file) = match opened {
+            Ok(opened) => opened,
+            Err(_) if self.open.is_some() => return Ok(None),
+            Err(e) => return Err(Error::file(&self.path, format!("cannot be read ({e})"))),
+        };
+        if about.is_dir() {
+            return Err(Error::file(&self.path, "expected a log, found a directory"));
+        }
+        self.open = Some(Open {
+            identity: identity(&about),
+            file,
+            offset: 0,
+            n_lines: 0,
+            partial: Vec::new(),
+            mark: Vec::new(),
+            modified: None,
+        });
+        Ok(what)
+    }
+}
+
+impl Open {
+    /// Whether the last bytes that were read are still where they were.
+    fn has_mark(&self) -> bool {
+        let mut found = vec![0; self.mark.len()];
+        let start = self.offset - self.mark.len() as u64;
+        let mut file = &self.file;
+        let read = file
+            .seek(SeekFrom::Start(start))
+            .and_then(|_| file.read_exact(&mut found));
+        let is_back = file.seek(SeekFrom::Start(self.offset)).is_ok();
+        read.is_ok() && is_back && found == self.mark
+    }
+}
+
+/// Whether the unfinished first line can still become that of a log.
+fn may_be_header(start: &[u8]) -> bool {
+    let text = start.trim_ascii_start();
+    text.is_empty() || text[0] == b'{'
+}
+
+fn read_lines(lines: &[(u64, &[u8])], header: &Header) -> (Vec<Item>, Vec<BadLine>) {
+    let (mut items, mut bad) = (Vec::new(), Vec::new());
+    for (number, line) in lines {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match line::read(line, header) {
+            Ok(item) => items.push(item),
+            Err(problem) => bad.push(BadLine {
+                number: *number,
+                problem,
+            }),
+        }
+    }
+    (items, bad)
+}

@@ -1,0 +1,40 @@
+//! Runs of one training in order of steps: read from checkpoints or from the log of a monitor, followed while they grow, and
+//! judged. A [`History`] is a plain value; what reads it sends [`Update`]s.
+
+pub mod cache;
+mod change_point;
+mod complete;
+mod document;
+mod fingerprint;
+mod follow;
+mod grid;
+mod judge;
+mod lines;
+pub mod log;
+mod news;
+mod onset;
+mod order;
+mod read;
+mod record;
+mod robust;
+mod sources;
+mod text;
+mod trend;
+mod value;
+mod wake;
+mod weigh;
+
+pub use change_point::{ChangePoint, change_point};
+pub use document::{document, table};
+pub use fingerprint::Fingerprint;
+pub use follow::{Following, Read, Sink, Sources, list};
+pub use grid::{Grid, LayerShape};
+pub use judge::{Finding, Judge, change_of};
+pub use lines::{LINES, Line, Scope, Side, lines_of};
+pub use news::{News, Told};
+pub use read::Reading;
+pub use record::{Numbers, Record, State};
+pub use sources::{Found, directly_in, is_checkpoint, is_weights, training_in};
+pub use text::{beginning, grouped, heading, on_its_way, reasons, told};
+pub use trend::Trend;
+pub use value::{History, Origin, Update};

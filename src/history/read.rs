@@ -1,0 +1,85 @@
+//! What reading one checkpoint gives to a history.
+
+use super::grid::{Grid, LayerShape};
+use super::record::Numbers;
+use crate::record::{Row, Source, Table};
+use crate::report::{ModelRecord, PromptRecord};
+use attnscope_engine::stats::STATISTICS;
+
+/// Statistics of one checkpoint.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    pub grid: Grid,
+    /// Means over the prompts.
+    pub numbers: Numbers,
+    /// The rows of the table, one for each prompt and place.
+    pub rows: Vec<Row>,
+    /// Family and sizes of the model, as JSON.
+    pub model: String,
+    /// Whether the statistics came from the cache.
+    pub is_cached: bool,
+}
+
+impl Reading {
+    /// Of prompts that were run.
+    pub fn of(model: &ModelRecord, step: Option<u64>, prompts: &[PromptRecord]) -> Self {
+        let source = Source {
+            model,
+            step,
+            prompts,
+        };
+        let table = Table::of(&[source], Vec::new());
+        // Of plain names and numbers: nothing that could fail to be written.
+        let model = serde_json::to_string(model).unwrap_or_default();
+        let grid = Grid::new(prompts.first().map_or(Vec::new(), |prompt| {
+            let shape = |layer: &crate::report::LayerRecord| LayerShape {
+                stack: layer.stack,
+                layer_idx: layer.layer,
+                n_heads: layer.heads.len(),
+            };
+            prompt.layers.iter().map(shape).collect()
+        }));
+        Self::of_rows(grid, table.rows, model)
+    }
+
+    /// Of rows that are known.
+    pub fn of_rows(grid: Grid, rows: Vec<Row>, model: String) -> Self {
+        let numbers = mean(&grid, &rows);
+        Self {
+            grid,
+            numbers,
+            rows,
+            model,
+            is_cached: false,
+        }
+    }
+}
+
+/// Means of every statistic of every cell over the prompts. A NaN of one prompt makes the mean NaN.
+fn mean(grid: &Grid, rows: &[Row]) -> Numbers {
+    let n_cells = grid.n_cells();
+    let mut sums = vec![0f64; STATISTICS.len() * n_cells];
+    let mut counts = vec![0u32; n_cells];
+    let (mut loss, mut n_losses, mut last_prompt) = (0.0, 0u32, None);
+    for row in rows {
+        if last_prompt != Some(&row.prompt) {
+            last_prompt = Some(&row.prompt);
+            if let Some(of) = row.loss {
+                loss += of;
+                n_losses += 1;
+            }
+        }
+        let Some(cell) = row.place().and_then(|place| grid.cell(&place)) else {
+            continue;
+        };
+        counts[cell] += 1;
+        for (nth, value) in row.stats.iter().enumerate() {
+            sums[nth * n_cells + cell] += value.unwrap_or(f64::NAN);
+        }
+    }
+    let value = |(at, sum): (usize, &f64)| (sum / f64::from(counts[at % n_cells.max(1)])) as f32;
+    Numbers {
+        loss: (n_losses > 0).then(|| loss / f64::from(n_losses)),
+        values: sums.iter().enumerate().map(value).collect(),
+    }
+}

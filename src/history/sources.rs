@@ -1,0 +1,266 @@
+//! Where the steps of a training lie: directories of checkpoints, also nested ones, single files, and the names that trainers give
+//! to what they are still writing.
+
+use std::cmp::Ordering;
+use std::path::{Path, PathBuf};
+
+use crate::record::{natural, step_of};
+use attnscope_engine::error::{Error, Result};
+
+/// Endings of files of weights.
+const WEIGHTS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "gguf"];
+/// How deep checkpoints may lie below a directory.
+const DEEPEST: usize = 4;
+
+/// A checkpoint that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub path: PathBuf,
+    /// The path below the directory that was searched, or the base name.
+    pub name: String,
+    pub step: Option<u64>,
+}
+
+/// The checkpoints of a training in a directory that is none itself, or has them beside its own weights, as transformers' Trainer
+/// leaves them. `None` for a single checkpoint, and for anything that is no directory.
+///
+/// # Errors
+/// When the directory cannot be listed, or holds several trainings.
+pub fn training_in(directory: &Path) -> Result<Option<Vec<Found>>> {
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    let mut found = below(directory, DEEPEST)?;
+    if found.is_empty() {
+        found = first_step(directory)?;
+    }
+    for found in &mut found {
+        let name = found.path.strip_prefix(directory).unwrap_or(&found.path);
+        found.name = name.to_string_lossy().into_owned();
+        found.step = step_of(&found.path, &found.name);
+    }
+    // A directory that is a checkpoint itself holds a training only where the others are its steps.
+    if is_checkpoint(directory) && !found.iter().all(|found| found.step.is_some()) {
+        return Ok(None);
+    }
+    if found.is_empty() {
+        return Ok(None);
+    }
+    if is_checkpoint(directory) {
+        let name = base_name(directory);
+        let own = step_of(directory, &name);
+        // The last step is saved twice: once under its number, once at the end.
+        if own.is_some() && found.iter().all(|found| found.step != own) {
+            found.push(Found {
+                path: directory.to_path_buf(),
+                name,
+                step: own,
+            });
+        }
+    }
+    found.sort_by(in_order);
+    Ok(Some(found))
+}
+
+/// The only file of weights in a directory, where its own name tells a step: the others are still to come.
+fn first_step(directory: &Path) -> Result<Vec<Found>> {
+    let mut files = entries_of(directory)?;
+    files.retain(|path| is_weights(path) && !is_being_written(path) && !is_shard(path));
+    // Without a directory there is no trainer's state beside it.
+    let has_step = |path: &Path| step_of(Path::new(""), &base_name(path)).is_some();
+    Ok(match files.as_slice() {
+        [only] if has_step(only) => vec![alone(only)],
+        _ => Vec::new(),
+    })
+}
+
+/// Checkpoints in a directory, without the directory itself.
+fn below(directory: &Path, depth: usize) -> Result<Vec<Found>> {
+    let direct = directly_in(directory)?;
+    if !direct.is_empty() || depth == 0 {
+        return Ok(direct);
+    }
+    // Each step may have a directory of its own around it, or all of them lie in one directory further down.
+    let mut trainings: Vec<(PathBuf, Vec<Found>)> = Vec::new();
+    let mut alone = Vec::new();
+    for inside in directories_in(directory)? {
+        let mut found = below(&inside, depth - 1).unwrap_or_default();
+        match found.len() {
+            0 => {}
+            1 => alone.append(&mut found),
+            _ => trainings.push((inside, found)),
+        }
+    }
+    match trainings.len() {
+        0 => Ok(alone),
+        1 if alone.is_empty() => Ok(trainings.remove(0).1),
+        _ => {
+            let mut names: Vec<String> =
+                trainings.iter().map(|(path, _)| base_name(path)).collect();
+            names.sort_by(|a, b| natural(a, b));
+            names.truncate(3);
+            let problem = format!(
+                "expected the checkpoints of one training, found several: {}, …; name one of them",
+                names.join(", ")
+            );
+            Err(Error::file(directory, problem))
+        }
+    }
+}
+
+/// Checkpoints that lie in a directory themselves, in natural order.
+pub fn directly_in(directory: &Path) -> Result<Vec<Found>> {
+    let mut files = Vec::new();
+    let mut inside = Vec::new();
+    for path in entries_of(directory)? {
+        if is_being_written(&path) {
+            continue;
+        }
+        if path.is_dir() && is_checkpoint(&path) {
+            inside.push(path);
+        } else if is_weights(&path) {
+            files.push(path);
+        }
+    }
+    // One file, or the shards of one model, is a checkpoint without a configuration: the directory names it.
+    let have_steps = || files.iter().all(|file| alone(file).step.is_some());
+    let is_one = files.len() < 2
+        || files.iter().any(|file| is_shard(file))
+        || (has_config(directory) && !have_steps());
+    if !is_one {
+        inside.extend(files);
+    }
+    let mut found: Vec<Found> = inside.into_iter().map(|path| alone(&path)).collect();
+    found.sort_by(|a, b| natural(&a.path.to_string_lossy(), &b.path.to_string_lossy()));
+    Ok(found)
+}
+
+/// A checkpoint by its own name.
+pub fn alone(path: &Path) -> Found {
+    let name = base_name(path);
+    Found {
+        step: step_of(path, &name),
+        name,
+        path: path.to_path_buf(),
+    }
+}
+
+fn entries_of(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(directory);
+    let entries = entries.map_err(|e| Error::file(directory, format!("cannot be listed ({e})")))?;
+    Ok(entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect())
+}
+
+fn directories_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut inside = entries_of(directory)?;
+    inside.retain(|path| {
+        // A link may lead back to where it lies.
+        let is_link = path
+            .symlink_metadata()
+            .is_ok_and(|about| about.is_symlink());
+        path.is_dir() && !is_link && !is_being_written(path)
+    });
+    inside.sort();
+    Ok(inside)
+}
+
+/// The base name, also of `.`.
+fn base_name(path: &Path) -> String {
+    let named = |path: &Path| {
+        path.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let whole = || path.canonicalize().ok().as_deref().and_then(named);
+    named(path)
+        .or_else(whole)
+        .unwrap_or_else(|| path.display().to_string())
+}
+
+/// Whether a name is one under which trainers and copies write what they rename at the end.
+pub fn is_being_written(path: &Path) -> bool {
+    let name = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_lowercase();
+    let begins = ["tmp-", "tmp_", "."];
+    let ends = [
+        ".tmp",
+        ".part",
+        ".partial",
+        ".incomplete",
+        ".writing",
+        "~",
+        ".new",
+    ];
+    begins.iter().any(|start| name.starts_with(start)) || ends.iter().any(|end| name.ends_with(end))
+}
+
+/// By step; those without one by their names, before the others.
+fn in_order(a: &Found, b: &Found) -> Ordering {
+    a.step.cmp(&b.step).then_with(|| natural(&a.name, &b.name))
+}
+
+fn has_config(directory: &Path) -> bool {
+    ["config.json", "params.json"]
+        .iter()
+        .any(|name| directory.join(name).is_file())
+}
+
+/// Whether a directory holds one model, by the names in it.
+pub fn is_checkpoint(directory: &Path) -> bool {
+    let has = |name: &str| directory.join(name).is_file();
+    let names = [
+        "config.json",
+        "params.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+        "pytorch_model.bin.index.json",
+    ];
+    if names.into_iter().any(has) {
+        return true;
+    }
+    let files = entries_of(directory).unwrap_or_default();
+    let weights: Vec<PathBuf> = files.into_iter().filter(|file| is_weights(file)).collect();
+    weights.len() == 1 || weights.iter().any(|file| is_shard(file))
+}
+
+/// Whether a file holds weights, by its name.
+pub fn is_weights(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    // What trainers leave beside the weights.
+    let is_state = [
+        "optimizer",
+        "scheduler",
+        "rng_state",
+        "training_args",
+        "scaler",
+    ]
+    .iter()
+    .any(|word| stem.starts_with(word));
+    !is_state
+        && path.is_file()
+        && path.extension().is_some_and(|ending| {
+            WEIGHTS
+                .iter()
+                .any(|known| ending.eq_ignore_ascii_case(known))
+        })
+}
+
+/// Whether a file is one of several that make a model: `model-00001-of-00002.safetensors`.
+pub fn is_shard(path: &Path) -> bool {
+    shards_of(path).is_some()
+}
+
+/// Of how many files a shard is one.
+pub fn shards_of(path: &Path) -> Option<usize> {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let (before, n) = name.rsplit_once("-of-")?;
+    let number = |text: &str| text.parse::<usize>().ok();
+    let (_, nth) = before.rsplit_once('-')?;
+    number(nth)?;
+    number(n)
+}

@@ -1,0 +1,206 @@
+//! What a history shows, in lines for a person.
+
+use super::judge::{Finding, change_of};
+use super::trend::Trend;
+use super::value::{History, Origin};
+use crate::report::digits;
+use attnscope_engine::place::Place;
+use attnscope_engine::stats::{STATISTICS, index_of};
+
+/// What a statistic is called on screens.
+fn title(id: &'static str) -> &'static str {
+    index_of(id).map_or(id, |idx| STATISTICS[idx].title)
+}
+
+/// One line on the whole history: what it is, how many steps of it were read.
+pub fn heading(history: &History) -> String {
+    let (n_read, n) = history.progress();
+    let grid = history.grid();
+    let ends = match (history.records().first(), history.records().last()) {
+        (Some(first), Some(last)) if n > 1 => format!(" · {} … {}", first.label(), last.label()),
+        (Some(only), _) => format!(" · {}", only.label()),
+        _ => String::new(),
+    };
+    let of = match n_read == n {
+        true => format!("{n}"),
+        false => format!("{n_read} of {n}"),
+    };
+    let what = match history.origin {
+        Origin::Checkpoints => "checkpoints",
+        Origin::Log => "records",
+    };
+    let rows = match history.sampled_rows {
+        Some(rows) if rows > 0 => format!(" · {rows} rows a head"),
+        _ => String::new(),
+    };
+    format!(
+        "{} · {of} {what}{ends} · {} layers, {} heads{rows}",
+        history.name,
+        grid.layers().len(),
+        grid.n_heads(),
+    )
+}
+
+/// What begins, in one line: `entropy-collapse L0H3 begins at step 250 (0.817 → 0.036)`. `others` are places of the same layer at
+/// which it begins at the same step.
+pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> String {
+    let label = |idx: usize| history.records()[idx].label();
+    let to = digits(finding.to);
+    let moved = match finding.from {
+        Some((since, from)) if since + 1 == finding.begin => format!("{} → {to}", digits(from)),
+        Some((since, from)) => format!("{} at {} → {to}", digits(from), label(since)),
+        None => to,
+    };
+    let place = match finding.place == Place::MODEL {
+        true => String::new(),
+        false => format!(" {}", finding.place),
+    };
+    let others = match others.len() {
+        0 => String::new(),
+        n if n <= 4 => {
+            let names: Vec<String> = others.iter().map(Place::to_string).collect();
+            format!(" and {}", names.join(", "))
+        }
+        n => format!(" and {n} more heads of the layer"),
+    };
+    let ended = match finding.end {
+        Some(end) => format!(", ends at {}", label(end)),
+        None => String::new(),
+    };
+    format!(
+        "{}{place}{others} begins at {} ({moved}){ended}",
+        finding.check,
+        label(finding.begin)
+    )
+}
+
+/// What there is to say of a finding beside its first line.
+pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
+    let label = |idx: usize| history.records()[idx].label();
+    let mut lines = vec![format!(
+        "{}, threshold {}; {}",
+        title(finding.statistic),
+        digits(finding.threshold),
+        finding.why
+    )];
+    if let Some((at, statistic)) = finding.warned {
+        lines.push(format!(
+            "{} was on its way to its threshold from {} on",
+            title(statistic),
+            label(at)
+        ));
+    }
+    if let Some(change) = change_of(history, finding) {
+        lines.push(format!(
+            "its level changes at {}; noise looks so in less than {} % of series",
+            label(change.at),
+            100.0 * change.false_alarms
+        ));
+    }
+    lines.push(format!("→ {}", finding.advice));
+    lines
+}
+
+/// A trend in one sentence: `max |score| of L5H2 grows 3.1 % per 100 steps; reaches 100 at step 4300 (4100 … 4600)`.
+pub fn on_its_way(history: &History, trend: &Trend) -> String {
+    let has_steps = history.records().iter().all(|record| record.step.is_some());
+    let (unit, per) = if has_steps {
+        ("step", "steps")
+    } else {
+        ("checkpoint", "checkpoints")
+    };
+    let span = span_of(history, trend);
+    let moves = if trend.is_ratio {
+        let percent = 100.0 * ((1.0 + trend.slope).powf(span) - 1.0);
+        let verb = if percent >= 0.0 { "grows" } else { "falls" };
+        format!("{verb} {} %", digits(percent.abs()))
+    } else {
+        let change = trend.slope * span;
+        let verb = if change >= 0.0 {
+            "grows by"
+        } else {
+            "falls by"
+        };
+        format!("{verb} {}", digits(change.abs()))
+    };
+    let every = match span {
+        1.0 => format!("per {unit}"),
+        span => format!("per {span} {per}"),
+    };
+    let end = |step: f64| match step.is_finite() {
+        true => format!("{}", step.round()),
+        false => "later".to_owned(),
+    };
+    format!(
+        "{} of {} {moves} {every}; reaches {} at {unit} {} ({} … {})",
+        title(trend.statistic),
+        trend.place,
+        digits(trend.threshold),
+        end(trend.crosses),
+        end(trend.between.0),
+        end(trend.between.1),
+    )
+}
+
+/// The power of ten steps that a rate is told for: about a third of what the fit looks back on.
+fn span_of(history: &History, trend: &Trend) -> f64 {
+    let length = history.x(trend.at) - history.x(trend.since);
+    10f64.powf((length / 3.0).max(1.0).log10().floor())
+}
+
+/// Everything, for a command without a screen.
+pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String {
+    let mut text = heading(history);
+    text.push('\n');
+    for note in &history.notes {
+        text += &format!("note     {note}\n");
+    }
+    for record in history.records() {
+        if let Some(reason) = record.state.reason() {
+            text += &format!("{:<8} {}: {reason}\n", record.state.label(), record.label());
+        }
+    }
+    for (finding, others) in grouped(findings) {
+        text += &format!(
+            "{:<8} {}\n",
+            finding.severity.label(),
+            beginning(history, finding, &others)
+        );
+        for line in reasons(history, finding) {
+            text += &format!("{:<8} {line}\n", "");
+        }
+    }
+    for trend in trends {
+        text += &format!("{:<8} {}\n", "trend", on_its_way(history, trend));
+    }
+    if findings.is_empty() && trends.is_empty() {
+        text += "nothing begins\n";
+    }
+    text
+}
+
+/// Findings of one check that begin in one layer at one step, as the first of them and the places of the others.
+pub fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<Place>)> {
+    let mut groups: Vec<(&Finding, Vec<Place>)> = Vec::new();
+    for finding in findings {
+        let is_alike = |(known, _): &&mut (&Finding, Vec<Place>)| {
+            let of = |finding: &Finding| {
+                let place = finding.place;
+                let layer = (place.stack, place.layer_idx, place.head_idx.is_some());
+                (
+                    finding.check,
+                    finding.severity,
+                    finding.begin,
+                    finding.end,
+                    layer,
+                )
+            };
+            of(known) == of(finding)
+        };
+        match groups.iter_mut().find(is_alike) {
+            Some((_, others)) => others.push(finding.place),
+            None => groups.push((finding, Vec::new())),
+        }
+    }
+    groups
+}

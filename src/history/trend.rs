@@ -1,0 +1,188 @@
+//! A statistic on its way to a line: whether it moves at all, how fast, and when it would be there.
+//!
+//! Whether it moves: the test of Mann 1945 and Kendall, whose variance is widened for autocorrelation. How fast: the median slope of
+//! Theil 1950 and Sen 1968, with Sen's interval. docs/history.md has the formulas.
+
+use super::lines::{Line, Side};
+use super::robust::median;
+use attnscope_engine::place::Place;
+
+/// Records that a fit looks back on, the fewest first.
+const WINDOWS: [usize; 3] = [12, 20, 32];
+/// Two-sided chance at which noise passes the test.
+const CHANCE_Z: f64 = 3.29;
+/// Share of the way to the line that must be behind, from where the window begins.
+const COVERED: f64 = 0.5;
+/// How many times the window's length ahead a crossing may lie.
+const HORIZON: f64 = 1.0;
+/// Half-width of the interval of the slope, in standard deviations: 95 %.
+const INTERVAL_Z: f64 = 1.96;
+
+/// A statistic that moves towards a line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trend {
+    pub check: &'static str,
+    pub statistic: &'static str,
+    pub place: Place,
+    /// The cell of the grid.
+    pub cell: usize,
+    /// The record at which the fit ends, and the one at which it begins.
+    pub at: usize,
+    pub since: usize,
+    /// What the line fitted says of the statistic now.
+    pub now: f64,
+    pub threshold: f64,
+    /// Per step: the share by which it grows for ratios, the difference otherwise.
+    pub slope: f64,
+    pub is_ratio: bool,
+    /// The step at which it would cross the line, and the 95 % interval of it. The later end may be infinite.
+    pub crosses: f64,
+    pub between: (f64, f64),
+}
+
+/// What a fit says, before it has a place.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Fit {
+    pub n: usize,
+    pub now: f64,
+    pub slope: f64,
+    pub crosses: f64,
+    pub between: (f64, f64),
+}
+
+/// Looks for a way to the line in the last values. `points` are steps and values in order, without NaN, none beyond the line.
+pub(super) fn towards(points: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
+    let is_plain = |y: f64| y.is_finite() && (!line.is_ratio || y > 0.0);
+    let windows = WINDOWS.iter().filter(|n| **n <= points.len());
+    windows
+        .map(|n| &points[points.len() - n..])
+        .filter(|window| window.iter().all(|(_, y)| is_plain(*y)))
+        .find_map(|window| fit(window, line, threshold))
+}
+
+fn fit(window: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
+    let scaled = |y: f64| if line.is_ratio { y.ln() } else { y };
+    let points: Vec<(f64, f64)> = window.iter().map(|(x, y)| (*x, scaled(*y))).collect();
+    let goal = scaled(threshold);
+    let n = points.len();
+    // The cheap question first: most statistics stay where they are.
+    let mean_of = |part: &[(f64, f64)]| median(part.iter().map(|(_, y)| *y));
+    let (first, last) = (mean_of(&points[..3]), mean_of(&points[n - 3..]));
+    let covered = (last - first) / (goal - first);
+    let is_before = !line.is_crossed(median(window[n - 3..].iter().map(|(_, y)| *y)), threshold);
+    if !(is_before && covered >= COVERED) {
+        return None;
+    }
+    let (start, now) = (points[0].0, points[n - 1].0);
+    let length = now - start;
+    let whole = Slopes::of(&points);
+    // Whatever slows down never arrives: its later half alone must lead there too.
+    let half = Slopes::of(&points[n / 2..]);
+    let z = kendall_z(&points, whole.median);
+    let is_towards = match line.side {
+        Side::Below => z < -CHANCE_Z,
+        Side::Above => z > CHANCE_Z,
+    };
+    if !is_towards {
+        return None;
+    }
+    let level = whole.level(&points, now);
+    let arrives = |slope: f64, level: f64| match (goal - level) / slope {
+        ahead if ahead.is_nan() || (ahead < 0.0 && (goal - level).abs() > 0.0) => f64::INFINITY,
+        ahead => ahead,
+    };
+    let level_of_half = half.level(&points[n / 2..], now);
+    let ahead = arrives(whole.median, level);
+    let ahead_of_half = arrives(half.median, level_of_half);
+    if ahead > HORIZON * length || ahead_of_half > HORIZON * length {
+        return None;
+    }
+    let [low, high] = whole.interval(&points).map(|slope| arrives(slope, level));
+    let between = (now + low.min(high), now + low.max(high));
+    let slope = if line.is_ratio {
+        whole.median.exp_m1()
+    } else {
+        whole.median
+    };
+    let now_value = if line.is_ratio { level.exp() } else { level };
+    Some(Fit {
+        n,
+        now: now_value,
+        slope,
+        crosses: now + ahead,
+        between,
+    })
+}
+
+/// The slopes of all pairs of points, sorted.
+struct Slopes {
+    sorted: Vec<f64>,
+    median: f64,
+}
+
+impl Slopes {
+    fn of(points: &[(f64, f64)]) -> Self {
+        let mut sorted = Vec::with_capacity(points.len() * points.len() / 2);
+        for (nth, a) in points.iter().enumerate() {
+            for b in &points[nth + 1..] {
+                if b.0 > a.0 {
+                    sorted.push((b.1 - a.1) / (b.0 - a.0));
+                }
+            }
+        }
+        sorted.sort_by(f64::total_cmp);
+        let median = median(sorted.iter().copied());
+        Self { sorted, median }
+    }
+
+    /// The fitted line at `x`: through the median of what the slope leaves.
+    fn level(&self, points: &[(f64, f64)], x: f64) -> f64 {
+        let slope = self.median;
+        slope * x + median(points.iter().map(|(at, y)| y - slope * at))
+    }
+
+    /// Sen's interval: slopes so many places from the median as the test's standard deviation says.
+    fn interval(&self, points: &[(f64, f64)]) -> [f64; 2] {
+        let n = self.sorted.len();
+        if n == 0 {
+            return [f64::NAN; 2];
+        }
+        let width = INTERVAL_Z * variance(points, self.median).sqrt();
+        let at = |place: f64| self.sorted[(place.max(0.0) as usize).min(n - 1)];
+        [
+            at(((n as f64 - width) / 2.0).floor()),
+            at(((n as f64 + width) / 2.0).ceil()),
+        ]
+    }
+}
+
+/// Kendall's S in its standard deviations.
+fn kendall_z(points: &[(f64, f64)], slope: f64) -> f64 {
+    let mut s = 0.0;
+    for (nth, a) in points.iter().enumerate() {
+        for b in &points[nth + 1..] {
+            s += f64::from(i8::from(b.1 > a.1) - i8::from(b.1 < a.1));
+        }
+    }
+    let towards_zero = if s == 0.0 { 0.0 } else { s.signum() };
+    (s - towards_zero) / variance(points, slope).sqrt()
+}
+
+/// The variance of S under no trend: n(n−1)(2n+5)/18, times (1+ρ)/(1−ρ) for the autocorrelation ρ of what the slope leaves. The
+/// estimate of ρ is put right by what fitting a line takes from it (Kendall 1954; Marriott and Pope 1954).
+fn variance(points: &[(f64, f64)], slope: f64) -> f64 {
+    let n = points.len() as f64;
+    let rests: Vec<f64> = points.iter().map(|(x, y)| y - slope * x).collect();
+    let rho = (autocorrelation(&rests) + 2.0 / n) / (1.0 - 4.0 / n);
+    let rho = rho.clamp(0.0, 0.95);
+    n * (n - 1.0) * (2.0 * n + 5.0) / 18.0 * (1.0 + rho) / (1.0 - rho)
+}
+
+/// The correlation of each value with the next one, about the mean; 0 where all are alike.
+pub(super) fn autocorrelation(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let all: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let next = values.windows(2);
+    let next: f64 = next.map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+    if all > 0.0 { next / all } else { 0.0 }
+}
