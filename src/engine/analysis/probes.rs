@@ -22,8 +22,9 @@ const N_CUTS: usize = 4;
 const N_CHANGED: usize = 16;
 const N_CUTS_OF_LARGE: usize = 2;
 const N_CHANGED_OF_LARGE: usize = 4;
-/// Tokens that are shuffled at most.
+/// Tokens that are shuffled at most, of small and of large models.
 const MOST_SHUFFLED: usize = 64;
+const MOST_SHUFFLED_OF_LARGE: usize = 32;
 /// Under another order of the tokens, sums are taken in another order.
 const ORDER_TOLERANCE: f64 = 1e-5;
 /// Other tokens change the shapes of experts' products: rounding, relative to the largest value.
@@ -282,6 +283,11 @@ pub fn probe_order<O: Ops>(
     pace: &dyn Pace,
 ) -> Result<Probed<OrderProbe>> {
     let stack = model.spec.main_stack();
+    let most_shuffled = if is_large(model) {
+        MOST_SHUFFLED_OF_LARGE
+    } else {
+        MOST_SHUFFLED
+    };
     if stack.recurrence().is_some() {
         return Ok(Probed::Not(
             "a recurrent network reads its tokens one after the other".to_owned(),
@@ -293,7 +299,7 @@ pub fn probe_order<O: Ops>(
         ));
     }
     let input = Input {
-        sequence: cut(&input.sequence, MOST_SHUFFLED),
+        sequence: cut(&input.sequence, most_shuffled),
         ..input.clone()
     };
     let tokens = &input.sequence.tokens;

@@ -196,6 +196,10 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
                 *cell = f32::NEG_INFINITY;
                 continue;
             }
+            if is_plain {
+                *cell = *cell * scale + seen.unwrap_or(0.0);
+                continue;
+            }
             let capped = math.score(query_idx, key_idx, *cell * scale);
             let position = math.bias(query_idx, key_idx);
             let (from, to) = if odd.transposes_bias {

@@ -339,6 +339,8 @@ pub struct Claim {
     pub sees_labels: SeesLabels,
     /// Makes attention smoother, which every broken model likes.
     pub smooths: bool,
+    /// A reading that shows all of the label that this one shows, and more: a model trained with that one does well with both.
+    pub shown_by: Option<&'static str>,
 }
 
 /// One way in which the weights may have been meant, and what the model would have lost.

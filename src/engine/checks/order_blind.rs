@@ -12,7 +12,7 @@
 //! Largest |difference| of the last position divided by the largest |value|, over some orders, beside the same for other tokens
 //! in place of other orders. A movement of up to 1e-5, and less than a thousandth of what other tokens move, is rounding
 //! (ours). When the output does not move, it is an error; when the first attention alone does not, a warning. A checkpoint is
-//! run on the first 64 positions of its first prompt.
+//! run on the first 64 positions of its first prompt, or on 32 where it needs 20 million multiplications a token or more.
 //!
 //! ## False alarms
 //! Models made without positions (NoPE), and models whose first layer has none by design: declare them with

@@ -24,6 +24,7 @@ fn reading(family: &'static str, name: &str, losses: Vec<f32>) -> Tried {
             head_idx: None,
             sees_labels: SeesLabels::Not,
             smooths: false,
+            shown_by: None,
         },
         order: 0,
         losses,
@@ -150,6 +151,10 @@ fn a_smaller_scale_is_believed_only_when_nothing_else_is_close() {
         broken.findings[0].advice.contains("not among the readings"),
         "{broken:?}"
     );
+    // A loss of a trained model: both are named.
+    let open = of(0.9, 4.0, 1.5);
+    let advice = &open.findings[0].advice;
+    assert!(advice.contains("not decided between"), "{advice}");
     // No better than word frequencies: nothing is said of the cause.
     assert_eq!(of(0.2, 4.0, 3.1).status, Status::Undecidable);
     // A little better than they are is no loss of a trained model.

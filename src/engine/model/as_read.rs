@@ -45,6 +45,8 @@ pub struct Deviation {
     pub cut: Cut,
     pub joined: Cut,
     pub turned: Turned,
+    /// Attention to the encoder's output is as declared.
+    pub spares_cross: bool,
 }
 
 impl Deviation {
@@ -54,6 +56,7 @@ impl Deviation {
         cut: Cut::Columns,
         joined: Cut::Columns,
         turned: Turned::ByPosition,
+        spares_cross: false,
     };
 }
 
@@ -316,9 +319,15 @@ fn attend_group<O: Ops>(
         .collect();
     let z = |(segment, [queries, keys]): &(&Segment<'_>, [Range<usize>; 2])| -> Result<Vec<f32>> {
         let (attention, projections) = whose.of(segment).unwrap_or((attention, projections));
+        let is_spared = whose == Whose::Cross && segment.deviation.spares_cross;
+        let deviation = if is_spared {
+            &Deviation::NONE
+        } else {
+            segment.deviation
+        };
         let parts = [(&q, queries), (&k, keys), (&v, keys)];
         let mut parts = parts.map(|(values, rows)| rows_of(values, rows));
-        if segment.deviation.cut == Cut::AsTheyLie {
+        if deviation.cut == Cut::AsTheyLie {
             let n_heads = [
                 attention.n_heads,
                 attention.n_kv_heads,
@@ -358,13 +367,13 @@ fn attend_group<O: Ops>(
             sink: None,
             pace: context.pace,
         };
-        let mut odd = segment.deviation.attention;
+        let mut odd = deviation.attention;
         if whose == Whose::Cross {
             // No mask of a target's tokens lies on those of a source.
             odd.sight = None;
         }
         let z = attend_oddly(&run, HeadInput { q, k, v }, &odd);
-        Ok(match segment.deviation.joined {
+        Ok(match deviation.joined {
             Cut::Columns => z,
             Cut::AsTheyLie => to_heads_first(&z, attention.n_heads, attention.d_value),
         })

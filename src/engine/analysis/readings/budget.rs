@@ -5,13 +5,18 @@ use crate::model::Model;
 
 /// Positions of the first round, at most and at least.
 pub const FIRST_POSITIONS: usize = 48;
-const FEWEST_FIRST: usize = 12;
+const FEWEST_FIRST: usize = 8;
 /// Positions by which a large model shows whether it tells more than word frequencies.
-pub const KNOWING_POSITIONS: usize = 96;
-/// Multiplications of a race that are not worth saving: about a second.
-const CHEAP: usize = 40_000_000_000;
+pub const KNOWING_POSITIONS: usize = 64;
+/// Positions of texts said twice, of small and of large models.
+const COPIED_POSITIONS: usize = 512;
+const COPIED_OF_LARGE: usize = 64;
+/// Positions of the last round of a large model, at least; else half of what there is.
+const FEWEST_LAST: usize = 128;
+/// Multiplications of a race that are not worth saving: about a quarter of a second.
+const CHEAP: usize = 10_000_000_000;
 /// What the first round, and each later one, may cost beyond that, in runs of the model on all positions.
-const FIRST_ROUND_COSTS: usize = 3;
+const FIRST_ROUND_COSTS: usize = 2;
 const ROUND_COSTS: usize = 1;
 
 /// What a race may cost.
@@ -74,10 +79,27 @@ impl Costs {
         n.min(self.n_all)
     }
 
+    /// Positions of the last round.
+    pub fn last_positions(&self) -> usize {
+        if self.is_cheap(10 * self.n_all) {
+            return self.n_all;
+        }
+        (self.n_all / 2).max(FEWEST_LAST).min(self.n_all)
+    }
+
     /// How many readings a later round may have.
     pub fn most_readings(&self, n_positions: usize) -> usize {
         let in_cheap = CHEAP / (n_positions * self.of_token).max(1);
         let in_costs = ROUND_COSTS * self.n_all / n_positions.max(1);
         in_cheap.max(in_costs).max(2)
+    }
+
+    /// Positions of texts said twice.
+    pub fn copied_positions(&self) -> usize {
+        if self.is_cheap(2 * COPIED_POSITIONS) {
+            COPIED_POSITIONS
+        } else {
+            COPIED_OF_LARGE
+        }
     }
 }

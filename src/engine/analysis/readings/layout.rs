@@ -12,7 +12,9 @@
 
 use super::{Family, Known, Reading};
 use crate::attention::{Bias, Odd, Scale};
-use crate::model::{BlockSpec, Cut, Deviation, FeedForward, LinearSource, MlpSpec, Part};
+use crate::model::{
+    BlockSpec, Cut, Deviation, FeedForward, LinearSource, MlpSpec, Part, ProjectionSpec,
+};
 
 pub(super) const FAMILY: Family = Family {
     id: "layout",
@@ -43,34 +45,45 @@ fn orders(known: &Known<'_>) -> Vec<Reading> {
         ("the order keys, values, queries", [2, 0, 1]),
         ("the order values, queries, keys", [1, 2, 0]),
     ];
-    let mut all: Vec<Reading> = orders
-        .into_iter()
-        .filter_map(|(name, order)| {
-            with(known, name, |block| {
-                let Some(own) = block.own_mut() else { return };
-                let projections = &mut own.projections;
-                if projections.latent.is_some() {
-                    return;
+    let mut all = Vec::new();
+    for (name, order) in orders {
+        let whole = with(known, name, |block| {
+            if let Some(own) = block.own_mut() {
+                reorder(&mut own.projections, order);
+            }
+            if let Some(cross) = &mut block.cross {
+                reorder(&mut cross.projections, order);
+            }
+        });
+        all.extend(whole);
+        if known.blocks().any(|block| block.cross.is_some()) {
+            let name = format!("{name} in self-attention");
+            all.extend(with(known, &name, |block| {
+                if let Some(own) = block.own_mut() {
+                    reorder(&mut own.projections, order);
                 }
-                let parts =
-                    [&projections.q, &projections.k, &projections.v].map(LinearSource::clone);
-                let have_one_shape = order
-                    .iter()
-                    .enumerate()
-                    .all(|(to, from)| parts[to].n_out() == parts[*from].n_out());
-                if have_one_shape {
-                    let [q, k, v] = order.map(|from| parts[from].clone());
-                    (projections.q, projections.k, projections.v) = (q, k, v);
-                }
-            })
-        })
-        .collect();
+            }));
+        }
+    }
     all.extend(with(
         known,
         "queries, keys and values fused the other way",
         refuse,
     ));
     all
+}
+
+/// Takes queries, keys and values from other parts, where all have one shape.
+fn reorder(projections: &mut ProjectionSpec, order: [usize; 3]) {
+    if projections.latent.is_some() {
+        return;
+    }
+    let parts = [&projections.q, &projections.k, &projections.v].map(LinearSource::clone);
+    let mut pairs = order.iter().enumerate();
+    if pairs.all(|(to, from)| parts[to].n_out() == parts[*from].n_out()) {
+        let [q, k, v] = order.map(|from| parts[from].clone());
+        (projections.q, projections.k, projections.v) = (q, k, v);
+    }
 }
 
 /// `[q k v]` per head ↔ all q, all k, all v.

@@ -24,6 +24,8 @@ pub(super) const FAMILY: Family = Family {
     readings,
 };
 
+const NO_MASK: &str = "no causal mask";
+
 fn readings(known: &Known<'_>) -> Vec<Reading> {
     let reading = |name: String, advice: &str, sight: OddSight| {
         let odd = Odd {
@@ -48,7 +50,7 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
         return vec![causal.local(IsLocal::InLayers)];
     }
     let leaking = [
-        ("no causal mask", "--set mask=bidirectional", OddSight::All),
+        (NO_MASK, "--set mask=bidirectional", OddSight::All),
         (
             "a causal mask that lets each token see the next one",
             "",
@@ -79,7 +81,8 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
             } else {
                 SeesLabels::Plainly
             };
-            let reading = reading(name.to_owned(), advice, sight);
+            let mut reading = reading(name.to_owned(), advice, sight);
+            reading.claim.shown_by = (sight == OddSight::Shifted(1)).then_some(NO_MASK);
             reading.seeing_labels(sees).local(IsLocal::InHeads)
         })
         .collect();

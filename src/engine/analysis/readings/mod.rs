@@ -165,6 +165,7 @@ impl Reading {
                 head_idx: None,
                 sees_labels: SeesLabels::Not,
                 smooths: false,
+                shown_by: None,
             },
             is_local: IsLocal::No,
             deviation: Deviation::NONE,
@@ -307,6 +308,26 @@ fn everywhere(known: &Known<'_>) -> Vec<Reading> {
         .iter()
         .flat_map(|family| (family.readings)(known))
         .collect()
+}
+
+/// Readings of a model with cross-attention that may have happened in self-attention alone.
+fn in_self_attention(model: &Model, readings: &[Reading]) -> Vec<Reading> {
+    let has_cross = |block: &BlockSpec| block.cross.is_some();
+    if !model.spec.main_stack().blocks().iter().any(has_cross) {
+        return Vec::new();
+    }
+    let reaches_cross = |reading: &&Reading| {
+        let odd = &reading.deviation.attention;
+        odd.softmax.is_some() || odd.scale != 1.0
+    };
+    let alone = |reading: &Reading| {
+        let mut alone = reading.clone();
+        alone.claim.name.push_str(" in self-attention");
+        alone.claim.advice.clear();
+        alone.deviation.spares_cross = true;
+        alone
+    };
+    readings.iter().filter(reaches_cross).map(alone).collect()
 }
 
 /// Readings that may have happened in one layer, or in one head, alone.

@@ -11,10 +11,11 @@ After this page you know in which ways the check `trained-otherwise` reads the w
 it leaves out on large models. The page is generated from the families' own files.
 
 A reading holds in all layers. Where a family's section says so, it is also tried in one layer alone, or in one head of one
-layer, in models of a single stack.
+layer, in models of a single stack. In models with cross-attention a softmax, a scale or an order of matrices holds in all
+attention, and is also tried in self-attention alone.
 
 What a race of readings may cost is limited, so a large model is read in fewer ways. Nothing is left out while the first round
-needs at most 4·10¹⁰ multiplications, or about as many as three runs of the texts. Beyond that, readings are left out in this
+needs at most 10¹⁰ multiplications, or about as many as two runs of the texts. Beyond that, readings are left out in this
 order:
 
 1. of a model that predicts better than word frequencies, readings that change which weights are used or how blocks are built;
@@ -23,7 +24,7 @@ order:
 4. these three as well.
 
 After each round, readings that may still win but cost too much to go on with are given up, the least promising ones first. The
-verdict says how many readings were left out or given up.
+last round then has half of the positions, at least 128. The verdict says how many readings were left out or given up.
 ";
 
 /// Every family's page, for the docs.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::budget::{Costs, FIRST_POSITIONS, KNOWING_POSITIONS};
 use super::evaluate::losses;
 use super::texts::{Task, Text, blind_loss, said_twice, sample, unigram_loss};
-use super::{FAMILIES, IsLocal, Known, Reading, everywhere, local};
+use super::{FAMILIES, IsLocal, Known, Reading, everywhere, in_self_attention, local};
 use crate::checks::{Probed, SeesLabels, Thresholds, TrainingProbe, Tried};
 use crate::error::Result;
 use crate::model::{Input, Model};
@@ -27,6 +27,12 @@ const FEWEST_POSITIONS: usize = 16;
 const MOST_HEADS: usize = 64;
 /// Standard errors beyond which a reading is given up: for a gain that is normal, 1 of 2000 is given up wrongly in a round.
 const STANDARD_ERRORS: f64 = 3.3;
+
+/// As many where an error is estimated from few positions: Student's quantile, to the first order of 1/n.
+fn standard_errors(n: usize) -> f64 {
+    let z = STANDARD_ERRORS;
+    z + (z * z * z + z) / (4.0 * n.saturating_sub(1).max(1) as f64)
+}
 /// The share of what makes a rival that keeps a reading in the race: its gain may still grow.
 const NEARLY: f64 = 0.93;
 /// From so many positions on, those far behind the leader are given up.
@@ -88,6 +94,13 @@ pub fn probe_readings<O: Ops>(
     };
     let unigram_loss = unigram_loss(&all);
     let costs = Costs::of(model, n_all);
+    let n_last = costs.last_positions();
+    let all = if n_last < n_all {
+        sample(task, inputs, MOST_TOKENS.min(n_last + 2), n_last)
+    } else {
+        all
+    };
+    let n_all: usize = all.iter().map(|text| text.wanted.len()).sum();
     let declared_loss = if costs.is_cheap(n_all) {
         mean_of(&all)?
     } else {
@@ -138,7 +151,8 @@ pub fn probe_readings<O: Ops>(
     }
     // What was tried alone: readings that are put together come on top.
     let n_left_out = n_possible - race.out.len();
-    race.together(&all)?;
+    let first = sample(task, inputs, FIRST_POSITIONS + 2, FIRST_POSITIONS);
+    race.together((&first, &all), costs.most_readings(n_all))?;
     told(n_field, n_field);
     let last = race.declared.len() - 1;
     let shows_labels = |(reading, tried): &(Reading, Tried)| {
@@ -147,7 +161,7 @@ pub fn probe_readings<O: Ops>(
     let copy_loss = match task {
         // Only readings that show labels are compared with it.
         Task::Next if race.out.iter().any(shows_labels) => {
-            mean_of(&said_twice(&model.spec, inputs))?
+            mean_of(&said_twice(&model.spec, inputs, costs.copied_positions()))?
         }
         _ => f64::NAN,
     };
@@ -210,6 +224,7 @@ fn entrants(model: &Model, texts: &[Text]) -> Vec<Reading> {
         })
         .filter(is_usual)
         .collect();
+    all.extend(in_self_attention(model, &all));
     let mut alone = local(model, &all, IsLocal::InLayers);
     if n_heads_of(model) <= MOST_HEADS {
         alone.extend(local(model, &all, IsLocal::InHeads));
@@ -357,8 +372,9 @@ impl<O: Ops> Race<'_, O> {
         field.extend(ranked.into_iter().map(|(_, reading)| reading));
     }
 
-    /// Puts the best reading together with others, as long as that gains.
-    fn together(&mut self, texts: &[Text]) -> Result<()> {
+    /// Puts the best reading together with others, as long as that gains: `most` of them on all texts, those that lose least
+    /// on the first few positions.
+    fn together(&mut self, (first, all): (&[Text], &[Text]), most: usize) -> Result<()> {
         const MOST: usize = 2;
         let last = self.declared.len() - 1;
         for _ in 0..MOST {
@@ -386,18 +402,26 @@ impl<O: Ops> Race<'_, O> {
                 .out
                 .iter()
                 .filter(|(_, tried)| tried.claim.layer_idx.is_none());
-            let both: Vec<Reading> = others
+            let mut both: Vec<Reading> = others
                 .filter_map(|(other, _)| best.and(other))
                 .filter(|both| !known(both))
                 .collect();
             if both.is_empty() {
                 return Ok(());
             }
+            if both.len() > most {
+                let running: Vec<&Reading> = both.iter().collect();
+                let few = losses(self.ops, self.model, first, &running, self.pace)?;
+                let few = few.into_iter().skip(1).map(|losses| mean(&losses));
+                let mut ranked: Vec<(f64, Reading)> = few.zip(both).collect();
+                ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+                ranked.truncate(most);
+                both = ranked.into_iter().map(|(_, reading)| reading).collect();
+            }
             let running: Vec<&Reading> = both.iter().collect();
-            let all = losses(self.ops, self.model, texts, &running, self.pace)?;
-            let all = all.into_iter().skip(1);
+            let found = losses(self.ops, self.model, all, &running, self.pace)?;
             let mut gained = false;
-            for (reading, losses) in both.into_iter().zip(all) {
+            for (reading, losses) in both.into_iter().zip(found.into_iter().skip(1)) {
                 if Gain::of(&best_losses, &losses).low() > 0.0
                     && mean(&best_losses) - mean(&losses) >= self.lines.margin
                 {
@@ -444,7 +468,8 @@ fn tried(reading: &Reading, losses: Vec<f32>, round: usize, order: usize) -> Tri
 /// How much less one loses than another, position by position.
 struct Gain {
     mean: f64,
-    standard_error: f64,
+    /// Half of the interval in which it lies.
+    half: f64,
     /// Positions at which there is any difference.
     n_moved: usize,
 }
@@ -464,13 +489,13 @@ impl Gain {
         Self {
             mean,
             n_moved: pairs().filter(|gain| gain.abs() > 1e-6).count(),
-            standard_error: (squares / (n - 1.0).max(1.0) / n).sqrt(),
+            half: standard_errors(from.len()) * (squares / (n - 1.0).max(1.0) / n).sqrt(),
         }
     }
 
     /// What it is at most; −∞ for a loss that is no number.
     fn high(&self) -> f64 {
-        let high = self.mean + STANDARD_ERRORS * self.standard_error;
+        let high = self.mean + self.half;
         if high.is_nan() {
             f64::NEG_INFINITY
         } else {
@@ -479,7 +504,7 @@ impl Gain {
     }
 
     fn low(&self) -> f64 {
-        let low = self.mean - STANDARD_ERRORS * self.standard_error;
+        let low = self.mean - self.half;
         if low.is_nan() { f64::NEG_INFINITY } else { low }
     }
 }

@@ -46,7 +46,8 @@ fn readings(known: &Known<'_>) -> Vec<Reading> {
             OddSoftmax::PlusOne,
         ));
     }
-    if declared.mask.causal {
+    let is_causal = |block: &BlockSpec| block.attention().is_some_and(|own| own.mask.causal);
+    if known.blocks().any(is_causal) {
         let name = "softmax applied twice, masked only the first time";
         all.push(reading(name, twice(true)));
         let name = "the mask applied after the softmax";

@@ -182,12 +182,18 @@ pub fn blind_loss(texts: &[Text], d_vocab: usize) -> f64 {
 /// Tokens of a text that is said twice.
 const MOST_COPIED: usize = 128;
 
-/// Texts said twice, of which the second copies are told; fewer where the model's positions leave no room.
-pub fn said_twice(spec: &ModelSpec, inputs: &[Input]) -> Vec<Text> {
-    const MOST_TEXTS: usize = 4;
+/// Texts said twice, of which the second copies are told; fewer where the model's positions leave no room, and about
+/// `n_wanted` positions in all.
+pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Text> {
+    let most_texts = n_wanted.div_ceil(MOST_COPIED);
     let room = spec.n_ctx.map_or(usize::MAX, |n_ctx| n_ctx / 2);
     let twice = |input: &Input| {
-        let n = input.sequence.len().min(MOST_COPIED).min(room);
+        let n = input
+            .sequence
+            .len()
+            .min(MOST_COPIED)
+            .min(n_wanted)
+            .min(room);
         let tokens = input.sequence.tokens[..n].repeat(2);
         let twice = Input {
             source: None,
@@ -206,5 +212,5 @@ pub fn said_twice(spec: &ModelSpec, inputs: &[Input]) -> Vec<Text> {
             .for_each(|labels| drop(labels.drain(..first)));
         Some(text)
     };
-    inputs.iter().take(MOST_TEXTS).filter_map(twice).collect()
+    inputs.iter().take(most_texts).filter_map(twice).collect()
 }
