@@ -3,8 +3,9 @@
 use super::comparison::Comparison;
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
+use super::shape::Shape;
 use super::spec::{SoftmaxAxis, Window};
-use super::support::{Shape, is_even};
+use super::support::is_even;
 
 /// Probability where there should be none.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

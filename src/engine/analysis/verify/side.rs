@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use super::exchange::RowsOnly;
 use crate::analysis::observer::{Observer, Progress};
-use crate::analysis::pipeline::{Job, Options, Pass};
+use crate::analysis::pass::Pass;
+use crate::analysis::pipeline::{Job, Options};
 use crate::error::Result;
 use crate::model::{LayerWeights, Model, Scratch, StackSpec};
 use crate::ops::Ops;

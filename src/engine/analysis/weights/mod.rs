@@ -1,21 +1,22 @@
 //! A look at the weights alone: every tensor once, layer by layer, before any text is run.
 
+mod initial;
 mod shards;
 mod spectrum;
 mod unread;
 mod values;
+mod zero;
 
 use std::collections::BTreeMap;
 
+use self::initial::{Initial, initial_values, is_default_bias};
 use self::spectrum::{chance, edge_ratio};
 use self::values::{Seen, seen};
-use crate::attention::AttentionSpec;
+use self::zero::zero_parts;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::checks::{LayerCopy, LayerWeights, Place, SaturatedTensor, Weights, ZeroWeights};
 use crate::error::{Error, Result};
-use crate::model::{
-    BlockSpec, FeedForward, LinearSource, MlpSpec, Model, NormSource, ProjectionSpec,
-};
+use crate::model::{BlockSpec, Model, ProjectionSpec};
 use crate::pace::Pace;
 
 /// Values of a large table that are widened at a time.
@@ -76,17 +77,6 @@ struct Survey<'a> {
     /// Tensors that were looked at, by name.
     seen: BTreeMap<String, Seen>,
     found: Weights,
-}
-
-/// What the values of a gain or a bias are before training.
-#[derive(Debug, Clone, Copy)]
-enum Initial {
-    One,
-    Zero,
-    /// 0, or even noise up to 1/√(inputs), which PyTorch gives to biases unless told otherwise.
-    Bias {
-        n_in: usize,
-    },
 }
 
 impl Survey<'_> {
@@ -337,171 +327,4 @@ fn parts(block: &BlockSpec) -> [Vec<&str>; 3] {
         }
     }
     [own, cross, others]
-}
-
-/// The gains and biases of a layer, and what they are before training.
-fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
-    let mut all = Vec::new();
-    let norm = |norm: Option<&'_ NormSource>| -> Vec<(String, Initial)> {
-        let Some(norm) = norm else { return Vec::new() };
-        let gain = if norm.adds_one {
-            Initial::Zero
-        } else {
-            Initial::One
-        };
-        let gains = norm.gain.iter().map(|name| (name.clone(), gain));
-        let biases = norm.bias.iter().map(|name| (name.clone(), Initial::Zero));
-        gains.chain(biases).collect()
-    };
-    let own = block.own().map(|own| &own.projections);
-    let cross = block.cross.as_ref();
-    let mut named = Vec::new();
-    for source in [
-        block.attn_pre.as_ref(),
-        block.attn_out.as_ref(),
-        block.attn_post.as_ref(),
-        block.mlp_pre.as_ref(),
-        block.mlp_out.as_ref(),
-        block.mlp_post.as_ref(),
-        cross.and_then(|cross| cross.pre.as_ref()),
-        cross.and_then(|cross| cross.post.as_ref()),
-        own.and_then(|own| own.q_norm.as_ref()),
-        own.and_then(|own| own.k_norm.as_ref()),
-    ] {
-        named.extend(norm(source));
-    }
-    let mut linears = block.linears();
-    if let FeedForward::Experts(experts) = &block.feed_forward {
-        let maps = |mlp: &'_ MlpSpec| {
-            [
-                Some(mlp.up.clone()),
-                mlp.gate.clone(),
-                Some(mlp.down.clone()),
-            ]
-        };
-        let of_experts = experts.experts.iter().flat_map(maps).flatten();
-        named.extend(of_experts.filter_map(|linear| {
-            let n_in = linear.n_in;
-            linear.bias.map(|bias| (bias, Initial::Bias { n_in }))
-        }));
-    }
-    linears.retain(|linear| linear.bias.is_some());
-    named.extend(linears.iter().filter_map(|linear| {
-        let bias = linear.bias.clone()?;
-        Some((bias, Initial::Bias { n_in: linear.n_in }))
-    }));
-    // Under the names that the block lends out.
-    for (name, _) in block.tensors() {
-        if let Some((_, initial)) = named.iter().find(|(known, _)| known == name)
-            && !all.iter().any(|(known, _)| *known == name)
-        {
-            all.push((name, *initial));
-        }
-    }
-    all
-}
-
-/// Whether biases are even noise between ±1/√n_in, as PyTorch begins with: bounded, and as wide as that.
-fn is_default_bias(values: &[f32], n_in: usize) -> bool {
-    const FEWEST: usize = 16;
-    let bound = 1.0 / (n_in.max(1) as f64).sqrt();
-    let squares = values
-        .iter()
-        .map(|v| f64::from(*v) * f64::from(*v))
-        .sum::<f64>();
-    let deviation = (squares / values.len().max(1) as f64).sqrt();
-    let largest = values
-        .iter()
-        .map(|v| f64::from(v.abs()))
-        .fold(0.0, f64::max);
-    // Of n even numbers the mean square lies within 4 of its own standard deviations.
-    let slack = 4.0 * (0.2 / values.len().max(1) as f64).sqrt();
-    let expected = bound / 3f64.sqrt();
-    values.len() >= FEWEST
-        && largest <= 1.001 * bound
-        && ((deviation / expected).powi(2) - 1.0).abs() <= slack.max(0.05) * 3f64.sqrt()
-}
-
-/// Heads whose part of a projection is 0 throughout, in words.
-fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<String> {
-    let own = block.own().map(|own| (&own.projections, &own.attention));
-    let cross = block
-        .cross
-        .as_ref()
-        .map(|cross| (&cross.projections, &cross.attention));
-    let mut parts = Vec::new();
-    for (projections, attention) in own.into_iter().chain(cross) {
-        if projections.latent.is_some() {
-            continue;
-        }
-        for (linear, what, of_inputs, n_heads) in sides(projections, attention) {
-            if linear.weight != name || linear.slab.is_some() {
-                continue;
-            }
-            let n = if of_inputs {
-                linear.n_in
-            } else {
-                linear.n_out()
-            };
-            let d = n / n_heads.max(1);
-            for head_idx in 0..n_heads {
-                let mut all = (head_idx * d..(head_idx + 1) * d).map(|idx| Line {
-                    linear,
-                    idx,
-                    of_inputs,
-                });
-                if d > 0 && all.all(|line| line.is_zero(values)) {
-                    parts.push(format!("{what} of head {head_idx}"));
-                }
-            }
-        }
-    }
-    parts
-}
-
-/// A projection, what its heads have in it, whether that lies along its inputs, and how many heads there are.
-type Side<'a> = (&'a LinearSource, &'static str, bool, usize);
-
-fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> [Side<'a>; 4] {
-    let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
-    [
-        (&projections.q, "the query rows", false, n_heads),
-        (&projections.k, "the key rows", false, n_kv_heads),
-        (&projections.v, "the value rows", false, n_kv_heads),
-        (&projections.o, "the output columns", true, n_heads),
-    ]
-}
-
-/// One output of a projection, or one input, in the stored matrix.
-struct Line<'a> {
-    linear: &'a LinearSource,
-    idx: usize,
-    of_inputs: bool,
-}
-
-impl Line<'_> {
-    fn is_zero(&self, values: &[f32]) -> bool {
-        let LinearSource {
-            n_in,
-            n_stored_out,
-            is_input_major,
-            part,
-            ..
-        } = *self.linear;
-        // Outputs are chosen from a fused matrix.
-        let at = if self.of_inputs {
-            self.idx
-        } else {
-            self.idx / part.len * part.group + part.offset + self.idx % part.len
-        };
-        let width = if is_input_major { n_stored_out } else { n_in };
-        let is_row = self.of_inputs == is_input_major;
-        if is_row {
-            let row = values.get(at * width..(at + 1) * width);
-            row.is_some_and(|row| row.iter().all(|value| *value == 0.0))
-        } else {
-            let mut column = values.iter().skip(at).step_by(width.max(1));
-            column.all(|value| *value == 0.0)
-        }
-    }
 }

@@ -1,0 +1,378 @@
+//! One prompt on its way through the model: what is kept of each layer, told to the observer, and predicted at the end.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::first_nonfinite::{NonFinite, guilty_tensor};
+use super::kept::Kept;
+use super::layer::report;
+use super::observer::Progress;
+use super::pipeline::{Job, Options, Outcome};
+use super::predictions::Scan;
+use super::resume::{Begin, Resume};
+use super::tap::Tap;
+use super::watch::{Norms, Watch};
+use crate::error::{Error, Result};
+use crate::kernels::first_nonfinite;
+use crate::model::recurrent::Ends;
+use crate::model::{
+    AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, LayerWeights, Memory, Model,
+    ModelSpec, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
+    run_layer,
+};
+use crate::ops::Ops;
+use crate::pace::Pace;
+
+/// One run, under way.
+pub(crate) struct Pass<'a, O: Ops> {
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    pace: &'a dyn Pace,
+    kept: Option<Arc<Kept>>,
+    /// The encoder's output. // [source position, d_model]
+    memory: O::Buffer,
+    /// What a recurrent encoder ended with.
+    ends: Ends,
+    /// Layers that have run.
+    n_done: usize,
+    pub(super) outcome: Outcome,
+}
+
+impl<'a, O: Ops> Pass<'a, O> {
+    pub(crate) fn begin(
+        ops: &'a O,
+        model: &'a Model,
+        job: Job<'a>,
+        options: Options,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let spec = &model.spec;
+        let kept = options.keep_bytes.map(|budget| {
+            let layers = spec.stacks.iter().map(|stack| {
+                let n = tokens_of(stack, job.input).map_or(0, Sequence::len);
+                (stack.stack, stack.n_layers(), n * spec.d_input(stack))
+            });
+            Arc::new(Kept::plan(layers.collect(), budget))
+        });
+        if let Some(kept) = &kept {
+            job.observer.keeping(kept);
+        }
+        go_on(job.observer.progress(Progress::Embedding))?;
+        let Input { source, sequence } = job.input;
+        let source = source.as_ref();
+        Ok(Self {
+            ops,
+            model,
+            job,
+            pace,
+            kept,
+            memory: O::Buffer::default(),
+            ends: Ends::default(),
+            n_done: 0,
+            outcome: Outcome {
+                source_tokens: source
+                    .map(|source| source.tokens.clone())
+                    .unwrap_or_default(),
+                tokens: sequence.tokens.clone(),
+                ..Outcome::default()
+            },
+        })
+    }
+
+    pub(super) fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
+        let missing = || Error::Prompt("an encoder without tokens to read".to_owned());
+        tokens_of(stack, self.job.input).ok_or_else(missing)
+    }
+
+    /// The input of a stack's first block. // [position, d_model]
+    pub(crate) fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
+        let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
+        let sequence = self.tokens(stack)?;
+        embed(
+            self.ops, self.model, stack, sequence, &mut spare, &mut resid,
+        )?;
+        Ok(resid)
+    }
+
+    /// Begins a stack where a changed model first differs: the layer, and its input. All of an encoder may be over already.
+    pub(super) fn resume(
+        &mut self,
+        stack: &StackSpec,
+        resume: &Resume<'_>,
+    ) -> Result<(usize, O::Buffer)> {
+        if let Some(encoded) = resume.encoded(stack) {
+            self.ends = encoded.ends.clone();
+            let width = self.model.spec.d_model;
+            self.ops.put(&encoded.hidden, width, &mut self.memory)?; // [source position, d_model]
+            self.tell_again(stack, stack.n_layers(), resume)?;
+            self.remember()?;
+            return Ok((stack.n_layers(), O::Buffer::default()));
+        }
+        match resume.begin(&self.model.spec, stack) {
+            Begin::Anew => Ok((0, self.embed(stack)?)),
+            Begin::At { layer_idx, input } => {
+                self.tell_again(stack, layer_idx, resume)?;
+                let mut resid = O::Buffer::default();
+                let width = self.model.spec.d_input(stack);
+                self.ops.put(&input, width, &mut resid)?; // [position, d_model]
+                Ok((layer_idx, resid))
+            }
+        }
+    }
+
+    /// What an earlier run told of the layers before one, and kept of them.
+    fn tell_again(&mut self, stack: &StackSpec, before: usize, resume: &Resume<'_>) -> Result<()> {
+        self.n_done += before;
+        if let Some(kept) = &self.kept {
+            kept.share(resume.kept, stack.stack, before);
+        }
+        for report in resume.told_before(stack.stack, before) {
+            go_on(self.job.observer.layer(report.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Says which layer runs now.
+    pub(crate) fn say(&mut self, stack: Stack, layer_idx: usize) -> Result<()> {
+        let n_done = self.n_done;
+        go_on(self.job.observer.progress(Progress::Layer {
+            stack,
+            layer_idx,
+            n_done,
+        }))
+    }
+
+    /// Runs one block on the residual, and judges it.
+    pub(crate) fn block(
+        &mut self,
+        stack: &StackSpec,
+        layer_idx: usize,
+        weights: &LayerWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+    ) -> Result<()> {
+        let model = self.model;
+        let sequence = self.tokens(stack)?;
+        let context = BlockContext::of(
+            self.ops,
+            &model.checkpoint.tensors,
+            stack,
+            sequence,
+            memory_of(self.job.input, stack, &self.memory, &self.ends),
+            self.pace,
+        )?;
+        let at = (stack.stack, layer_idx);
+        let kept = self.kept.clone();
+        let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
+        let looks = self.outcome.nonfinite.is_none();
+        let tap: Option<&mut dyn Tap> = match &mut self.job.tap {
+            Some(tap) => Some(&mut **tap),
+            None => None,
+        };
+        let mut watch = Watch::new(at, keeps_input, looks, tap, sequence);
+        let ran = run_layer(
+            &context, stack, layer_idx, weights, resid, scratch, &mut watch,
+        )?;
+        if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
+            kept.put(at, input);
+        }
+        let found = watch.nonfinite.take();
+        let norms = watch.finish();
+        let real = |position_idx: usize| sequence.is_real(position_idx);
+        let none = Exceptions::default();
+        let judged = |grid: Stack, ran: Option<AttentionRun>, norms: Option<&Norms>| {
+            let attention = model.spec.attention(grid, layer_idx)?;
+            let has_sinks = model.spec.has_sinks(grid, layer_idx);
+            let exceptions = model.spec.exceptions(grid, layer_idx).unwrap_or(&none);
+            let knobs = (attention, exceptions, has_sinks);
+            Some(report(grid, layer_idx, knobs, ran?, norms?, &real))
+        };
+        let of_self = judged(stack.stack, ran.attention, Some(&norms));
+        let of_cross = judged(Stack::Cross, ran.cross, norms.cross.as_deref());
+        if ran.ends != Ends::default() {
+            self.ends = ran.ends;
+        }
+        if let Some(found) = found {
+            self.first_nonfinite(NonFinite {
+                tensor: guilty_tensor(model, found.stack, layer_idx, found.hook),
+                ..found
+            });
+        }
+        if let Some(tap) = &mut self.job.tap {
+            tap.end_of_layer()?;
+        }
+        self.n_done += 1;
+        for judged in of_self.into_iter().chain(of_cross) {
+            go_on(self.job.observer.layer(judged))?;
+        }
+        Ok(())
+    }
+
+    /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
+    /// the encoder's output of `encoded`, where another run is given.
+    #[expect(clippy::too_many_arguments, reason = "what a block needs, and what looks on")]
+    pub(crate) fn block_again(
+        &self,
+        stack: &StackSpec,
+        layer_idx: usize,
+        weights: &LayerWeights<'_, O>,
+        resid: &mut O::Buffer,
+        scratch: &mut Scratch<O>,
+        hooks: &mut dyn Hooks,
+        encoded: Option<&Self>,
+    ) -> Result<()> {
+        let encoded = encoded.unwrap_or(self);
+        let context = BlockContext::of(
+            self.ops,
+            &self.model.checkpoint.tensors,
+            stack,
+            self.tokens(stack)?,
+            memory_of(self.job.input, stack, &encoded.memory, &encoded.ends),
+            self.pace,
+        )?;
+        run_layer(&context, stack, layer_idx, weights, resid, scratch, hooks)?;
+        Ok(())
+    }
+
+    /// What follows a stack's last block: the encoder's output is kept, the others predict.
+    pub(crate) fn end(
+        &mut self,
+        stack: &StackSpec,
+        resid: &O::Buffer,
+        predicts: bool,
+    ) -> Result<()> {
+        if stack.stack != Stack::Encoder {
+            let sequence = self.tokens(stack)?;
+            return self.predict(stack, sequence, resid, predicts);
+        }
+        let mut memory = O::Buffer::default();
+        final_hidden(self.ops, self.model, stack, resid, &mut memory)?; // [source position, d_model]
+        self.memory = memory;
+        self.remember()
+    }
+
+    fn first_nonfinite(&mut self, found: NonFinite) {
+        self.job.observer.nonfinite(&found);
+        self.outcome.nonfinite = Some(found);
+    }
+
+    /// Keeps the encoder's output for whoever wants it later.
+    fn remember(&mut self) -> Result<()> {
+        let host = self.ops.get(&self.memory)?;
+        if let Some(kept) = &self.kept {
+            kept.put_memory(host.values.to_vec(), self.ends.clone());
+        }
+        match &mut self.job.tap {
+            Some(tap) => tap.memory(&host.values),
+            None => Ok(()),
+        }
+    }
+
+    /// Final norm and head, where somebody wants what they give.
+    fn predict(
+        &mut self,
+        stack: &StackSpec,
+        sequence: &Sequence,
+        resid: &O::Buffer,
+        predicts: bool,
+    ) -> Result<()> {
+        let (ops, model) = (self.ops, self.model);
+        let (spec, after) = (&model.spec, stack.n_layers());
+        let wants_logits = self
+            .job
+            .tap
+            .as_ref()
+            .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
+        let predicts = predicts && spec.head.is_some();
+        if !wants_logits && !predicts {
+            return Ok(());
+        }
+        go_on(self.job.observer.progress(Progress::Predictions))?;
+        let mut hidden = O::Buffer::default();
+        final_hidden(ops, model, stack, resid, &mut hidden)?; // [position, d_model]
+        let Some(head) = &spec.head else {
+            let host = ops.get(&hidden)?;
+            return match &mut self.job.tap {
+                Some(tap) => tap.logits(0..host.width, &host.values),
+                None => Ok(()),
+            };
+        };
+        let mut scan = Scan::new(targets(spec, sequence));
+        logits_in_chunks(
+            ops,
+            model,
+            head,
+            &hidden,
+            sequence.len(),
+            self.pace,
+            |range, logits| {
+                scan.add(&range, logits);
+                if self.outcome.nonfinite.is_none()
+                    && let Some(element) = first_nonfinite(logits)
+                {
+                    self.first_nonfinite(NonFinite {
+                        stack: stack.stack,
+                        layer_idx: after,
+                        hook: Hook::Logits,
+                        position_idx: element / range.len(),
+                        column_idx: range.start + element % range.len(),
+                        value: logits[element],
+                        tensor: guilty_tensor(model, stack.stack, after, Hook::Logits),
+                    });
+                }
+                match &mut self.job.tap {
+                    Some(tap) if wants_logits => tap.logits(range, logits),
+                    _ => Ok(()),
+                }
+            },
+        )?;
+        // A pair counts when both its tokens are real: padding is neither context nor label.
+        let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
+        self.outcome.predictions = Some(scan.finish(spec.is_causal_lm, is_counted));
+        Ok(())
+    }
+}
+
+/// The tokens that a stack reads.
+fn tokens_of<'a>(stack: &StackSpec, input: &'a Input) -> Option<&'a Sequence> {
+    match stack.stack {
+        Stack::Encoder => input.source.as_ref(),
+        _ => Some(&input.sequence),
+    }
+}
+
+/// What cross-attention looks at, for the stack that has it.
+fn memory_of<'m, O: Ops>(
+    input: &'m Input,
+    stack: &StackSpec,
+    hidden: &'m O::Buffer,
+    ends: &'m Ends,
+) -> Option<Memory<'m, O>> {
+    let source = input.source.as_ref();
+    let source = source.filter(|_| stack.stack == Stack::Decoder);
+    source.map(|sequence| Memory {
+        hidden,
+        sequence,
+        ends,
+    })
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<()> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(Error::Cancelled),
+    }
+}
+
+/// The token that follows each position, where the model predicts it.
+pub(crate) fn targets(spec: &ModelSpec, sequence: &Sequence) -> Vec<Option<u32>> {
+    let next = |i: usize| {
+        sequence
+            .tokens
+            .get(i + 1)
+            .copied()
+            .filter(|_| spec.is_causal_lm)
+    };
+    (0..sequence.len()).map(next).collect()
+}
