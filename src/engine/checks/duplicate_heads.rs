@@ -37,12 +37,10 @@ pub static CHECK: Check = Check {
 /// Fewer rows say nothing of how alike two heads are.
 const FEWEST_ROWS: usize = crate::attention::N_SAMPLED;
 
-/// Rows of copies differ by no more than this, in nats.
-const ROUNDING: f64 = 1e-6;
-
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let most = thresholds.of("duplicate-heads.divergence");
     let even = thresholds.of("duplicate-heads.relative_entropy");
+    let rounding = thresholds.of("duplicate-heads.rounding");
     let by_design = thresholds.of("entropy-collapse.by_design");
     let mut findings = Vec::new();
     // Rows that see a key, of heads that are distributions: what heads can be compared on.
@@ -80,7 +78,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             if pair.divergence > most || !is_telling(first) || !is_telling(second) {
                 continue;
             }
-            let is_alignment = layer.stack == Stack::Cross && pair.divergence > ROUNDING;
+            let is_alignment = layer.stack == Stack::Cross && pair.divergence > rounding;
             findings.push(Finding {
                 check: CHECK.id,
                 severity: if is_alignment {

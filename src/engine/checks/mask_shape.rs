@@ -43,12 +43,16 @@ pub static CHECK: Check = Check {
 /// What else a mask that counts from the first key may be.
 const ROOM: &str = "a cache with room for later keys looks alike";
 
-/// Rows that a shape needs at least.
-const FEWEST_ROWS: usize = 4;
-/// A window as narrow as this may be what heads look at.
-const NARROWEST: usize = 3;
+/// Where shapes begin to be believed.
+#[derive(Clone, Copy)]
+struct Lines {
+    /// Rows that a shape needs at least.
+    fewest_rows: usize,
+    /// A window as narrow as this may be what heads look at.
+    narrowest: usize,
+}
 
-fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     if evidence.subject == Subject::Checkpoint {
         return Verdict::of_our_run(
             evidence,
@@ -56,10 +60,14 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             "the mask is the one that the configuration declares",
         );
     }
+    let lines = Lines {
+        fewest_rows: thresholds.of("mask-shape.fewest_rows") as usize,
+        narrowest: thresholds.of("mask-shape.narrowest_window") as usize,
+    };
     let seen: Vec<Seen<'_>> = evidence
         .layers
         .iter()
-        .filter_map(|layer| Seen::of(layer))
+        .filter_map(|layer| Seen::of(layer, lines))
         .collect();
     if seen.is_empty() {
         return Verdict::not_applicable("no pattern was captured");
@@ -84,16 +92,18 @@ struct Seen<'a> {
     layer: &'a LayerReport,
     audit: &'a LayerAudit,
     shape: &'a Shape,
+    lines: Lines,
 }
 
 impl<'a> Seen<'a> {
-    fn of(layer: &'a LayerReport) -> Option<Self> {
+    fn of(layer: &'a LayerReport, lines: Lines) -> Option<Self> {
         let audit = layer_audit(layer)?;
         let shape = audit.shape.as_ref()?;
         Some(Self {
             layer,
             audit,
             shape,
+            lines,
         })
     }
 
@@ -103,8 +113,11 @@ impl<'a> Seen<'a> {
 
     /// Enough rows of enough keys: heads that give all to one key or two have a shape by what they look at.
     fn has_rows(&self) -> bool {
-        let is_wide = self.shape.window.is_none_or(|width| width > NARROWEST);
-        self.shape.n_queries >= FEWEST_ROWS && self.shape.is_tight && is_wide
+        let is_wide = self
+            .shape
+            .window
+            .is_none_or(|width| width > self.lines.narrowest);
+        self.shape.n_queries >= self.lines.fewest_rows && self.shape.is_tight && is_wide
     }
 
     fn has_scores(&self) -> bool {
@@ -169,7 +182,7 @@ impl<'a> Seen<'a> {
                 format!("{}: a causal mask over the other sequence, whose positions have nothing to do with the query's", shown(ahead)),
                 "leave the causal mask out of cross-attention: only padding is hidden there",
             )),
-            (None, Some(wait)) if self.shape.direction == Direction::Both && self.shape.n_queries >= FEWEST_ROWS && wait < self.shape.n_keys => {
+            (None, Some(wait)) if self.shape.direction == Direction::Both && self.shape.n_queries >= self.lines.fewest_rows && wait < self.shape.n_keys => {
                 Some(self.said(
                     Severity::Error,
                     wait as f64,
@@ -275,7 +288,8 @@ impl<'a> Seen<'a> {
     /// Tokens that the attention mask calls real and that no query sees.
     fn hidden(&self) -> Option<Finding> {
         let is_whole = matches!(self.shape.direction, Direction::Both | Direction::Causal(0));
-        let is_readable = is_whole && self.shape.n_queries >= FEWEST_ROWS && self.is_square();
+        let is_readable =
+            is_whole && self.shape.n_queries >= self.lines.fewest_rows && self.is_square();
         if !self.audit.has_pads || !is_readable {
             return None;
         }
@@ -452,7 +466,7 @@ fn odd_heads(seen: &Seen<'_>) -> Option<Finding> {
             .audit
             .as_ref()
             .map_or(0, |audit| audit.n_zeroed);
-        rows.len() >= FEWEST_ROWS && reach == 0
+        rows.len() >= seen.lines.fewest_rows && reach == 0
     };
     if !hiding.iter().all(is_full) {
         return None;

@@ -34,10 +34,7 @@ pub static CHECK: Check = Check {
     judge,
 };
 
-/// Rounding is less than this share of what other tokens do. Ours.
-const SHARE: f64 = 1e-3;
-
-fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
+fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let probe = match &evidence.probes.order {
         Probed::Not(why) => return Verdict::not_applicable(why.clone()),
         Probed::Ran(probe) => probe,
@@ -48,8 +45,9 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
             name(&probe.output)
         ));
     }
-    let all = is_blind(probe, &probe.output);
-    let first = is_blind(probe, &probe.first);
+    let share = thresholds.of("order-blind.share");
+    let all = is_blind(probe, &probe.output, share);
+    let first = is_blind(probe, &probe.first, share);
     let coarse = |part: &Reordered| part.by_order > 0.0 && part.by_order <= probe.resolution;
     if !all && !first && (coarse(&probe.output) || coarse(&probe.first)) {
         return Verdict::undecidable(
@@ -76,10 +74,10 @@ fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     Verdict::of(vec![finding(probe, part, severity, all)], "")
 }
 
-fn is_blind(probe: &OrderProbe, part: &Reordered) -> bool {
+fn is_blind(probe: &OrderProbe, part: &Reordered, share: f64) -> bool {
     part.by_content > probe.resolution
         && part.by_order <= probe.tolerance
-        && part.by_order <= SHARE * part.by_content
+        && part.by_order <= share * part.by_content
 }
 
 fn name(part: &Reordered) -> String {

@@ -51,6 +51,9 @@ struct Against<'a> {
     rival: f64,
     /// The share of the text's unigram loss below which labels are read off.
     reads_off: f64,
+    restored: f64,
+    restored_smoothly: f64,
+    within_family: f64,
 }
 
 /// How much one loses less than another.
@@ -92,6 +95,9 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         margin: thresholds.of("trained-otherwise.margin"),
         rival: thresholds.of("trained-otherwise.rival_share"),
         reads_off: thresholds.of("trained-otherwise.label_share"),
+        restored: thresholds.of("trained-otherwise.restored_share"),
+        restored_smoothly: thresholds.of("trained-otherwise.restored_smoothly"),
+        within_family: thresholds.of("trained-otherwise.within_family"),
     };
     let n = declared.len();
     if n < fewest {
@@ -169,11 +175,11 @@ impl Against<'_> {
             .filter(|other| self.gain_of(other) >= self.rival * gain.mean)
             .collect();
         // Everything that is broken likes smoother attention.
-        let is_plausible = mean(&best.losses) <= RESTORED * unigram || loss < unigram;
+        let is_plausible = mean(&best.losses) <= self.restored * unigram || loss < unigram;
         if best.claim.smooths && !rivals.is_empty() && loss < unigram {
             return self.undecided(&said, best, gain);
         }
-        let is_restored = mean(&best.losses) <= RESTORED_SMOOTHLY * unigram;
+        let is_restored = mean(&best.losses) <= self.restored_smoothly * unigram;
         if !is_plausible || (best.claim.smooths && !rivals.is_empty() && !is_restored) {
             return Verdict::of(vec![self.unexplained(&said, best, gain)], "");
         }
@@ -208,7 +214,7 @@ impl Against<'_> {
     /// Whether a reading explains the text better than another: by the margin, or by half of what little it loses itself.
     fn is_better(&self, best: &Tried, other: &Tried) -> bool {
         let share = if best.claim.family == other.claim.family {
-            OF_MARGIN_WITHIN
+            self.within_family
         } else {
             1.0
         };
@@ -377,13 +383,6 @@ impl Against<'_> {
         }
     }
 }
-
-/// A smoother attention brings a broken model back this far only where it is what the model was trained with, or near to it.
-const RESTORED_SMOOTHLY: f64 = 0.7;
-/// Between readings of one family this share of the margin tells, where the interval agrees.
-const OF_MARGIN_WITHIN: f64 = 0.2;
-/// A loss up to this share of the text's word frequencies is one that a trained model may have.
-const RESTORED: f64 = 0.9;
 
 /// Whether two readings lose the same at every position.
 fn is_same(a: &Tried, b: &Tried) -> bool {
