@@ -120,6 +120,10 @@ class Marks:
                 return
             if name in ("add", "sub", "cat", "concat", "stack") and not all(isinstance(m, Scaled) for m in marks):
                 return
+            if name == "mul":  # queries by what is broadcast over their heads; a scaled cosine does not scale its queries
+                scaled = next(x for x, m in zip(inputs, marks) if isinstance(m, Scaled))
+                if any(x.numel() >= scaled.numel() for x in inputs if x is not scaled):
+                    return
             for y in seen._tensors(out):
                 self.known[y] = Scaled(*factors)
 

@@ -24,6 +24,8 @@ class Rows:
         self.scores, self.given_raw, self.given_pattern = scores, raw, pattern
         self.q_norms, self.k_norms, self.positions, self.real, self.scale = q_norms, k_norms, positions, real, scale
         self.n_keys = scores.shape[-1]
+        if raw is not None and raw is not scores:
+            self.count_from_own_place()
 
     def summary(self, fields):
         """{field: [head, row]} on the device of the scores; a row is [sequence, row] in one dimension."""
@@ -49,6 +51,26 @@ class Rows:
     @cached_property
     def raw(self):
         return self.scores if self.given_raw is None else self.given_raw
+
+    def count_from_own_place(self):
+        """Where a bias falls or rises evenly with distance (ALiBi), counts it from each query's own place.
+
+        Implementations add any constant to a row, since the softmax takes it out again. That constant is no score.
+        """
+        bias = (self.scores - self.raw).masked_fill(~self.visible, torch.nan)  # [sequence, head, row, key]
+        steps = bias[..., 1:] - bias[..., :-1]
+        known = torch.isfinite(steps)
+        low = steps.masked_fill(~known, torch.inf).amin((0, 2, 3))  # [head]
+        high = steps.masked_fill(~known, -torch.inf).amax((0, 2, 3))
+        largest = self.scores.masked_fill(~self.visible | ~torch.isfinite(self.scores), 0.0).abs().amax((0, 2, 3))
+        noise = 1e-5 * (1 + largest)
+        is_even = (high - low <= noise) & ((low + high).abs() > 4 * noise) & known.flatten(1).any()
+        if not bool(is_even.any()):
+            return
+        slope = ((low + high) / 2)[:, None, None]
+        places = torch.arange(self.n_keys, device=bias.device) - self.positions[:, None, :, None]
+        constant = (bias - slope * places).nanmean(-1, keepdim=True).nan_to_num()
+        self.scores = torch.where(is_even[:, None, None], self.scores - constant, self.scores)
 
     def over_visible(self, values):
         """The sum of values over visible keys."""
