@@ -64,7 +64,7 @@ def _kept(root):
     contents = [(value, value.copy()) for _, before in attributes for key, value in before.items()
                 if key not in _TORCH and type(value) in (list, dict, set)]
     buffers = [(m._buffers, dict(m._buffers)) for m in modules]
-    tensors = [(b, b.detach().clone(), b._version) for _, before in buffers for b in before.values()
+    tensors = [(b, b.detach().clone()) for _, before in buffers for b in before.values()
                if b is not None and not b.is_inference()]
     try:
         yield
@@ -76,8 +76,8 @@ def _kept(root):
             if value != before if not _holds_tensors(before) else True:
                 _refill(value, before)
         with torch.no_grad():
-            for tensor, before, version in tensors:
-                if tensor._version != version:
+            for tensor, before in tensors:
+                if not torch.equal(tensor, before):  # batch norm changes its means without a new version
                     tensor.copy_(before)
 
 

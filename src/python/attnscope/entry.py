@@ -1,6 +1,7 @@
 """Where a forward pass begins: one hook on the model, there only while a pass is waited for."""
 
 import contextlib
+import gc
 import sys
 
 import torch
@@ -38,6 +39,17 @@ class Entry:
         while hasattr(self.innermost, "_fsdp_wrapped_module"):
             self.innermost = self.innermost._fsdp_wrapped_module
         self.undo = []
+
+    def find_compiled(self):
+        """Moves to the module that torch.compile has since made of the model; false where there is none."""
+        if "torch._dynamo" not in sys.modules:
+            return False
+        for found in gc.get_objects():
+            if type(found).__name__ == "OptimizedModule" and found._modules.get("_orig_mod") is self.module:
+                self.disarm()
+                self.module = found
+                return True
+        return False
 
     @property
     def is_armed(self):
