@@ -51,6 +51,16 @@ class Entry:
                 return True
         return False
 
+    def move_to_compiled(self, enter):
+        """Moves to the first part of the model that is compiled."""
+        for part in self.inner.modules():
+            if "_orig_mod" in part._modules or getattr(part, "_compiled_call_impl", None) is not None:
+                self.disarm()
+                self.module, self.inner = part, part._modules.get("_orig_mod", part)
+                self.innermost = self.inner
+                self.arm(enter)
+                return
+
     @property
     def is_armed(self):
         return bool(self.undo)

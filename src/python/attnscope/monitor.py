@@ -1,8 +1,7 @@
 """The monitor: statistics of every attention head while a model trains, written to a log every few steps."""
 
+import contextlib
 import math
-import os
-import threading
 import warnings
 
 import torch
@@ -163,6 +162,37 @@ class Monitor:
             watch.begin()
             self.entry.when_left(module, self.leave)
         return True
+
+    @contextlib.contextmanager
+    def watching(self):
+        """Takes all that runs inside as one pass, for code that calls parts of the model and never the whole of it."""
+        self.begin_pass()
+        whole = False
+        try:
+            yield self
+            whole = True
+        finally:
+            self.end_pass(whole)
+
+    def begin_pass(self):
+        """Where `watching` cannot stand: the first of two calls around the parts of one pass."""
+        if self.entry.is_armed:
+            self.guarded(self._begin_pass)
+
+    def _begin_pass(self):
+        inner = self.entry.inner
+        if aside.must_run_aside(inner):
+            self.entry.move_to_compiled(self.enter)  # what is compiled is called as a whole
+            return
+        if self.evaluation or torch.is_grad_enabled() and inner.training:
+            self.entry.disarm()
+            self.watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
+            self.watch.begin()
+
+    def end_pass(self, whole=True):
+        """The second of the two calls."""
+        if self.watch is not None:
+            self.leave(None, (), {}, whole)
 
     def beside(self, watch, args, kwargs):
         if not self.looks:
