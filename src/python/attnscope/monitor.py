@@ -65,7 +65,7 @@ class Monitor:
         self.error = None  # what turned it off
         self.watch = self.pass_over = None
         self.seen = self.seen_loss = None  # of the pass that was looked at
-        self.n_waiting, self.told = 0, False
+        self.n_waiting, self.n_failed_beside, self.told = 0, 0, False
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
         self._next = -math.inf  # the next step to record
@@ -116,7 +116,7 @@ class Monitor:
 
     @property
     def is_due(self):
-        return self.entry.is_armed or self.seen is not None or self.pass_over is not None
+        return self.entry.is_armed or self.seen is not None
 
     def why_nothing(self):
         if self.pass_over:
@@ -130,7 +130,8 @@ class Monitor:
 
     def arm(self):
         """Looks at the next forward pass."""
-        self.seen = self.seen_loss = self.pass_over = None
+        self.seen = self.seen_loss = None
+        self._until = -math.inf
         if not self.is_off and (self.looks or ranks.is_sharded(self.entry.inner)):
             self.entry.arm(self.enter)
 
@@ -201,8 +202,16 @@ class Monitor:
         watch.begin()
         try:
             output = aside.run_aside(self.entry.inner, args, kwargs)
+        except Exception as error:
+            self.n_failed_beside += 1
+            if self.n_failed_beside >= PATIENCE:
+                raise
+            self.pass_over = f"the model fails when it runs beside its compiled code: {type(error).__name__}"
+            self.entry.arm(self.enter)
+            return
         finally:
             watch.end()
+        self.n_failed_beside = 0
         self.take(watch, output, kwargs)
 
     def leave(self, output, args, kwargs, is_whole):
