@@ -58,13 +58,17 @@ class Monitor:
         self.sampler, self.n_records = Sampler(rows, seed), 0
         self.entry = Entry(model)
         self.group = tensor_parallel_group or ranks.tensor_parallel_group(self.entry.inner)
+        if self.group is not None and not ranks.holds_rank_0(self.group):
+            self.group = None  # the heads of another copy of the model
         self.writes = ranks.rank() == 0
         self.looks = self.writes or self.group is not None
+        self.is_sharded = ranks.n_ranks() > 1 and ranks.is_sharded(self.entry.inner)
         self.log = Log(path) if self.writes else None
-        self.is_off = False
+        self.is_off = self.is_closed = False
         self.error = None  # what turned it off
         self.watch = self.pass_over = None
         self.seen = self.seen_loss = None  # of the pass that was looked at
+        self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
         self.n_waiting, self.n_failed_beside, self.told = 0, 0, False
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
@@ -84,7 +88,7 @@ class Monitor:
         if self._last < step < self._until:
             self._last = step
             return None
-        if self.is_off and self.group is None:
+        if self.is_off and not self.must_tell:
             return None
         return self.guarded(self._step, step, loss)
 
@@ -98,12 +102,18 @@ class Monitor:
         self._last = step
         record = None
         self.stop_watching()
-        if self.seen is not None or self.group is not None and self.is_due:
+        # Processes that wait for each other have to agree on when: it depends on nothing that only one of them sees.
+        if self.group is not None:
+            is_done = self.is_scheduled
+        else:
+            is_done = self.seen is not None or self.is_sharded and self.was_entered
+        if is_done:
+            self.is_scheduled = False
             record = self.record(step, loss)
             self._next = (step // self.every + 1) * self.every
             self._until = self._next - stride
             self.n_waiting = 0
-        elif self.is_due:
+        elif self.is_scheduled:
             self.n_waiting += 1
             if self.n_waiting <= PATIENCE:
                 self.entry.find_compiled()
@@ -115,8 +125,9 @@ class Monitor:
         return record
 
     @property
-    def is_due(self):
-        return self.entry.is_armed or self.seen is not None
+    def must_tell(self):
+        """Whether other processes wait for this one, though its monitor is off."""
+        return self.is_off and not self.is_closed and (self.group is not None or self.is_sharded)
 
     def why_nothing(self):
         if self.pass_over:
@@ -132,7 +143,8 @@ class Monitor:
         """Looks at the next forward pass."""
         self.seen = self.seen_loss = None
         self._until = -math.inf
-        if not self.is_off and (self.looks or ranks.is_sharded(self.entry.inner)):
+        self.is_scheduled, self.was_entered = True, False
+        if self.is_sharded or self.looks and not self.is_off:
             self.entry.arm(self.enter)
 
     def enter(self, module, args, kwargs):
@@ -140,7 +152,7 @@ class Monitor:
         return bool(self.guarded(self._enter, module, args, kwargs))
 
     def _enter(self, module, args, kwargs):
-        if self.is_off:
+        if self.is_off and not self.is_sharded:
             return True
         blind = seen._blind(tuple(seen._tensors((args, kwargs))))
         if blind is not None:
@@ -153,10 +165,15 @@ class Monitor:
         if not self.evaluation and not inner.training:
             self.pass_over = "passes in eval mode are passed over; give evaluation=True to look at them"
             return False
-        self.pass_over = None
+        self.pass_over, self.was_entered = None, True
         self.entry.disarm()
+        runs_aside = self.entry.is_compiled_call(module) or aside.must_run_aside(inner)
+        if self.is_sharded and runs_aside and not self.agreed():
+            return True
+        if not self.looks and not (self.is_sharded and runs_aside) or self.is_off:
+            return True
         watch = Watch(inner, self.sampler, self.n_records, self.fields, self.failed)
-        if self.entry.is_compiled_call(module) or aside.must_run_aside(inner):
+        if runs_aside:
             self.beside(watch, args, kwargs)
         else:
             self.watch = watch
@@ -204,7 +221,7 @@ class Monitor:
             output = aside.run_aside(self.entry.inner, args, kwargs)
         except Exception as error:
             self.n_failed_beside += 1
-            if self.n_failed_beside >= PATIENCE:
+            if self.n_failed_beside >= PATIENCE or self.is_sharded:
                 raise
             self.pass_over = f"the model fails when it runs beside its compiled code: {type(error).__name__}"
             self.entry.arm(self.enter)
@@ -232,7 +249,8 @@ class Monitor:
             self.pass_over = (f"nothing can be seen in {watch.blind}" if watch.blind else
                               "no attention was seen in the model: no softmax over a product of queries and keys, and no "
                               "kernel that is known")
-            self.entry.arm(self.enter)
+            if not self.is_sharded:
+                self.entry.arm(self.enter)
             return
         self.seen, self.seen_loss = watch.measured, _loss(output, kwargs)
 
@@ -283,8 +301,8 @@ class Monitor:
         """The heads of all processes of a tensor-parallel group, in their order. Every process has to take part."""
         parts = ranks.gathered(None if self.is_off else (head, values), self.group)
         if any(part is None for part in parts):
-            if not self.is_off:
-                self.failed(RuntimeError("another process of the tensor-parallel group turned its monitor off"))
+            self.group = None
+            self.failed(RuntimeError("another process of the tensor-parallel group turned its monitor off"))
             return None, None
         if any(part[0] is None for part in parts):
             return None, None
@@ -293,6 +311,14 @@ class Monitor:
         joined = [{name: [v for part in parts for v in part[1][i][name]] for name in self.statistics}
                   for i in range(len(heads))]
         return heads, joined
+
+    def agreed(self):
+        """Whether the monitor is on in all processes of a sharded model. Otherwise it is turned off in all."""
+        if all(ranks.gathered(not self.is_off, None)):
+            return True
+        self.is_sharded = False
+        self.failed(RuntimeError("another process turned its monitor off"))
+        return False
 
     # What goes wrong.
 
@@ -308,7 +334,7 @@ class Monitor:
         if self.is_off:
             return
         self.is_off, self.error = True, error
-        if self.group is None:
+        if not self.must_tell:
             self._last, self._until = -math.inf, math.inf
         self.entry.disarm()
         self.seen = None
@@ -324,7 +350,7 @@ class Monitor:
         """Takes everything off the model and closes the log."""
         self.stop_watching()
         self.entry.disarm()
-        self.is_off = True
+        self.is_off = self.is_closed = True
         self._last, self._until = -math.inf, math.inf
         self.shut()
 
