@@ -18,6 +18,19 @@ pattern:
 
     $ attnscope check probe.safetensors      # names the first module that leaks
 
+`record` writes what modules gave under the names of hooks, so that a port can be compared with the checkpoint it is a port of:
+
+    from attnscope_capture import record
+    with record(model, "port.safetensors", names={"layers.{i}.attn.q_proj": "blocks.{i}.attn.q"}):
+        model(ids)
+
+    $ attnscope diff CHECKPOINT port.safetensors        # where the port parts first
+
+Without names it finds them by itself, against a trace of the checkpoint, and prints what it matched:
+
+    $ attnscope trace CHECKPOINT --tokens 5,9,2 --hooks all --output reference.safetensors
+    record(model, "port.safetensors", against="reference.safetensors")
+
 What counts as attention
     Every call of scaled_dot_product_attention or of a kernel behind it, and of flex_attention, inside a module of the model.
     Every softmax inside a module that
@@ -81,7 +94,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["capture", "probe"]
+__all__ = ["capture", "probe", "record"]
 
 # Names of torch functions, without the underscores around them: add, add_ and __add__ are one.
 SOFTMAX = {"softmax", "special_softmax", "safe_softmax"}
@@ -1692,6 +1705,428 @@ class _Probe:
 
 
 @contextlib.contextmanager
+# ----------------------------------------------------------------------------------------------------- record
+
+
+class record:
+    """Records what the modules of `model` give in its first forward call, under the names of hooks, and writes it to `path`.
+
+    names      templates of module paths -> hooks: {"layers.{i}.attn.q": "blocks.{i}.attn.q"}. `{i}` stands for a number.
+               "layers.{i}.o:input" records what a module is given, "layers.{i}.attn[1]" the second tensor of what it gives
+    against    a trace of the same tokens (attnscope trace ... --hooks all): hooks that `names` does not name are found by the
+               order of execution, by shape, and by where the values are nearest to the trace's
+    tokens, attention_mask, decoder_tokens   found in the arguments of the call when not given
+    row        which row of the batch is kept
+    quiet      prints nothing about what was matched
+
+    After the block, `matched` is a dict of hooks and where each came from, `missing` the hooks that nothing was found for.
+    """
+
+    def __init__(self, model, path, *, names=None, against=None, tokens=None, attention_mask=None, decoder_tokens=None,
+                 row=0, quiet=False):
+        if not names and against is None:
+            raise ValueError("expected names={'module.{i}.path': 'blocks.{i}.hook'}, or against='a trace of the same tokens'")
+        self.model, self.path, self.row, self.quiet = model, _checked_path(path), row, quiet
+        self.given = {"tokens": tokens, "attention_mask": attention_mask, "decoder_tokens": decoder_tokens}
+        self.templates = [_template(source, hook) for source, hook in (names or {}).items()]
+        self.reference = _read_trace(against) if against is not None else {}
+        self.against = against
+
+    def __enter__(self):
+        self.events, self.calls, self.found, self.stack = [], [], {}, []
+        self.is_over, self.product = False, None
+        self.paths = {module: path for path, module in self.model.named_modules()}
+        self.cleanup = contextlib.ExitStack()
+        for path, module in self.model.named_modules():
+            self.cleanup.callback(_hook(module, True, self._enter(path)))
+            self.cleanup.callback(_hook(module, False, self._leave(path)))
+        if self.reference:
+            self.cleanup.enter_context(_Operands(self))
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.cleanup.close()
+        if kind is None:
+            self._write()
+        self.events, self.calls = [], []
+        return False
+
+    def _enter(self, path):
+        def hook(module, args, kwargs):
+            if self.is_over:
+                return
+            self.stack.append(path)
+            if module is self.model:
+                self._read_ids(args, kwargs)
+            self._note(path, "input", list(_tensors((args, kwargs))))
+        return hook
+
+    def _leave(self, path):
+        def hook(module, args, output):
+            if self.is_over:
+                return
+            if self.stack and self.stack[-1] == path:
+                self.stack.pop()
+            values = output.to_tuple() if hasattr(output, "to_tuple") else output
+            self._note(path, "output", list(_tensors(values)))
+            self.is_over = module is self.model
+        return hook
+
+    def _note(self, path, what, tensors):
+        wanted = bool(self.reference) or any(t.pattern.fullmatch(path) and t.what == what for t in self.templates)
+        if not wanted:
+            return
+        with torch._C.DisableTorchFunction():
+            for nth, tensor in enumerate(tensors):
+                if tensor.is_floating_point() and tensor.dim() in (2, 3, 4):
+                    self.events.append(_Event(len(self.events), path, what, nth, len(self.calls), self._kept(tensor)))
+
+    def _kept(self, tensor):
+        """One row of the batch, as float32 on the host: [position, width], or what has an axis more."""
+        if tensor.dim() >= 3:
+            tensor = tensor[min(self.row, tensor.shape[0] - 1)]
+        return tensor.detach().to("cpu", torch.float32).clone()
+
+    def _read_ids(self, args, kwargs):
+        names = inspect.signature(self.model.forward).parameters
+        given = dict(zip(names, args), **kwargs)
+        ids = [(name, value) for name, value in given.items() if _is_ids(value)]
+        for name, value in ids:
+            if "mask" in name:
+                self.found.setdefault("attention_mask" if "decoder" not in name else "-", value)
+            elif "decoder" in name or "target" in name or name in ("tgt", "labels"):
+                self.found.setdefault("decoder_tokens" if name != "labels" else "-", value)
+            elif "position" not in name and "type" not in name:
+                self.found.setdefault("tokens", value)
+
+    def _ids(self):
+        rows = {}
+        for name in ("tokens", "decoder_tokens", "attention_mask"):
+            value = self.given[name] if self.given[name] is not None else self.found.get(name)
+            if value is None:
+                continue
+            value = torch.as_tensor(value).detach().cpu()
+            rows[name] = (value[min(self.row, value.shape[0] - 1)] if value.dim() == 2 else value).to(torch.int64)
+        return rows
+
+    def _write(self):
+        if not self.is_over:
+            raise RuntimeError(f"nothing was recorded: {type(self.model).__name__} was not called")
+        tensors, self.matched = {}, {}
+        for template in self.templates:
+            for event in self.events:
+                hook = template.hook_of(event)
+                if hook is not None and hook not in tensors:
+                    tensors[hook], self.matched[hook] = event.tensor, event.source
+        if self.reference:
+            ids = self._ids().get("tokens")
+            own = self.reference.get("tokens")
+            if ids is not None and own is not None and ids.tolist() != own.tolist():
+                raise RuntimeError(f"{self.against}: expected a trace of the tokens that the model was given, found others")
+            for hook, (tensor, source) in _Matching(self).found().items():
+                if hook not in tensors:
+                    tensors[hook], self.matched[hook] = tensor, source
+        if not tensors:
+            raise RuntimeError("no module matched: expected templates of paths such as "
+                               + ", ".join([path for path in self.paths.values() if path][:4]))
+        hooks = [name for name in self.reference if _hook_of(name) is not None]
+        self.missing = [name for name in hooks if name not in tensors]
+        if not self.quiet:
+            for line in self.told():
+                print(line)
+        metadata = {"attnscope.source": _source(self.model), "attnscope.record": json.dumps(self.matched)}
+        _save(self.path, {**{name: t.contiguous() for name, t in tensors.items()}, **self._ids()}, metadata)
+
+    def told(self):
+        """What was matched, a line for each hook; layers that match alike share one."""
+        lines = {}
+        for hook, source in self.matched.items():
+            lines.setdefault((_general(hook), _general(source)), []).append(hook)
+        told = [f"{hook} <- {source} ({len(hooks)})" for (hook, source), hooks in lines.items()]
+        return told + ([f"nothing found for {', '.join(sorted({_general(m) for m in self.missing}))}"] if self.missing else [])
+
+
+class _Event:
+    """A tensor that a module was given or gave."""
+
+    def __init__(self, order, path, what, nth, n_calls, tensor):
+        self.order, self.path, self.what, self.nth, self.n_calls, self.tensor = order, path, what, nth, n_calls, tensor
+
+    @property
+    def source(self):
+        return self.path + (":input" if self.what == "input" else "") + (f"[{self.nth}]" if self.nth else "")
+
+
+class _template:
+    """A path with `{i}` for numbers, and the hook that it stands for."""
+
+    def __init__(self, source, hook):
+        match = re.fullmatch(r"(.*?)(:input)?(?:\[(\d+)\])?", source)
+        self.what = "input" if match[2] else "output"
+        self.nth, self.hook = int(match[3] or 0), hook
+        parts = re.split(r"(\{\w+\})", match[1])
+        self.fields = [part[1:-1] for part in parts[1::2]]
+        self.pattern = re.compile("".join(r"(\d+)" if n % 2 else re.escape(part) for n, part in enumerate(parts)))
+
+    def hook_of(self, event):
+        match = self.pattern.fullmatch(event.path)
+        if match is None or (event.what, event.nth) != (self.what, self.nth):
+            return None
+        return self.hook.format(**dict(zip(self.fields, match.groups())))
+
+
+class _Call:
+    """One attention: what was multiplied, and what came of it. Every tensor is [head, position, width] or [head, query, key]."""
+
+    def __init__(self, path, order, tensors):
+        self.path, self.order, self.tensors = path, order, tensors
+
+
+class _Operands(TorchFunctionMode):
+    """Watches the products and the softmax of every attention, for what no module gives: rotated queries and keys, scores."""
+
+    def __init__(self, owner):
+        super().__init__()
+        self.owner = owner
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        owner = self.owner
+        if owner.is_over or not owner.stack or not isinstance(output, torch.Tensor):
+            return output
+        name = _name(func)
+        with torch._C.DisableTorchFunction():
+            try:
+                if name in FUSED:
+                    self.fused(args, kwargs, output)
+                elif name in PRODUCT:
+                    self.product(name, args, kwargs, output)
+                elif name in SOFTMAX and output.dim() >= 3:
+                    self.softmax(args, output)
+            except Exception as error:  # nothing that goes wrong in here reaches the model
+                warnings.warn(f"attnscope: an attention could not be recorded: {error}", stacklevel=2)
+        return output
+
+    def heads(self, tensor):
+        return self.owner._kept(tensor) if tensor.dim() == 4 else tensor.detach().to("cpu", torch.float32).clone()
+
+    def fused(self, args, kwargs, output):
+        given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args), **kwargs)
+        q, k, v = (self.heads(given[name]) for name in ("query", "key", "value"))
+        group = q.shape[0] // k.shape[0]
+        scale = given.get("scale") or 1 / math.sqrt(q.shape[-1])
+        scores = q @ k.repeat_interleave(group, 0).transpose(1, 2) * scale
+        if given.get("is_causal"):
+            seen = torch.ones(scores.shape[1:], dtype=torch.bool).tril()
+            scores = scores.masked_fill(~seen, -math.inf)
+        mask = given.get("attn_mask")
+        if mask is not None:
+            mask = mask.detach().cpu()
+            while mask.dim() > 3:
+                mask = mask[min(self.owner.row, mask.shape[0] - 1)]
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+        tensors = {"rot_q": q, "rot_k": k, "v": v, "scores": scores, "pattern": scores.softmax(-1), "z": self.heads(output)}
+        self.note(tensors)
+
+    def product(self, name, args, kwargs, output):
+        operands = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+        if len(operands) < 2 or output.dim() < 3 or operands[0].dim() != operands[1].dim():
+            return
+        first, second = operands[-2:]
+        call = self.owner.calls[-1] if self.owner.calls else None
+        if call is not None and call.pattern is first and "z" not in call.tensors:
+            call.tensors["v"], call.tensors["z"] = self.heads(second), self.heads(output)
+        elif output.shape[-2] == first.shape[-2]:
+            self.owner.product = (first, second, output.shape)
+
+    def softmax(self, args, output):
+        product, self.owner.product = self.owner.product, None
+        if product is None or product[2] != output.shape:
+            return
+        first, second = self.heads(product[0]), self.heads(product[1])
+        second = second.transpose(1, 2) if second.shape[-1] == output.shape[-1] else second
+        scores = self.heads(args[0])
+        scores = scores.masked_fill(scores <= -5000, -math.inf)
+        self.note({"rot_q": first, "rot_k": second, "scores": scores, "pattern": self.heads(output)}, output)
+
+    def note(self, tensors, pattern=None):
+        owner = self.owner
+        call = _Call(owner.stack[-1], len(owner.events), tensors)
+        call.pattern = pattern
+        owner.calls.append(call)
+
+
+# Hooks of attention that its operands are, and those that modules around it give.
+_OF_CALLS = ("rot_q", "rot_k", "scores", "pattern", "v", "z")
+_OF_MODULES = ("resid_pre", "q", "k", "v", "attn_out", "mlp_out", "resid_post")
+
+
+class _Matching:
+    """Finds what a trace of another implementation calls the values of a model."""
+
+    def __init__(self, owner):
+        self.owner, self.reference = owner, owner.reference
+        self.layers = {}  # (prefix, attention) -> number of layers, in the order of execution
+        for name in self.reference:
+            hook = _hook_of(name)
+            if hook is not None:
+                self.layers.setdefault(hook[:3], {})[hook[3]] = self.reference[name]
+        order = {"encoder.": 0, "": 1, "decoder.": 1}
+        self.attentions = sorted((key for key in self.layers if key[2] in ("attn", "cross_attn")),
+                                 key=lambda key: (order[key[0]], key[1], key[2] == "cross_attn"))
+
+    def found(self):
+        found = {}
+        calls = self.owner.calls
+        if len(calls) == len(self.attentions):
+            for (prefix, layer, kind), call in zip(self.attentions, calls):
+                for what in _OF_CALLS:
+                    reference = self.layers[prefix, layer, kind].get(what)
+                    tensor = call.tensors.get(what)
+                    tensor = tensor if reference is None or tensor is None else _without_repeats(tensor, reference)
+                    if reference is not None and tensor is not None and tensor.numel() == reference.numel():
+                        found[f"{prefix}blocks.{layer}.{kind}.{what}"] = (tensor, f"{call.path} ({what} of its attention)")
+        elif calls:
+            warnings.warn(f"attnscope: {len(calls)} attentions ran, the trace has {len(self.attentions)}: only modules are matched",
+                          stacklevel=4)
+        for prefix in {prefix for prefix, *_ in self.layers}:
+            for kind in ("attn", "cross_attn", ""):
+                for what in _OF_MODULES:
+                    self.modules(prefix, kind, what, found)
+        self.after(found)
+        return found
+
+    def modules(self, prefix, kind, what, found):
+        """One hook of all layers: the template of paths whose values come nearest in its best layer."""
+        layers = {layer: hooks[what] for (p, layer, k), hooks in self.layers.items()
+                  if (p, k) == (prefix, kind) and what in hooks}
+        if not layers:
+            return
+        candidates = {}  # template -> layer -> event
+        numbers = {}
+        for event in self.owner.events:
+            for general, number in _numbered(event.path):
+                numbers.setdefault(general, set()).add(number)
+                key = (general, event.what, event.nth)
+                candidates.setdefault(key, {}).setdefault(number, event)
+        best = None
+        for key, events in candidates.items():
+            shared = sorted(set(events) & set(layers))
+            if len(shared) < len(layers):
+                continue
+            for cut in _cuts(what, self.owner.events and events[shared[0]].tensor, layers[shared[0]], self.sizes(prefix, kind)):
+                distances = [_apart(cut(events[layer].tensor), layers[layer]) for layer in shared]
+                if any(distance is None for distance in distances):
+                    continue
+                rank = (min(distances), events[shared[0]].order)
+                if best is None or rank < best[0]:
+                    best = (rank, events, cut)
+        if best is None:
+            return
+        (distance, _), events, cut = best
+        if distance > 0.7:  # nothing like it anywhere: a name would be a guess
+            return
+        for layer in layers:
+            name = f"{prefix}blocks.{layer}." + (f"{kind}." if kind else "") + what
+            if name not in found or what == "v":
+                found[name] = (cut(events[layer].tensor), events[layer].source)
+
+    def sizes(self, prefix, kind):
+        for (p, _, k), hooks in self.layers.items():
+            if (p, k) == (prefix, kind) and "q" in hooks and "k" in hooks:
+                return hooks["q"].shape, hooks["k"].shape
+        return None
+
+    def after(self, found):
+        """Logits, or the last hidden state: the output of the model that comes nearest."""
+        for name in ("logits", "last_hidden_state", "encoder.last_hidden_state"):
+            reference = self.reference.get(name)
+            if reference is None:
+                continue
+            outputs = [event for event in self.owner.events if event.what == "output"]
+            if name == "logits":
+                outputs = [event for event in outputs if event.path == ""] or outputs
+            ranked = [(_apart(event.tensor, reference), -event.order, event) for event in outputs]
+            ranked = sorted((rank for rank in ranked if rank[0] is not None), key=lambda rank: rank[:2])
+            if ranked:
+                found[name] = (ranked[0][2].tensor, ranked[0][2].source or "the model")
+
+
+def _cuts(what, tensor, reference, sizes):
+    """Ways in which a tensor may hold a hook: as it is, or as a third of queries, keys and values side by side."""
+    cuts = [lambda tensor: tensor]
+    if sizes is not None and what in ("q", "k", "v"):
+        (n_heads, _, d), (n_kv, _, _) = sizes
+        widths = {"q": n_heads * d, "k": n_kv * d, "v": n_kv * d}
+        whole = sum(widths.values())
+        start = {"q": 0, "k": widths["q"], "v": widths["q"] + widths["k"]}[what]
+        nth = "qkv".index(what)
+
+        def together(tensor):
+            is_fused = tensor.dim() == 2 and tensor.shape[-1] == whole
+            return tensor[:, start:start + widths[what]] if is_fused else tensor[:0]
+
+        def by_heads(tensor):
+            is_fused = tensor.dim() == 2 and tensor.shape[-1] == whole and n_heads == n_kv
+            return tensor.reshape(len(tensor), n_heads, 3, d)[:, :, nth].flatten(1) if is_fused else tensor[:0]
+
+        cuts += [together, by_heads]
+    return cuts
+
+
+def _apart(tensor, reference):
+    """How far two tensors lie apart, as a share of the second; None where they do not hold the same number of values."""
+    if tensor.numel() != reference.numel() or not tensor.numel():
+        return None
+    reference = reference.float()
+    if reference.dim() == 3 and tensor.dim() == 2:  # [head, position, d] beside [position, head * d]
+        reference = reference.transpose(0, 1).flatten(1)
+    elif reference.dim() == 3 and tensor.dim() == 3 and tensor.shape != reference.shape:
+        tensor = tensor.transpose(0, 1)
+    if tensor.shape != reference.shape:
+        return None
+    share = ((tensor - reference).norm() / reference.norm().clamp_min(1e-30)).item()
+    return math.inf if math.isnan(share) else share
+
+
+def _without_repeats(tensor, reference):
+    """Keys and values that were written once for each query head, once for each of their own."""
+    times = tensor.shape[0] // max(reference.shape[0], 1)
+    return tensor[::times] if times > 1 and tensor.shape[0] == times * reference.shape[0] else tensor
+
+
+def _hook_of(name):
+    """(prefix, layer, attention, hook) of the name of a trace."""
+    match = re.fullmatch(r"(encoder\.|decoder\.|)blocks\.(\d+)\.(?:(attn|cross_attn)\.)?(\w+)", name)
+    return (match[1], int(match[2]), match[3] or "", match[4]) if match else None
+
+
+def _numbered(path):
+    """A path with each of its numbers in turn taken out: the template, and the number."""
+    for match in re.finditer(r"(?<![^.])\d+(?![^.])", path):
+        yield path[:match.start()] + "{i}" + path[match.end():], int(match[0])
+
+
+def _general(name):
+    return re.sub(r"(?<![^.])\d+(?![^.:\[ ])", "{i}", name)
+
+
+def _read_trace(path):
+    """The tensors of a safetensors file, those that are numbers of 32 or 64 bits."""
+    kinds = {"F32": torch.float32, "I64": torch.int64}
+    with open(path, "rb") as file:
+        content = file.read()
+    n = int.from_bytes(content[:8], "little")
+    header, tensors = json.loads(content[8:8 + n]), {}
+    for name, entry in header.items():
+        if name != "__metadata__" and entry["dtype"] in kinds:
+            start, end = (8 + n + offset for offset in entry["data_offsets"])
+            values = torch.frombuffer(bytearray(content[start:end]), dtype=kinds[entry["dtype"]])
+            tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
 def _own_random(model):
     """Gives the random states back that they had before the block."""
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})

@@ -100,6 +100,14 @@ impl<'a> Session<'a> {
         Ok(prepare(&self.prompt, self.set.as_ref(), model, reading)?)
     }
 
+    /// Makes sure that there is memory.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn check_memory(&self, need: MemoryNeed) -> Result<()> {
+        self.run.check_memory(need)
+    }
+
     /// How prompts that are ids already are counted and padded.
     pub fn usual(&self) -> Request {
         self.prompt.usual()

@@ -1,6 +1,8 @@
 //! `attnscope diff`: two checkpoints, traces or tables side by side, with an exit code.
 
 mod checkpoints;
+mod recordings;
+mod tables;
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +12,7 @@ use clap::ValueEnum;
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{Difference, Output, printable};
-use attnscope_engine::analysis::is_captured;
-use attnscope_engine::compare::{Comparing, Comparison, LayerMap, Side};
+use attnscope_engine::compare::{Comparing, Comparison, LayerMap, Side, is_recording};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -80,10 +81,56 @@ struct Compared {
     refused: Option<String>,
 }
 
+/// What a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Checkpoint,
+    Recording,
+    Table,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        if tables::is_table(path) {
+            Self::Table
+        } else if is_recording(path) {
+            Self::Recording
+        } else {
+            Self::Checkpoint
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "a checkpoint",
+            Self::Recording => "a trace",
+            Self::Table => "a table",
+        }
+    }
+}
+
 pub fn run(args: &Args) -> Result<Ended> {
-    let compared = match [&args.a, &args.b].map(|target| is_captured(target)) {
-        [false, false] => checkpoints::compare(args)?,
-        _ => bail!("traces are not compared yet"),
+    let kinds = (Kind::of(&args.a), Kind::of(&args.b));
+    if kinds != (Kind::Checkpoint, Kind::Checkpoint) && args.map.is_some() {
+        bail!(
+            "--map: expected two checkpoints, found {} and {}",
+            kinds.0.name(),
+            kinds.1.name()
+        );
+    }
+    let compared = match kinds {
+        (Kind::Checkpoint, Kind::Checkpoint) => checkpoints::compare(args)?,
+        (Kind::Checkpoint, Kind::Recording) => recordings::beside(args, Side::A)?,
+        (Kind::Recording, Kind::Checkpoint) => recordings::beside(args, Side::B)?,
+        (Kind::Recording, Kind::Recording) => recordings::both(args)?,
+        (Kind::Table, Kind::Table) => tables::both(args)?,
+        (a, b) => bail!(
+            "{} and {}: expected two tables, found {} and {}: write a table of the other with attnscope report --format csv",
+            args.a.display(),
+            args.b.display(),
+            a.name(),
+            b.name()
+        ),
     };
     finish(args, &compared)
 }

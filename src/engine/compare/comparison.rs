@@ -152,6 +152,8 @@ pub struct HeadDifference {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptDifference {
     pub id: String,
+    /// Mean next-token loss of A and of B, in nats; none where it is not known.
+    pub loss: [Option<f64>; 2],
     pub predictions: Option<PredictionDifference>,
     pub heads: Vec<HeadDifference>,
 }
@@ -307,6 +309,10 @@ impl Comparison {
         });
         self.prompts.push(PromptDifference {
             id: id.to_owned(),
+            loss: ran
+                .predictions
+                .as_ref()
+                .map_or([None; 2], |found| found.loss),
             predictions: ran.predictions,
             heads: heads.collect(),
         });
@@ -326,7 +332,7 @@ impl Comparison {
     /// computed.
     pub fn is_same(&self) -> bool {
         let knobs = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
-        knobs && !self.weights.count() && self.first().is_none()
+        knobs && !self.weights.count() && self.first().is_none() && self.statistics_match()
     }
 
     /// What explains the first difference: knobs and tensors that act on its hook, the likeliest first.

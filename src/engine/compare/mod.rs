@@ -10,12 +10,17 @@ mod lockstep;
 mod map;
 mod noise;
 mod predictions;
+mod recorded;
+mod recorded_cells;
+mod recording;
+mod recordings;
 mod relation;
 mod roles;
 mod rows;
 mod spec_knobs;
 mod stored;
 mod suspects;
+mod tables;
 mod weights;
 
 pub use causes::Cause;
@@ -27,5 +32,8 @@ pub use knobs::{KnobDifference, KnobKind, KnobValue, knob_differences, preventin
 pub use lockstep::ROW_BYTES;
 pub use map::LayerMap;
 pub use predictions::PredictionDifference;
+pub use recorded::Beside;
+pub use recording::{RecordedTokens, Recording, is_recording};
 pub use relation::Relation;
+pub use tables::TableHead;
 pub use weights::{MOST_ROWS, TensorDifference, WeightDifferences, compare_names, compare_weights};

@@ -27,7 +27,7 @@ pub struct PredictionDifference {
 
 /// What is kept of one position's logits of both sides.
 #[derive(Debug, Clone)]
-struct RowScan {
+pub(super) struct RowScan {
     target: Option<usize>,
     target_logit: [f64; 2],
     max: [f64; 2],
@@ -40,7 +40,7 @@ struct RowScan {
 }
 
 impl RowScan {
-    fn new(target: Option<usize>) -> Self {
+    pub fn new(target: Option<usize>) -> Self {
         Self {
             target,
             target_logit: [f64::NAN; 2],
@@ -52,7 +52,8 @@ impl RowScan {
         }
     }
 
-    fn add(&mut self, position_idx: usize, range: &Range<usize>, rows: [&[f32]; 2]) {
+    /// Takes in the logits of a range of the vocabulary, of A and of B.
+    pub fn add(&mut self, position_idx: usize, range: &Range<usize>, rows: [&[f32]; 2]) {
         self.gap.vector(position_idx, rows[0], rows[1]);
         for (side, row) in rows.into_iter().enumerate() {
             let mut most = (0, f64::NEG_INFINITY);
@@ -84,6 +85,17 @@ impl RowScan {
             if weight > 0.0 {
                 self.weighted += weight * (f64::from(*a) - f64::from(*b));
             }
+        }
+    }
+
+    /// The gap of all positions together.
+    pub fn gap_of(rows: &[Self]) -> HookGap {
+        let mut all = HeadGap::default();
+        rows.iter().for_each(|row| all.join(&row.gap));
+        HookGap {
+            axes: Axes::Queries,
+            has_heads: false,
+            heads: vec![all],
         }
     }
 
@@ -150,18 +162,12 @@ pub(super) fn after_layers<O: Ops>(
     }
     Ok(AfterLayers {
         predictions: Some(predictions(&rows, has_loss, &is_real)),
-        gap: HookGap {
-            axes: Axes::Queries,
-            has_heads: false,
-            heads: vec![rows.iter().fold(HeadGap::default(), |mut all, row| {
-                all.join(&row.gap);
-                all
-            })],
-        },
+        gap: RowScan::gap_of(&rows),
     })
 }
 
-fn predictions(
+/// What all positions tell.
+pub(super) fn predictions(
     rows: &[RowScan],
     has_loss: bool,
     is_real: &dyn Fn(usize) -> bool,

@@ -103,6 +103,11 @@ impl Values {
         self.0[statistic_idx]
     }
 
+    /// The values of statistics that were computed elsewhere, by their ids.
+    pub fn by_id(of: impl Fn(&str) -> f64) -> Self {
+        Self(Stat::ALL.iter().map(|stat| of(stat.id())).collect())
+    }
+
     /// The value of a statistic.
     pub fn of(&self, stat: Stat) -> f64 {
         self.0[stat.idx()]

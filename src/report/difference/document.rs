@@ -248,7 +248,7 @@ fn knob(found: &KnobDifference) -> KnobRow {
 
 fn prompt(found: &PromptDifference) -> PromptRow {
     let predictions = found.predictions.as_ref();
-    let loss = |side: usize| predictions.and_then(|p| p.loss[side]).map(Number);
+    let loss = |side: usize| found.loss[side].map(Number);
     PromptRow {
         id: found.id.clone(),
         loss: [loss(0), loss(1)],

@@ -9,10 +9,13 @@ use attnscope_engine::compare::{
 };
 use attnscope_engine::model::{Hook, Stack};
 use attnscope_engine::place::Place;
+use attnscope_engine::stats::STATISTICS;
 
 /// Tensors and heads that a text names; the JSON has all of them.
 const MOST_TENSORS: usize = 12;
 const MOST_HEADS: usize = 8;
+/// Statistics that a text of two tables names.
+const MOST_STATISTICS: usize = 20;
 /// Causes that the first line names.
 const MOST_CAUSES: usize = 3;
 
@@ -74,7 +77,7 @@ impl Difference<'_> {
         if found.is_same() {
             let n = found.hooks.len();
             if n == 0 {
-                return "the same".to_owned();
+                return "the same statistics within the tolerance".to_owned();
             }
             return if found.floors.base.is_finite() {
                 format!(
@@ -95,6 +98,9 @@ impl Difference<'_> {
         let n_tensors = tensors.count() + found.weights.missing_roles.len();
         if n_tensors > 0 {
             parts.push(format!("{n_tensors} tensors differ"));
+        }
+        if found.hooks.is_empty() && parts.is_empty() {
+            return "differs: statistics of heads lie beyond the tolerance".to_owned();
         }
         if found.hooks.is_empty() {
             return format!("differs: {}", parts.join(", "));
@@ -132,6 +138,9 @@ impl Difference<'_> {
         for prompt in &self.comparison.prompts {
             sections.extend(predictions(prompt));
             sections.extend(heads(prompt));
+            if self.comparison.hooks.is_empty() {
+                sections.extend(statistics(prompt));
+            }
         }
         sections
     }
@@ -328,15 +337,15 @@ fn parts(tensor: &TensorDifference) -> String {
 }
 
 fn predictions(prompt: &PromptDifference) -> Option<Section> {
-    let found = prompt.predictions.as_ref()?;
-    let mut rows = vec![
-        vec!["KL of B from A, nats".to_owned(), digits(found.kl)],
-        vec![
+    let mut rows = Vec::new();
+    if let Some(found) = &prompt.predictions {
+        rows.push(vec!["KL of B from A, nats".to_owned(), digits(found.kl)]);
+        rows.push(vec![
             "same likeliest token".to_owned(),
             format!("{:.1} %", 100.0 * found.same_top1),
-        ],
-    ];
-    if let [Some(a), Some(b)] = found.loss {
+        ]);
+    }
+    if let [Some(a), Some(b)] = prompt.loss {
         let loss = format!("{} → {}", digits(a), digits(b));
         rows.push(vec!["loss, nats".to_owned(), loss]);
     }
@@ -354,4 +363,30 @@ fn heads(prompt: &PromptDifference) -> Option<Section> {
     });
     let title = format!("Patterns that differ most · {}", prompt.id);
     section(&title, "", &["head", "JS, nats"], rows.collect())
+}
+
+/// The statistics that differ most, of tables: nothing else is known of them.
+fn statistics(prompt: &PromptDifference) -> Option<Section> {
+    let mut found: Vec<(f64, Vec<String>)> = Vec::new();
+    for head in &prompt.heads {
+        let Some([a, b]) = &head.stats else { continue };
+        for (idx, statistic) in STATISTICS.iter().enumerate() {
+            let (a, b) = (a.at(idx), b.at(idx));
+            let share = (a - b).abs() / a.abs().max(b.abs());
+            if share > 0.0 || (a.is_nan() != b.is_nan()) {
+                let place = Place::layer(head.stack, head.layer_idx).head(head.head_idx);
+                let row = vec![
+                    place.to_string(),
+                    statistic.id.to_owned(),
+                    digits(a),
+                    digits(b),
+                ];
+                found.push((if share.is_nan() { f64::INFINITY } else { share }, row));
+            }
+        }
+    }
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let rows = found.into_iter().take(MOST_STATISTICS).map(|(_, row)| row);
+    let title = format!("Statistics that differ most · {}", prompt.id);
+    section(&title, "", &["head", "statistic", "A", "B"], rows.collect())
 }

@@ -1,0 +1,159 @@
+//! A checkpoint beside a recording, and two recordings.
+
+use anyhow::{Result, bail};
+
+use super::{Args, Compared, names};
+use crate::cli::WhatIfArgs;
+use crate::cli::progress::Meter;
+use crate::cli::session::Session;
+use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
+use attnscope_engine::compare::{Beside, Comparison, RecordedTokens, Recording, Side};
+use attnscope_engine::model::Model;
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+
+/// What the only prompt is called.
+const PROMPT: &str = "prompt";
+
+/// Two recordings: nothing runs.
+pub(super) fn both(args: &Args) -> Result<Compared> {
+    let (a, b) = (Recording::open(&args.a)?, Recording::open(&args.b)?);
+    let (of_a, of_b) = (a.tokens()?, b.tokens()?);
+    if let (Some(of_a), Some(of_b)) = (&of_a.tokens, &of_b.tokens) {
+        same_ids(of_a, of_b, "the other recording")?;
+    }
+    Ok(Compared {
+        comparison: Comparison::of_recordings(&a, &b, (PROMPT, args.tolerance))?,
+        names: names(
+            [a.name().to_owned(), b.name().to_owned()],
+            [&args.a, &args.b],
+        ),
+        notes: Vec::new(),
+        refused: None,
+    })
+}
+
+/// A checkpoint beside a recording, on the tokens that were recorded.
+pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
+    let (checkpoint, recorded) = match model_is {
+        Side::A => (&args.a, &args.b),
+        Side::B => (&args.b, &args.a),
+    };
+    let recording = Recording::open(recorded)?;
+    let nothing = WhatIfArgs::default();
+    let session = Session::begin(&args.run, &nothing, args.prompt.clone(), &args.inputs)?;
+    let model = args.what_if.suppose(session.model(checkpoint)?)?;
+    let prompt = recorded_prompt(args, &session, &model, &recording)?;
+    let input = input_of(&prompt);
+    let inputs = [input.clone()];
+    session.check_memory(MemoryNeed::of(
+        &model,
+        &inputs,
+        OPTIONS,
+        rayon::current_num_threads(),
+    ))?;
+    let meter = Meter::of(&model, &inputs, OPTIONS);
+    let beside = Beside {
+        model: &model,
+        input: &input,
+        recording: &recording,
+        model_is,
+    };
+    let comparison = on_device!(&session.compute, ops => Comparison::of_recording(
+        ops,
+        beside,
+        (PROMPT, args.tolerance),
+        &|progress| meter.show(progress),
+        &meter,
+    ))?;
+    meter.finish();
+    let own = match model_is {
+        Side::A => [model.checkpoint.name.clone(), recording.name().to_owned()],
+        Side::B => [recording.name().to_owned(), model.checkpoint.name.clone()],
+    };
+    let mut notes = Vec::new();
+    if args.what_if.is_set() {
+        notes.push(format!("what if: {}", args.what_if.words().join(", ")));
+    }
+    Ok(Compared {
+        comparison,
+        names: names(own, [&args.a, &args.b]),
+        notes,
+        refused: None,
+    })
+}
+
+/// The prompt that was recorded, or the one that was given, which must be the same.
+fn recorded_prompt(
+    args: &Args,
+    session: &Session<'_>,
+    model: &Model,
+    recording: &Recording,
+) -> Result<Prompt> {
+    let RecordedTokens {
+        tokens,
+        decoder_tokens,
+        real,
+    } = recording.tokens()?;
+    if args.inputs.is_set() {
+        bail!("--inputs: a recording holds one prompt; give its tokens with --tokens, or none");
+    }
+    let is_given = args.prompt.request()?.is_some();
+    let Some(tokens) = tokens.filter(|_| !is_given) else {
+        if !is_given {
+            bail!(
+                "{}: expected the tokens that were recorded, found none: give them with --tokens",
+                recording.name()
+            );
+        }
+        let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
+        let mut named = session.prompts(model, &reading)?;
+        let Some(named) = named.pop() else {
+            bail!("expected a prompt, found none");
+        };
+        if let Some(recorded) = recording.tokens()?.tokens {
+            same_ids(&named.prompt.given().tokens, &recorded, "the recording")?;
+        }
+        return Ok(named.prompt);
+    };
+    let usual = session.usual();
+    let request = Request {
+        source: Source::Ids(tokens),
+        target: match decoder_tokens {
+            Some(ids) if model.spec.decoder_start.is_some() => Target::Ids(ids),
+            _ if model.spec.decoder_start.is_some() => usual.target.clone(),
+            _ => Target::Generate(0),
+        },
+        attention_mask: real.or_else(|| usual.attention_mask.clone()),
+        ..usual
+    };
+    let reading = Reading::Ids("ids of the recording".to_owned());
+    let prompt = prompt::prepare(&request, &reading, model.spec.limits())?;
+    if prompt.n_to_generate > 0 {
+        bail!(
+            "{}: expected decoder_tokens in the recording, found none: give them with --target-tokens",
+            recording.name()
+        );
+    }
+    Ok(prompt)
+}
+
+fn same_ids(mine: &[u32], others: &[u32], whose: &str) -> Result<()> {
+    if mine == others {
+        return Ok(());
+    }
+    let at = mine.iter().zip(others).take_while(|(a, b)| a == b).count();
+    let id = |ids: &[u32]| ids.get(at).map_or("nothing".to_owned(), u32::to_string);
+    bail!(
+        "expected the ids of {whose}, found others from position {at} on: {} and {} ({} and {} tokens)",
+        id(mine),
+        id(others),
+        mine.len(),
+        others.len()
+    )
+}
