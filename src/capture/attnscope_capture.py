@@ -1704,7 +1704,6 @@ class _Probe:
         return columns
 
 
-@contextlib.contextmanager
 # ----------------------------------------------------------------------------------------------------- record
 
 
@@ -2127,6 +2126,7 @@ def _read_trace(path):
     return tensors
 
 
+@contextlib.contextmanager
 def _own_random(model):
     """Gives the random states back that they had before the block."""
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::Result;
 use indicatif::HumanBytes;
@@ -27,14 +28,14 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// What to write: resid_pre, q, k, v, rot_q, rot_k, scores, pattern, z, attn_out, mlp_out, resid_post, logits
+    /// What to write, or all: resid_pre, q, k, v, rot_q, rot_k, scores, pattern, z, attn_out, mlp_out, resid_post, logits
     #[arg(
         long,
         value_name = "HOOK,HOOK,…",
         value_delimiter = ',',
         default_value = "pattern,resid_post,logits"
     )]
-    hooks: Vec<Hook>,
+    hooks: Vec<Hooks>,
     /// Layers to write: 0,3-5, or encoder.0-2,decoder.1 [default: all]
     #[arg(long, value_name = "LAYERS", value_parser = layer_list)]
     layers: Option<Layers>,
@@ -51,6 +52,21 @@ pub struct Args {
     what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
+}
+
+/// A hook by its name, or all of them.
+#[derive(Debug, Clone)]
+struct Hooks(Vec<Hook>);
+
+impl FromStr for Hooks {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        if name == "all" {
+            return Ok(Self(Hook::ALL.to_vec()));
+        }
+        Ok(Self(vec![name.parse()?]))
+    }
 }
 
 /// A list of indices given as `0,3-5`.
@@ -107,7 +123,7 @@ pub fn run(args: &Args) -> Result<()> {
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let selection = Selection {
-        hooks: args.hooks.clone(),
+        hooks: args.hooks.iter().flat_map(|hooks| hooks.0.clone()).collect(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
         at: args.at.as_ref().map(|at| at.0.clone()),
