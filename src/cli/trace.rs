@@ -123,7 +123,11 @@ pub fn run(args: &Args) -> Result<()> {
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
     let selection = Selection {
-        hooks: args.hooks.iter().flat_map(|hooks| hooks.0.clone()).collect(),
+        hooks: args
+            .hooks
+            .iter()
+            .flat_map(|hooks| hooks.0.clone())
+            .collect(),
         layers: args.layers.as_ref().map(|l| l.0.clone()),
         heads: args.heads.as_ref().map(|h| h.0.clone()),
         at: args.at.as_ref().map(|at| at.0.clone()),

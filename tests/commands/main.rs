@@ -11,6 +11,8 @@ mod checks;
 mod commands;
 mod demos;
 mod device_choice;
+mod diff_command;
+mod diff_pairs;
 mod export_data;
 mod generated_docs;
 mod hostile_names;

@@ -70,6 +70,22 @@ const COMMANDS: &[(&str, &str)] = &[
         "verify",
         "verify @oracle/t5_v11/model --tokens 5,9,2 --target-tokens 0,5,9 --format json",
     ),
+    (
+        "diff",
+        "diff @oracle/gpt2/model @oracle/gpt2/model --what-if scale=none --tokens 5,9,2,5,9,2 --format json",
+    ),
+    (
+        "diff",
+        "diff @oracle/gpt2/model @oracle/llama/model --tokens 5,9,2 --format json",
+    ),
+    (
+        "diff",
+        "diff @oracle/mistral_full/model @ports/mistral_alternating.safetensors --format json",
+    ),
+    (
+        "diff",
+        "diff @formats/gguf/llama-f32.gguf @formats/gguf/llama-q8_0.gguf --tokens 5,9,2 --format json",
+    ),
 ];
 
 /// What a command writes.

@@ -16,6 +16,7 @@ mod judged_files;
 mod judged_masks;
 mod judged_traces;
 mod odd_configs;
+mod ports;
 mod probed;
 mod pytorch_damaged;
 mod pytorch_files;

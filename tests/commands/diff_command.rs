@@ -1,0 +1,337 @@
+//! `attnscope diff`: formats, exit codes, traces and tables as sides, and what is refused.
+
+use std::path::Path;
+
+use serde_json::json;
+use testing::checkpoint_copy::{Copy, attnscope, original, text};
+use testing::pairs::{Pair, diff};
+use testing::refusal::{PROMPT, assert_says, misused, refused};
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a path")
+}
+
+/// Runs `diff` without JSON; the exit code and standard output.
+fn written(a: &Path, b: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = attnscope(&[&["diff", "--quiet", path(a), path(b)][..], arguments].concat());
+    (output.status.code(), text(&output.stdout))
+}
+
+fn turned() -> Pair {
+    Pair::of("llama").config(|config| {
+        config.insert("rope_theta".to_owned(), json!(500_000.0));
+    })
+}
+
+#[test]
+fn the_first_line_says_where_and_why() {
+    let pair = turned();
+    let (code, text) = written(pair.a.path(), pair.b.path(), PROMPT);
+    assert_eq!(code, Some(1));
+    let first = text.lines().next().expect("a line");
+    assert!(
+        first.starts_with("differs first at rot_q of L0 (head "),
+        "{first}"
+    );
+    assert!(first.ends_with("rope_theta 10000 → 500000"), "{first}");
+    for section in [
+        "Knobs",
+        "Layers that differ by themselves",
+        "Hooks",
+        "Predictions",
+    ] {
+        assert!(
+            text.lines().any(|line| line.starts_with(section)),
+            "{section}: {text}"
+        );
+    }
+    let (code, text) = written(pair.a.path(), pair.a.path(), PROMPT);
+    assert_eq!(code, Some(0));
+    assert!(text.starts_with("the same: "), "{text}");
+}
+
+#[test]
+fn every_format_tells_the_same_story() {
+    let pair = turned();
+    let of = |format: &str| {
+        let arguments = [PROMPT, &["--format", format]].concat();
+        written(pair.a.path(), pair.b.path(), &arguments).1
+    };
+    let markdown = of("markdown");
+    assert!(
+        markdown.starts_with("## differs first at rot\\_q of L0"),
+        "{markdown}"
+    );
+    assert!(
+        markdown.contains("| rope\\_theta | 10000 | 500000 |"),
+        "{markdown}"
+    );
+    let html = of("html");
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("rope_theta 10000 → 500000"));
+    assert!(!html.contains("<script"));
+    let output = pair.a.output("found.json");
+    let arguments = [PROMPT, &["--format", "json", "--output", path(&output)]].concat();
+    let (code, printed) = written(pair.a.path(), pair.b.path(), &arguments);
+    assert_eq!((code, printed.as_str()), (Some(1), ""));
+    let found = std::fs::read_to_string(&output).expect("reads");
+    assert!(found.contains("\"hook\": \"rot_q\""), "{found}");
+}
+
+#[test]
+fn bytes_are_those_of_one_thread() {
+    let pair = turned();
+    let of = |threads: &str| {
+        let arguments = [PROMPT, &["--format", "json", "--threads", threads]].concat();
+        written(pair.a.path(), pair.b.path(), &arguments).1
+    };
+    assert_eq!(of("1"), of("3"));
+}
+
+#[test]
+fn a_what_if_is_supposed_of_b() {
+    let model = original("gpt2");
+    let arguments = [PROMPT, &["--what-if", "scale=none@L1"]].concat();
+    let found = diff(&model, &model, &arguments);
+    assert_eq!((found.code, found.isolated().as_str()), (Some(1), "L1"));
+    assert!(found.first().starts_with("scores L1"), "{}", found.first());
+    assert_eq!(found.knobs(), "scale@L1 0.25 1");
+    // A head alone.
+    let arguments = [PROMPT, &["--what-if", "drop=zero@L0H2"]].concat();
+    let found = diff(&model, &model, &arguments);
+    assert_eq!(found.first(), "z L0 H2");
+}
+
+#[test]
+fn several_prompts_are_one_comparison() {
+    let pair = turned();
+    let inputs = pair.a.output("inputs.jsonl");
+    std::fs::write(
+        &inputs,
+        "{\"id\": \"one\", \"tokens\": [5]}\n{\"id\": \"two\", \"tokens\": [5, 9, 2, 20, 7]}\n",
+    )
+    .expect("writes");
+    let found = diff(pair.a.path(), pair.b.path(), &["--inputs", path(&inputs)]);
+    assert!(found.first().starts_with("rot_q L0"), "{}", found.said);
+    let prompts = found.json["prompts"].as_array().expect("prompts");
+    assert_eq!(
+        (&prompts[0]["id"], &prompts[1]["id"]),
+        (&json!("one"), &json!("two"))
+    );
+    // Position 0 rotates by nothing.
+    assert_eq!(prompts[0]["kl"], 0.0);
+    assert!(prompts[1]["kl"].as_f64() > Some(0.0));
+    let heads = prompts[1]["heads"].as_array().expect("heads");
+    assert_eq!(heads.len(), 12);
+    assert!(heads.iter().any(|head| head["js"].as_f64() > Some(1e-3)));
+    assert!(
+        heads[0]["stats"]["relative_entropy"].is_array(),
+        "{}",
+        heads[0]
+    );
+}
+
+/// A trace of a checkpoint with all hooks.
+fn trace(copy: &Copy, name: &str, arguments: &[&str]) -> std::path::PathBuf {
+    let output = copy.output(name);
+    let all = [
+        &[
+            "trace",
+            path(copy.path()),
+            "--quiet",
+            "--hooks",
+            "all",
+            "--output",
+            path(&output),
+        ][..],
+        PROMPT,
+        arguments,
+    ];
+    let ran = attnscope(&all.concat());
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    output
+}
+
+#[test]
+fn a_trace_stands_for_a_side_and_brings_its_tokens() {
+    let pair = turned();
+    let of_a = trace(&pair.a, "a.safetensors", &[]);
+    let of_b = trace(&pair.b, "b.safetensors", &[]);
+    let same = diff(pair.a.path(), &of_a, &[]);
+    assert_eq!((same.code, same.said.as_str()), (Some(0), ""));
+    assert_eq!(
+        same.json["hooks"].as_array().expect("hooks").len(),
+        3 * 12 + 1
+    );
+    for (a, b, isolated) in [
+        (pair.a.path(), of_b.as_path(), "L0 L1 L2"),
+        (of_a.as_path(), pair.b.path(), "L0 L1 L2"),
+        // Nothing can run alone from two recordings.
+        (of_a.as_path(), of_b.as_path(), ""),
+    ] {
+        let found = diff(a, b, &[]);
+        assert_eq!(found.code, Some(1), "{}", found.said);
+        assert!(found.first().starts_with("rot_q L0"), "{}", found.first());
+        assert_eq!(found.isolated(), isolated);
+    }
+    // What is not there is not compared.
+    let some = trace(&pair.b, "some.safetensors", &["--layers", "1"]);
+    let found = diff(pair.a.path(), &some, &[]);
+    assert!(
+        found.first().starts_with("resid_pre L1"),
+        "{}",
+        found.first()
+    );
+    let said = refused("diff", pair.a.path(), &[path(&of_b), "--tokens", "5,9,3"]);
+    assert_says(&said, &["position 2", "3 and 2"]);
+}
+
+#[test]
+fn encoder_decoders_are_compared_with_their_traces() {
+    let copy = Copy::of("t5_v11");
+    let target = ["--target-tokens", "0,5,9"];
+    let of_a = trace(&copy, "a.safetensors", &target);
+    let same = diff(copy.path(), &of_a, &[]);
+    assert_eq!((same.code, same.said.as_str()), (Some(0), ""));
+    copy.config(|config| {
+        config.insert("layer_norm_epsilon".to_owned(), json!(0.1));
+    });
+    let found = diff(&of_a, copy.path(), &[]);
+    assert!(
+        found.first().starts_with("q encoder L0"),
+        "{}",
+        found.first()
+    );
+}
+
+#[test]
+fn tables_are_compared_head_by_head() {
+    let pair = turned();
+    let table = |copy: &Copy, name: &str, format: &str| {
+        let output = copy.output(name);
+        let all = [
+            &[
+                "report",
+                path(copy.path()),
+                "--quiet",
+                "--format",
+                format,
+                "--output",
+                path(&output),
+            ][..],
+            PROMPT,
+        ];
+        let ran = attnscope(&all.concat());
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+        output
+    };
+    for (ending, format) in [("csv", "csv"), ("parquet", "parquet"), ("json", "json")] {
+        let a = table(&pair.a, &format!("a.{ending}"), format);
+        let b = table(&pair.b, &format!("b.{ending}"), format);
+        let same = diff(&a, &a, &[]);
+        assert_eq!(
+            (same.code, &same.json["same"]),
+            (Some(0), &json!(true)),
+            "{}",
+            same.said
+        );
+        let found = diff(&a, &b, &[]);
+        assert_eq!(
+            (found.code, &found.json["first"]),
+            (Some(1), &json!(null)),
+            "{}",
+            found.said
+        );
+        let prompt = &found.json["prompts"][0];
+        let pair = prompt["heads"][0]["stats"]["relative_entropy"].as_array();
+        assert!(
+            pair.is_some_and(|pair| pair[0] != pair[1]),
+            "{ending}: {prompt}"
+        );
+        assert!(prompt["loss"][0].is_number());
+    }
+    let a = pair.a.output("a.csv");
+    let said = refused("diff", pair.b.path(), &[path(&a)]);
+    assert_says(&said, &["expected two tables", "a checkpoint"]);
+}
+
+#[test]
+fn what_cannot_be_run_side_by_side_is_named_and_the_rest_is_written() {
+    let [gpt2, llama] = ["gpt2", "llama"].map(original);
+    let found = diff(&gpt2, &llama, PROMPT);
+    assert_eq!(found.code, Some(2));
+    assert_eq!(found.said.lines().count(), 1, "{}", found.said);
+    assert_says(
+        &found.said,
+        &["cannot be run side by side", "family gpt2 → llama"],
+    );
+    assert_eq!(
+        (&found.json["same"], &found.json["hooks"]),
+        (&json!(false), &json!([]))
+    );
+    assert!(
+        found.json["knobs"]
+            .as_array()
+            .is_some_and(|knobs| knobs.len() > 3)
+    );
+    assert!(
+        found.json["weights"]["only_a"]
+            .as_array()
+            .is_some_and(|names| !names.is_empty())
+    );
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let copy = Copy::of("gpt2");
+    let model = original("gpt2");
+    let said = refused("diff", &model, &["/nowhere/at/all"]);
+    assert_says(&said, &["/nowhere/at/all"]);
+    // A trace whose hooks the model has none of.
+    let of_layer = trace(&copy, "trace.safetensors", &["--layers", "2"]);
+    let pruned = Copy::of("gpt2");
+    pruned.config(|config| {
+        config.insert("n_layer".to_owned(), json!(2));
+    });
+    let said = refused(
+        "diff",
+        pruned.path(),
+        &[path(&of_layer), "--tokens", "5,9,2,5,9,2,5"],
+    );
+    assert_says(&said, &["ids"]);
+    let no_logits = copy.output("layer.safetensors");
+    let all = [
+        &[
+            "trace",
+            path(copy.path()),
+            "--quiet",
+            "--hooks",
+            "pattern,q",
+            "--layers",
+            "2",
+            "--output",
+            path(&no_logits),
+        ][..],
+        PROMPT,
+    ];
+    assert!(attnscope(&all.concat()).status.success());
+    let said = refused("diff", pruned.path(), &[path(&no_logits)]);
+    assert_says(&said, &["hooks in common", "blocks.2.attn"]);
+    // A context that only one side has.
+    let long = Copy::of("llama");
+    long.config(|config| {
+        config.insert("max_position_embeddings".to_owned(), json!(4));
+    });
+    let said = refused(
+        "diff",
+        &original("llama"),
+        &[path(long.path()), "--tokens", "5,9,2,5,9,2"],
+    );
+    assert_says(&said, &["at most 4 tokens", "found 6"]);
+    let said = misused("diff", &model, &[path(&model), "--tolerance", "-1"]);
+    assert_says(&said, &["--tolerance"]);
+    let said = misused("diff", &model, &[path(&model), "--map", "0-2:0"]);
+    assert_says(&said, &["as many layers of A as of B"]);
+    let arguments = [&[path(&model), "--map", "0-9:0-9"], PROMPT].concat();
+    let said = refused("diff", &model, &arguments);
+    assert_says(&said, &["--map", "from 0 to 2"]);
+}
