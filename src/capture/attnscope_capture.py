@@ -1853,7 +1853,7 @@ class _Event:
 
     @property
     def source(self):
-        return self.path + (":input" if self.what == "input" else "") + (f"[{self.nth}]" if self.nth else "")
+        return (self.path or "the model") + (":input" if self.what == "input" else "") + (f"[{self.nth}]" if self.nth else "")
 
 
 class _template:
@@ -2049,7 +2049,7 @@ class _Matching:
             ranked = [(_apart(event.tensor, reference), -event.order, event) for event in outputs]
             ranked = sorted((rank for rank in ranked if rank[0] is not None), key=lambda rank: rank[:2])
             if ranked:
-                found[name] = (ranked[0][2].tensor, ranked[0][2].source or "the model")
+                found[name] = (ranked[0][2].tensor, ranked[0][2].source)
 
 
 def _cuts(what, tensor, reference, sizes):

@@ -123,11 +123,7 @@ fn several_prompts_are_one_comparison() {
     let heads = prompts[1]["heads"].as_array().expect("heads");
     assert_eq!(heads.len(), 12);
     assert!(heads.iter().any(|head| head["js"].as_f64() > Some(1e-3)));
-    assert!(
-        heads[0]["stats"]["relative_entropy"].is_array(),
-        "{}",
-        heads[0]
-    );
+    assert!(heads[0]["stats"]["entropy"].is_array(), "{}", heads[0]);
 }
 
 /// A trace of a checkpoint with all hooks.
@@ -242,7 +238,7 @@ fn tables_are_compared_head_by_head() {
             found.said
         );
         let prompt = &found.json["prompts"][0];
-        let pair = prompt["heads"][0]["stats"]["relative_entropy"].as_array();
+        let pair = prompt["heads"][0]["stats"]["entropy"].as_array();
         assert!(
             pair.is_some_and(|pair| pair[0] != pair[1]),
             "{ending}: {prompt}"

@@ -36,8 +36,8 @@ fn a_knob_is_found_at_the_hook_that_it_acts_on_first() {
         "",
         "rope_theta 1000000 10000",
     );
-    let found = knob("gpt2", "layer_norm_epsilon", 1e-3);
-    assert_found(&found, "q L0 H2", all, "", "norm_eps 0.00001 0.001");
+    let found = knob("gpt2", "layer_norm_epsilon", 0.01);
+    assert_found(&found, "q L0 H2", all, "", "norm_eps 0.00001 0.01");
     let found = knob("bert", "layer_norm_eps", 1e-3);
     assert_found(&found, "resid_pre L0", all, "", "norm_eps 1e-12 0.001");
     let found = knob("gemma2_b", "attn_logit_softcapping", 3.0);
@@ -184,7 +184,7 @@ fn scaled_transposed_and_rounded_tensors_are_named() {
     // Far below what 16 bits leave, but these are f32.
     let found = Pair::of("gpt2").tensor(name, |w| w.round()).diff(&[]);
     assert_found(&found, "attn_out L1", "L1", "rounded", "");
-    let name = "model.layers.0.block_sparse_moe.experts.1.w2.weight";
+    let name = "model.layers.0.block_sparse_moe.experts.0.w2.weight";
     let found = Pair::of("mixtral_b")
         .tensor(name, |w| w.scale(1.5))
         .diff(&[]);

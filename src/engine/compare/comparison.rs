@@ -4,7 +4,7 @@
 use super::causes::Cause;
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
-use super::knobs::{KnobDifference, KnobKind, knob_differences, preventing};
+use super::knobs::{KnobDifference, KnobKind, knob_differences};
 use super::lockstep::{HeadSums, ROW_BYTES, Ran, Sides, run};
 use super::map::LayerMap;
 use super::predictions::PredictionDifference;
@@ -219,7 +219,7 @@ impl Comparison {
         told: &mut dyn FnMut(usize, usize),
         pace: &dyn Pace,
     ) -> Result<()> {
-        self.weights = if preventing(&self.knobs).is_some() {
+        self.weights = if self.prevented_by.is_some() {
             compare_names(a, b, pace)?
         } else {
             let to_b = |key: &str| renamed(&a.spec, &comparing.map, key);

@@ -119,18 +119,25 @@ impl Floors {
         self.precision.unit(self.n_terms)
     }
 
-    /// The tolerance of a hook that rounding moves by so much of its size: three times as much, and no less than the base.
-    pub(super) fn of_noise(&self, relative: f64) -> f64 {
+    /// The tolerance of a hook that rounding moves by so much of its size: three times as much, and no less than the base. After
+    /// a choice of experts there is no bound but the size itself.
+    pub(super) fn of_noise(&self, relative: f64, has_routed: bool) -> f64 {
         let is_fixed = self.is_given || !self.follows_rounding || !self.of_hooks.is_finite();
         if is_fixed || !relative.is_finite() {
             return self.of_hooks;
         }
-        self.of_hooks.max((3.0 * relative).min(MOST_DERIVED))
+        let most = if has_routed {
+            MOST_ROUTED
+        } else {
+            MOST_DERIVED
+        };
+        self.of_hooks.max((3.0 * relative).min(most))
     }
 }
 
 /// No derived tolerance lies above this share of the values themselves.
 const MOST_DERIVED: f64 = 0.25;
+const MOST_ROUTED: f64 = 1.5;
 
 /// Terms of the longest sum that a model takes in a layer.
 fn longest_sum(model: &Model) -> usize {
@@ -171,15 +178,15 @@ mod tests {
     fn tolerances_grow_with_noise_and_stay_as_a_person_gave_them() {
         let mut floors = Floors::new([Precision::Single, Precision::Half], 768, None);
         assert_eq!(floors.base, HALF_FLOOR);
-        assert_eq!(floors.of_noise(0.02), HALF_FLOOR);
+        assert_eq!(floors.of_noise(0.02, false), HALF_FLOOR);
         floors.follows_rounding = true;
-        assert_eq!(floors.of_noise(floors.unit()), HALF_FLOOR);
-        assert!(floors.of_noise(0.02) > HALF_FLOOR);
-        assert!(floors.of_noise(10.0) <= MOST_DERIVED);
+        assert_eq!(floors.of_noise(floors.unit(), false), HALF_FLOOR);
+        assert!(floors.of_noise(0.02, false) > HALF_FLOOR);
+        assert!(floors.of_noise(10.0, false) <= MOST_DERIVED);
         let mut given = Floors::new([Precision::Single; 2], 768, Some(1e-6));
         given.follows_rounding = true;
-        assert_eq!(given.of_noise(0.02), 1e-6);
+        assert_eq!(given.of_noise(0.02, false), 1e-6);
         let quantised = Floors::new([Precision::Single, Precision::Quantised], 768, None);
-        assert_eq!(quantised.of_noise(quantised.unit()), f64::INFINITY);
+        assert_eq!(quantised.of_noise(quantised.unit(), false), f64::INFINITY);
     }
 }

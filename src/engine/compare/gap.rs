@@ -6,6 +6,9 @@ pub(super) struct HeadGap {
     /// Σ(a − b)² and Σa² of values that are finite on both sides.
     pub squares: f64,
     pub size: f64,
+    /// Σab and Σb² of the same values.
+    product: f64,
+    size_b: f64,
     pub n_values: usize,
     /// Cells that only one side may see.
     pub n_one_sided: usize,
@@ -36,6 +39,8 @@ impl HeadGap {
                 }
                 let (a, b) = (f64::from(a), f64::from(b));
                 self.size += a * a;
+                self.product += a * b;
+                self.size_b += b * b;
                 (a - b).abs()
             }
             (one_sided, _) => {
@@ -92,12 +97,16 @@ impl HeadGap {
         }
         self.n_values += n;
         self.size += size;
+        self.product += size;
+        self.size_b += size;
     }
 
     /// Takes in another part of the same head.
     pub fn join(&mut self, other: &Self) {
         self.squares += other.squares;
         self.size += other.size;
+        self.product += other.product;
+        self.size_b += other.size_b;
         self.n_values += other.n_values;
         self.n_one_sided += other.n_one_sided;
         if let Some(broken) = other.broken
@@ -121,6 +130,15 @@ impl HeadGap {
             return 0.0;
         }
         (self.squares / self.size).sqrt()
+    }
+
+    /// The one number that all values of B are those of A times, where there is one.
+    pub fn factor(&self) -> Option<f64> {
+        let factor = self.product / self.size;
+        // ‖b − c·a‖², without another pass.
+        let left = self.size_b - factor * self.product;
+        let is_it = self.squares > 0.0 && self.n_one_sided == 0 && self.broken.is_none();
+        (is_it && factor.is_finite() && left.abs() <= 1e-7 * self.size_b).then_some(factor)
     }
 
     /// How bad a head is among its layer's: which value broke first, then the largest share of what differs.

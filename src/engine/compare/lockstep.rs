@@ -7,6 +7,7 @@ use std::ops::{ControlFlow, Range};
 use super::exchange::{Compared, Comparer, Exchange, Isolated, Keeper};
 use super::floors::Floors;
 use super::gap::HookGap;
+use super::knobs::KnobDifference;
 use super::map::LayerMap;
 use super::noise::Noise;
 use super::predictions::{AFTER, PredictionDifference, after_layers};
@@ -15,7 +16,7 @@ use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
 use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
 use crate::error::{Error, Result};
 use crate::kernels::simd::Level;
-use crate::model::{Hook, Input, LayerWeights, Model, Scratch, Stack, StackSpec};
+use crate::model::{FeedForward, Hook, Input, LayerWeights, Model, Scratch, Stack, StackSpec};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 use crate::stats::{LayerReport, Values};
@@ -59,6 +60,8 @@ pub(super) struct Ran {
     pub isolated: Vec<(Stack, usize, f64)>,
     pub heads: Vec<HeadSums>,
     pub predictions: Option<PredictionDifference>,
+    /// The knob of a recording that explains the first difference.
+    pub supposed: Option<KnobDifference>,
 }
 
 /// Two models that run side by side.
@@ -305,6 +308,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
             self.heads_left(grid, (layer_a, layer_b))?;
         }
         let (compared, distances) = exchange.finish_layer(stack);
+        noise.routes = routes(of_a, layer_a);
         let mut tolerances: Vec<((Stack, Hook), f64)> = Vec::new();
         let mut largest = 0.0f64;
         for Compared { stack, hook, gap } in compared {
@@ -466,6 +470,12 @@ fn visibility(
     } else {
         Visibility::of_self(spec.mask, queries.len(), real)
     }
+}
+
+/// Whether a layer chooses among experts.
+pub(super) fn routes(stack: &StackSpec, layer_idx: usize) -> bool {
+    let block = stack.blocks().get(layer_idx);
+    block.is_some_and(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 
 /// Whether a hook is what a layer adds to the residual, or leaves.

@@ -3,6 +3,7 @@
 mod causes;
 mod comparison;
 mod exchange;
+mod explained;
 mod floors;
 mod gap;
 mod knobs;
@@ -19,6 +20,7 @@ mod roles;
 mod rows;
 mod spec_knobs;
 mod stored;
+mod supposed;
 mod suspects;
 mod tables;
 mod weights;

@@ -23,7 +23,16 @@ pub(super) struct Noise {
     /// Mean squares of queries and keys.
     q_square: f64,
     k_square: f64,
+    /// The feed-forward layer that runs chooses among experts: a choice that was close goes the other way by rounding alone.
+    pub routes: bool,
+    /// Some layer so far did.
+    has_routed: bool,
 }
+
+/// The relative difference that other choices of experts leave: those of some tokens, on both sides unlike.
+const ROUTED: f64 = 0.5;
+/// Rounding to fewer bits than f32 has.
+const COARSE: f64 = 1e-4;
 
 impl Noise {
     fn of_resid(&self) -> f64 {
@@ -94,12 +103,15 @@ impl Noise {
                 relative
             }
             Hook::MlpOut => {
-                let relative = with_unit(with_unit(self.of_resid()));
+                let mut relative = with_unit(with_unit(self.of_resid()));
+                if self.routes && unit > COARSE {
+                    (relative, self.has_routed) = (ROUTED, true);
+                }
                 self.resid += relative * relative * gap.size;
                 relative
             }
             Hook::Logits => with_unit(self.of_resid()),
         };
-        floors.of_noise(relative)
+        floors.of_noise(relative, self.has_routed)
     }
 }

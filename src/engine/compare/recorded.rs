@@ -1,13 +1,16 @@
 //! A model beside a recording: every hook that was recorded, and every layer alone on its recorded input.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::RwLock;
 
 use super::comparison::{Comparison, Side};
+use super::explained::explained;
 use super::floors::{Floors, Precision};
 use super::gap::{Axes, HookGap};
-use super::lockstep::{HookSums, Ran};
+use super::knobs::KnobDifference;
+use super::lockstep::{HookSums, Ran, routes};
 use super::noise::Noise;
 use super::predictions::{RowScan, predictions};
 use super::recorded_cells::{CellRows, cells_of};
@@ -46,6 +49,19 @@ pub struct Beside<'a> {
 }
 
 impl Beside<'_> {
+    /// Whether the model has some hook that was recorded.
+    fn has_common(&self) -> bool {
+        let spec = &self.model.spec;
+        let grids = spec.grids().into_iter();
+        let mut grids = grids.chain(spec.stacks.iter().map(|stack| stack.stack));
+        let has = |stack: Stack, layer_idx: usize| {
+            let mut hooks = Hook::ALL.into_iter();
+            hooks.any(|hook| self.recording.has((Some(stack), Some(layer_idx), hook)))
+        };
+        self.recording.has((None, None, Hook::Logits))
+            || grids.any(|stack| (0..spec.n_layers(stack)).any(|idx| has(stack, idx)))
+    }
+
     /// The tokens of queries and of keys.
     pub(super) fn sequences(&self, stack: Stack) -> (&Sequence, &Sequence) {
         let main = &self.input.sequence;
@@ -66,6 +82,18 @@ impl Beside<'_> {
         match self.model_is {
             Side::A => (mine, recorded),
             Side::B => (recorded, mine),
+        }
+    }
+
+    /// A knob of the model and of the recording as that of A and B.
+    pub(super) fn turned(&self, knob: KnobDifference) -> KnobDifference {
+        match self.model_is {
+            Side::A => knob,
+            Side::B => KnobDifference {
+                a: knob.b,
+                b: knob.a,
+                ..knob
+            },
         }
     }
 
@@ -112,11 +140,15 @@ struct Listening<'a> {
     own: &'a CellRows<'a>,
     cross: &'a CellRows<'a>,
     found: &'a RefCell<Vec<(Stack, Hook, HookGap)>>,
+    /// Queries and keys of the layer before they rotate, while nothing has differed yet. // [position, width]
+    before: &'a RefCell<BTreeMap<(Stack, Hook), Vec<f32>>>,
+    is_told: &'a Cell<bool>,
 }
 
 impl Tap for Listening<'_> {
     fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool {
-        self.of.recording.has((Some(stack), Some(layer_idx), hook))
+        let is_before = matches!(hook, Hook::Q | Hook::K) && !self.is_told.get();
+        is_before || self.of.recording.has((Some(stack), Some(layer_idx), hook))
     }
 
     fn values(
@@ -127,6 +159,11 @@ impl Tap for Listening<'_> {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
+        if matches!(hook, Hook::Q | Hook::K) && !self.is_told.get() {
+            self.before
+                .borrow_mut()
+                .insert((stack, hook), values.to_vec());
+        }
         if let Some(gap) = self.of.gap((stack, layer_idx, hook), values, width)? {
             self.found.borrow_mut().push((stack, hook, gap));
         }
@@ -204,10 +241,11 @@ impl Comparison {
         let mut floors = Floors::new(sides, beside.model.spec.d_model, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
-        let ran = run(ops, beside, &floors, tell, pace)?;
-        if ran.hooks.is_empty() {
+        if !beside.has_common() {
             return Err(nothing_in_common(beside.recording));
         }
+        let ran = run(ops, beside, &floors, tell, pace)?;
+        comparison.knobs.extend(ran.supposed.clone());
         comparison.take(id, ran);
         Ok(comparison)
     }
@@ -262,11 +300,14 @@ fn run<O: Ops>(
     };
     let (own, cross) = (cells(), cells());
     let found = RefCell::new(Vec::new());
+    let (before, is_told) = (RefCell::new(BTreeMap::new()), Cell::new(false));
     let mut listening = Listening {
         of,
         own: &own,
         cross: &cross,
         found: &found,
+        before: &before,
+        is_told: &is_told,
     };
     let mut told = Told(tell);
     let job = Job {
@@ -306,12 +347,18 @@ fn run<O: Ops>(
                 ran.heads
                     .extend(cells_of(cells, (grid, layer_idx), &mut gaps));
             }
+            noise.routes = routes(stack, layer_idx);
             let mut differs = false;
             for (grid, hook, gap) in gaps {
                 let total = gap.total();
                 let attention = model.spec.attention(grid, layer_idx);
                 let tolerance = noise.tolerance(floors, (grid, hook), &total, attention);
-                differs |= total.relative() > tolerance || total.n_one_sided > 0;
+                let is_beyond = total.relative() > tolerance || total.n_one_sided > 0;
+                if is_beyond && !is_told.replace(true) {
+                    let at = (grid, layer_idx, hook);
+                    ran.supposed = explained(of, at, &total, &before.borrow())?;
+                }
+                differs |= is_beyond;
                 ran.hooks.push(HookSums {
                     hook,
                     stack: Some(grid),

@@ -36,6 +36,7 @@ pub(super) fn parse(name: &str) -> Option<HookPlace> {
     }
     let tuples = [
         ("attentions.", Stack::Only),
+        ("arr_", Stack::Only),
         ("encoder_attentions.", Stack::Encoder),
         ("decoder_attentions.", Stack::Decoder),
         ("cross_attentions.", Stack::Cross),

@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 use super::relation::Relation;
 use super::weights::{MOST_ROWS, TensorDifference, is_turned};
 use crate::checkpoint::Tensors;
 use crate::error::{Error, Result};
 use crate::pace::Pace;
 
-/// Values of a tensor that are held at a time.
+/// Values of a tensor that are held at a time, and those of one thread's task.
 const AT_ONCE: usize = 1 << 20;
+const TASK: usize = 1 << 16;
 
 /// How far two tensors lie apart.
 #[derive(Debug, Clone, Default)]
@@ -65,8 +68,32 @@ impl StoredDifference {
         }
     }
 
+    /// Takes in rows of both sides by several threads; the sums are the same for any number of them.
+    pub fn add_in_parallel(&mut self, first: usize, width: usize, a: &[f32], b: &[f32]) {
+        let n_rows = (TASK / width.max(1)).max(1);
+        let parts = a.par_chunks(n_rows * width.max(1));
+        let parts = parts.zip(b.par_chunks(n_rows * width.max(1))).enumerate();
+        let found: Vec<Self> = parts
+            .map(|(nth, (a, b))| {
+                let mut part = Self::default();
+                part.add(first + nth * n_rows, width, a, b);
+                part
+            })
+            .collect();
+        found.iter().for_each(|part| self.join(part));
+    }
+
     /// Takes in one row; false where nothing of it differs.
     fn row(&mut self, a: &[f32], b: &[f32]) -> bool {
+        let (bits_a, bits_b): (&[u32], &[u32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+        if bits_a == bits_b {
+            let finite = a.iter().filter(|v| v.is_finite());
+            let size: f64 = finite.map(|v| f64::from(*v) * f64::from(*v)).sum();
+            self.size += size;
+            self.product += size;
+            self.size_b += size;
+            return false;
+        }
         let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
         let mut n_differing = 0;
         for (a, b) in a.iter().zip(b) {
@@ -139,8 +166,13 @@ impl StoredDifference {
             *n += other;
         }
         self.is_mismatched |= other.is_mismatched;
-        let room = MOST_ROWS.saturating_sub(self.rows.len());
-        self.rows.extend(other.rows.iter().take(room).cloned());
+        for rows in &other.rows {
+            let is_full = self.rows.len() == MOST_ROWS;
+            match self.rows.last_mut() {
+                Some(last) if last.end == rows.start || is_full => last.end = rows.end,
+                _ => self.rows.push(rows.clone()),
+            }
+        }
     }
 }
 
@@ -175,7 +207,7 @@ pub(super) fn stored_difference(
         }
         let rows = first..(first + n_at_once).min(n_rows);
         let (of_a, of_b) = (a.widen_rows(rows.clone())?, b.widen_rows(rows)?);
-        found.add(first, width, &of_a, &of_b);
+        found.add_in_parallel(first, width, &of_a, &of_b);
     }
     Ok(found)
 }

@@ -358,10 +358,10 @@ impl Work<'_> {
             return Ok(());
         }
         let mut here = StoredDifference::default();
-        here.add(parts.first_row, n_in, &values_a, &values_b);
+        here.add_in_parallel(parts.first_row, n_in, &values_a, &values_b);
         let is_equal = here.is_equal();
         if !is_equal {
-            parts.heads_of(a.division, n_in, &here);
+            parts.heads_of(a.division, &here);
         }
         let part = |values| Part {
             values,
@@ -456,11 +456,10 @@ impl Parts {
     }
 
     /// Notes the heads that differ.
-    fn heads_of(&mut self, division: Division, n_in: usize, here: &StoredDifference) {
+    fn heads_of(&mut self, division: Division, here: &StoredDifference) {
         let (Division::Rotating(heads) | Division::Outputs(heads)) = division else {
             return;
         };
-        let _ = n_in;
         for rows in &here.rows {
             let rows = rows.start - self.first_row..rows.end - self.first_row;
             let of_head = heads.width.max(1);

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::Difference;
 use crate::report::text_table::{digits, text_table};
 use attnscope_engine::compare::{
-    Cause, HeadDifference, HookDifference, KnobKind, PromptDifference, Side, TensorDifference,
+    Cause, HeadDifference, HookDifference, KnobKind, KnobValue, PromptDifference, Side,
+    TensorDifference,
 };
 use attnscope_engine::model::{Hook, Stack};
 use attnscope_engine::place::Place;
@@ -16,6 +17,8 @@ const MOST_TENSORS: usize = 12;
 const MOST_HEADS: usize = 8;
 /// Statistics that a text of two tables names.
 const MOST_STATISTICS: usize = 20;
+/// Letters of a knob's value in a table.
+const LONGEST_VALUE: usize = 60;
 /// Causes that the first line names.
 const MOST_CAUSES: usize = 3;
 
@@ -97,6 +100,9 @@ impl Difference<'_> {
         let tensors = found.weights.differ.iter().filter(|tensor| tensor.counts);
         let n_tensors = tensors.count() + found.weights.missing_roles.len();
         if n_tensors > 0 {
+            let tensors = found.weights.differ.iter().filter(|tensor| tensor.counts);
+            let named = tensors.filter(|tensor| tensor.relation.is_some());
+            parts.extend(named.take(MOST_CAUSES).map(|t| cause(&Cause::Tensor(t))));
             parts.push(format!("{n_tensors} tensors differ"));
         }
         if found.hooks.is_empty() && parts.is_empty() {
@@ -105,7 +111,12 @@ impl Difference<'_> {
         if found.hooks.is_empty() {
             return format!("differs: {}", parts.join(", "));
         }
-        format!("differs, but not on this prompt: {}", parts.join(", "))
+        if found.floors.of_hooks.is_finite() {
+            format!("differs, but not on this prompt: {}", parts.join(", "))
+        } else {
+            let said = parts.join(", ");
+            format!("differs by more than {precision} explain: {said}")
+        }
     }
 
     /// Everything for a terminal.
@@ -150,7 +161,7 @@ impl Difference<'_> {
             .comparison
             .knobs
             .iter()
-            .map(|knob| vec![knob.knob.clone(), knob.a.to_string(), knob.b.to_string()])
+            .map(|knob| vec![knob.knob.clone(), short(&knob.a), short(&knob.b)])
             .collect();
         section("Knobs", "", &["knob", "A", "B"], rows)
     }
@@ -243,6 +254,16 @@ impl Difference<'_> {
         );
         section("Hooks", &said, &titles, rows)
     }
+}
+
+/// A value of a knob, cut where it is longer than a column.
+fn short(value: &KnobValue) -> String {
+    let value = value.to_string();
+    if value.chars().count() <= LONGEST_VALUE {
+        return value;
+    }
+    let kept: String = value.chars().take(LONGEST_VALUE - 1).collect();
+    format!("{kept}…")
 }
 
 fn section(title: &str, said: &str, titles: &[&str], rows: Vec<Vec<String>>) -> Option<Section> {
