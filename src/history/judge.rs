@@ -64,6 +64,8 @@ const MOVED_WITHIN: usize = 512;
 /// A record that is not further from the line by this share of the whole move is no part of it; after so many of them, none is.
 const MOVED_SHARE: f64 = 0.05;
 const MOVED_GAP: usize = 3;
+/// A move of which one step is this share is a jump.
+const JUMP: f64 = 0.85;
 
 /// Looks at a history as it grows, and keeps what it found.
 #[derive(Debug, Clone)]
@@ -367,7 +369,17 @@ fn moved_from(history: &History, line: &Line, unit: usize, begin: usize) -> Opti
             }
         }
     }
-    furthest
+    // A jump is told by the two records on its sides.
+    let last = (0..begin)
+        .rev()
+        .map(|idx| (idx, line.value(history, idx, unit)));
+    let last = last.take(MOVED_GAP).find(|(_, value)| !value.is_nan());
+    match (last, furthest) {
+        (Some((idx, value)), Some((_, far))) if (value - to).abs() >= JUMP * (far - to).abs() => {
+            Some((idx, value))
+        }
+        _ => furthest,
+    }
 }
 
 /// The last values of a series up to a record, without those that are not known: steps and values.

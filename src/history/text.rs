@@ -59,16 +59,17 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
         0 => String::new(),
         n if n <= 4 => {
             let names: Vec<String> = others.iter().map(Place::to_string).collect();
-            format!(" and {}", names.join(", "))
+            format!(", {}", names.join(", "))
         }
-        n => format!(" and {n} more heads of the layer"),
+        n => format!(" and {n} more heads of the layer,"),
     };
     let ended = match finding.end {
         Some(end) => format!(", ends at {}", label(end)),
         None => String::new(),
     };
+    let begins = if others.is_empty() { "begins" } else { "begin" };
     format!(
-        "{}{place}{others} begins at {} ({moved}){ended}",
+        "{}{place}{others} {begins} at {} ({moved}){ended}",
         finding.check,
         label(finding.begin)
     )

@@ -14,10 +14,12 @@ const LATEST: usize = 5;
 /// A loss is worse when it is so many times its noise higher, and by this share of itself; with few losses, by the larger share.
 const WORSE: (f64, f64, f64) = (4.0, 0.02, 0.05);
 /// A loss is better when it is so many times its noise lower, and by this share of itself.
-const BETTER: (f64, f64) = (2.0, 0.03);
+const BETTER: (f64, f64) = (3.0, 0.05);
 /// A head whose rows are less often saturated than this, and whose scores stay below this, is sharp without having collapsed.
 const SHARP_ROWS: f64 = 0.5;
 const SHARP_SCORES: f64 = 50.0;
+/// Scores alone are an error when they have run away to so many times the threshold.
+const RUNAWAY: f64 = 4.0;
 /// A move must be so many times the noise before it.
 const MOVE: f64 = 6.0;
 
@@ -73,12 +75,27 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
         Some(spread) => (WORSE.0 * spread).max(WORSE.1 * size),
         None => WORSE.2 * size,
     };
-    let gain = (BETTER.0 * spread.unwrap_or(0.0)).max(BETTER.1 * size);
+    // A loss that was falling anyway owes nothing to the head.
+    let ahead = (BEFORE / 2 + AFTER.min(records.len() - begin)) as f64;
+    let gain = (BETTER.0 * spread.unwrap_or(0.0))
+        .max(BETTER.1 * size)
+        .max(fall_per_record(&before) * ahead);
     match is - was {
         change if change > limit => Loss::Worse(was, is),
         change if change < -gain => Loss::Better(was, is),
         _ => Loss::Alike,
     }
+}
+
+/// How far losses fall from one to the next, by the medians of their halves; 0 where they do not, or where there are few.
+fn fall_per_record(losses: &[f64]) -> f64 {
+    let n = losses.len();
+    if n < 4 {
+        return 0.0;
+    }
+    let (early, late) = losses.split_at(n / 2);
+    let [early, late] = [early, late].map(|half| median(half.iter().copied()));
+    ((early - late) / (n as f64 / 2.0)).max(0.0)
 }
 
 /// Weighs a crossing; `None` where it is nothing to tell of. `n_layer` is how many heads of the layer are beyond the line, and of
@@ -106,7 +123,8 @@ pub fn weigh(
     if let Some(design) = design
         && !hurts
     {
-        log::debug!("{} is sharp by design: {design}", crossing.cell);
+        let place = history.grid().place(crossing.cell);
+        ::log::debug!("{place} is sharp by design: {design}");
         return None;
     }
     // From the beginning on, and evenly: an untrained head.
@@ -136,7 +154,7 @@ pub fn weigh(
         return weight(severity, why);
     }
     let (n_beyond, n_heads) = n_layer;
-    let is_most = n_heads >= 2 && n_beyond >= 2 && 2 * n_beyond >= n_heads;
+    let is_most = n_beyond >= 2 && 2 * n_beyond > n_heads;
     let told = if is_most {
         format!("{n_beyond} of {n_heads} heads of the layer; {told}")
     } else {
@@ -144,13 +162,26 @@ pub fn weigh(
     };
     match loss {
         Loss::Worse(..) => weight(Severity::Error, told),
+        // Some heads learn to look at one place; hardly ever do most heads of a layer.
+        Loss::Better(..) if is_most && line.excuses_design => weight(Severity::Error, told),
         Loss::Better(..) if line.is_fault => weight(Severity::Warning, told),
         Loss::Better(..) => weight(Severity::Info, told),
         Loss::Alike | Loss::Unknown if !line.is_fault => weight(Severity::Warning, told),
+        Loss::Alike | Loss::Unknown if line.scope != Scope::Heads => weight(Severity::Error, told),
+        Loss::Alike | Loss::Unknown if !line.excuses_design => {
+            // Large models live with large scores; what has no end does not end well.
+            let worst = worst(history, line, crossing);
+            if worst >= RUNAWAY * at {
+                weight(
+                    Severity::Error,
+                    format!("it has reached {worst:.0}; {told}"),
+                )
+            } else {
+                weight(Severity::Warning, told)
+            }
+        }
         Loss::Alike | Loss::Unknown => {
-            let is_hard = is_most
-                || line.scope != Scope::Heads
-                || is_saturated(history, looked_at, crossing.cell);
+            let is_hard = is_most || is_saturated(history, looked_at, crossing.cell);
             if is_hard {
                 weight(Severity::Error, told)
             } else {
@@ -161,6 +192,20 @@ pub fn weigh(
             }
         }
     }
+}
+
+/// The value furthest beyond the line.
+fn worst(history: &History, line: &Line, crossing: &Crossing) -> f64 {
+    let end = crossing.end.unwrap_or(history.records().len());
+    let values = (crossing.begin..end).map(|idx| line.value(history, idx, crossing.unit));
+    let values = values.filter(|value| !value.is_nan());
+    values.fold(crossing.to, |worst, value| {
+        if line.is_worse(value, worst) {
+            value
+        } else {
+            worst
+        }
+    })
 }
 
 /// Whether the softmax of a head is past learning, as far as the history knows: many saturated rows, or large scores. Where neither

@@ -15,6 +15,7 @@ mod diff_command;
 mod diff_pairs;
 mod export_data;
 mod generated_docs;
+mod history_command;
 mod hostile_names;
 mod lab_command;
 mod order_probe;

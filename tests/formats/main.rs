@@ -15,6 +15,7 @@ mod hostile_tokenizers;
 mod judged_files;
 mod judged_masks;
 mod judged_traces;
+mod monitor_log;
 mod odd_configs;
 mod ports;
 mod probed;
