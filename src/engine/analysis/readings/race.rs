@@ -51,8 +51,10 @@ pub struct Lines {
 
 impl Lines {
     pub fn of(thresholds: &Thresholds) -> Self {
+        // The first positions may gain less than all: a wider margin than the usual one gives nobody up earlier.
+        let usual = Thresholds::default().of("trained-otherwise.margin");
         Self {
-            margin: thresholds.of("trained-otherwise.margin"),
+            margin: thresholds.of("trained-otherwise.margin").min(usual),
             rival: NEARLY * thresholds.of("trained-otherwise.rival_share"),
             reads_off: thresholds.of("trained-otherwise.label_share"),
         }
