@@ -23,7 +23,8 @@
 //! small share of what the text's own word frequencies lose, and of what the model loses on a text that is said twice, and,
 //! where labels are seen only faintly, where the declared loss is no better than those frequencies. Where nothing explains the
 //! text better than its own word frequencies the check is undecidable, as it is while the interval contains the margin: it then
-//! says how many more positions would decide.
+//! says how many more positions would decide. A text of few tokens over and over, as a model writes it that is given no
+//! target, decides nothing either.
 //!
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
@@ -109,6 +110,15 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         return Verdict::undecidable(
             "the loss as declared is no number: nan-or-inf tells where that begins",
         );
+    }
+    // Also what a model writes when it is given no target: the same few tokens over and over.
+    let least = thresholds.of("trained-otherwise.fewest_nats");
+    if probe.unigram_loss < least {
+        return Verdict::undecidable(format!(
+            "the text repeats few tokens (its word frequencies alone lose {:.2} nats, at least {least} are needed): give a text, and \
+             for a decoder with an encoder a target, of the kind that the model was trained on",
+            probe.unigram_loss
+        ));
     }
     let mut candidates: Vec<&Tried> = probe
         .readings
@@ -251,7 +261,9 @@ impl Against<'_> {
             let shows_more = best.claim.shown_by == Some(other.claim.name.as_str())
                 && rank(other).1 <= rank(best).1
                 && mean(&other.losses) <= self.reads_off * self.probe.unigram_loss;
-            (is_part || is_kin) && (shows_more || !self.is_better(best, other))
+            (is_part || is_kin)
+                && (shows_more || !self.is_better(best, other))
+                && Gain::of(self.declared, &other.losses).is_clear(self.margin)
         };
         let as_good = candidates.iter().copied().filter(is_as_good);
         as_good.min_by_key(|other| rank(other)).unwrap_or(best)

@@ -217,3 +217,11 @@ fn readings_that_lose_the_same_are_named_together_and_places_as_near_leave_it_op
     assert_eq!(of(1.5).place, Place::layer(Stack::Only, 1));
     assert_eq!(of(1.01).place, Place::MODEL);
 }
+
+#[test]
+fn a_text_of_few_tokens_tells_nothing() {
+    let other = reading("axis", "a softmax over queries", noisy(400, 0.1, 0.01));
+    let dull = verdict(noisy(400, 1.0, 0.1), vec![other], 1.2, 9.0);
+    assert_eq!(dull.status, Status::Undecidable);
+    assert!(dull.why.contains("few tokens"), "{}", dull.why);
+}
