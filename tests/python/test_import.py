@@ -1,0 +1,47 @@
+"""Importing the module needs nothing; each name says what it lacks."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+HIDDEN = """
+import importlib.abc, sys
+
+class Hides(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {hidden}:
+            raise ModuleNotFoundError("No module named " + repr(name), name=name)
+
+sys.meta_path.insert(0, Hides())
+sys.path.insert(0, {path!r})
+"""
+
+
+def run(code, hidden):
+    before = HIDDEN.format(hidden=hidden, path=os.path.join(ROOT, "src", "python"))
+    return subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, check=False)
+
+
+class Import(unittest.TestCase):
+    def test_the_module_alone(self):
+        done = run("import attnscope\nassert {'Monitor', 'capture', 'probe'} <= set(dir(attnscope))\n"
+                   "assert 'torch' not in sys.modules", ["torch", "pandas", "numpy"])
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_names_say_what_they_lack(self):
+        for name in ("Monitor", "capture", "probe"):
+            done = run(f"import attnscope\nattnscope.{name}", ["torch"])
+            self.assertIn(f"ImportError: attnscope.{name} needs torch, which is not installed: pip install torch", done.stderr)
+        done = run("import attnscope\nattnscope.monitr", [])
+        self.assertIn("has no attribute 'monitr'", done.stderr)
+
+    def test_integrations_say_what_they_lack(self):
+        for name, hidden in (("transformers", ["transformers"]), ("lightning", ["lightning", "pytorch_lightning"])):
+            done = run(f"import attnscope.integrations.{name}", hidden)
+            self.assertIn(f"attnscope.integrations.{name} needs {name}, which is not installed", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
