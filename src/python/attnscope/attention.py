@@ -21,6 +21,7 @@ class Attention:
     has_sink = False
 
     def __init__(self, path, q, k, scale, finish=None, q_scale=1.0, k_scale=1.0):
+        q, k = _local(q), _local(k)
         self.path, self.q, self.k, self.scale, self.finish = path, q, k, scale, finish
         self.q_scale, self.k_scale = q_scale, k_scale
         self.real_queries = self.real_keys = None
@@ -65,6 +66,11 @@ class Attention:
         return Rows(scores, raw, None, q_norms, k_norms, self.key_of(positions), real, scale)
 
 
+def _local(x):
+    """The part of a distributed tensor that this process has: some of the heads."""
+    return x.to_local() if hasattr(x, "to_local") else x
+
+
 def _post_scale(attention):
     """What still multiplies the product of q and k as they are."""
     return attention.scale / (attention.q_scale * attention.k_scale)
@@ -80,7 +86,8 @@ class Softmax(Attention):
 
     def __init__(self, path, q, k, scale, scores, pattern, sinks, q_scale=1.0, k_scale=1.0):
         super().__init__(path, q, k, scale, None, q_scale, k_scale)
-        self.scores, self.pattern, self.sinks = scores, pattern, sinks
+        scores = _local(scores)
+        self.scores, self.pattern, self.sinks = scores, None if pattern is None else _local(pattern), sinks
         self.n_heads, self.n_queries = scores.shape[1:3]
         self.n_keys = scores.shape[3] - sinks[0]
         self.n_sequences = scores.shape[0]

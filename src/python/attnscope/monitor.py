@@ -158,6 +158,9 @@ class Monitor:
         if blind is not None:
             self.pass_over = f"nothing can be seen in {blind}"
             return False
+        if getattr(module, "_is_replica", False):
+            self.pass_over = "DataParallel runs copies of the model in threads; use DistributedDataParallel"
+            return False
         inner = self.entry.inner
         if not self.evaluation and not torch.is_grad_enabled():
             self.pass_over = "passes without gradients are passed over; give evaluation=True to look at them"
