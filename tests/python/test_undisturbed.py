@@ -192,6 +192,19 @@ class Compiled(Compared):
                         os.remove(self.path)
                     self.check(lambda: Model(attention=attention), change=lambda m: torch.compile(m, backend=backend))
 
+    def test_compiled_under_autocast(self):
+        """Casts of weights that the pass beside makes have no gradient, and must not be found by the real one."""
+        for attention in (Attention, Sdpa):
+            if os.path.exists(self.path):
+                os.remove(self.path)
+            self.check(lambda: Model(attention=attention), change=lambda m: torch.compile(m, backend="aot_eager"),
+                       autocast=True)
+
+    def test_an_uncompiled_model_beside_compiled_code_under_autocast(self):
+        torch._dynamo.reset()
+        torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+        self.check(Model, change=lambda m: m, autocast=True)
+
     def test_compiled_whole(self):
         self.check(Model, change=lambda m: torch.compile(m, backend="aot_eager", fullgraph=True))
 
