@@ -157,9 +157,8 @@ class Measured:
         fields = self.parts[0] if self.parts else {}
         rows = {name: torch.cat([part[name] for part in self.parts], 1).cpu().to(torch.float64) for name in fields}
         if not self.k_sums:
-            return rows, [float("nan")] * self.n_heads
-        means = sum(s.cpu().to(torch.float64) for s in self.k_sums) / sum(float(n) for n in self.k_counts)
-        return rows, means.tolist()
+            return rows, torch.full((self.n_heads,), torch.nan, dtype=torch.float64)
+        return rows, sum(s.cpu().to(torch.float64) for s in self.k_sums) / sum(float(n) for n in self.k_counts)
 
 
 def measure(attention, sampler, n_record, fields):

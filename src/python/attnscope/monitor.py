@@ -11,8 +11,9 @@ from . import aside, ranks
 from .entry import Entry
 from .layers import layers_of
 from .log import Log, now, number
+from .patches import Patches
 from .sampling import Sampler
-from .statistics import Head, chosen, fields_of, of_head
+from .statistics import Heads, chosen, fields_of, of_heads
 from .watch import Watch
 
 # So many steps may pass without a pass that can be looked at, before one warning says so.
@@ -249,6 +250,7 @@ class Monitor:
         if self.is_off:
             return
         if not watch.measured:
+            Patches.found = (None, ())  # a kernel may have been given a name during the pass
             self.pass_over = (f"nothing can be seen in {watch.blind}" if watch.blind else
                               "no attention was seen in the model: no softmax over a product of queries and keys, and no "
                               "kernel that is known")
@@ -293,11 +295,9 @@ class Monitor:
         for member in layer.members:
             rows, k_norms = member.on_host()
             is_cross = layer.stack == "cross" or member.is_cross
-            for at in range(member.n_heads):
-                own = {field: summary[at] for field, summary in rows.items()}
-                head = of_head(self.statistics, Head(own, k_norms[at], member.d_head, is_cross, member.has_sink))
-                for name, value in head.items():
-                    heads[name].append(value)
+            found = of_heads(self.statistics, Heads(rows, k_norms, member.d_head, is_cross, member.has_sink))
+            for name, values in found.items():
+                heads[name] += values
         return heads
 
     def joined(self, head, values):

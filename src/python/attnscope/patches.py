@@ -14,6 +14,8 @@ _FLEX_HOME = "torch.nn.attention.flex_attention"
 class Patches:
     """For the length of a pass, known kernels are called through a stand-in, in every module that names them."""
 
+    found = (None, ())
+
     def __init__(self, watch):
         self.watch, self.undo = watch, []
 
@@ -29,12 +31,21 @@ class Patches:
     def replace(self):
         originals = _originals()
         if originals:
-            for place, name in _places(originals, self.watch.root):
-                original = place[name]
+            for place, name in self.places(originals):
+                original = place.get(name)
+                if id(_plain(original)) not in originals:
+                    continue
                 read = originals[id(_plain(original))][1]
                 self.put(place, name, original, self.stand_in(original, _plain(original), read))
         for place, name, function in _interfaces():
             self.put(place, name, function, self.interface(function))
+
+    def places(self, originals):
+        """Where kernels are named; looked for again when modules were imported since, or the kernels are others."""
+        state = len(sys.modules), id(self.watch.root), frozenset(originals)
+        if Patches.found[0] != state:
+            Patches.found = state, _places(originals, self.watch.root)
+        return Patches.found[1]
 
     def put(self, place, name, original, stand_in):
         self.undo.append((place, name, original, stand_in))

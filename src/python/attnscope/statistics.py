@@ -10,11 +10,11 @@ MASS_TOLERANCE = 0.03
 SATURATED_TRACE = 1e-3
 
 
-class Head:
-    """Row summaries of one head in float64, and what the statistics look at beside them.
+class Heads:
+    """Row summaries of the heads of one attention in float64, and what the statistics look at beside them.
 
-    rows       {field: [row]}, real queries only
-    k_norm     the mean of ‖k‖ over keys that are no padding
+    rows       {field: [head, row]}, real queries only
+    k_norm     the mean of ‖k‖ of each head over keys that are no padding: [head]
     d_head     the width of queries and keys
     is_cross   keys are tokens of another sequence
     has_sink   a learned sink takes what is missing from 1 in the sum of a row
@@ -26,130 +26,127 @@ class Head:
     def __getitem__(self, field):
         return self.rows[field]
 
+    @property
+    def nothing(self):
+        return torch.full_like(self.k_norm, math.nan)
+
     def seeing(self, n):
         return self["n_visible"] >= n
 
     def distributions(self, n):
-        """Rows that see n keys; none where some row is no distribution over keys."""
+        """Rows that see n keys; none of a head where some row is no distribution over keys."""
         mass = self["mass"]
         counted = self.seeing(1) & (mass != 0)
         too_little = (mass < 1 - MASS_TOLERANCE) & (not self.has_sink)
         fits = torch.isnan(mass) | ((mass <= 1 + MASS_TOLERANCE) & ~too_little)
-        if bool((counted & ~fits).any()):
-            return torch.zeros_like(counted)
-        return self.seeing(n) & (mass != 0)
+        has_none = (counted & ~fits).any(1, keepdim=True)
+        return self.seeing(n) & (mass != 0) & ~has_none
 
 
-def _mean(values):
-    return float(values.mean()) if values.numel() else math.nan
+def _mean(values, rows):
+    """The mean of each head over some rows; NaN where there is none, or where one is NaN."""
+    return values.masked_fill(~rows, 0.0).sum(1) / rows.sum(1)
 
 
-def _entropy(head):
-    return _mean(head["entropy"][head.distributions(1)])
+def _entropy(heads):
+    return _mean(heads["entropy"], heads.distributions(1))
 
 
-def _entropy_relative(head):
-    rows = head.distributions(2)
-    return _mean(head["entropy"][rows] / head["n_visible"][rows].log())
+def _entropy_relative(heads):
+    return _mean(heads["entropy"] / heads["n_visible"].log(), heads.distributions(2))
 
 
-def _effective_keys(head):
-    rows = head.distributions(1)
-    entropy, mass = head["entropy"][rows], head["mass"][rows]
-    if head.has_sink:
+def _effective_keys(heads):
+    entropy, mass = heads["entropy"], heads["mass"]
+    if heads.has_sink:
         entropy = (entropy / mass + mass.log()).clamp(min=0)
-    return _mean(entropy.exp())
+    return _mean(entropy.exp(), heads.distributions(1))
 
 
-def _saturated(head):
-    rows = head.distributions(2)
-    trace = (head["mass"] - head["sum_p2"])[rows]
-    return _mean((trace < SATURATED_TRACE).to(trace.dtype).masked_fill(torch.isnan(trace), math.nan))
+def _saturated(heads):
+    trace = heads["mass"] - heads["sum_p2"]
+    return _mean((trace < SATURATED_TRACE).to(trace.dtype).masked_fill(torch.isnan(trace), math.nan), heads.distributions(2))
 
 
-def _sink_mass(head):
-    return _mean(1 - head["mass"][head.seeing(1)]) if head.has_sink else math.nan
+def _sink_mass(heads):
+    return _mean(1 - heads["mass"], heads.seeing(1)) if heads.has_sink else heads.nothing
 
 
-def _previous(head):
-    rows = head.seeing(1) & ~torch.isnan(head["has_previous"])
-    return math.nan if head.is_cross else _mean(head["previous_mass"][rows])
+def _previous(heads):
+    rows = heads.seeing(1) & ~torch.isnan(heads["has_previous"])
+    return heads.nothing if heads.is_cross else _mean(heads["previous_mass"], rows)
 
 
-def _diagonal(head):
-    return math.nan if head.is_cross else _mean(head["diagonal_mass"][head.seeing(1)])
+def _of_own_sequence(field):
+    def statistic(heads):
+        return heads.nothing if heads.is_cross else _mean(heads[field], heads.seeing(1))
+
+    return statistic
 
 
-def _distance(head):
-    return math.nan if head.is_cross else _mean(head["distance"][head.seeing(1)])
-
-
-def _extreme(head, field, largest):
+def _extreme(field, largest):
     """Extremes ignore NaN when they are gathered; a row that holds one has no honest extreme."""
-    values = head[field][head.seeing(1)]
-    if not values.numel():
-        return math.nan
-    return float(values.max() if largest else values.min())  # NaN where any is
+    def statistic(heads):
+        rows = heads.seeing(1)
+        if not rows.shape[1]:
+            return heads.nothing
+        found = heads[field].masked_fill(~rows, -math.inf if largest else math.inf)
+        found = found.amax(1) if largest else found.amin(1)  # NaN where any is
+        return found.masked_fill(~rows.any(1), math.nan)
+
+    return statistic
 
 
-def _pooled(head, mean, variance):
+def _pooled(heads, mean, variance):
     """Mean and population variance over all visible pairs, put together from those of the rows (Chan et al. 1979)."""
-    rows = head.seeing(1)
-    n, means, variances = head["n_visible"][rows], head[mean][rows], head[variance][rows]
-    if not n.numel():
-        return math.nan, math.nan
-    total = n.sum()
-    overall = (n * means).sum() / total
-    return float(overall), float((n * (variances + (means - overall).square())).sum() / total)
+    rows = heads.seeing(1)
+    n = heads["n_visible"].masked_fill(~rows, 0.0)
+    means, variances = heads[mean].masked_fill(~rows, 0.0), heads[variance].masked_fill(~rows, 0.0)
+    total = n.sum(1)
+    overall = (n * means).sum(1) / total
+    return overall, (n * (variances + (means - overall[:, None]).square())).sum(1) / total
 
 
-def _predicted(head):
-    rows = head.seeing(1)
-    n = head["n_visible"][rows].sum()
-    return float(head["predicted"][rows].sum() / n / head.d_head) if n else math.nan
+def _predicted(heads):
+    rows = heads.seeing(1)
+    return heads["predicted"].masked_fill(~rows, 0.0).sum(1) / heads["n_visible"].sum(1) / heads.d_head
 
 
-def _ratio(observed, predicted):
-    if predicted == 0:
-        return math.nan if observed == 0 or math.isnan(observed) else math.inf
-    return observed / predicted
-
-
-def _cosine(head):
-    rows = head.seeing(1)
-    n = head["n_visible"][rows]
-    return float((n * head["cosine"][rows]).sum() / n.sum()) if n.numel() else math.nan
+def _cosine(heads):
+    rows = heads.seeing(1)
+    n = heads["n_visible"]
+    return (n * heads["cosine"]).masked_fill(~rows, 0.0).sum(1) / n.sum(1)
 
 
 _MASS = ("n_visible", "mass")
 _SCORE = ("n_visible", "score_mean", "score_var")
 _RAW = ("n_visible", "raw_mean", "raw_var")
 
-# {id: (row fields, function of a Head)}, in the registry's order.
+# {id: (row fields, function of Heads)}, in the registry's order.
 STATISTICS = {
     "entropy_relative": ((*_MASS, "entropy"), _entropy_relative),
     "entropy": ((*_MASS, "entropy"), _entropy),
     "effective_keys": ((*_MASS, "entropy"), _effective_keys),
-    "max_probability": (("n_visible", "top1"), lambda head: _mean(head["top1"][head.seeing(2)])),
+    "max_probability": (("n_visible", "top1"), lambda heads: _mean(heads["top1"], heads.seeing(2))),
     "saturated_rows": ((*_MASS, "sum_p2"), _saturated),
     "sink_mass": (_MASS, _sink_mass),
-    "first_key_mass": (("n_visible", "first_mass"), lambda head: _mean(head["first_mass"][head.seeing(1)])),
+    "first_key_mass": (("n_visible", "first_mass"), lambda heads: _mean(heads["first_mass"], heads.seeing(1))),
     "previous_mass": (("n_visible", "previous_mass", "has_previous"), _previous),
-    "diagonal_mass": (("n_visible", "diagonal_mass"), _diagonal),
-    "mean_distance": (("n_visible", "distance"), _distance),
-    "score_mean": (_SCORE, lambda head: _pooled(head, "score_mean", "score_var")[0]),
-    "score_std": (_SCORE, lambda head: math.sqrt(_pooled(head, "score_mean", "score_var")[1])),
-    "score_min": (("n_visible", "score_min"), lambda head: _extreme(head, "score_min", False)),
-    "score_max": (("n_visible", "score_max"), lambda head: _extreme(head, "score_max", True)),
-    "score_row_norm": (("n_visible", "score_norm"), lambda head: _mean(head["score_norm"][head.seeing(1)])),
-    "score_row_variance": (("n_visible", "score_var"), lambda head: _mean(head["score_var"][head.seeing(2)])),
-    "max_abs_score": (("n_visible", "raw_abs"), lambda head: _extreme(head, "raw_abs", True)),
-    "score_var_observed": (_RAW, lambda head: _pooled(head, "raw_mean", "raw_var")[1]),
+    "diagonal_mass": (("n_visible", "diagonal_mass"), _of_own_sequence("diagonal_mass")),
+    "mean_distance": (("n_visible", "distance"), _of_own_sequence("distance")),
+    "score_mean": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[0]),
+    "score_std": (_SCORE, lambda heads: _pooled(heads, "score_mean", "score_var")[1].sqrt()),
+    "score_min": (("n_visible", "score_min"), _extreme("score_min", False)),
+    "score_max": (("n_visible", "score_max"), _extreme("score_max", True)),
+    "score_row_norm": (("n_visible", "score_norm"), lambda heads: _mean(heads["score_norm"], heads.seeing(1))),
+    "score_row_variance": (_SCORE, lambda heads: _mean(heads["score_var"], heads.seeing(2))),
+    "max_abs_score": (("n_visible", "raw_abs"), _extreme("raw_abs", True)),
+    "score_var_observed": (_RAW, lambda heads: _pooled(heads, "raw_mean", "raw_var")[1]),
     "score_var_predicted": (("n_visible", "predicted"), _predicted),
     "score_var_ratio": ((*_RAW, "predicted"),
-                        lambda head: _ratio(_pooled(head, "raw_mean", "raw_var")[1], _predicted(head))),
-    "q_norm": (("q_norm",), lambda head: _mean(head["q_norm"])),
-    "k_norm": ((), lambda head: head.k_norm),
+                        lambda heads: _pooled(heads, "raw_mean", "raw_var")[1] / _predicted(heads)),
+    "q_norm": (("q_norm",), lambda heads: heads["q_norm"].mean(1)),
+    "k_norm": ((), lambda heads: heads.k_norm),
     "qk_cosine": (("n_visible", "cosine"), _cosine),
 }
 
@@ -177,5 +174,6 @@ def fields_of(statistics):
     return sorted({field for name in statistics for field in STATISTICS[name][0]})
 
 
-def of_head(statistics, head):
-    return {name: STATISTICS[name][1](head) for name in statistics}
+def of_heads(statistics, heads):
+    """{id: [per head]}."""
+    return {name: STATISTICS[name][1](heads).tolist() for name in statistics}
