@@ -11,8 +11,11 @@ _FAST_PATHS = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 def must_run_aside(root):
     """Whether watching the pass itself could change it: compiled code would be compiled again, a fused path not be taken."""
-    if has_compiled(root):
-        return True
+    return has_compiled(root) or has_fast_paths(root)
+
+
+def has_fast_paths(root):
+    """Whether a part of the model may take torch's fused path of evaluation."""
     return any(isinstance(m, _FAST_PATHS) and not m.training for m in root.modules())
 
 

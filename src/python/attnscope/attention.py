@@ -19,6 +19,7 @@ class Attention:
     """
 
     has_sink = False
+    is_biased = False  # whether `finish` adds more than a mask
 
     def __init__(self, path, q, k, scale, finish=None, q_scale=1.0, k_scale=1.0):
         q, k = _local(q), _local(k)
@@ -63,7 +64,7 @@ class Attention:
         scale = self.scale
         if isinstance(scale, torch.Tensor) and scale.dim():
             scale = scale.squeeze(-1)
-        return Rows(scores, raw, None, q_norms, k_norms, self.key_of(positions), real, scale)
+        return Rows(scores, raw, None, q_norms, k_norms, self.key_of(positions), real, scale, self.is_biased)
 
 
 def _local(x):

@@ -52,14 +52,15 @@ class Entry:
         return False
 
     def move_to_compiled(self, enter):
-        """Moves to the first part of the model that is compiled."""
+        """Moves to the first part of the model that is compiled; false where there is none."""
         for part in self.inner.modules():
             if "_orig_mod" in part._modules or getattr(part, "_compiled_call_impl", None) is not None:
                 self.disarm()
                 self.module, self.inner = part, part._modules.get("_orig_mod", part)
                 self.innermost = self.inner
                 self.arm(enter)
-                return
+                return True
+        return False
 
     @property
     def is_armed(self):

@@ -64,6 +64,7 @@ def of_sdpa(path, names, args, kwargs, scale_of):
 
     q_scale, k_scale = scale_of(query), scale_of(key)
     attention = Attention(path, q, k, scale * q_scale * k_scale, finish, q_scale, k_scale)
+    attention.is_biased = mask is not None and mask.dtype != torch.bool
     attention.visible_of_first_head = None if mask is None else _shown(mask[:, 0])
     return attention
 
@@ -181,7 +182,9 @@ def of_flex(path, function, args, kwargs, scale_of):
         return scores.expand(raw.shape).float()
 
     q_scale, k_scale = scale_of(query), scale_of(key)
-    return Attention(path, query.detach(), key.detach(), scale * q_scale * k_scale, finish, q_scale, k_scale)
+    attention = Attention(path, query.detach(), key.detach(), scale * q_scale * k_scale, finish, q_scale, k_scale)
+    attention.is_biased = score_mod is not None
+    return attention
 
 
 # ---------------------------------------------------------------------------------------------- transformers
@@ -211,4 +214,6 @@ def of_interface(path, function, args, kwargs, scale_of):
         return scores
 
     q_scale, k_scale = scale_of(query), scale_of(key)
-    return Attention(path, query.detach(), key.detach(), scale * q_scale * k_scale, finish, q_scale, k_scale)
+    attention = Attention(path, query.detach(), key.detach(), scale * q_scale * k_scale, finish, q_scale, k_scale)
+    attention.is_biased = square is not None and square.dtype != torch.bool
+    return attention

@@ -203,8 +203,10 @@ class Monitor:
 
     def _begin_pass(self):
         inner = self.entry.inner
-        if aside.must_run_aside(inner):
-            self.entry.move_to_compiled(self.enter)  # what is compiled is called as a whole
+        if self.entry.move_to_compiled(self.enter):  # what is compiled is called as a whole
+            return
+        if aside.has_fast_paths(inner):
+            self.pass_over = "parts in eval mode would leave their fused path; attach the monitor to a part that is called"
             return
         if self.evaluation or torch.is_grad_enabled() and inner.training:
             self.entry.disarm()

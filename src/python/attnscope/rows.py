@@ -18,13 +18,14 @@ class Rows:
     positions [sequence, row]            the key at each query's own place
     real      [sequence, key]            false for keys that are padding; None where there is none
     scale     what multiplies q·k: a number, or a tensor that broadcasts against [sequence, head, row]
+    is_biased whether something may have been added to the scores, beside a mask
     """
 
-    def __init__(self, scores, raw, pattern, q_norms, k_norms, positions, real, scale):
+    def __init__(self, scores, raw, pattern, q_norms, k_norms, positions, real, scale, is_biased=True):
         self.scores, self.given_raw, self.given_pattern = scores, raw, pattern
         self.q_norms, self.k_norms, self.positions, self.real, self.scale = q_norms, k_norms, positions, real, scale
         self.n_keys = scores.shape[-1]
-        if raw is not None and raw is not scores:
+        if is_biased and raw is not None and raw is not scores:
             self.count_from_own_place()
 
     def summary(self, fields):

@@ -133,6 +133,10 @@ class Watch:
         self.measured.append(measure(attention, self.sampler, self.n_record, self.fields))
 
     def after(self, name, func, args, kwargs, out):
+        if name not in seen.SOFTMAX and name not in seen.FUSED and name not in seen.PRODUCT:
+            with torch.no_grad(), seen._own_modes():
+                self.marks.follow(name, args, kwargs, out)
+            return
         with torch.no_grad(), _no_autocast(), seen._own_modes():
             if name in seen.SOFTMAX:
                 self.marks.softmax(args, kwargs, out, self.n_sequences, self.is_length, self.path)
