@@ -75,6 +75,14 @@ pub(super) fn head_statistics(generator: &mut SchemaGenerator) -> Schema {
     statistics(generator, Statistic::is_per_head)
 }
 
+/// Statistics of a head of two sides, by their ids; none where they were not computed.
+pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
+    let pair = generator.subschema_for::<[Number; 2]>().to_value();
+    let ids = STATISTICS.iter().filter(|s| s.is_per_head());
+    let properties: Map<String, Value> = ids.map(|s| (s.id.to_owned(), pair.clone())).collect();
+    json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
 fn statistics(generator: &mut SchemaGenerator, has: fn(&Statistic) -> bool) -> Schema {
     let all = || STATISTICS.iter().filter(|statistic| has(statistic));
     let property = |statistic: &&Statistic| {

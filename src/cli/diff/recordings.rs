@@ -51,6 +51,13 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     let prompt = recorded_prompt(args, &session, &model, &recording)?;
     let input = input_of(&prompt);
     let inputs = [input.clone()];
+    let beside = Beside {
+        model: &model,
+        input: &input,
+        recording: &recording,
+        model_is,
+    };
+    beside.check()?;
     session.check_memory(MemoryNeed::of(
         &model,
         &inputs,
@@ -58,12 +65,6 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
         rayon::current_num_threads(),
     ))?;
     let meter = Meter::of(&model, &inputs, OPTIONS);
-    let beside = Beside {
-        model: &model,
-        input: &input,
-        recording: &recording,
-        model_is,
-    };
     let comparison = on_device!(&session.compute, ops => Comparison::of_recording(
         ops,
         beside,

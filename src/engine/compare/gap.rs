@@ -23,25 +23,18 @@ pub(super) struct HeadGap {
 const ONE_SIDED: f64 = 1.0;
 
 impl HeadGap {
-    /// Takes in one value of each side, at a query and a key. In scores, −∞ is a key that is not seen.
+    /// Takes in one value of each side, of which one is not finite. In scores, −∞ is a key that is not seen.
     fn pair(&mut self, a: f32, b: f32, at: (usize, usize), masks: bool) {
         let is_masked = |v: f32| masks && v == f32::NEG_INFINITY;
         let difference = match (is_masked(a), is_masked(b)) {
             (true, true) => return,
             (false, false) => {
-                if !(a.is_finite() && b.is_finite()) {
-                    let is_same = a == b || (a.is_nan() && b.is_nan());
-                    let is_of_a = !a.is_finite();
-                    if !is_same && self.broken.is_none_or(|(q, k, _)| at < (q, k)) {
-                        self.broken = Some((at.0, at.1, is_of_a));
-                    }
-                    return;
+                let is_same = a == b || (a.is_nan() && b.is_nan());
+                let is_of_a = !a.is_finite();
+                if !is_same && self.broken.is_none_or(|(q, k, _)| at < (q, k)) {
+                    self.broken = Some((at.0, at.1, is_of_a));
                 }
-                let (a, b) = (f64::from(a), f64::from(b));
-                self.size += a * a;
-                self.product += a * b;
-                self.size_b += b * b;
-                (a - b).abs()
+                return;
             }
             (one_sided, _) => {
                 self.n_one_sided += 1;
@@ -71,9 +64,34 @@ impl HeadGap {
             self.equal(a);
             return;
         }
-        for (key_idx, (a, b)) in a.iter().zip(b).enumerate() {
-            self.pair(*a, *b, (query_idx, key_idx), masks);
+        self.pairs(a, b, &|idx| (query_idx, idx), masks);
+    }
+
+    /// Takes in values of which some differ.
+    fn pairs(&mut self, a: &[f32], b: &[f32], at: &dyn Fn(usize) -> (usize, usize), masks: bool) {
+        let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
+        let mut n_values = 0;
+        for (idx, (a, b)) in a.iter().zip(b).enumerate() {
+            if !(a.is_finite() && b.is_finite()) {
+                self.pair(*a, *b, at(idx), masks);
+                continue;
+            }
+            let (a, b) = (f64::from(*a), f64::from(*b));
+            n_values += 1;
+            size += a * a;
+            product += a * b;
+            size_b += b * b;
+            let difference = (a - b).abs();
+            squares += difference * difference;
+            if difference > self.worst {
+                (self.worst, self.at) = (difference, at(idx));
+            }
         }
+        self.n_values += n_values;
+        self.squares += squares;
+        self.size += size;
+        self.product += product;
+        self.size_b += size_b;
     }
 
     /// Takes in a vector at one position.
@@ -82,9 +100,7 @@ impl HeadGap {
             self.equal(a);
             return;
         }
-        for (a, b) in a.iter().zip(b) {
-            self.pair(*a, *b, (position_idx, 0), false);
-        }
+        self.pairs(a, b, &|_| (position_idx, 0), false);
     }
 
     /// Takes in values that are the same on both sides.

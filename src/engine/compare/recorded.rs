@@ -49,7 +49,17 @@ pub struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Whether the model has some hook that was recorded.
+    /// Makes sure that the model has some hook that was recorded, before anything runs.
+    ///
+    /// # Errors
+    /// When it has none: says what was recorded.
+    pub fn check(&self) -> Result<()> {
+        if self.has_common() {
+            return Ok(());
+        }
+        Err(nothing_in_common(self.recording))
+    }
+
     fn has_common(&self) -> bool {
         let spec = &self.model.spec;
         let grids = spec.grids().into_iter();
@@ -241,9 +251,7 @@ impl Comparison {
         let mut floors = Floors::new(sides, beside.model.spec.d_model, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
-        if !beside.has_common() {
-            return Err(nothing_in_common(beside.recording));
-        }
+        beside.check()?;
         let ran = run(ops, beside, &floors, tell, pace)?;
         comparison.knobs.extend(ran.supposed.clone());
         comparison.take(id, ran);

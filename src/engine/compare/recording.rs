@@ -250,6 +250,20 @@ pub struct RecordedTokens {
 /// Masks of a finite number lie at or below this.
 const MASKED: f32 = -5000.0;
 
+/// Whether an array of three axes has one for heads, which may be repeated.
+fn is_by_heads(shape: &[usize], form: Form, n_heads: usize) -> bool {
+    let (
+        [heads, positions, d],
+        Form::Vectors {
+            n_positions, width, ..
+        },
+    ) = (shape, form)
+    else {
+        return false;
+    };
+    heads.is_multiple_of(n_heads) && *positions == n_positions && *d == width / n_heads.max(1)
+}
+
 /// Brings an array into the order of a run; `None` where it holds another number of values. The first of a batch is taken.
 fn arranged(array: Array, form: Form, positions_first: bool) -> Option<Vec<f32>> {
     let Array { shape, mut values } = array;
@@ -265,7 +279,9 @@ fn arranged(array: Array, form: Form, positions_first: bool) -> Option<Vec<f32>>
     };
     let n_axes = match form {
         Form::Cells { .. } => 3,
-        Form::Vectors { n_heads, .. } if n_heads.is_some() && shape.len() > 3 => 3,
+        Form::Vectors {
+            n_heads: Some(n), ..
+        } if shape.len() > 3 || is_by_heads(&shape, form, n) => 3,
         Form::Vectors { n_positions, .. } if shape.first() == Some(&n_positions) => shape.len(),
         Form::Vectors { n_heads, .. } if n_heads.is_some() && shape.first() == n_heads.as_ref() => {
             shape.len()

@@ -29,11 +29,11 @@ pub(super) fn rotation(
     before: &[f32],
     recorded: &[f32],
 ) -> Option<KnobDifference> {
-    let mut all = supposed(spec, positions);
-    all.retain(|(rope, positions, _)| {
+    let all = supposed(spec, positions).into_iter();
+    let with_distances = all.map(|(rope, positions, knob)| {
         let mut values = before.to_vec();
-        if let Some(rope) = rope {
-            let table = RopeTable::new(rope, positions);
+        if let Some(rope) = &rope {
+            let table = RopeTable::new(rope, &positions);
             let width = values.len() / positions.len().max(1);
             for (position_idx, row) in values.chunks_mut(width.max(1)).enumerate() {
                 for head in row.chunks_mut(spec.d_head.max(1)) {
@@ -41,9 +41,12 @@ pub(super) fn rotation(
                 }
             }
         }
-        apart(&values, recorded) < NEAR
+        (apart(&values, recorded), knob)
     });
-    all.into_iter().next().map(|(.., knob)| knob)
+    let nearest = with_distances.min_by(|(a, _), (b, _)| a.total_cmp(b));
+    nearest
+        .filter(|(distance, _)| *distance < NEAR)
+        .map(|(_, knob)| knob)
 }
 
 /// ‖a − b‖/‖b‖.

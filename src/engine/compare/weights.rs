@@ -159,8 +159,9 @@ pub(super) fn compare_mapped(
         if !used.insert(pair.names.0) {
             difference.name = pair.names.1.to_owned();
         }
+        // What rounding alone moves is no layer that differs by itself.
         let keys = pair.roles.iter().map(|(role, _)| layer_of(&role.key));
-        found.layers.extend(keys);
+        found.layers.extend(keys.filter(|_| !is_rounding));
         found.differ.push(difference);
     }
     told(n, n);

@@ -141,7 +141,7 @@ struct HeadRow {
     /// Mean Jensen–Shannon divergence of the two patterns, in nats.
     js: Number,
     /// Statistics of A and of B by their ids; empty where they were not computed.
-    #[schemars(with = "std::collections::BTreeMap<String, [Number; 2]>")]
+    #[schemars(schema_with = "crate::report::schema_parts::pairs_of_statistics")]
     stats: Pairs,
 }
 
