@@ -1,7 +1,9 @@
 //! What is compiled into the program so that it shows something real anywhere: checkpoints, and two tables of embeddings.
 
+mod log;
 mod tables;
 
+pub use log::COLLAPSING_LOG;
 pub use tables::demo_alignment;
 
 use attnscope_engine::checkpoint::Bundle;
@@ -37,6 +39,20 @@ macro_rules! transformer {
     };
 }
 
+/// A step of the training that collapses; all of them share configuration and tokenizer.
+macro_rules! step {
+    ($name:literal, $weights:literal) => {
+        Bundle {
+            name: $name,
+            config: file!("history", "config.json"),
+            tokenizer: file!("history", "tokenizer.json"),
+            tokenizer_target: None,
+            weights: include_bytes!(concat!("../../fixtures/history/", $weights)),
+            training: None,
+        }
+    };
+}
+
 /// A model from one vocabulary into another.
 macro_rules! translator {
     ($name:literal, $directory:literal) => {
@@ -56,6 +72,9 @@ pub static BUNDLES: &[Bundle] = &[
     transformer!("healthy", "healthy"),
     translator!("unscaled-translator", "seq2seq/unscaled"),
     translator!("scaled-translator", "seq2seq/scaled"),
+    step!("history-step-200", "step-200.safetensors"),
+    step!("history-step-250", "step-250.safetensors"),
+    step!("history-step-400", "step-400.safetensors"),
 ];
 
 /// The text the first one opens with: words, then the same words again.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use super::check_onsets::trainings;
 use super::progress::{StepMeter, failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
@@ -170,7 +171,8 @@ pub fn run(args: &Args) -> Result<Ended> {
             .is_none_or(|ids| ids.contains(&check.id));
         is_selected && !ignored.contains(check.id)
     };
-    let found = args.targets.resolve()?;
+    let mut found = args.targets.resolve()?;
+    let trainings = trainings(&args.targets.split().0, &mut found.targets)?;
     let mut prompt = args.prompt.clone();
     prompt.positional(found.prompt.clone())?;
     let session = Session::begin(&args.run, &args.what_if, prompt.clone(), &args.inputs)?;
@@ -183,7 +185,17 @@ pub fn run(args: &Args) -> Result<Ended> {
     for target in found.told() {
         let lines = (&thresholds, &baselines);
         match judged(args, &prompt, &session, target, lines, &wants) {
-            Ok(verdict) => verdicts.push(verdict),
+            Ok(mut verdict) => {
+                if let Some(steps) = trainings.iter().find(|steps| steps.last == target) {
+                    let mut judge = |step: &Path, ids: &[&str]| {
+                        let wants = |check: &Check| ids.contains(&check.id);
+                        judged(args, &prompt, &session, step, lines, &wants)
+                    };
+                    let begins = steps.begins(&session, &verdict, &mut judge);
+                    verdict.notes.extend(begins);
+                }
+                verdicts.push(verdict);
+            }
             // Nothing else was asked for: the reason is all there is to say.
             Err(e) if found.targets.len() == 1 => return Err(e),
             Err(e) => {

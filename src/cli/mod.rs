@@ -4,6 +4,7 @@ pub mod align;
 mod cache;
 mod capture_script;
 mod check;
+mod check_onsets;
 mod completions;
 pub mod demo;
 mod device;

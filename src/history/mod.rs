@@ -34,7 +34,7 @@ pub use lines::{LINES, Line, Scope, Side, lines_of};
 pub use news::{News, Told};
 pub use read::Reading;
 pub use record::{Numbers, Record, State};
-pub use sources::{Found, directly_in, is_checkpoint, is_weights, training_in};
+pub use sources::{Found, alone, directly_in, is_checkpoint, is_weights, training_in};
 pub use text::{beginning, grouped, heading, on_its_way, reasons, told};
 pub use trend::Trend;
 pub use value::{History, Origin, Update};

@@ -31,6 +31,13 @@ pub fn training_in(directory: &Path) -> Result<Option<Vec<Found>>> {
         return Ok(None);
     }
     let mut found = below(directory, DEEPEST)?;
+    if let [only] = found.as_slice()
+        && only.path.is_dir()
+        && !is_checkpoint(directory)
+        && let Some(inside) = training_in(&only.path)?
+    {
+        return Ok(Some(inside));
+    }
     if found.is_empty() {
         found = first_step(directory)?;
     }

@@ -66,6 +66,7 @@ pub struct HistoryStep {
     /// Mean loss in nats; null where it is not known.
     pub loss: Option<Number>,
     /// Statistics by their ids, as [layer][head]; empty for a step that was not read.
+    #[schemars(schema_with = "super::schema_parts::values_by_layer")]
     pub values: BTreeMap<&'static str, Vec<Vec<Number>>>,
 }
 

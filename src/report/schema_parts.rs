@@ -75,6 +75,29 @@ pub(super) fn head_statistics(generator: &mut SchemaGenerator) -> Schema {
     statistics(generator, Statistic::is_per_head)
 }
 
+/// Statistics of all heads by their ids, as [layer][head]; any of them may be left out.
+pub(super) fn values_by_layer(generator: &mut SchemaGenerator) -> Schema {
+    let number = generator.subschema_for::<Number>().to_value();
+    let heads = STATISTICS
+        .iter()
+        .filter(|statistic| statistic.is_per_head());
+    let property = |statistic: &&Statistic| {
+        let heads = json_schema!({ "type": "array", "items": number });
+        let layers = json_schema!({
+            "description": format!("{} of every head", statistic.title),
+            "type": "array",
+            "items": heads.to_value(),
+        });
+        (statistic.id.to_owned(), layers.to_value())
+    };
+    let properties: Map<String, Value> = heads.map(property).collect();
+    json_schema!({
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}
+
 /// Statistics of a head of two sides, by their ids; none where they were not computed.
 pub(super) fn pairs_of_statistics(generator: &mut SchemaGenerator) -> Schema {
     let pair = generator.subschema_for::<[Number; 2]>().to_value();

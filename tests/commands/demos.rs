@@ -26,6 +26,7 @@ fn all_are_listed_and_those_without_a_terminal_say_what_to_do() {
         "rescale",
         "degenerate",
         "variance",
+        "history",
     ] {
         assert!(list.contains(&format!("  {name} ")), "{list}");
         let output = attnscope(&["demo", name]);
@@ -143,4 +144,28 @@ fn only_the_degenerate_twin_moves_before_the_word_that_is_changed() {
     assert!(!map.contains("nowhere"), "{map}");
     let words: Vec<&str> = figures.split_whitespace().collect();
     assert!(words.join(" ").contains("in the healthy one 0 of"));
+}
+
+#[test]
+fn the_training_that_collapses_is_found_where_it_begins() {
+    let figures = printed(&["demo", "history", "--report"]);
+    let first = figures.lines().find(|line| line.starts_with("error"));
+    let first = first.unwrap_or_else(|| panic!("no error: {figures}"));
+    assert!(
+        first.contains("L0") && first.contains("step 220"),
+        "{first}"
+    );
+    let [before, onset, after] =
+        ["before", "onset", "after"].map(|begins| numbers(&figures, begins));
+    // Step, loss, relative entropy.
+    assert!(before[0] < onset[0] && onset[0] < after[0], "{figures}");
+    assert!(before[1] + 0.5 < after[1], "the loss suffers: {figures}");
+    assert!(
+        before[2] > 0.3 && onset[2] < 0.05 && after[2] < 0.05,
+        "{figures}"
+    );
+    // The checkpoints, on another text, say what the log says.
+    let [healthy, collapsed] =
+        ["history-step-200", "history-step-400"].map(|begins| numbers(&figures, begins));
+    assert!(healthy[1] > 0.3 && collapsed[1] < 0.1, "{figures}");
 }

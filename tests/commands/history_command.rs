@@ -1,7 +1,7 @@
-//! `history`, `watch` and `cache` as commands: trainings of checkpoints and logs, whole, growing, changing and damaged.
+//! `history`, `cache` and `check` of a training as commands: checkpoints and logs, whole, growing, changing and damaged.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use attnscope::record::Table;
 use serde_json::Value;
 use tempfile::TempDir;
 use testing::checkpoint_copy::{Copy, text};
-use testing::made_logs::{Head, Made};
+use testing::made_logs::Made;
 use testing::running::TOKENS;
 
 /// A directory for a training, with a cache of its own.
@@ -85,7 +85,7 @@ impl Training {
 }
 
 /// A program that runs until it is dropped.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -95,7 +95,7 @@ impl Drop for Running {
 }
 
 /// Waits for something, for as long as a loaded machine may take.
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is() {
         assert!(
@@ -355,151 +355,6 @@ fn a_checkpoint_that_is_rewritten_under_one_name_becomes_another_step() {
     });
 }
 
-fn collapse(nth: usize, layer: usize, _: usize, head: &mut Head) {
-    if nth >= 30 && layer == 0 {
-        (head.entropy, head.scores, head.saturated) = (0.03, 90.0, 0.8);
-    }
-}
-
-#[test]
-fn watch_ends_with_1_at_the_first_error_and_runs_a_command() {
-    let made = Made {
-        head: &collapse,
-        ..Made::default()
-    };
-    let directory = tempfile::tempdir().expect("a directory");
-    let (log, mark) = (
-        directory.path().join("run.jsonl"),
-        directory.path().join("mark"),
-    );
-    let exec = format!(
-        "echo \"$ATTNSCOPE_CHECK $ATTNSCOPE_PLACE $ATTNSCOPE_STEP\" > '{}'",
-        mark.display()
-    );
-    let child = Command::new(testing::program())
-        .args(["watch", log.to_str().expect("a path"), "--exec", &exec])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut running = Running(child.expect("runs"));
-    // The log is still to come; then it is written line by line, the last one of each piece not to its end.
-    std::thread::sleep(Duration::from_millis(100));
-    let whole = made.log();
-    let mut file = fs::File::create(&log).expect("creates");
-    for piece in whole.as_bytes().chunks(2000) {
-        if file.write_all(piece).and_then(|()| file.flush()).is_err() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut code = None;
-    until("the end", || {
-        code = running
-            .0
-            .try_wait()
-            .expect("waits")
-            .and_then(|status| status.code());
-        code.is_some()
-    });
-    assert_eq!(code, Some(1));
-    let said: Vec<String> = BufReader::new(running.0.stdout.take().expect("a pipe"))
-        .lines()
-        .map_while(Result::ok)
-        .collect();
-    let error = said
-        .iter()
-        .find(|line| line.starts_with("error"))
-        .expect("an error");
-    assert!(
-        error.contains("entropy-collapse L0H0") && error.contains("step 300"),
-        "{error}"
-    );
-    assert_eq!(
-        fs::read_to_string(mark).expect("written"),
-        "entropy-collapse L0H0 300\n"
-    );
-}
-
-#[test]
-fn watch_of_what_is_healthy_ends_with_0_when_nothing_comes_and_of_what_is_none_with_2() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let log = directory.path().join("run.jsonl");
-    let run = |words: &[&str]| {
-        let output = Command::new(testing::program())
-            .args(["watch", log.to_str().expect("a path")])
-            .args(words)
-            .output()
-            .expect("runs");
-        (
-            text(&output.stdout),
-            text(&output.stderr),
-            output.status.code(),
-        )
-    };
-    fs::write(&log, Made::default().log()).expect("writes");
-    for idle in ["0", "1"] {
-        let (out, said, code) = run(&["--idle", idle]);
-        assert_eq!(code, Some(0), "{out}{said}");
-    }
-    let made = Made {
-        head: &collapse,
-        ..Made::default()
-    };
-    fs::write(&log, made.log()).expect("writes");
-    assert_eq!(run(&["--idle", "0"]).2, Some(1));
-    assert_eq!(run(&["--idle", "0", "--fail-on", "never"]).2, Some(0));
-    fs::write(&log, "loss 3\n").expect("writes");
-    let (_, said, code) = run(&["--idle", "0"]);
-    assert!(
-        code == Some(2) && said.contains("expected the first line of a monitor log"),
-        "{said}"
-    );
-}
-
-#[test]
-fn watch_follows_a_log_that_is_rotated_and_cut_short() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let log = directory.path().join("run.jsonl");
-    let healthy = Made::default();
-    fs::write(&log, healthy.log()).expect("writes");
-    let child = Command::new(testing::program())
-        .args(["watch", log.to_str().expect("a path")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut running = Running(child.expect("runs"));
-    let mut said = BufReader::new(running.0.stderr.take().expect("a pipe")).lines();
-    std::thread::sleep(Duration::from_millis(600));
-    fs::rename(&log, directory.path().join("run.1.jsonl")).expect("renames");
-    std::thread::sleep(Duration::from_millis(300));
-    fs::write(&log, healthy.header() + &healthy.lines()[..20].concat()).expect("writes");
-    let note = said.next().expect("a note").expect("text");
-    assert!(note.contains("it was replaced"), "{note}");
-    fs::write(&log, healthy.header() + &healthy.lines()[..5].concat()).expect("writes");
-    let note = said.next().expect("a note").expect("text");
-    assert!(
-        note.contains("cut short") || note.contains("anew"),
-        "{note}"
-    );
-    let made = Made {
-        head: &collapse,
-        ..Made::default()
-    };
-    let mut file = fs::File::options().append(true).open(&log).expect("opens");
-    file.write_all(made.lines()[5..].concat().as_bytes())
-        .expect("writes");
-    let mut code = None;
-    until("the end", || {
-        code = running
-            .0
-            .try_wait()
-            .expect("waits")
-            .and_then(|status| status.code());
-        code.is_some()
-    });
-    assert_eq!(code, Some(1));
-}
-
 #[test]
 fn a_log_is_a_table_too() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -541,4 +396,43 @@ fn a_log_is_a_table_too() {
         json["steps"][0]["values"]["entropy_relative"][0][0].as_f64(),
         row.stats[0]
     );
+}
+
+#[test]
+fn check_of_a_training_judges_its_last_step_and_tells_when_findings_began() {
+    let directory = testing::root().join("fixtures/history");
+    let path = directory.to_str().expect("a path");
+    let words = [
+        "check",
+        path,
+        "--tokens",
+        "5,9,2,20,7,31,5,9,44,12,60,3,81,15",
+        "--format",
+        "json",
+    ];
+    let output = Command::new(testing::program())
+        .args(words)
+        .output()
+        .expect("runs");
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    let targets = json["targets"].as_array().expect("targets");
+    assert_eq!(targets.len(), 1, "the last step alone");
+    assert!(
+        targets[0]["target"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("step-400.safetensors"))
+    );
+    let notes: Vec<&str> = targets[0]["notes"]
+        .as_array()
+        .expect("notes")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let collapse = notes
+        .iter()
+        .find(|note| note.starts_with("entropy-collapse L"));
+    let collapse = collapse.unwrap_or_else(|| panic!("{notes:#?}"));
+    assert!(collapse.contains("begins at step 250 (0."), "{notes:#?}");
+    assert!(collapse.contains(" → 0."), "{notes:#?}");
 }

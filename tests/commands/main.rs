@@ -34,4 +34,5 @@ mod targets_of_output;
 mod tidy;
 mod verdict_formats;
 mod verify_command;
+mod watch_command;
 mod weights_alone;

@@ -86,6 +86,11 @@ const COMMANDS: &[(&str, &str)] = &[
         "diff",
         "diff @formats/gguf/llama-f32.gguf @formats/gguf/llama-q8_0.gguf --tokens 5,9,2 --format json",
     ),
+    ("history", "history @history/run.jsonl --format json"),
+    (
+        "history",
+        "history @history --tokens 5,9,2,20,7 --no-cache --format json",
+    ),
 ];
 
 /// What a command writes.

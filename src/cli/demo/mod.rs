@@ -2,6 +2,7 @@
 
 mod collapse;
 mod degenerate;
+mod history;
 mod induction;
 mod ran;
 mod stories;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use attnscope_engine::stats::Stat;
 
 use super::story::{Figures, Story};
-use super::{collapse, degenerate, induction};
+use super::{collapse, degenerate, history, induction};
 use crate::bundles::DEMO_PROMPT;
 use crate::tui::Panel;
 use attnscope_engine::analysis::WhatIf;
@@ -17,6 +17,10 @@ const ENGLISH: &str =
 
 const STORY: &str = "the king took a quiet story in the night . a big cat sang in the green city . \
      it sat under the lake and saw a red mat with a big boy in the morning and saw the mat .";
+
+/// As long as the contexts of the training that collapses.
+const SHORT_STORY: &str = "the king took a quiet story in the night . a big cat sang in the green city . \
+     it sat under the lake and saw a red mat";
 
 /// Every demo: one entry each.
 pub static STORIES: &[Story] = &[
@@ -103,6 +107,20 @@ pub static STORIES: &[Story] = &[
         what_if: &[],
         hint: "variance ratio: observed over predicted · w qk_norm=on norms q and k",
         figures: Figures::Command("lab variance"),
+    },
+    Story {
+        name: "history",
+        title: "a training whose attention collapses midway: when it began, and what warned first",
+        bundle: "history-step-400",
+        set: &[],
+        text: SHORT_STORY,
+        target: None,
+        panel: Panel::Overview,
+        at: (0, 0),
+        statistic: Stat::EntropyRelative,
+        what_if: &[],
+        hint: "every row of layer 0 looks at one key · --report tells how it came to that",
+        figures: Figures::Text(history::figures),
     },
 ];
 

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::header::Header;
 use super::line::{self, Item};
+use crate::history::value::{History, Origin, Update};
 use attnscope_engine::error::{Error, Result};
 
 /// Bytes that are read and taken apart together.
@@ -246,4 +247,24 @@ fn read_lines(lines: &[(u64, &[u8])], header: &Header) -> (Vec<Item>, Vec<BadLin
         }
     }
     (items, bad)
+}
+
+/// The history of a log that is part of the program.
+///
+/// # Errors
+/// When its first line is not that of a log.
+pub fn of_text(name: &str, text: &str) -> Result<History> {
+    let problem = |problem: String| Error::file(name, problem);
+    let mut lines = text.lines();
+    let header = Header::read(lines.next().unwrap_or_default().as_bytes()).map_err(problem)?;
+    let lines: Vec<(u64, &[u8])> = (2..).zip(lines.map(str::as_bytes)).collect();
+    let (items, bad) = read_lines(&lines, &header);
+    let mut history = History::new(name.to_owned(), Origin::Log);
+    history.apply(Update::Log(Batch {
+        header: Some(header),
+        items,
+        bad,
+        ..Batch::default()
+    }));
+    Ok(history)
 }

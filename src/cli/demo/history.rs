@@ -1,0 +1,167 @@
+//! The story of a training whose attention collapses midway: when it began, how it looked before, at the onset and after, and which
+//! statistic told of it first.
+
+use anyhow::{Result, bail};
+
+use super::ran::Ran;
+use super::story::Telling;
+use crate::bundles::COLLAPSING_LOG;
+use crate::history::log::of_text;
+use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
+use crate::report::{digits, text_table, wrapped};
+use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::stats::STATISTICS;
+
+/// What is shown of a head before, at the onset, and after.
+const SHOWN: [&str; 5] = [
+    "entropy_relative",
+    "max_abs_score",
+    "saturated_rows",
+    "q_norm",
+    "k_norm",
+];
+/// Columns of text.
+const WIDTH: usize = 110;
+/// The three checkpoints that are compiled in, with the step of each.
+const CHECKPOINTS: [&str; 3] = ["history-step-200", "history-step-250", "history-step-400"];
+
+/// The history, as `attnscope history run.jsonl` judges it.
+///
+/// # Errors
+/// Never for a program that was built from a complete source tree.
+pub fn judged() -> Result<(History, Judge)> {
+    let history = of_text("history", COLLAPSING_LOG)?;
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    Ok((history, judge))
+}
+
+pub fn figures(telling: &Telling<'_>) -> Result<String> {
+    let (history, judge) = judged()?;
+    let errors = judge.findings().iter();
+    let errors: Vec<Finding> = errors
+        .filter(|finding| finding.severity == Severity::Error)
+        .cloned()
+        .collect();
+    let Some(first) = errors.first() else {
+        bail!("{}: the log of the demo has no error", history.name);
+    };
+    let mut text = format!("{}\n\n", heading(&history));
+    for (finding, others) in grouped(&errors) {
+        text += &format!(
+            "{:<8} {}\n",
+            finding.severity.label(),
+            beginning(&history, finding, &others)
+        );
+    }
+    for line in reasons(&history, first) {
+        text += &format!("{:<8} {line}\n", "");
+    }
+    text += &format!(
+        "\n{}\n{}",
+        warned(&history, &errors, first),
+        moments(&history, first)
+    );
+    text += &format!("\n{}", checkpoints(telling, first)?);
+    Ok(text)
+}
+
+/// Which statistic of any head was the first on its way, and how long before the first finding.
+fn warned(history: &History, errors: &[Finding], first: &Finding) -> String {
+    let earliest = errors
+        .iter()
+        .filter_map(|finding| {
+            finding
+                .warned
+                .map(|(at, statistic)| (at, statistic, finding.place))
+        })
+        .min_by_key(|(at, ..)| *at);
+    let Some((at, statistic, place)) = earliest else {
+        return wrapped(
+            "No statistic was on its way to a threshold for long enough to tell.",
+            WIDTH,
+            "",
+        );
+    };
+    let title = STATISTICS
+        .iter()
+        .find(|known| known.id == statistic)
+        .map_or(statistic, |known| known.title);
+    let ahead = history.x(first.begin) - history.x(at);
+    let text = format!(
+        "{title} of {place} warned first: its trend towards the threshold is certain at {}, {ahead} steps before the first finding.",
+        history.records()[at].label()
+    );
+    wrapped(&text, WIDTH, "")
+}
+
+/// The head of a finding before the move, at the onset, and at the end.
+fn moments(history: &History, finding: &Finding) -> String {
+    let before = finding.from.map_or(0, |(idx, _)| idx);
+    let last = history.records().len().saturating_sub(1);
+    let mut titles = vec!["", "step", "loss"];
+    let shown = SHOWN.iter().filter(|id| history.column(id).is_some());
+    let shown: Vec<&str> = shown.copied().collect();
+    titles.extend(shown.iter().map(|id| {
+        STATISTICS
+            .iter()
+            .find(|known| known.id == *id)
+            .map_or(*id, |known| known.title)
+    }));
+    let row = |(word, idx): (&str, usize)| {
+        let record = &history.records()[idx];
+        let step = record.step.map_or(String::new(), |step| step.to_string());
+        let mut row = vec![
+            word.to_owned(),
+            step,
+            record.loss().map_or(String::new(), digits),
+        ];
+        row.extend(
+            shown
+                .iter()
+                .map(|id| digits(history.at(idx, id, finding.cell))),
+        );
+        row
+    };
+    let rows: Vec<Vec<String>> = [
+        ("before", before),
+        ("onset", finding.begin),
+        ("after", last),
+    ]
+    .map(row)
+    .into();
+    format!("{}\n{}", finding.place, text_table(&titles, &rows))
+}
+
+/// The three checkpoints, run on a text.
+fn checkpoints(telling: &Telling<'_>, finding: &Finding) -> Result<String> {
+    let mut rows = Vec::new();
+    let (layer, head) = (
+        finding.place.layer_idx.unwrap_or(0),
+        finding.place.head_idx.unwrap_or(0),
+    );
+    for name in CHECKPOINTS {
+        let ran = Ran::of(telling, name, &[])?;
+        let stats = ran
+            .layers
+            .get(layer)
+            .and_then(|layer| layer.heads.get(head));
+        let of = |id: &str| stats.map_or(f64::NAN, |head| head.stats.of(id));
+        let loss = ran.loss().unwrap_or(f64::NAN);
+        let mut row = vec![name.to_owned(), digits(loss)];
+        row.extend(SHOWN.map(|id| digits(of(id))));
+        rows.push(row);
+    }
+    let mut titles = vec!["checkpoint", "loss"];
+    titles.extend(SHOWN.map(|id| {
+        STATISTICS
+            .iter()
+            .find(|known| known.id == id)
+            .map_or(id, |known| known.title)
+    }));
+    Ok(format!(
+        "{} of the checkpoints, on one text\n{}",
+        finding.place,
+        text_table(&titles, &rows)
+    ))
+}
