@@ -52,13 +52,13 @@ fn shape(n_ctx: usize) -> Shape {
 /// Keys that change what a panel shows and ask the worker for nothing, in turn.
 fn keys_of(panel: Panel) -> &'static str {
     match panel {
-        Panel::Overview => "→↓m←↑tm",
+        Panel::Overview => "→↓n←↑tn",
         Panel::Head => "↑⇞←s↓→L+↑+←---0sL",
-        Panel::Scores => "mMm",
+        Panel::Scores => "nMn",
         Panel::Tokens => "←↑r←↑→r",
         Panel::Model => "↓J↓↑K↓",
         Panel::Checks => "↓↓↑",
-        Panel::WhatIf => "mMs",
+        Panel::Compare => "nMs",
         Panel::Rows => "↑↑⇞↓",
         Panel::Sweep => "→←",
         // Only a demo has one.

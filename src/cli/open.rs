@@ -9,11 +9,18 @@ use clap::CommandFactory;
 
 use super::targets::is_path;
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs};
-use crate::tui::{self, InFront, Start};
-use crate::worker::{FirstPrompt, PromptOrigin};
+use crate::history::is_checkpoint;
+use crate::record::natural;
+use crate::tui::{self, InFront, Panel, Remembered, Shown, Start};
+use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
+use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::model::Model;
 use attnscope_engine::nearest::nearest;
-use attnscope_engine::prompt::Request;
+use attnscope_engine::prompt::{Request, Source};
+
+/// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
+const MOST_LISTED: usize = 2000;
+const MOST_BESIDE: usize = 100;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,6 +28,12 @@ pub struct Args {
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     positional: PositionalPrompt,
+    /// Show a second run beside the first: a checkpoint or trace, or another text to run
+    #[arg(long, value_name = "TARGET")]
+    against: Option<OsString>,
+    /// Neither keep the texts that are typed on screen for the next session, nor offer those of earlier ones
+    #[arg(long)]
+    no_history: bool,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -43,6 +56,86 @@ pub(super) fn first_prompt(
             ),
         })
     })
+}
+
+/// What runs first where a trace is compared with: the ids that it was recorded on, unless something else was asked for.
+fn first_of_trace(opening: Opening, prompt: PromptArgs, is_demo: bool) -> FirstPrompt {
+    Box::new(move |model: &Model, has_tokenizer: bool| {
+        match recorded_prompt(&opening, prompt.usual())? {
+            Some(request) => Ok((request, PromptOrigin::Asked)),
+            None => first_prompt(prompt, None, is_demo)(model, has_tokenizer),
+        }
+    })
+}
+
+/// What `--against` names: a path is opened, anything else is a text.
+fn against(args: &Args, prompt: &PromptArgs) -> Result<Option<Against>> {
+    let Some(named) = &args.against else {
+        return Ok(None);
+    };
+    let is_text = named.to_str().is_some_and(|named| !is_path(named));
+    if is_text {
+        let text = named.to_string_lossy().into_owned();
+        return Ok(Some(Against::Prompt(Request {
+            source: Source::Text(text),
+            ..prompt.usual()
+        })));
+    }
+    let path = PathBuf::from(named);
+    check_exists(&path)?;
+    Ok(Some(Against::Target(args.run.opening(Some(path)))))
+}
+
+/// Says that a word after `--against` is run as a text: a name with a typo would otherwise be run so without a sign.
+fn word_notice(against: Option<&Against>) -> Option<String> {
+    match against {
+        Some(Against::Prompt(Request {
+            source: Source::Text(text),
+            ..
+        })) if !text.contains(char::is_whitespace) => {
+            Some(format!("no file is called {text:?}: it is run as a text"))
+        }
+        _ => None,
+    }
+}
+
+/// Checkpoints and traces beside the one that is opened: what a person may want to compare it with.
+fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
+    let Some(path) = checkpoint else {
+        return Vec::new();
+    };
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Vec::new(),
+    };
+    let found = std::fs::read_dir(parent).into_iter().flatten();
+    let paths = found
+        .take(MOST_LISTED)
+        .filter_map(|entry| Some(entry.ok()?.path()));
+    let is_one = |path: &PathBuf| {
+        let is_file = || {
+            path.extension()
+                .is_some_and(|ending| ending == "safetensors" || ending == "gguf")
+        };
+        if path.is_dir() {
+            is_checkpoint(path)
+        } else {
+            is_file()
+        }
+    };
+    let own = path.file_name();
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|found| found.file_name() != own && is_one(found))
+        .map(|found| {
+            found
+                .strip_prefix("./")
+                .map_or(found.clone(), Path::to_path_buf)
+        })
+        .collect();
+    paths.sort_by(|a, b| natural(&a.to_string_lossy(), &b.to_string_lossy()));
+    paths.truncate(MOST_BESIDE);
+    paths
 }
 
 /// Refuses a name that is not a file, whether or not there is a terminal; a word may have been meant as a command.
@@ -83,6 +176,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
+    let against = against(args, &prompt)?;
     let chosen = args.run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
@@ -90,14 +184,28 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let is_demo = args.checkpoint.is_none();
-    let first = first_prompt(prompt, asked, is_demo);
+    let remembered = (!args.no_history)
+        .then(|| Remembered::of(args.checkpoint.as_deref()))
+        .flatten();
+    let shown = against.as_ref().map(|_| Shown::of(Panel::Compare));
+    let word = word_notice(against.as_ref());
+    let first = match &against {
+        Some(Against::Target(opening)) if asked.is_none() => {
+            first_of_trace(opening.clone(), prompt, is_demo)
+        }
+        _ => first_prompt(prompt, asked, is_demo),
+    };
     Ok(tui::run(Start {
         opening: args.run.opening(args.checkpoint.clone()),
         first,
         is_forced: args.run.force,
         device: chosen.device,
         in_front: InFront {
-            notice: chosen.fell_back,
+            notice: chosen.fell_back.or(word),
+            shown,
+            against,
+            beside: beside(args.checkpoint.as_deref()),
+            remembered,
             ..InFront::default()
         },
         story: None,

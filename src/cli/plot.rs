@@ -117,6 +117,8 @@ impl Colours {
 const LARGEST: (u16, u16) = (1000, 500);
 
 fn panel(text: &str) -> Result<Panel, String> {
+    // The name that the panel had before it showed other pairs too.
+    let text = if text == "what-if" { "compare" } else { text };
     let mut all = Panel::ALL.into_iter();
     let found = all.find(|panel| panel_name(*panel) == text);
     found.ok_or_else(|| format!("expected one of {}", panel_names()))

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use super::chooser::Chooser;
+use super::comparing::CompareView;
 use super::editor::Editor;
 use super::export::written::Written;
 use super::find::Find;
+use super::known::Known;
 use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Runs;
@@ -16,7 +18,7 @@ use super::story_view::StoryView;
 use super::sweep_view::SweepView;
 use super::theme::Theme;
 use crate::report::Page;
-use crate::worker::{Event, LayerSweepQuery, PartQuery, RunId, SweepQuery};
+use crate::worker::{Against, Event, LayerSweepQuery, Pair, PartQuery, RunId, SweepQuery};
 use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
 use attnscope_engine::error::Result;
@@ -53,6 +55,10 @@ pub enum Effect {
     Tensor(String),
     Probe(RunId),
     Suppose(Vec<WhatIf>),
+    Against(Against),
+    Compare(Pair),
+    /// Keep a prompt for the next session.
+    Remember(String),
     /// Read the files of the checkpoint again, and run the text through what they hold now.
     ReadAgain,
     Sweep(SweepQuery),
@@ -82,6 +88,8 @@ pub enum Overlay {
         scroll: usize,
     },
     Find(Find),
+    /// Everything there is, or statistics alone.
+    Palette(Find),
     Edit(Box<Editor>),
     WhatIf(Chooser),
 }
@@ -140,6 +148,7 @@ pub struct App {
     /// What ids come from, or why prompts can only be ids.
     pub tokenizer: String,
     pub runs: Runs,
+    pub known: Known,
     /// What the last run was of, where the files were read again and nothing runs yet.
     pub last_source: Option<Source>,
     /// Why what is shown is no longer what the files of the checkpoint hold.
@@ -156,6 +165,7 @@ pub struct App {
     pub tokens_view: TokensView,
     pub model_view: ModelView,
     pub checks_view: ChecksView,
+    pub compare_view: CompareView,
     /// Heads of this type stand out; all do where there is none.
     pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
@@ -185,6 +195,7 @@ impl App {
             has_tokenizer: false,
             tokenizer: String::new(),
             runs: Runs::default(),
+            known: Known::default(),
             last_source: None,
             changed: None,
             sweep: SweepView::default(),
@@ -196,6 +207,7 @@ impl App {
             tokens_view: TokensView::default(),
             model_view: ModelView::default(),
             checks_view: ChecksView::default(),
+            compare_view: CompareView::default(),
             shown_type: None,
             overlay: None,
             notice: None,

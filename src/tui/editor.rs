@@ -10,7 +10,35 @@ use attnscope_engine::prompt::{Request, Source};
 pub struct Editor {
     pub area: TextArea<'static>,
     pub edits_ids: bool,
+    /// Whether what is submitted becomes B.
+    pub is_beside: bool,
+    /// Prompts of this session and of those before it, the newest last.
+    pub past: Vec<String>,
+    /// Which of them is shown, and what was typed before they were.
+    pub at: Option<usize>,
+    pub draft: String,
     pub problem: Option<String>,
+}
+
+/// A prompt as it is typed.
+pub fn as_text(source: &Source) -> String {
+    match source {
+        Source::Text(text) => text.clone(),
+        Source::Ids(ids) => {
+            let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+            ids.join(", ")
+        }
+    }
+}
+
+/// A field with a text and the cursor at its end.
+fn area_of(text: &str) -> TextArea<'static> {
+    let mut area = TextArea::new(text.lines().map(str::to_owned).collect());
+    area.move_cursor(ratatui_textarea::CursorMove::Bottom);
+    area.move_cursor(ratatui_textarea::CursorMove::End);
+    area.set_wrap_mode(ratatui_textarea::WrapMode::Word);
+    area.set_cursor_line_style(ratatui::style::Style::new());
+    area
 }
 
 /// What a key did to the editor.
@@ -23,28 +51,33 @@ pub enum Edited {
 
 impl Editor {
     pub fn new(source: &Source) -> Self {
-        let (lines, edits_ids) = match source {
-            Source::Text(text) => (text.lines().map(str::to_owned).collect(), false),
-            Source::Ids(ids) => (
-                vec![
-                    ids.iter()
-                        .map(u32::to_string)
-                        .collect::<Vec<_>>()
-                        .join(", "),
-                ],
-                true,
-            ),
-        };
-        let mut area = TextArea::new(lines);
-        area.move_cursor(ratatui_textarea::CursorMove::Bottom);
-        area.move_cursor(ratatui_textarea::CursorMove::End);
-        area.set_wrap_mode(ratatui_textarea::WrapMode::Word);
-        area.set_cursor_line_style(ratatui::style::Style::new());
         Self {
-            area,
-            edits_ids,
+            area: area_of(&as_text(source)),
+            edits_ids: matches!(source, Source::Ids(_)),
+            is_beside: false,
+            past: Vec::new(),
+            at: None,
+            draft: String::new(),
             problem: None,
         }
+    }
+
+    /// An older prompt, or a newer one, or at last what was being typed.
+    fn turn(&mut self, is_older: bool) {
+        let n = self.past.len();
+        let at = match (self.at, is_older) {
+            (None, true) if n > 0 => {
+                self.draft = self.area.lines().join("\n");
+                Some(n - 1)
+            }
+            (Some(at), true) => Some(at.saturating_sub(1)),
+            (Some(at), false) if at + 1 < n => Some(at + 1),
+            (Some(_), false) => None,
+            (None, _) => return,
+        };
+        self.at = at;
+        let text = at.map_or(self.draft.as_str(), |at| self.past[at].as_str());
+        self.area = area_of(text);
     }
 
     pub fn key(&mut self, key: KeyEvent) -> Edited {
@@ -55,6 +88,10 @@ impl Editor {
             KeyCode::Esc => return Edited::Dismissed,
             KeyCode::Enter if !has_modifier => return self.submit(),
             KeyCode::Enter => self.area.insert_newline(),
+            KeyCode::Up if self.area.cursor().0 == 0 => self.turn(true),
+            KeyCode::Down if self.area.cursor().0 + 1 == self.area.lines().len() => {
+                self.turn(false);
+            }
             _ => {
                 self.area.input(key);
             }
@@ -116,6 +153,28 @@ mod tests {
             press(&mut editor, KeyCode::Enter),
             Edited::Submitted(Request::ids(vec![1, 2]))
         );
+    }
+
+    #[test]
+    fn up_leads_to_older_prompts_and_down_back_to_what_was_typed() {
+        let mut editor = Editor {
+            past: vec!["one".to_owned(), "two".to_owned()],
+            ..Editor::new(&Source::Text("new".to_owned()))
+        };
+        let mut texts = Vec::new();
+        for code in [
+            KeyCode::Up,
+            KeyCode::Up,
+            KeyCode::Up,
+            KeyCode::Down,
+            KeyCode::Down,
+        ] {
+            press(&mut editor, code);
+            texts.push(editor.area.lines().join(" "));
+        }
+        assert_eq!(texts, ["two", "one", "one", "two", "new"]);
+        press(&mut editor, KeyCode::Down);
+        assert_eq!(editor.area.lines(), ["new"]);
     }
 
     #[test]

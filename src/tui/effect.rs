@@ -14,10 +14,12 @@ impl Effect {
             Self::Tensor(name) => worker.tensor(name),
             Self::Probe(run) => worker.probe(run),
             Self::Suppose(what_ifs) => worker.suppose(what_ifs),
+            Self::Against(against) => worker.against(against),
+            Self::Compare(pair) => worker.compare(pair),
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
-            Self::Export | Self::Stop => {}
+            Self::Export | Self::Stop | Self::Remember(_) => {}
         }
     }
 }

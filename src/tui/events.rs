@@ -1,6 +1,7 @@
 //! What the worker tells → state.
 
 use super::app::{App, Axis, ModelView};
+use super::comparing::Comparing;
 use super::run::{Preparing, Run, RunState};
 use crate::worker::{Event, Question, RunId};
 
@@ -39,7 +40,7 @@ impl App {
                 let Some(subject) = self.opened.clone() else {
                     return;
                 };
-                self.suppose_of_next();
+                self.second_again();
                 self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
                 self.preparing = None;
                 self.notice = self.opening_notice.take();
@@ -53,12 +54,24 @@ impl App {
                     grids[0]
                 });
             }
-            Event::Supposed { run, subject } => self.supposed_started(run, subject),
+            Event::Supposed { run, subject } => self.second_started(run, subject, None),
+            Event::Beside {
+                run,
+                subject,
+                prompt,
+                source,
+            } => self.second_started(run, subject, Some((prompt, source))),
+            Event::Comparing { pair, step } => {
+                self.take_comparing(pair, Comparing::Going(Some(step)));
+            }
+            Event::Compared { pair, comparison } => {
+                self.take_comparing(pair, Comparing::Done(comparison));
+            }
             Event::Writing { n_written, n_most } => {
                 self.preparing = Some(Preparing::Target { n_written, n_most });
             }
             Event::Refused(reason) => {
-                self.notice = Some(self.supposed_refused(reason));
+                self.notice = Some(self.second_refused(reason));
                 self.preparing = None;
             }
             Event::Changed(what) => {
@@ -102,12 +115,9 @@ impl App {
 
     /// The files were read again: nothing of what they held before is shown with what they hold now.
     fn forget(&mut self) {
-        let what_ifs = self.drop_supposed();
+        self.second_again();
         if let Some(run) = self.runs.a.take() {
             self.last_source = Some(run.source);
-        }
-        if !what_ifs.is_empty() {
-            self.begin_supposing(what_ifs);
         }
         (self.changed, self.notice) = (None, None);
         self.sweep.forget();
@@ -169,6 +179,10 @@ impl App {
                 match question {
                     Question::Probes => run.probing = None,
                     Question::Head(query) => run.failed_head = Some((query, reason.clone())),
+                    Question::Comparison => {
+                        let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
+                        self.take_comparing(pair, Comparing::Ended(reason.clone()));
+                    }
                     Question::Part | Question::Sweep | Question::LayerSweep => {}
                 }
                 self.take_failure(reason);
@@ -177,6 +191,9 @@ impl App {
             | Event::OpenFailed(_)
             | Event::Started { .. }
             | Event::Supposed { .. }
+            | Event::Beside { .. }
+            | Event::Comparing { .. }
+            | Event::Compared { .. }
             | Event::Writing { .. }
             | Event::Refused(_)
             | Event::Changed(_)

@@ -98,6 +98,25 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
+/// The end of a text in at most `width` columns, with an ellipsis where something is missing before it.
+pub fn cut_left(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = Vec::new();
+    let mut used = 1;
+    for c in text.chars().rev() {
+        let w = c.width().unwrap_or(0);
+        if used + w > width {
+            break;
+        }
+        kept.push(c);
+        used += w;
+    }
+    kept.push('…');
+    kept.into_iter().rev().collect()
+}
+
 /// A token's label on one line: line breaks and tabs shown, blanks trimmed, never empty.
 pub fn token_label(label: &str) -> String {
     let shown: String = label
@@ -184,6 +203,8 @@ mod tests {
         assert_eq!(cut("attention", 5), "atte…");
         assert_eq!(fit("猫と犬", 4), "猫… ");
         assert_eq!(cut("猫", 2), "猫");
+        assert_eq!(cut_left("runs/step-500", 9), "…step-500");
+        assert_eq!(cut_left("a", 9), "a");
     }
 
     #[test]

@@ -1,13 +1,35 @@
-//! The list that finds a head, a token or a tensor by a few letters.
+//! The list that finds something by a few letters: heads, tokens and tensors, or, as the palette, everything there is.
 
+use super::keys::Action;
+use super::panel::Panel;
+use crate::worker::Against;
 use attnscope_engine::model::Stack;
+use attnscope_engine::prompt::Source;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
+/// What a typed line is called, beside what was found.
+const TYPED: &str = "typed";
+/// What a match of the name itself counts more than one with other words.
+const IN_LABEL: u32 = 20;
+
 /// What a line of the list leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Target {
+    Panel(Panel),
+    Statistic(usize),
+    Layer {
+        grid: Stack,
+        layer_idx: usize,
+    },
+    /// A line of the Checks panel.
+    Finding(usize),
+    Action(Action),
+    /// A text or ids to run.
+    Prompt(Source),
+    /// Something to compare with.
+    Against(Against),
     Head {
         grid: Stack,
         layer_idx: usize,
@@ -18,11 +40,27 @@ pub enum Target {
 }
 
 /// One thing that can be found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Item {
     pub label: String,
+    /// Other words that find it.
+    pub also: String,
+    /// What it is, in a line; empty for what its label says.
+    pub about: String,
     pub kind: &'static str,
     pub target: Target,
+}
+
+impl Item {
+    pub fn new(label: impl Into<String>, kind: &'static str, target: Target) -> Self {
+        Self {
+            label: label.into(),
+            also: String::new(),
+            about: String::new(),
+            kind,
+            target,
+        }
+    }
 }
 
 /// The list while a person types.
@@ -30,13 +68,17 @@ pub struct Item {
 pub struct Find {
     pub query: String,
     items: Vec<Item>,
+    /// The item that is in force now, which a mark tells from the others.
+    pub current: Option<usize>,
+    /// What else a query stands for: `compare with runs/b`.
+    typed: fn(&str) -> Option<Item>,
     /// Places in `items`, best first.
     pub found: Vec<usize>,
     pub cursor: usize,
 }
 
 /// What a key did to the list.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Found {
     Going,
     Dismissed,
@@ -49,9 +91,33 @@ impl Find {
         Self {
             query: String::new(),
             items,
+            current: None,
+            typed: |_| None,
             found,
             cursor: 0,
         }
+    }
+
+    /// A list that takes what is typed for more than a search.
+    pub fn palette(items: Vec<Item>, typed: fn(&str) -> Option<Item>) -> Self {
+        Self {
+            typed,
+            ..Self::new(items)
+        }
+    }
+
+    /// A list that opens at the item in force.
+    pub fn at(items: Vec<Item>, current: Option<usize>) -> Self {
+        Self {
+            current,
+            cursor: current.unwrap_or(0),
+            ..Self::new(items)
+        }
+    }
+
+    /// Whether a line is the item in force.
+    pub fn is_current(&self, found_idx: usize) -> bool {
+        self.current.is_some() && self.found.get(found_idx).copied() == self.current
     }
 
     pub fn item(&self, found_idx: usize) -> Option<&Item> {
@@ -90,20 +156,34 @@ impl Find {
 
     fn search(&mut self) {
         self.cursor = 0;
+        self.items.retain(|item| item.kind != TYPED);
+        if let Some(item) = (self.typed)(&self.query) {
+            self.items.push(Item {
+                kind: TYPED,
+                ..item
+            });
+        }
         let pattern = Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart);
         let mut matcher = Matcher::new(Config::DEFAULT);
         let mut buffer = Vec::new();
         let mut scored: Vec<(u32, usize)> = Vec::new();
         for (idx, item) in self.items.iter().enumerate() {
             // A whole name before anything that merely contains it: L1H2 is not L1H20.
-            let bonus = if item.label.eq_ignore_ascii_case(&self.query) {
-                1000
-            } else {
-                0
+            let is_whole = item.label.eq_ignore_ascii_case(&self.query) || item.kind == TYPED;
+            let bonus = if is_whole { 1000 } else { 0 };
+            let mut score = |text: &str| {
+                let text = Utf32Str::new(text, &mut buffer);
+                pattern.score(text, &mut matcher)
             };
-            if let Some(score) =
-                pattern.score(Utf32Str::new(&item.label, &mut buffer), &mut matcher)
-            {
+            let by_label = score(&item.label).map(|score| score + IN_LABEL);
+            let also = || format!("{} {}", item.label, item.also);
+            let by_words = if item.also.is_empty() {
+                None
+            } else {
+                score(&also())
+            };
+            let typed = (item.kind == TYPED).then_some(0);
+            if let Some(score) = by_label.max(by_words).max(typed) {
                 scored.push((score + bonus, idx));
             }
         }
@@ -118,14 +198,13 @@ mod tests {
 
     #[test]
     fn the_exact_head_comes_first_and_enter_chooses_it() {
-        let head = |layer_idx: usize, head_idx: usize| Item {
-            label: format!("L{layer_idx}H{head_idx}"),
-            kind: "head",
-            target: Target::Head {
+        let head = |layer_idx: usize, head_idx: usize| {
+            let target = Target::Head {
                 grid: Stack::Only,
                 layer_idx,
                 head_idx,
-            },
+            };
+            Item::new(format!("L{layer_idx}H{head_idx}"), "head", target)
         };
         let items = (0..40)
             .flat_map(|layer_idx| (0..40).map(move |head_idx| head(layer_idx, head_idx)))

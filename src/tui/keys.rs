@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::App;
+use super::comparing::no_distance;
 use super::panel::Panel;
 use attnscope_engine::analysis::Ability;
 
@@ -16,12 +17,16 @@ pub enum Action {
     Back,
     Help,
     Find,
+    Palette,
+    PickStatistic,
     Edit,
     StopRun,
     ReadAgain,
     Export,
     WhatIf,
-    ClearWhatIf,
+    ClearSecond,
+    EditSecond,
+    ToggleDistance,
     NextSide,
     Go(Panel),
     NextPanel,
@@ -89,11 +94,12 @@ pub enum Group {
     Tokens,
     Model,
     Checks,
+    Compare,
     Sweep,
 }
 
 impl Group {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Everywhere,
         Self::Moving,
         Self::Overview,
@@ -101,6 +107,7 @@ impl Group {
         Self::Tokens,
         Self::Model,
         Self::Checks,
+        Self::Compare,
         Self::Sweep,
     ];
 
@@ -113,6 +120,7 @@ impl Group {
             Self::Tokens => "Tokens",
             Self::Model => "Model",
             Self::Checks => "Checks",
+            Self::Compare => "Compare",
             Self::Sweep => "Sweep",
         }
     }
@@ -146,7 +154,8 @@ fn needs_running(app: &App) -> Option<&'static str> {
     let run = app.scene().run();
     let is_running = run.is_some_and(super::run::Run::is_running);
     let is_probing = run.is_some_and(|run| run.probing.is_some());
-    if is_preparing || is_running || is_probing {
+    let is_comparing = app.scene().compares_now().is_some();
+    if is_preparing || is_running || is_probing || is_comparing {
         None
     } else {
         Some("nothing is running")
@@ -203,14 +212,23 @@ fn needs_text(app: &App) -> Option<&'static str> {
     needs(app, Ability::AnotherText)
 }
 
+fn needs_another_prompt(app: &App) -> Option<&'static str> {
+    let is_model = app
+        .opened
+        .as_ref()
+        .is_none_or(|subject| subject.model().is_some());
+    let lacks = needs_text(app).or_else(|| needs_run(app));
+    lacks.or_else(|| (!is_model).then_some("an alignment has one pair of texts"))
+}
+
 fn needs_files(app: &App) -> Option<&'static str> {
     needs(app, Ability::ReadAgain)
 }
 
-fn needs_supposed(app: &App) -> Option<&'static str> {
+fn needs_second(app: &App) -> Option<&'static str> {
     match &app.runs.b {
         Some(_) => None,
-        None => Some("nothing is supposed: press w"),
+        None => Some("nothing is supposed or compared: press w or E"),
     }
 }
 
@@ -246,17 +264,18 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Head, Model, Overview, Rows, Scores, Story, Sweep, Tokens, WhatIf};
+use Panel::{Checks, Compare, Head, Model, Overview, Rows, Scores, Story, Sweep, Tokens};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
-    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, WhatIf, Rows], needs_run),
-    binding!(&[char('m')], "m", Action::NextStatistic, "statistic", "colour the grid by the next statistic", Overview, &[Overview, Scores, WhatIf], always),
-    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, WhatIf], always),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows], needs_run),
+    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare], always),
+    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare], always),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare], always),
     binding!(&[char('t')], "t", Action::NextType, "type", "show heads of the next type that there is: previous token, induction, …", Overview, &[Overview], needs_run),
-    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, WhatIf], always),
-    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, WhatIf], always),
+    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, Compare], always),
+    binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, Compare], always),
     binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),
     binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], always),
@@ -272,6 +291,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenFinding, "go there", "open the head of the finding, with its query and key", Checks, &[Checks], needs_run),
     binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], needs_run),
     binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
+    binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], no_distance),
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
@@ -281,26 +301,28 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[char('G')], "G", Action::Last, "", "to the last", Moving, &[], always),
-    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, WhatIf, Rows, Panel::Sweep, Story], always),
-    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, WhatIf, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, Rows, Panel::Sweep, Story], always),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
     binding!(&[char('}')], "}", Action::NextLayer, "", "same head, next layer", Moving, &[], always),
     binding!(&[char('{')], "{", Action::PreviousLayer, "", "same head, previous layer", Moving, &[], always),
     binding!(&[char('w')], "w", Action::WhatIf, "what if", "suppose another attention: scale, axis, mask, norm, a head dropped", Everywhere, &[], needs_what_if),
-    binding!(&[char('v')], "v", Action::NextSide, "before/after", "show after, the difference, and before in turn", Everywhere, &[], needs_supposed),
-    binding!(&[char('W')], "W", Action::ClearWhatIf, "clear what-if", "back to the checkpoint as it is", Everywhere, &[], needs_supposed),
+    binding!(&[char('v')], "v", Action::NextSide, "A/B", "show B, the difference, and A in turn", Everywhere, &[], needs_second),
+    binding!(&[char('W')], "W", Action::ClearSecond, "A alone", "back to A alone: the checkpoint as it is", Everywhere, &[], needs_second),
     binding!(&[char('e')], "e", Action::Edit, "edit text", "edit the text and run it again", Everywhere, &[], needs_text),
+    binding!(&[char('E')], "E", Action::EditSecond, "", "keep the text as A, and edit a second one as B", Everywhere, &[], needs_another_prompt),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
+    binding!(&[char(':')], ":", Action::Palette, "palette", "everything there is in one list: panels, statistics, findings, heads, prompts, actions", Everywhere, &[], always),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),
     binding!(&[char('2')], "2", Action::Go(Head), "", "one head at full resolution", Everywhere, &[], always),
     binding!(&[char('3')], "3", Action::Go(Scores), "", "statistics and distributions of one head", Everywhere, &[], always),
     binding!(&[char('4')], "4", Action::Go(Tokens), "", "the text, shaded, and the model's predictions", Everywhere, &[], always),
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
-    binding!(&[char('7')], "7", Action::Go(WhatIf), "", "before, after and the difference of what is supposed", Everywhere, &[], always),
+    binding!(&[char('7')], "7", Action::Go(Compare), "", "A, B and the difference: what is supposed, another checkpoint, a trace or prompt", Everywhere, &[], always),
     binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], always),
     binding!(&[char('9')], "9", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], always),
     binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], needs_story),

@@ -53,7 +53,7 @@ panels! {
     Tokens "Tokens" '4' FullHead,
     Model "Model" '5' All,
     Checks "Checks" '6' All,
-    WhatIf "What if" '7' FullHead,
+    Compare "Compare" '7' FullHead,
     Rows "Rows" '8' Head,
     Sweep "Sweep" '9' FullHead,
     /// Only in demos that have one.
@@ -73,6 +73,6 @@ impl Panel {
 
     /// Whether it shows both runs, whichever of them the others show.
     pub fn compares(self) -> bool {
-        self == Self::WhatIf
+        self == Self::Compare
     }
 }

@@ -1,11 +1,13 @@
 //! Places one can jump to: what the finder lists, where it goes, and where findings are.
 
-use super::app::{App, Axis};
+use super::app::{App, Axis, Effect};
 use super::find::{Item, Target};
 use super::panel::Panel;
 use super::panels;
+use super::run::Preparing;
 use super::selection::step;
 use attnscope_engine::place::Place;
+use attnscope_engine::prompt::Request;
 
 impl App {
     /// Selects the place of a finding and shows it.
@@ -43,36 +45,62 @@ impl App {
             let layers = 0..subject.n_layers(grid);
             layers.flat_map(move |layer_idx| {
                 let heads = 0..subject.n_heads(grid, layer_idx);
-                heads.map(move |head_idx| Item {
-                    label: Place::layer(grid, layer_idx).head(head_idx).to_string(),
-                    kind: "head",
-                    target: Target::Head {
+                heads.map(move |head_idx| {
+                    let place = Place::layer(grid, layer_idx).head(head_idx);
+                    let target = Target::Head {
                         grid,
                         layer_idx,
                         head_idx,
-                    },
+                    };
+                    Item::new(place.to_string(), "head", target)
                 })
             })
         });
-        let tokens = (0..self.scene().n_along(Axis::Query)).map(|idx| Item {
-            label: format!("{} {idx}", self.scene().token(Axis::Query, idx)),
-            kind: "token",
-            target: Target::Token(idx),
+        let tokens = (0..self.scene().n_along(Axis::Query)).map(|idx| {
+            let label = format!("{} {idx}", self.scene().token(Axis::Query, idx));
+            Item::new(label, "token", Target::Token(idx))
         });
         let tensors = subject
             .tensors()
             .iter()
             .enumerate()
-            .map(|(idx, (name, _))| Item {
-                label: name.to_owned(),
-                kind: "tensor",
-                target: Target::Tensor(idx),
-            });
+            .map(|(idx, (name, _))| Item::new(name, "tensor", Target::Tensor(idx)));
         heads.chain(tokens).chain(tensors).collect()
     }
 
-    pub(super) fn go_to(&mut self, target: Target) {
+    pub(super) fn go_to(&mut self, target: Target, effects: &mut Vec<Effect>) {
         match target {
+            Target::Panel(panel) => self.go(panel),
+            Target::Statistic(idx) => {
+                self.statistic_idx = idx;
+                if !matches!(self.panel, Panel::Overview | Panel::Scores | Panel::Compare) {
+                    self.go(Panel::Overview);
+                }
+            }
+            Target::Layer { grid, layer_idx } => {
+                self.select_grid(grid);
+                self.selection.layer_idx = layer_idx;
+                self.step_layer(0);
+                if matches!(self.panel, Panel::Model) {
+                    self.go(Panel::Overview);
+                }
+            }
+            Target::Finding(line_idx) => {
+                self.checks_view.line_idx = line_idx;
+                self.go(Panel::Checks);
+            }
+            Target::Action(action) => self.act(action, effects),
+            Target::Prompt(source) => {
+                self.preparing = Some(Preparing::Text);
+                effects.push(Effect::Run(Request {
+                    source,
+                    ..Request::text("")
+                }));
+            }
+            Target::Against(against) => {
+                self.compare_with(against);
+                self.go(Panel::Compare);
+            }
             Target::Head {
                 grid,
                 layer_idx,

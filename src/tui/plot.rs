@@ -205,7 +205,8 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
     if is_compared {
         let are_judged = |both: [&Run; 2]| both.iter().all(|run| run.judgement.is_some());
         let has_maps = !app.panel.compares() || app.scene().difference().is_some();
-        if !app.scene().both_runs().is_some_and(are_judged) || !has_maps {
+        let awaits_comparison = app.panel.compares() && app.scene().awaits_comparison();
+        if !app.scene().both_runs().is_some_and(are_judged) || !has_maps || awaits_comparison {
             return false;
         }
     }

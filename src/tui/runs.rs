@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::aligned::Aligned;
+use super::comparing::Comparing;
 use super::run::Run;
-use crate::worker::RunId;
+use crate::worker::{Against, RunId};
 use attnscope_engine::analysis::{HeadQuery, Pyramid, WhatIf};
+use attnscope_engine::model::Stack;
 
 /// What panels show while there are two runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,6 +26,8 @@ pub enum Shows {
 pub enum Way {
     /// The prompt of A through the model with another attention.
     WhatIf(Vec<WhatIf>),
+    /// Another checkpoint, a trace, or another prompt.
+    Against(Against),
 }
 
 impl Way {
@@ -33,6 +38,7 @@ impl Way {
                 let words: Vec<String> = what_ifs.iter().map(WhatIf::to_string).collect();
                 words.join(", ")
             }
+            Self::Against(against) => against.words(),
         }
     }
 
@@ -41,7 +47,25 @@ impl Way {
         match (self, shows) {
             (Self::WhatIf(_), Shows::A) => "before",
             (Self::WhatIf(_), Shows::B) => "after",
+            (Self::Against(_), Shows::A) => "A",
+            (Self::Against(_), Shows::B) => "B",
             (_, Shows::Difference) => "difference",
+        }
+    }
+
+    /// What A and B are called.
+    pub fn labels(&self) -> [&'static str; 2] {
+        [Shows::A, Shows::B].map(|side| self.label(side))
+    }
+
+    /// What a banner says of B, and what of the side that is shown.
+    pub fn banner(&self, shows: Shows) -> [&'static str; 2] {
+        match (self, shows) {
+            (Self::WhatIf(_), Shows::A) => ["WHAT IF", "the checkpoint as it is"],
+            (Self::WhatIf(_), _) => ["WHAT IF", "not the checkpoint as it is"],
+            (Self::Against(_), Shows::A) => ["AGAINST", "A alone is shown"],
+            (Self::Against(_), Shows::B) => ["AGAINST", "B alone is shown"],
+            (Self::Against(_), Shows::Difference) => ["AGAINST", "B less A is shown"],
         }
     }
 }
@@ -56,6 +80,11 @@ pub struct Second {
     pub run: Option<Run>,
     /// The selected head's map of B less A's; of the scores where they are shown.
     pub difference: Option<(HeadQuery, bool, Arc<Pyramid>)>,
+    /// Tokens of A and B that stand for each other, once B has begun: of the prompt, and of what an encoder is given.
+    pub aligned: [Aligned; 2],
+    pub comparing: Comparing,
+    /// Whether the program was started to show it: without it there is nothing to show.
+    pub is_demanded: bool,
 }
 
 impl Second {
@@ -65,6 +94,19 @@ impl Second {
             is_asked: false,
             run: None,
             difference: None,
+            aligned: <[Aligned; 2]>::default(),
+            comparing: Comparing::default(),
+            is_demanded: false,
+        }
+    }
+
+    /// Which queries, and which keys, of the maps of a grid stand for each other.
+    pub fn aligned_axes(&self, grid: Stack) -> (&Aligned, &Aligned) {
+        let [prompt, given] = &self.aligned;
+        match grid {
+            Stack::Encoder => (given, given),
+            Stack::Cross => (prompt, given),
+            Stack::Only | Stack::Decoder => (prompt, prompt),
         }
     }
 }

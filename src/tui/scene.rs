@@ -243,6 +243,26 @@ impl<'a> Scene<'a> {
         Some([a?, b?])
     }
 
+    /// The selected query and key, in positions of one side: texts of A and B may differ.
+    pub fn crosshair_in(self, side: Shows) -> (usize, usize) {
+        let at = self.selection;
+        let is_of_b = self.shows != Shows::A;
+        let second = self
+            .app
+            .runs
+            .b
+            .as_ref()
+            .filter(|second| second.run.is_some());
+        let Some(second) = second.filter(|_| is_of_b != (side != Shows::A)) else {
+            return (at.query_idx, at.key_idx);
+        };
+        let (of_queries, of_keys) = second.aligned_axes(at.stack);
+        (
+            of_queries.other(at.query_idx, is_of_b),
+            of_keys.other(at.key_idx, is_of_b),
+        )
+    }
+
     /// A layer in A and in B, as far as both have come.
     pub fn both_layers(self, grid: Stack, layer_idx: usize) -> Option<[&'a LayerReport; 2]> {
         let [a, b] = self.both_runs()?.map(|run| run.layer(grid, layer_idx));
@@ -263,7 +283,8 @@ impl<'a> Scene<'a> {
 
     /// Whether grids and maps are to show what B is less A.
     pub fn grid_differs(self) -> bool {
-        self.shows_difference() || (self.panel.compares() && self.both_runs().is_some())
+        let compares = self.panel.compares() && self.both_runs().is_some();
+        (self.shows_difference() || compares) && !self.shows_distance()
     }
 
     /// The selected head's map in B less the one in A, as it is shown: scores or pattern.

@@ -26,15 +26,17 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use super::app::{App, Effect, Msg};
 use super::export::{Export, Writer};
 use super::input::read_events;
+use super::known::Known;
 use super::panel::Panel;
 use super::plot::Shown;
+use super::remembered::Remembered;
 use super::runs::Shows;
 use super::story_view::{StoryView, Storyteller};
 use super::theme::{Depth, Theme};
 use super::view;
 #[cfg(unix)]
 use crate::signals::{self, Asked};
-use crate::worker::{Event, FirstPrompt, Sink, Worker, caught};
+use crate::worker::{Against, Event, FirstPrompt, Sink, Worker, caught};
 use attnscope_engine::analysis::WhatIf;
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
@@ -66,6 +68,12 @@ pub struct InFront {
     pub shown: Option<Shown>,
     /// What is supposed of it.
     pub what_ifs: Vec<WhatIf>,
+    /// What it is compared with.
+    pub against: Option<Against>,
+    /// Checkpoints beside the one that is open.
+    pub beside: Vec<PathBuf>,
+    /// Where prompts are kept for the next session, where they are.
+    pub remembered: Option<Remembered>,
 }
 
 /// Who does what updates ask for.
@@ -75,6 +83,8 @@ struct Hands {
     /// What is to be selected and supposed when the first text has its tokens.
     place: Option<Shown>,
     what_ifs: Vec<WhatIf>,
+    against: Option<Against>,
+    remembered: Option<Remembered>,
     /// Whether the program is to stop, and whether the terminal is no longer ours.
     stops: bool,
     is_lost: bool,
@@ -144,6 +154,8 @@ fn stay(
         writer,
         place: in_front.shown.clone(),
         what_ifs: in_front.what_ifs,
+        against: in_front.against,
+        remembered: in_front.remembered,
         stops: false,
         is_lost: false,
         is_resized: false,
@@ -154,6 +166,13 @@ fn stay(
         opening,
     );
     app.opening_notice = in_front.notice;
+    app.known = Known {
+        prompts: hands
+            .remembered
+            .as_ref()
+            .map_or(Vec::new(), Remembered::read),
+        beside: in_front.beside,
+    };
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
     }
@@ -257,6 +276,9 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
         for what_if in std::mem::take(&mut hands.what_ifs) {
             app.suppose(what_if);
         }
+        if let Some(against) = hands.against.take() {
+            app.must_compare_with(against);
+        }
         // A story is of the checkpoint as it is.
         if app.panel == Panel::Story {
             app.show_side(Shows::A);
@@ -270,6 +292,13 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
                 Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
             },
             Effect::Stop => hands.stops = true,
+            Effect::Remember(prompt) => {
+                let kept = hands.remembered.as_ref().map(|to| to.add(&prompt));
+                // A full disk must not end a session.
+                if let Some(Err(e)) = kept {
+                    log::warn!("the prompt is not kept: {e}");
+                }
+            }
             effect => effect.ask(&hands.worker),
         }
     }

@@ -5,7 +5,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use super::app::{App, Axis, Effect, Msg, Overlay};
 use super::areas::areas;
 use super::chooser::{Chooser, Chose};
-use super::editor::{Edited, Editor};
+use super::comparing::n_differing;
+use super::editor::Edited;
 use super::export::Written;
 use super::find::{Find, Found};
 use super::keys::{self, Action};
@@ -17,7 +18,6 @@ use super::scene::Scene;
 use super::selection::step;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
-use attnscope_engine::prompt::Source;
 use attnscope_engine::stats::STATISTICS;
 
 /// Rows or columns of a page.
@@ -48,9 +48,10 @@ impl App {
             Msg::Story(told) => self.take_story(told),
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
-        self.ask_supposed(&mut effects);
+        self.ask_second(&mut effects);
         self.ask_for_head(self.runs.shows, &mut effects);
         self.ask_both_heads(&mut effects);
+        self.ask_for_comparison(&mut effects);
         self.ask_for_part(&mut effects);
         self.ask_for_sweep(&mut effects);
         self.ask_for_layer_sweep(&mut effects);
@@ -87,9 +88,8 @@ impl App {
                 Edited::Going => {}
                 Edited::Dismissed => self.overlay = None,
                 Edited::Submitted(request) => {
-                    self.overlay = None;
-                    self.preparing = Some(Preparing::Text);
-                    effects.push(Effect::Run(request));
+                    let is_beside = editor.is_beside;
+                    self.submitted(request, is_beside, effects);
                 }
             },
             Some(Overlay::WhatIf(chooser)) => match chooser.key(key) {
@@ -104,12 +104,12 @@ impl App {
                     self.suppose_less();
                 }
             },
-            Some(Overlay::Find(find)) => match find.key(key) {
+            Some(Overlay::Find(find) | Overlay::Palette(find)) => match find.key(key) {
                 Found::Going => {}
                 Found::Dismissed => self.overlay = None,
                 Found::Chosen(target) => {
                     self.overlay = None;
-                    self.go_to(target);
+                    self.choose(target, effects);
                 }
             },
             Some(Overlay::Help { scroll } | Overlay::Page { scroll, .. }) => match key.code {
@@ -142,29 +142,22 @@ impl App {
     fn exports(&self, key: KeyEvent) -> bool {
         let is_text = matches!(
             self.overlay,
-            Some(Overlay::Edit(_) | Overlay::Find(_) | Overlay::WhatIf(_))
+            Some(Overlay::Edit(_) | Overlay::Find(_) | Overlay::Palette(_) | Overlay::WhatIf(_))
         ) && !key.modifiers.contains(KeyModifiers::CONTROL);
         let binding = keys::binding_of(key, self.panel);
         !is_text && binding.is_some_and(|binding| binding.action == Action::Export)
     }
 
-    fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
+    pub(super) fn act(&mut self, action: Action, effects: &mut Vec<Effect>) {
         match action {
             Action::Quit => self.is_over = true,
             Action::Stop => effects.push(Effect::Stop),
             Action::Back => self.back(),
             Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
             Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
-            Action::Edit => {
-                let empty = if self.has_tokenizer {
-                    Source::Text(String::new())
-                } else {
-                    Source::Ids(Vec::new())
-                };
-                let run = self.runs.a.as_ref().map(|run| &run.source);
-                let source = run.or(self.last_source.as_ref()).unwrap_or(&empty);
-                self.overlay = Some(Overlay::Edit(Box::new(Editor::new(source))));
-            }
+            Action::Palette => self.open_palette(),
+            Action::PickStatistic => self.open_statistics(),
+            Action::Edit => self.edit(false),
             Action::ReadAgain => {
                 self.preparing = Some(Preparing::Text);
                 effects.push(Effect::ReadAgain);
@@ -175,13 +168,17 @@ impl App {
                 let chooser = Chooser::new(at.stack, at.layer_idx, at.head_idx);
                 self.overlay = Some(Overlay::WhatIf(chooser));
             }
-            Action::ClearWhatIf => {
+            Action::ClearSecond => {
                 let supposed = self.runs.second().map(Run::is_running);
-                self.drop_supposed();
+                self.drop_second();
                 if supposed == Some(true) {
                     effects.push(Effect::Cancel);
                 }
             }
+            Action::ToggleDistance => {
+                self.compare_view.is_by_distance = !self.compare_view.is_by_distance;
+            }
+            Action::EditSecond => self.edit(true),
             Action::NextSide => self.next_side(),
             Action::Export => effects.push(Effect::Export),
             Action::Go(panel) => self.go(panel),
@@ -268,7 +265,7 @@ impl App {
                 self.selection.head_idx =
                     step(self.selection.head_idx, across, self.scene().n_heads());
             }
-            Panel::Overview | Panel::WhatIf => {
+            Panel::Overview | Panel::Compare => {
                 self.step_layer(down);
                 self.selection.head_idx =
                     step(self.selection.head_idx, across, self.scene().n_heads());
@@ -301,10 +298,12 @@ impl App {
                 self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);
             }
             Panel::Model => {
-                let n_tensors = self
-                    .scene()
-                    .subject()
-                    .map_or(0, |subject| subject.tensors().len());
+                let scene = self.scene();
+                let subject = scene.subject().filter(|_| !scene.shows_difference());
+                let n_tensors = subject.map_or_else(
+                    || scene.comparison().map_or(0, n_differing),
+                    |subject| subject.tensors().len(),
+                );
                 self.model_view.tensor_idx =
                     step(self.model_view.tensor_idx, down + across, n_tensors);
             }

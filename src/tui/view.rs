@@ -9,17 +9,17 @@ use ratatui::widgets::Paragraph;
 
 use super::app::{App, Overlay};
 use super::areas::{SMALLEST, areas, has_room};
-use super::figure::{bar, cut};
+use super::figure::{bar, cut, cut_left};
 use super::keys::{self, Action, Binding};
 use super::panel::Panel;
 use super::panels;
 use super::run::{Preparing, Run, RunState};
-use super::runs::{Second, Shows};
+use super::runs::{Second, Way};
 use super::scene::Scene;
 use super::theme::Theme;
-use super::widgets::{chooser, overlay};
+use super::widgets::{chooser, overlay, palette};
 use crate::report::is_hidden;
-use crate::worker::PromptOrigin;
+use crate::worker::{Against, PromptOrigin};
 use attnscope_engine::analysis::{Progress, Subject};
 use attnscope_engine::checks::Severity;
 
@@ -49,6 +49,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
             overlay::page(frame, areas.body, app, check, *scroll);
         }
         Some(Overlay::Find(find)) => overlay::find(frame, areas.body, app, find),
+        Some(Overlay::Palette(find)) => palette::draw(frame, areas.body, app, find),
         Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
         None => {}
@@ -75,11 +76,14 @@ fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     match app.subject() {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(subject) => {
-            left.push(Span::styled(subject.name(), theme.strong()));
+            // Beside the name of B stands that of A, whichever is shown.
+            let a = app.runs.a.as_ref().filter(|_| app.runs.b.is_some());
+            let name = a.map_or_else(|| subject.name(), |a| a.subject.name());
+            left.push(Span::styled(name, theme.strong()));
             let facts = facts(app, subject);
             match &app.runs.b {
                 // What is shown is not the checkpoint: that matters more than its sizes.
-                Some(second) => left.extend(banner(app, second)),
+                Some(second) => left.extend(banner(app, second, width as usize / 2)),
                 None => left.push(Span::raw(facts)),
             }
         }
@@ -99,6 +103,16 @@ fn header(app: Scene<'_>, width: u16) -> Line<'static> {
                 ));
             }
             None => right.extend(state_of(app, run)),
+        }
+        if let Some(step) = app.compares_now().filter(|_| run.probing.is_none()) {
+            let (share, what) = match step {
+                Some(step) => (
+                    step.n_done as f32 / step.n.max(1) as f32,
+                    format!("{} · {} of {}", step.what, step.n_done, step.n),
+                ),
+                None => (0.0, "comparing".to_owned()),
+            };
+            right = gauge(theme, share, &what);
         }
         right.push(Span::raw("  "));
         right.push(badge(app, run));
@@ -133,21 +147,25 @@ fn facts(app: Scene<'_>, subject: &Subject) -> String {
     parts.map(|part| format!(" · {part}")).collect()
 }
 
-/// What is supposed, and which side of it is shown.
-fn banner(app: Scene<'_>, second: &Second) -> [Span<'static>; 3] {
+/// What B is, and which side is shown.
+fn banner(app: Scene<'_>, second: &Second, room: usize) -> [Span<'static>; 3] {
     let style = app
         .theme
         .notable()
         .add_modifier(Modifier::REVERSED | Modifier::BOLD);
-    let (shown, is_ours) = match app.runs.shows {
-        Shows::A => ("BEFORE", "the checkpoint as it is"),
-        Shows::B => ("AFTER", "not the checkpoint as it is"),
-        Shows::Difference => ("DIFFERENCE", "not the checkpoint as it is"),
+    let shown = second.way.label(app.runs.shows).to_uppercase();
+    let [what, note] = second.way.banner(app.runs.shows);
+    // What is shown must be read: of a long name, the end says more than the beginning.
+    let room = room.saturating_sub(what.len() + shown.len() + 8);
+    let words = match second.way {
+        Way::WhatIf(_) => second.way.words(),
+        Way::Against(Against::Target(_)) => cut_left(&second.way.words(), room),
+        Way::Against(Against::Prompt(_)) => cut(&second.way.words(), room),
     };
     [
         Span::raw("  "),
-        Span::styled(format!(" WHAT IF {} · {shown} ", second.way.words()), style),
-        Span::styled(format!(" {is_ours}"), app.theme.notable()),
+        Span::styled(format!(" {what} {words} · {shown} "), style),
+        Span::styled(format!(" {note}"), app.theme.notable()),
     ]
 }
 

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::compare::Pair;
 use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
 };
+use attnscope_engine::compare::Comparison;
 use attnscope_engine::ops::Device;
 use attnscope_engine::prompt::{Prompt, Source};
 use attnscope_engine::stats::LayerReport;
@@ -22,6 +24,7 @@ pub enum Question {
     Probes,
     Sweep,
     LayerSweep,
+    Comparison,
 }
 
 /// Where a prompt came from.
@@ -55,6 +58,13 @@ pub enum Event {
     Supposed {
         run: RunId,
         subject: Subject,
+    },
+    /// Something else runs beside the last run.
+    Beside {
+        run: RunId,
+        subject: Subject,
+        prompt: Arc<Prompt>,
+        source: Source,
     },
     /// A decoder writes its own target, before a run begins.
     Writing {
@@ -125,6 +135,15 @@ pub enum Event {
         run: RunId,
         question: Question,
         reason: String,
+    },
+    /// How far two runs are compared.
+    Comparing {
+        pair: Pair,
+        step: Step,
+    },
+    Compared {
+        pair: Pair,
+        comparison: Arc<Comparison>,
     },
     /// The scores of a head, multiplied.
     Swept {

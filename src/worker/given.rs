@@ -10,7 +10,7 @@ use super::run_id::RunId;
 use super::runner::Runner;
 use super::{Context, Ran, Sink, What};
 use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{self, Declared, Judgement, Recorded, Subject, WhatIf};
+use attnscope_engine::analysis::{self, Declared, Judgement, Recorded, Subject, Trace, WhatIf};
 use attnscope_engine::checkpoint::captured::Captured;
 use attnscope_engine::checks::{Probes, Thresholds};
 use attnscope_engine::error::{Error, Result};
@@ -43,25 +43,8 @@ impl Runner {
             source: Source::Ids(recorded.prompt.given().tokens.clone()),
             origin: PromptOrigin::Asked,
         });
-        for report in &recorded.layers {
-            sink(Event::Layer {
-                run,
-                report: report.clone(),
-            });
-        }
-        sink(Event::Finished {
-            run,
-            outcome: Arc::default(),
-            labels: Arc::default(),
-            took: Duration::ZERO,
-        });
-        let verdicts = analysis::judge_trace(&trace, &recorded.layers, &Thresholds::default());
-        let probes = Probes::none("a trace holds one run");
-        sink(Event::Judged {
-            run,
-            judgement: Arc::new(Judgement { verdicts, probes }),
-            is_probed: true,
-        });
+        tell_trace(sink, run, &recorded, &trace);
+        self.prompt = Some(Arc::new(recorded.prompt.clone()));
         Ok(())
     }
 
@@ -142,6 +125,29 @@ impl Runner {
         tell(&self.sink, run, &aligned);
         Ok(())
     }
+}
+
+/// A trace as a run that is over.
+pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &Trace) {
+    for report in &recorded.layers {
+        sink(Event::Layer {
+            run,
+            report: report.clone(),
+        });
+    }
+    sink(Event::Finished {
+        run,
+        outcome: Arc::default(),
+        labels: Arc::default(),
+        took: Duration::ZERO,
+    });
+    let verdicts = analysis::judge_trace(trace, &recorded.layers, &Thresholds::default());
+    let probes = Probes::none("a trace holds one run");
+    sink(Event::Judged {
+        run,
+        judgement: Arc::new(Judgement { verdicts, probes }),
+        is_probed: true,
+    });
 }
 
 /// An alignment as a run that is over.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::caught::caught;
+use super::compare::compare;
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::runner::{judged, reason, tell_of_change};
@@ -31,6 +32,7 @@ impl About {
             Look::Part(run, _) => Self::Run(*run, Question::Part),
             Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
             Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
+            Look::Compare((_, b)) => Self::Run(*b, Question::Comparison),
         }
     }
 
@@ -111,6 +113,7 @@ fn find(
                 detail: Arc::new(detail),
             });
         }
+        Look::Compare(pair) => compare(context, sink, device, pair, pace)?,
         Look::Sweep(query) => {
             let swept = Arc::new(sweep(&query));
             sink(Event::Swept {

@@ -1,6 +1,8 @@
 //! Runs analyses on threads of their own: one running, one next, the newest wins; every event carries its run.
 
+mod against;
 mod caught;
+mod compare;
 mod event;
 mod given;
 mod lane;
@@ -12,7 +14,9 @@ mod runner;
 mod sweep;
 mod watch;
 
+pub use against::{Against, recorded_prompt};
 pub use caught::caught;
+pub use compare::Pair;
 pub use event::{Event, PromptOrigin, Question};
 pub use run_id::RunId;
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
@@ -49,6 +53,8 @@ enum RunJob {
     Run(Request),
     /// The prompt of the last run again, with another attention.
     Suppose(Vec<WhatIf>),
+    /// Something beside the last run.
+    Against(Against),
     /// The files once more, and the last prompt through them.
     ReadAgain,
 }
@@ -80,6 +86,7 @@ enum Look {
     Part(RunId, PartQuery),
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
+    Compare(Pair),
 }
 
 /// What is open, and the runs that looks refer to.
@@ -157,6 +164,7 @@ pub struct Worker {
     layer_sweeps: Lane<Look>,
     tensors: Lane<Look>,
     probes: Lane<Look>,
+    comparisons: Lane<Look>,
     /// Files are looked after as long as this is held.
     _watch: Watch,
 }
@@ -196,6 +204,8 @@ impl Worker {
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
                 opening: None,
                 last: None,
+                prompt: None,
+                other: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)
         });
@@ -214,31 +224,50 @@ impl Worker {
             layer_sweeps: looker("layer sweeps"),
             tensors: looker("tensors"),
             probes: looker("probes"),
+            comparisons: looker("comparisons"),
             _watch: Watch::begin(&context, sink.clone()),
         }
     }
 
     /// Reads the files again, as they are now, and runs the last prompt; a run still going is stopped.
     pub fn read_again(&self) {
-        self.probes.cancel();
+        self.stop_questions();
         self.runs.submit(RunJob::ReadAgain);
     }
 
     /// Runs another prompt; a run still going is stopped.
     pub fn run(&self, request: Request) {
-        self.probes.cancel();
+        self.stop_questions();
         self.runs.submit(RunJob::Run(request));
     }
 
     /// Runs the last prompt again with another attention.
     pub fn suppose(&self, what_ifs: Vec<WhatIf>) {
+        self.comparisons.cancel();
         self.runs.submit(RunJob::Suppose(what_ifs));
+    }
+
+    /// Runs something beside the last run.
+    pub fn against(&self, against: Against) {
+        self.comparisons.cancel();
+        self.runs.submit(RunJob::Against(against));
     }
 
     /// Stops the run that is going.
     pub fn cancel(&self) {
         self.runs.cancel();
+        self.stop_questions();
+    }
+
+    /// Stops what is asked of a whole model.
+    fn stop_questions(&self) {
         self.probes.cancel();
+        self.comparisons.cancel();
+    }
+
+    /// Compares two runs that are over, hook by hook.
+    pub fn compare(&self, pair: Pair) {
+        self.comparisons.submit(Look::Compare(pair));
     }
 
     /// Asks the model of a run on changed prompts.

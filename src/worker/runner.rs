@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use super::against::Other;
 use super::caught::caught;
 use super::event::{Event, PromptOrigin};
 use super::lane::lock;
@@ -43,7 +44,7 @@ pub(super) fn tell_of_change(sink: &Sink, error: &Error) {
 }
 
 /// The file of a trace, where one is opened in place of a checkpoint.
-fn trace_of(opening: &Opening) -> Option<&Path> {
+pub(super) fn trace_of(opening: &Opening) -> Option<&Path> {
     let path = opening.path.as_deref();
     path.filter(|path| analysis::is_captured(path))
 }
@@ -59,6 +60,10 @@ pub(super) struct Runner {
     pub opening: Option<Opening>,
     /// The prompt that was last asked for.
     pub last: Option<(Request, PromptOrigin)>,
+    /// What the last run of A was of.
+    pub prompt: Option<Arc<Prompt>>,
+    /// The checkpoint that was last run beside A.
+    pub other: Option<Other>,
 }
 
 impl Runner {
@@ -80,6 +85,7 @@ impl Runner {
             }
             RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
             RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
+            RunJob::Against(against) => self.against(id, &against, pace),
             RunJob::ReadAgain => self.read_again(id, pace),
         }
     }
@@ -128,6 +134,7 @@ impl Runner {
 
     /// Opens the files again, as they are now, and runs the last prompt through what they hold.
     fn read_again(&mut self, id: RunId, pace: &dyn Pace) -> Result<()> {
+        self.other = None;
         let Some(opening) = self.opening.clone() else {
             let problem = "there are no files to read again: start the command again";
             return Err(Error::Prompt(problem.to_owned()));
@@ -207,6 +214,7 @@ impl Runner {
             analysis::generate(ops, &model, &mut prompt, &label, &mut wrote, pace)
         })?;
         let prompt = Arc::new(prompt);
+        self.prompt = Some(prompt.clone());
         let input = Arc::new(analysis::input_of(&prompt));
         {
             let mut context = lock(&self.context);
@@ -222,7 +230,7 @@ impl Runner {
             source: request.source,
             origin,
         });
-        self.execute(run, &model, &input, None, pace)
+        self.execute(run, (&model, &input), None, None, pace)
     }
 
     /// Runs the last prompt with another attention, from the first layer that differs on.
@@ -256,16 +264,17 @@ impl Runner {
             subject: Subject::Model(model.clone()),
         });
         let input = plain.input.clone();
-        self.execute(run, &model, &input, Some(&plain), pace)
+        self.execute(run, (&model, &input), Some(&plain), None, pace)
     }
 
     /// Runs an input, and tells what comes of it; from where the model differs from an earlier run's, where one is given.
-    fn execute(
+    /// What is predicted reads as `reading` says, or as the tokenizer of what is open.
+    pub(super) fn execute(
         &mut self,
         run: RunId,
-        model: &Model,
-        input: &Input,
+        (model, input): (&Model, &Input),
         earlier: Option<&ModelRun>,
+        reading: Option<&Reading>,
         pace: &dyn Pace,
     ) -> Result<()> {
         let compute = self.device.get()?;
@@ -308,7 +317,7 @@ impl Runner {
             Ok(outcome) => {
                 let took = started.elapsed();
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
-                let labels = Arc::new(self.labels(model, &outcome));
+                let labels = Arc::new(labels(reading.unwrap_or(&self.reading), model, &outcome));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
                 if let Some(ran) = lock(&self.context).model_run(run) {
                     ran.seen = Some((layers.clone(), outcome.clone()));
@@ -333,17 +342,15 @@ impl Runner {
     }
 }
 
-impl Runner {
-    /// What every predicted id reads as.
-    fn labels(&self, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
-        let reading = self.reading.of_target(model.spec.limits());
-        let top = outcome
-            .predictions
-            .iter()
-            .flat_map(|p| p.top.iter().flatten());
-        top.map(|token| (token.id, reading.label(token.id)))
-            .collect()
-    }
+/// What every predicted id reads as.
+fn labels(reading: &Reading, model: &Model, outcome: &Outcome) -> BTreeMap<u32, String> {
+    let reading = reading.of_target(model.spec.limits());
+    let top = outcome
+        .predictions
+        .iter()
+        .flat_map(|p| p.top.iter().flatten());
+    top.map(|token| (token.id, reading.label(token.id)))
+        .collect()
 }
 
 /// Sends what the pipeline says to whoever listens.

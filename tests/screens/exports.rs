@@ -168,6 +168,7 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
     }
     let names = [
         "checks",
+        "compare-L0H0",
         "head-L0H0-pattern",
         "model",
         "overview-entropy-relative",
@@ -175,7 +176,6 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
         "scores-L0H0",
         "sweep-L0H0-query-21",
         "tokens-L0H0-given-by-21",
-        "what-if-L0H0",
     ];
     let expected: Vec<String> = names
         .iter()

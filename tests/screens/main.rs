@@ -4,6 +4,7 @@ mod align_screen;
 mod beside_a_trainer;
 mod broken_runs;
 mod changed_files;
+mod compare_screens;
 mod exports;
 mod failed_questions;
 mod screens;

@@ -44,7 +44,7 @@ fn suppose(screen: &mut Screen, words: &str) {
 fn pictures() {
     for size in SIZES {
         let mut screen = demo(size);
-        screen.go(Panel::WhatIf);
+        screen.go(Panel::Compare);
         shows("what_if_nothing", size, &mut screen);
         screen.typed("w");
         shows("what_if_list", size, &mut screen);

@@ -156,6 +156,7 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
             shown: Some(shown(story)),
             what_ifs: story.what_ifs()?,
+            ..InFront::default()
         },
         story: storyteller(story, chosen.device, run.set.clone()),
     })?)

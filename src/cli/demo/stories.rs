@@ -73,7 +73,7 @@ pub static STORIES: &[Story] = &[
         set: &[],
         text: DEMO_PROMPT,
         target: None,
-        panel: Panel::WhatIf,
+        panel: Panel::Compare,
         at: (1, 3),
         statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],

@@ -29,7 +29,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         },
         Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
         Panel::Tokens => format!("given-by-{}", at.query_idx),
-        Panel::WhatIf => app
+        Panel::Compare => app
             .runs
             .b
             .as_ref()
@@ -47,6 +47,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         Some(Overlay::Help { .. }) => "help".to_owned(),
         Some(Overlay::Page { check, .. }) => format!("page-{}", check.id),
         Some(Overlay::Find(_)) => "find".to_owned(),
+        Some(Overlay::Palette(_)) => "palette".to_owned(),
         Some(Overlay::Edit(_)) => "edit".to_owned(),
         Some(Overlay::WhatIf(_)) => "what-if".to_owned(),
     });

@@ -9,6 +9,8 @@ use ratatui::widgets::Paragraph;
 use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit, wrapped};
+use crate::tui::find::{Item, Target};
+use crate::tui::run::Run;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, waiting};
@@ -25,6 +27,8 @@ const FULL_BAR: f64 = 100.0;
 /// Columns of a check's name and of a place.
 const NAME: usize = 18;
 const PLACE: usize = 22;
+/// Columns that say which of two runs have a finding.
+const SIDES: usize = 12;
 /// Columns of the names beside a finding's parts.
 const LABEL: usize = 11;
 /// Columns of the influence map's box.
@@ -33,8 +37,51 @@ const MAP: u16 = 40;
 /// One line of the list.
 enum Entry<'a> {
     Finding(&'a Finding),
+    /// A finding of A, of B or of both, where the screen shows a difference.
+    Side(&'a Finding, Sides),
     /// A check without findings.
     Check(&'static Check, &'a Verdict),
+}
+
+/// Which of two runs have a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sides {
+    OnlyB,
+    OnlyA,
+    Both,
+}
+
+/// The findings of both runs: those of B alone first, then those of A alone, then those of both.
+fn both_findings(app: Scene<'_>) -> Option<Vec<Entry<'_>>> {
+    let [a, b] = app.both_runs().filter(|_| app.shows_difference())?;
+    // One finding is of one check and one head or layer, whatever its figures.
+    let is_one = |one: &Finding, other: &Finding| {
+        let place = |finding: &Finding| {
+            (
+                finding.place.grid(),
+                finding.place.layer_idx,
+                finding.place.head_idx,
+            )
+        };
+        one.check == other.check && place(one) == place(other)
+    };
+    let is_in =
+        |run: &Run, finding: &Finding| run.findings.iter().any(|other| is_one(finding, other));
+    let of_b = b.findings.iter().map(|finding| {
+        let sides = if is_in(a, finding) {
+            Sides::Both
+        } else {
+            Sides::OnlyB
+        };
+        (finding, sides)
+    });
+    let of_a = a.findings.iter().filter(|finding| !is_in(b, finding));
+    let mut all: Vec<(&Finding, Sides)> = of_b
+        .chain(of_a.map(|finding| (finding, Sides::OnlyA)))
+        .collect();
+    all.sort_by_key(|(_, sides)| *sides);
+    let entry = |(finding, sides): (_, Sides)| Entry::Side(finding, sides);
+    Some(all.into_iter().map(entry).collect())
 }
 
 fn judgement(app: Scene<'_>) -> Option<&Judgement> {
@@ -43,7 +90,9 @@ fn judgement(app: Scene<'_>) -> Option<&Judgement> {
 
 /// Findings first; then the checks that found nothing, those that say something before those that do not apply.
 fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
-    let mut entries: Vec<Entry<'_>> = app.findings().iter().map(Entry::Finding).collect();
+    let both = both_findings(app);
+    let own = || app.findings().iter().map(Entry::Finding).collect();
+    let mut entries: Vec<Entry<'_>> = both.unwrap_or_else(own);
     let Some(judgement) = judgement(app) else {
         return entries;
     };
@@ -62,10 +111,29 @@ fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
     entries
 }
 
+/// Findings and checks as the palette lists them.
+pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
+    let of = |(idx, entry): (usize, &Entry<'_>)| match entry {
+        Entry::Finding(finding) | Entry::Side(finding, _) => Item {
+            about: finding.evidence.clone(),
+            ..Item::new(
+                format!("{} {}", finding.check, finding.place),
+                "finding",
+                Target::Finding(idx),
+            )
+        },
+        Entry::Check(check, verdict) => Item {
+            about: format!("{}: {}", verdict.status.label(), verdict.why),
+            ..Item::new(check.id, "check", Target::Finding(idx))
+        },
+    };
+    entries(app).iter().enumerate().map(of).collect()
+}
+
 /// The first line that is about a check.
 pub fn line_of(app: Scene<'_>, id: &str) -> Option<usize> {
     entries(app).iter().position(|entry| match entry {
-        Entry::Finding(finding) => finding.check == id,
+        Entry::Finding(finding) | Entry::Side(finding, _) => finding.check == id,
         Entry::Check(check, _) => check.id == id,
     })
 }
@@ -85,14 +153,16 @@ fn selected(app: Scene<'_>) -> Option<Entry<'_>> {
 
 pub fn selected_finding(app: Scene<'_>) -> Option<&Finding> {
     match selected(app)? {
-        Entry::Finding(finding) => Some(finding),
+        Entry::Finding(finding) | Entry::Side(finding, _) => Some(finding),
         Entry::Check(..) => None,
     }
 }
 
 pub fn selected_check(app: Scene<'_>) -> Option<&'static Check> {
     match selected(app)? {
-        Entry::Finding(finding) => attnscope_engine::checks::find(finding.check),
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            attnscope_engine::checks::find(finding.check)
+        }
         Entry::Check(check, _) => Some(check),
     }
 }
@@ -202,6 +272,21 @@ fn title(app: Scene<'_>) -> String {
     let Some(judgement) = judgement(app) else {
         return " checks ".to_owned();
     };
+    if let Some(both) = both_findings(app) {
+        let labels = app.runs.b.as_ref().map(|second| second.way.labels());
+        let [a, b] = labels.unwrap_or(["A", "B"]);
+        let n = |wanted: Sides| {
+            let is_of =
+                |entry: &&Entry<'_>| matches!(entry, Entry::Side(_, sides) if *sides == wanted);
+            both.iter().filter(is_of).count()
+        };
+        return format!(
+            " findings: {} only {b} · {} only {a} · {} in both ",
+            n(Sides::OnlyB),
+            n(Sides::OnlyA),
+            n(Sides::Both)
+        );
+    }
     let findings = app.findings();
     let n_of = |severity: Severity| {
         findings
@@ -266,14 +351,19 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
         Style::new()
     };
     let spans = match entry {
-        Entry::Finding(finding) => {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
             let style = style_of(theme, finding.severity);
             let against = against(finding).replace("against", "vs");
             let place = match finding.place.to_string() {
                 empty if empty.is_empty() => "whole model".to_owned(),
                 place => place,
             };
-            let used = 4 + NAME + PLACE + BAR + 3 + 20;
+            let n_sides = if matches!(entry, Entry::Side(..)) {
+                SIDES
+            } else {
+                0
+            };
+            let used = 4 + n_sides + NAME + PLACE + BAR + 3 + 20;
             let room = width.saturating_sub(used);
             // A few letters say nothing: the box below has the sentence.
             let evidence = if room >= 16 {
@@ -281,11 +371,24 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
             } else {
                 String::new()
             };
+            let labels = app.runs.b.as_ref().map(|second| second.way.labels());
+            let sides = match (entry, labels) {
+                (Entry::Side(_, Sides::OnlyA), Some([a, _])) => format!("only {a}"),
+                (Entry::Side(_, Sides::OnlyB), Some([_, b])) => format!("only {b}"),
+                (Entry::Side(_, Sides::Both), _) => "both".to_owned(),
+                _ => String::new(),
+            };
+            let sides = if sides.is_empty() {
+                sides
+            } else {
+                fit(&sides, SIDES)
+            };
             vec![
                 Span::styled(
                     format!(" {} ", mark(finding.severity)),
                     if is_selected { base } else { style },
                 ),
+                Span::styled(sides, theme.accent()),
                 Span::styled(fit(finding.check, NAME), base),
                 Span::styled(format!(" {}", fit(&place, PLACE - 1)), base),
                 Span::raw("▕"),
@@ -330,7 +433,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     };
     let mut parts: Vec<(&str, String)> = Vec::new();
     let check = match &entry {
-        Entry::Finding(finding) => {
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
             let unit = match finding.unit {
                 "" => String::new(),
                 unit => format!(" {unit}"),
@@ -355,7 +458,9 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         parts.push(("it matters", why_it_matters(check)));
     }
     let title = match &entry {
-        Entry::Finding(finding) => format!(" {} · {} ", finding.check, finding.severity.label()),
+        Entry::Finding(finding) | Entry::Side(finding, _) => {
+            format!(" {} · {} ", finding.check, finding.severity.label())
+        }
         Entry::Check(check, _) => format!(" {} ", check.id),
     };
     let inside = framed(frame, area, app, title);

@@ -191,10 +191,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         (false, true) => "pattern without first key",
         (false, false) => "pattern",
     };
-    let change = if app.shows_difference() {
-        "change of "
-    } else {
-        ""
+    let change = match (app.shows_difference(), app.shown_difference()) {
+        (true, None) => "B · ",
+        (true, Some(_)) => "change of ",
+        (false, _) => "",
     };
     let place = format!(
         " · {change}{what} · query {query} “{}” → key {key} “{}”",

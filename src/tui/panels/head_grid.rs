@@ -9,6 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
+use super::head_value::value;
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, waiting};
 
@@ -18,7 +20,7 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{Compute, HeadType, LayerReport, STATISTICS};
+use attnscope_engine::stats::{HeadType, STATISTICS};
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;
@@ -65,7 +67,7 @@ impl Grid {
             .find(|width| width * n_heads <= room)
             .unwrap_or(2);
         let is_cramped = (area.height as usize) < height(n_layers, pitch);
-        let is_compact = is_cramped && app.grids().len() > 1;
+        let is_compact = is_cramped && (app.grids().len() > 1 || app.panel.compares());
         let around_rows = if is_compact { AROUND_COMPACT } else { AROUND };
         let n_rows = (area.height as usize).saturating_sub(around_rows);
         let around = |selected: usize, n_shown: usize, n: usize| {
@@ -104,7 +106,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
     };
     let shown = app.layers_of(grid.grid).len();
     let values = (0..shown).flat_map(|layer_idx| values(app, grid.grid, layer_idx));
-    let range = if app.grid_differs() {
+    let range = if app.shows_distance() {
+        let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        (0.0, if most > 0.0 { most } else { 1.0 })
+    } else if app.grid_differs() {
         let finite = values.filter(|value| value.is_finite());
         let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
         let most = if most > 0.0 { most } else { 1.0 };
@@ -113,7 +118,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
         colour_range(statistic, values)
     };
 
-    let mut lines = vec![head_numbers(&grid, statistic.is_per_head())];
+    let mut lines = vec![head_numbers(
+        &grid,
+        statistic.is_per_head() || app.shows_distance(),
+    )];
     for layer_idx in grid.layers.clone() {
         for row in 0..grid.pitch {
             let is_middle = row == (grid.n_filled() - 1) / 2;
@@ -160,11 +168,14 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
         )
     });
     let change = if app.grid_differs() { "change of " } else { "" };
+    let shown = if app.shows_distance() {
+        "distance of patterns".to_owned()
+    } else {
+        let (nth, n) = (app.statistic_idx + 1, STATISTICS.len());
+        format!("{change}{} · {nth} of {n}", app.statistic().title)
+    };
     format!(
-        " {label}{change}{} · {} of {}{}{}{kind} ",
-        app.statistic().title,
-        app.statistic_idx + 1,
-        STATISTICS.len(),
+        " {label}{shown}{}{}{kind} ",
         part("layers", &grid.layers, app.n_layers_of(grid.grid)),
         part("heads", &grid.heads, app.n_heads_of(grid.grid)),
     )
@@ -172,7 +183,7 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
 
 /// What is coloured of a layer: its heads, or the layer where the statistic has no heads.
 fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
-    if app.statistic().is_per_head() {
+    if app.statistic().is_per_head() || app.shows_distance() {
         let heads = 0..app.n_heads_of(grid);
         heads
             .map(|head_idx| value(app, grid, layer_idx, Some(head_idx)))
@@ -180,35 +191,6 @@ fn values(app: Scene<'_>, grid: Stack, layer_idx: usize) -> Vec<f64> {
     } else {
         vec![value(app, grid, layer_idx, None)]
     }
-}
-
-/// The statistic of a head, or of a layer; what it changed by, where that is shown. NaN where there is none yet.
-fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
-    let idx = app.statistic_idx;
-    let of = |layer: &LayerReport| match head_idx {
-        None => match app.statistic().compute {
-            // Heads of other types are dimmed, and count no more.
-            Compute::Head(_, gather) if app.shown_type.is_some() => {
-                let shown = layer.heads.iter().filter(|head| app.is_of_shown_type(head));
-                let mut shown = shown.map(|head| head.stats.at(idx)).peekable();
-                match shown.peek() {
-                    Some(_) => gather.over(shown),
-                    None => f64::NAN,
-                }
-            }
-            _ => layer.stats.at(idx),
-        },
-        Some(head_idx) => layer
-            .heads
-            .get(head_idx)
-            .map_or(f64::NAN, |head| head.stats.at(app.statistic_idx)),
-    };
-    if app.grid_differs() {
-        let both = app.both_layers(grid, layer_idx);
-        return both.map_or(f64::NAN, |[before, after]| of(after) - of(before));
-    }
-    let layer = app.layers_of(grid).get(layer_idx);
-    layer.map_or(f64::NAN, |layer| of(layer))
 }
 
 /// One terminal row of a layer; numbers stand in its middle row only.
@@ -246,7 +228,7 @@ fn layer_line(
         return Line::from(spans);
     };
     for head_idx in grid.heads.clone() {
-        if app.statistic().is_per_head() {
+        if app.statistic().is_per_head() || app.shows_distance() {
             let value = value(app, grid.grid, layer_idx, Some(head_idx));
             let is_selected = is_selected_layer && head_idx == app.selection.head_idx;
             let number = is_middle.then_some(value);
@@ -394,28 +376,36 @@ fn from_bottom(grid: &Grid, n: u16) -> Rect {
 
 fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, f64)) {
     let statistic = app.statistic();
-    let unit = if statistic.unit.is_empty() {
-        String::new()
+    let (unit, definition) = if app.shows_distance() {
+        (
+            "nats",
+            "the mean Jensen–Shannon divergence of the rows of both patterns",
+        )
     } else {
-        format!(" {}", statistic.unit)
+        (statistic.unit, statistic.definition)
+    };
+    let unit = match unit {
+        "" => String::new(),
+        unit => format!(" {unit}"),
     };
     let low = figure(range.0, 0);
     let high = format!("{}{unit}", figure(range.1, 0));
     let is_wide = grid.inside.width >= 50;
     let n_swatches = if is_wide { 16 } else { 6 };
     let mut line = legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches);
-    let meaning = if app.grid_differs() {
-        "   less ←→ more than before".to_owned()
+    let meaning = if app.shows_distance() {
+        "   one pattern ←→ two".to_owned()
+    } else if app.grid_differs() {
+        let second = app.runs.b.as_ref();
+        let a = second.map_or("before", |second| second.way.label(Shows::A));
+        format!("   less ←→ more than {a}")
     } else {
         format!("   {} ←→ {}", statistic.low, statistic.high)
     };
     let room = (grid.inside.width as usize).saturating_sub(line.width());
     line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
     frame.render_widget(line, from_bottom(grid, 2));
-    let definition = cut(
-        &format!(" {}", statistic.definition),
-        grid.inside.width as usize,
-    );
+    let definition = cut(&format!(" {definition}"), grid.inside.width as usize);
     frame.render_widget(
         Line::styled(definition, app.theme.dim()),
         from_bottom(grid, 1),

@@ -1,10 +1,14 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod checks;
+pub mod compare;
+mod compare_differs;
 pub mod head;
 mod head_grid;
 mod head_row;
+mod head_value;
 pub mod model;
+mod model_change;
 pub mod overview;
 mod ranking;
 pub mod rows;
@@ -14,7 +18,6 @@ pub mod story;
 pub mod sweep;
 pub mod tokens;
 mod tokens_change;
-pub mod what_if;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -32,7 +35,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Panel::Tokens => tokens::draw(frame, area, app),
         Panel::Model => model::draw(frame, area, app),
         Panel::Checks => checks::draw(frame, area, app),
-        Panel::WhatIf => what_if::draw(frame, area, app),
+        Panel::Compare => compare::draw(frame, area, app),
         Panel::Rows => rows::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
         Panel::Story => story::draw(frame, area, app),
@@ -48,7 +51,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Tokens => tokens::click(app, area, at),
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),
-        Panel::WhatIf => what_if::click(app, area, at),
+        Panel::Compare => compare::click(app, area, at),
         Panel::Rows => rows::click(app, area, at),
         Panel::Story => story::click(app, area, at),
     }

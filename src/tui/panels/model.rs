@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
+use super::model_change;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::scene::Scene;
@@ -45,6 +46,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         let inside = framed(frame, area, app, " model ");
         return waiting(frame, inside, app);
     };
+    if let Some(both) = app.both_runs().filter(|_| app.shows_difference()) {
+        return model_change::draw(frame, area, app, both);
+    }
     draw_knobs(frame, parts.knobs, app, subject);
     draw_unread(frame, parts.unread, app, subject);
     draw_tensors(frame, parts.tensors, app, subject);

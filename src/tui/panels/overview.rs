@@ -8,6 +8,7 @@ use ratatui::widgets::Paragraph;
 use super::{head_grid, ranking};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
@@ -82,7 +83,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if let Some(area) = parts.ranking {
         ranking::draw(frame, area, app);
     }
-    let title = selection_title(app, " · pattern");
+    // No difference of pooled maps: what they show says which side it is of.
+    let side = app.runs.b.as_ref().filter(|_| app.shows_difference());
+    let side = side.map_or(String::new(), |second| {
+        format!(" · {}", second.way.label(Shows::B))
+    });
+    let title = selection_title(app, &format!(" · pattern{side}"));
     match app
         .layer()
         .and_then(|layer| layer.heads.get(app.selection.head_idx))
@@ -194,7 +200,11 @@ pub fn figures(app: Scene<'_>) -> impl Iterator<Item = Stat> + use<> {
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
     let kind = head.kind;
     let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
-    let inside = framed(frame, area, app, format!(" key figures {kind}"));
+    let side = app.runs.b.as_ref().filter(|_| app.shows_difference());
+    let side = side.map_or(String::new(), |second| {
+        format!("· {} ", second.way.label(Shows::B))
+    });
+    let inside = framed(frame, area, app, format!(" key figures {kind}{side}"));
     // Two to a line where both names have room.
     let n_columns = if inside.width >= 48 { 2 } else { 1 };
     let width = inside.width as usize / n_columns;

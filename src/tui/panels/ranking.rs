@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::head_value::value;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, figure, fit, share};
 use crate::tui::scene::Scene;
@@ -28,10 +29,10 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
             .iter()
             .enumerate()
             .filter(|(_, head)| app.is_of_shown_type(head))
-            .map(|(head_idx, head)| Ranked {
+            .map(|(head_idx, _)| Ranked {
                 layer_idx: layer.layer_idx,
                 head_idx,
-                value: head.stats.at(app.statistic_idx),
+                value: value(app, app.selection.stack, layer.layer_idx, Some(head_idx)),
             })
     });
     let mut heads: Vec<Ranked> = heads.collect();
@@ -75,10 +76,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let place = inside(area);
     let columns = columns(app, place.height as usize);
     let shows_all = columns[0].len() + columns[1].len() == ranked(app).len();
+    let change = if app.grid_differs() { "change of " } else { "" };
     let title = if shows_all {
-        format!(" heads by {}, highest first ", statistic.title)
+        format!(" heads by {change}{}, highest first ", statistic.title)
     } else {
-        format!(" {} · highest left, lowest right ", statistic.title)
+        format!(" {change}{} · highest left, lowest right ", statistic.title)
     };
     framed(frame, area, app, title);
     if columns[0].is_empty() && app.shown_type.is_some() && app.layer().is_some() {
@@ -89,7 +91,15 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if columns[0].is_empty() {
         return waiting(frame, place, app);
     }
-    let range = colour_range(statistic, ranked(app).into_iter().map(|head| head.value));
+    let values = ranked(app).into_iter().map(|head| head.value);
+    let range = if app.grid_differs() {
+        let finite = values.filter(|value| value.is_finite());
+        finite.fold((0.0, 0.0), |(low, high): (f64, f64), value| {
+            (low.min(value), high.max(value))
+        })
+    } else {
+        colour_range(statistic, values)
+    };
     let n_columns = if columns[1].is_empty() { 1 } else { 2 };
     let width = place.width as usize / n_columns;
     let bar_width = width.saturating_sub(9 + 9);

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::compare::labels;
 use super::scores;
 use crate::report::chart::{Axis, Chart, Series};
 use crate::tui::figure::{change, figure, fit};
@@ -25,7 +26,8 @@ pub fn draw(
     both: [&LayerReport; 2],
 ) {
     draw_table(frame, left, app, both);
-    let scores = framed(frame, top, app, " scores before and after ");
+    let [a, b] = labels(app);
+    let scores = framed(frame, top, app, format!(" scores · {a} and {b} "));
     match app.both_details() {
         None => waiting(frame, scores, app),
         Some(details) => {
@@ -35,13 +37,18 @@ pub fn draw(
                 title: String::new(),
                 x: Axis::linear("score"),
                 y: Axis::linear("density").from(0.0),
-                series: vec![line(0, "before"), line(1, "after")],
+                series: vec![line(0, a), line(1, b)],
                 marks: Vec::new(),
             };
             draw_chart(&chart, scores, frame.buffer_mut(), &app.theme);
         }
     }
-    let entropies = framed(frame, bottom, app, " relative entropy before and after ");
+    let entropies = framed(
+        frame,
+        bottom,
+        app,
+        format!(" relative entropy · {a} and {b} "),
+    );
     let heads = both.map(|layer| layer.heads.get(app.selection.head_idx));
     let [Some(before), Some(after)] = heads else {
         return;
@@ -51,7 +58,7 @@ pub fn draw(
         title: String::new(),
         x: Axis::linear("query"),
         y: Axis::linear("of log n").from(0.0).to(1.0),
-        series: vec![line(before, "before"), line(after, "after")],
+        series: vec![line(before, a), line(after, b)],
         marks: Vec::new(),
     };
     draw_chart(&chart, entropies, frame.buffer_mut(), &app.theme);
@@ -69,8 +76,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
     let header = format!(
         " {}{:>FIGURE$}{:>FIGURE$}{:>FIGURE$}",
         fit("", name_width),
-        "before",
-        "after",
+        labels(app)[0],
+        labels(app)[1],
         "change"
     );
     let [title, rows] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inside);

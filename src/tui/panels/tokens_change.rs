@@ -9,6 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::tokens::{predicted_after, selected};
 use crate::tui::figure::{change, cut, figure, fit, token_label};
 use crate::tui::run::Run;
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use attnscope_engine::analysis::Predictions;
@@ -57,33 +58,50 @@ pub fn both_predictions<'a>(
     Some((inside, [before, after]))
 }
 
-/// Draws the likeliest token of both sides, one position a line.
+/// Draws the likeliest token of both sides, one position a line; of two texts, tokens that stand for each other share one.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
     let theme = &app.theme;
-    let Some((inside, [before, after])) = both_predictions(frame, area, app, both) else {
+    let Some((inside, predictions)) = both_predictions(frame, area, app, both) else {
         return;
     };
+    let Some(second) = &app.state().runs.b else {
+        return;
+    };
+    let pairs = &second.aligned[0].pairs;
     let n_shown = (inside.height as usize).saturating_sub(1);
-    let at = selected(app);
-    let n = before.top.len();
+    let here = Some(selected(app));
+    let at = pairs.iter().position(|[_, b]| *b == here).unwrap_or(0);
     let first = at
         .saturating_sub(n_shown / 2)
-        .min(n.saturating_sub(n_shown));
-    let name_width = ((inside.width as usize).saturating_sub(11 + 5 * FIGURE) / 3).clamp(6, 18);
+        .min(pairs.len().saturating_sub(n_shown));
+    let divergences = app
+        .compared_predictions()
+        .map(|found| found.kl_at.as_slice());
+    let n_figures = if divergences.is_some() { 6 } else { 5 };
+    let name_width = (inside.width as usize).saturating_sub(11 + n_figures * FIGURE) / 3;
+    let name_width = name_width.clamp(6, 18);
     let column = name_width + FIGURE;
+    let labels = second.way.labels();
+    let kl = if divergences.is_some() {
+        format!("{:>FIGURE$}", "KL")
+    } else {
+        String::new()
+    };
+    let [a, b] = labels;
+    let loss = if a == "A" { "loss A" } else { "loss" };
     let header = format!(
-        " {:>4}  {} {} {}{:>FIGURE$}{:>FIGURE$}{:>FIGURE$}",
+        " {:>4}  {} {} {}{kl}{loss:>FIGURE$}{b:>FIGURE$}{:>FIGURE$}",
         "at",
         fit("token", name_width),
-        fit("before", column),
-        fit("after", column),
-        "loss",
-        "after",
+        fit(a, column),
+        fit(b, column),
         "change"
     );
+    let header = cut(&header, inside.width as usize);
     let mut lines = vec![Line::styled(header, theme.dim())];
-    for position_idx in (first..n).take(n_shown) {
-        lines.push(line(app, [before, after], position_idx, name_width));
+    for pair in pairs.iter().skip(first).take(n_shown) {
+        let kl = divergences.map(|found| pair[1].and_then(|at| found.get(at).copied()));
+        lines.push(line(app, predictions, *pair, (name_width, kl)));
     }
     frame.render_widget(Paragraph::new(lines), inside);
 }
@@ -91,18 +109,32 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) 
 fn line(
     app: Scene<'_>,
     both: [&Predictions; 2],
-    position_idx: usize,
-    name_width: usize,
+    pair: [Option<usize>; 2],
+    (name_width, kl): (usize, Option<Option<f64>>),
 ) -> Line<'static> {
     let theme = &app.theme;
-    let style = if position_idx == selected(app) {
-        theme.selected()
-    } else {
-        Style::new()
+    let style = match pair[1] {
+        Some(at) if at == selected(app) => theme.selected(),
+        None => theme.dim(),
+        _ => Style::new(),
     };
-    let token = fit(&predicted_after(app, position_idx), name_width);
-    let mut spans = vec![Span::styled(format!(" {position_idx:>4}  {token}"), style)];
-    let likeliest = both.map(|predictions| predictions.top.get(position_idx)?.first().copied());
+    // A token of one side only says of which.
+    let (sign, label) = match pair {
+        [Some(at), None] => ("−", predicted_after(Scene::of(app.state(), Shows::A), at)),
+        [None, Some(at)] => ("+", predicted_after(app, at)),
+        [_, at] => (" ", predicted_after(app, at.unwrap_or(0))),
+    };
+    let position_idx = pair[1].or(pair[0]).unwrap_or(0);
+    let token = fit(&label, name_width);
+    let mut spans = vec![Span::styled(
+        format!(" {position_idx:>4} {sign}{token}"),
+        style,
+    )];
+    let mut sides = both.into_iter().zip(pair);
+    let likeliest = [sides.next(), sides.next()].map(|side| {
+        let (predictions, at) = side?;
+        predictions.top.get(at?)?.first().copied()
+    });
     let is_same = likeliest.map(|token| token.map(|token| token.id));
     let is_same = is_same[0] == is_same[1];
     for (nth, token) in likeliest.into_iter().enumerate() {
@@ -120,13 +152,22 @@ fn line(
             style,
         ));
     }
-    let loss = |predictions: &Predictions| {
+    if let Some(kl) = kl {
+        let text = kl.map_or_else(|| " ".repeat(FIGURE), |kl| figure(kl, FIGURE));
+        spans.push(Span::raw(text));
+    }
+    let loss = |(predictions, at): (&Predictions, Option<usize>)| {
         let losses = predictions.next_loss.as_ref()?;
-        losses.get(position_idx).copied().map(f64::from)
+        losses.get(at?).copied().map(f64::from)
     };
-    if let [Some(before), Some(after)] = both.map(loss) {
-        let numbers = [figure(before, FIGURE), figure(after, FIGURE)].concat();
-        spans.push(Span::styled(numbers, theme.dim()));
+    let losses = [(both[0], pair[0]), (both[1], pair[1])].map(loss);
+    if losses.iter().any(Option::is_some) {
+        let number = |loss: Option<f64>| {
+            loss.map_or_else(|| " ".repeat(FIGURE), |loss| figure(loss, FIGURE))
+        };
+        spans.push(Span::styled(losses.map(number).concat(), theme.dim()));
+    }
+    if let [Some(before), Some(after)] = losses {
         spans.push(Span::styled(change(before, after, FIGURE), theme.accent()));
     }
     Line::from(spans)

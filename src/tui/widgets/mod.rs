@@ -7,4 +7,5 @@ pub mod heatmap;
 pub mod legend;
 pub mod margins;
 pub mod overlay;
+pub mod palette;
 pub mod whole_map;

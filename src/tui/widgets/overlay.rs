@@ -177,10 +177,13 @@ pub fn find(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, find: &Find) {
 /// The field in which the prompt is edited.
 pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) {
     let theme = &app.theme;
-    let title = if editor.edits_ids {
-        " token ids (no tokenizer) · Enter runs · Esc leaves it as it was "
-    } else {
-        " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
+    let title = match (editor.is_beside, editor.edits_ids) {
+        (false, true) => " token ids (no tokenizer) · Enter runs · Esc leaves it as it was ",
+        (false, false) => {
+            " text · Enter runs · Alt-Enter breaks the line · Esc leaves it as it was "
+        }
+        (true, true) => " token ids of B · Enter runs them beside A · Esc leaves it as it was ",
+        (true, false) => " text of B · Enter runs it beside A · Esc leaves it as it was ",
     };
     let inside = clear_box(
         frame,

@@ -1,6 +1,7 @@
 //! The data of each panel as a table: one file each, one line in the list.
 
 mod checks;
+mod compare;
 mod head;
 mod model;
 mod overview;
@@ -10,7 +11,6 @@ mod sheet;
 mod story;
 mod sweep;
 mod tokens;
-mod what_if;
 
 use serde::{Serialize, Serializer};
 
@@ -44,7 +44,7 @@ pub static PANELS: &[&PanelData] = &[
     &tokens::DATA,
     &model::DATA,
     &checks::DATA,
-    &what_if::DATA,
+    &compare::DATA,
     &rows::DATA,
     &sweep::DATA,
     &story::DATA,

@@ -1,16 +1,22 @@
-//! The data of the What-if panel: every statistic before and after, loss, and the predictions after the selected query.
+//! The data of the Compare panel: every statistic in A and in B, how far patterns lie apart, loss, and the predictions after the
+//! selected query.
 
 use serde::Serialize;
 
 use super::{Column, Figure, HEAD, LAYER, PART, PanelData, STACK, Sheet, column};
 use crate::tui::panel::Panel;
+use crate::tui::runs::{Shows, Way};
 use crate::tui::scene::Scene;
 use attnscope_engine::stats::STATISTICS;
 
 pub static DATA: PanelData = PanelData {
-    panel: Panel::WhatIf,
+    panel: Panel::Compare,
     parts: &[
         ("head", "a statistic of a head in both runs"),
+        (
+            "distance",
+            "how far the patterns of a head lie apart, in `after`",
+        ),
         ("loss", "the mean next-token loss of both runs"),
         (
             "prediction",
@@ -23,7 +29,12 @@ pub static DATA: PanelData = PanelData {
 
 const COLUMNS: &[Column] = &[
     PART,
-    column("what_if", "", "what is supposed"),
+    column("what_if", "", "what is supposed; empty for other pairs"),
+    column(
+        "against",
+        "",
+        "what A is compared with; empty for what is supposed",
+    ),
     STACK,
     LAYER,
     HEAD,
@@ -36,9 +47,13 @@ const COLUMNS: &[Column] = &[
     column(
         "before",
         "as `unit` says",
-        "the value in the checkpoint as it is",
+        "the value in A: the checkpoint as it is, where something is supposed",
     ),
-    column("after", "as `unit` says", "the value with what is supposed"),
+    column(
+        "after",
+        "as `unit` says",
+        "the value in B: with what is supposed, or in the other run",
+    ),
     column(
         "query",
         "position",
@@ -51,6 +66,7 @@ const COLUMNS: &[Column] = &[
 struct Row {
     part: &'static str,
     what_if: String,
+    against: String,
     stack: &'static str,
     layer: Option<usize>,
     head: Option<usize>,
@@ -66,7 +82,10 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     let (Some(second), Some(both)) = (&app.runs.b, app.both_runs()) else {
         return Vec::new();
     };
-    let what_if = second.way.words();
+    let (what_if, against) = match &second.way {
+        Way::WhatIf(_) => (second.way.words(), String::new()),
+        Way::Against(_) => (String::new(), second.way.words()),
+    };
     let mut rows = Vec::new();
     let predictions = both.map(|run| {
         run.outcome()
@@ -77,20 +96,22 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
         rows.push(Row {
             part: "loss",
             what_if: what_if.clone(),
+            against: against.clone(),
             unit: "nats",
             before: losses[0].map(Figure::from),
             after: losses[1].map(Figure::from),
             ..Row::default()
         });
     }
-    let at = app.selection.query_idx;
     for (nth, predictions) in predictions.into_iter().enumerate() {
+        let (at, _) = app.crosshair_in([Shows::A, Shows::B][nth]);
         let top = predictions.and_then(|predictions| predictions.top.get(at));
         for token in top.into_iter().flatten() {
             let probability = Some(Figure::from(token.probability));
             rows.push(Row {
                 part: "prediction",
                 what_if: what_if.clone(),
+                against: against.clone(),
                 before: probability.filter(|_| nth == 0),
                 after: probability.filter(|_| nth == 1),
                 query: Some(at),
@@ -106,6 +127,19 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
             };
             let heads = before.heads.iter().zip(&after.heads).enumerate();
             for (head_idx, (before, after)) in heads {
+                if let Some(compared) = app.compared_head(grid, layer_idx, head_idx) {
+                    rows.push(Row {
+                        part: "distance",
+                        what_if: what_if.clone(),
+                        against: against.clone(),
+                        stack: grid.label().unwrap_or_default(),
+                        layer: Some(layer_idx),
+                        head: Some(head_idx),
+                        unit: "nats",
+                        after: Some(compared.divergence.into()),
+                        ..Row::default()
+                    });
+                }
                 let per_head = STATISTICS
                     .iter()
                     .enumerate()
@@ -113,6 +147,7 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
                 rows.extend(per_head.map(|(idx, statistic)| Row {
                     part: "head",
                     what_if: what_if.clone(),
+                    against: against.clone(),
                     stack: grid.label().unwrap_or_default(),
                     layer: Some(layer_idx),
                     head: Some(head_idx),

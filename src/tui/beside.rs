@@ -2,80 +2,119 @@
 
 use std::sync::Arc;
 
+use super::aligned::Aligned;
 use super::app::{App, Effect};
 use super::run::{Run, RunState};
 use super::runs::{Second, Shows, Way};
 use super::scene::Scene;
-use crate::worker::RunId;
-use attnscope_engine::analysis::{HeadQuery, Pyramid, Subject, WhatIf};
+use crate::worker::{Against, RunId};
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid, Subject, WhatIf};
 use attnscope_engine::attention::Pooled;
+use attnscope_engine::prompt::{Prompt, Source};
 
 impl App {
     /// Supposes something more; it runs once the run on screen is over.
     pub fn suppose(&mut self, what_if: WhatIf) {
-        let mut what_ifs = self.drop_supposed();
+        let mut what_ifs = self.drop_what_ifs();
         // The newest of two that contradict each other is what is meant.
         what_ifs.retain(|known| !known.contradicts(&what_if));
         what_ifs.push(what_if);
-        self.begin_supposing(what_ifs);
+        self.begin_second(Way::WhatIf(what_ifs), Shows::B);
     }
 
     /// Takes the last what-if back.
     pub fn suppose_less(&mut self) {
-        let mut what_ifs = self.drop_supposed();
+        let mut what_ifs = self.drop_what_ifs();
         what_ifs.pop();
         if !what_ifs.is_empty() {
-            self.begin_supposing(what_ifs);
+            self.begin_second(Way::WhatIf(what_ifs), Shows::B);
         }
     }
 
-    pub(super) fn begin_supposing(&mut self, what_ifs: Vec<WhatIf>) {
-        self.runs.b = Some(Second::new(Way::WhatIf(what_ifs)));
-        self.runs.shows = Shows::B;
+    /// Compares what is on screen with something else; it runs once the run on screen is over.
+    pub fn compare_with(&mut self, against: Against) {
+        self.drop_second();
+        self.begin_second(Way::Against(against), Shows::Difference);
+    }
+
+    /// Compares with something without which there is nothing to show.
+    pub fn must_compare_with(&mut self, against: Against) {
+        self.compare_with(against);
+        if let Some(second) = &mut self.runs.b {
+            second.is_demanded = true;
+        }
+    }
+
+    fn begin_second(&mut self, way: Way, shows: Shows) {
+        self.runs.b = Some(Second::new(way));
+        self.runs.shows = shows;
+    }
+
+    /// Back to A alone; gives what B was.
+    pub fn drop_second(&mut self) -> Option<Way> {
+        self.select_on(false);
+        self.runs.shows = Shows::A;
+        self.runs.b.take().map(|second| second.way)
     }
 
     /// Back to A alone; gives what was supposed.
-    pub fn drop_supposed(&mut self) -> Vec<WhatIf> {
-        self.runs.shows = Shows::A;
-        match self.runs.b.take().map(|second| second.way) {
+    fn drop_what_ifs(&mut self) -> Vec<WhatIf> {
+        match self.drop_second() {
             Some(Way::WhatIf(what_ifs)) => what_ifs,
-            None => Vec::new(),
+            Some(Way::Against(_)) | None => Vec::new(),
         }
     }
 
-    /// Another text begins: what was supposed of the last one is supposed of it too, once it has run.
-    pub(super) fn suppose_of_next(&mut self) {
-        let what_ifs = self.drop_supposed();
-        if !what_ifs.is_empty() {
-            self.begin_supposing(what_ifs);
+    /// A begins anew, with another text or as its files are now: what stood beside it stands beside it again, once it has run.
+    pub(super) fn second_again(&mut self) {
+        let shows = self.runs.shows;
+        if let Some(way) = self.drop_second() {
+            self.begin_second(way, shows);
         }
     }
 
     /// Asks for B, once A is over.
-    pub(super) fn ask_supposed(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn ask_second(&mut self, effects: &mut Vec<Effect>) {
         let is_over = |run: &Run| matches!(run.state, RunState::Done { .. });
         let is_over = self.runs.a.as_ref().is_some_and(is_over);
         if let Some(second) = self.runs.b.as_mut().filter(|b| !b.is_asked && is_over) {
             second.is_asked = true;
-            let Way::WhatIf(what_ifs) = &second.way;
-            effects.push(Effect::Suppose(what_ifs.clone()));
+            effects.push(match &second.way {
+                Way::WhatIf(what_ifs) => Effect::Suppose(what_ifs.clone()),
+                Way::Against(against) => Effect::Against(against.clone()),
+            });
         }
     }
 
-    /// B has begun.
-    pub(super) fn supposed_started(&mut self, id: RunId, subject: Subject) {
+    /// B has begun: with the prompt of A, unless it has its own.
+    pub(super) fn second_started(
+        &mut self,
+        id: RunId,
+        subject: Subject,
+        own: Option<(Arc<Prompt>, Source)>,
+    ) {
         let Some(a) = &self.runs.a else { return };
-        let run = Run::new(id, subject, a.prompt.clone(), a.source.clone(), a.origin);
+        let (prompt, source) = own.unwrap_or_else(|| (a.prompt.clone(), a.source.clone()));
+        let aligned = Aligned::of_prompts(&a.prompt, &prompt);
+        let run = Run::new(id, subject, prompt, source, a.origin);
         if let Some(second) = self.runs.b.as_mut().filter(|second| second.is_asked) {
             second.run = Some(run);
+            second.aligned = aligned;
+            if self.runs.shows != Shows::A {
+                self.select_on(true);
+            }
         }
     }
 
     /// B could not be: A is shown alone. Gives why, in words of the screen.
-    pub(super) fn supposed_refused(&mut self, reason: String) -> String {
-        let awaits = |second: &Second| second.is_asked && second.run.is_none();
-        if self.runs.b.as_ref().is_some_and(awaits) {
-            self.drop_supposed();
+    pub(super) fn second_refused(&mut self, reason: String) -> String {
+        let awaits = |second: &&Second| second.is_asked && second.run.is_none();
+        if let Some(second) = self.runs.b.as_ref().filter(awaits) {
+            if second.is_demanded {
+                self.fatal = Some(reason.clone());
+                self.is_over = true;
+            }
+            self.drop_second();
         }
         // On screen it was no flag.
         match reason.strip_prefix("--what-if ") {
@@ -84,10 +123,27 @@ impl App {
         }
     }
 
+    /// Moves the selection to the tokens of B that stand for those of A, or back.
+    fn select_on(&mut self, is_of_b: bool) {
+        let Some(second) = self.runs.b.as_ref().filter(|second| second.run.is_some()) else {
+            return;
+        };
+        let at = self.selection;
+        let (of_queries, of_keys) = second.aligned_axes(at.stack);
+        let query_idx = of_queries.other(at.query_idx, !is_of_b);
+        let key_idx = of_keys.other(at.key_idx, !is_of_b);
+        (self.selection.query_idx, self.selection.key_idx) = (query_idx, key_idx);
+    }
+
     /// Shows A, B or the difference, where there is a B.
     pub fn show_side(&mut self, side: Shows) {
         if self.runs.b.is_some() {
+            let is_of_b = side != Shows::A;
+            if is_of_b != (self.runs.shows != Shows::A) {
+                self.select_on(is_of_b);
+            }
             self.runs.shows = side;
+            self.keep_crosshair_in_sight();
         }
     }
 
@@ -127,6 +183,19 @@ impl Scene<'_> {
     /// The selected head's map of B less A's, with what it is of; `None` until both are there.
     fn subtracted(self) -> Option<(HeadQuery, bool, Arc<Pyramid>)> {
         let [a, b] = self.both_details()?;
+        // Of texts of two lengths, maps stand side by side: no cell of one is a cell of the other.
+        let sizes = |detail: &HeadDetail| {
+            let map = detail.pattern.finest();
+            (
+                map.n_rows,
+                map.n_cols,
+                map.queries_per_cell,
+                map.keys_per_cell,
+            )
+        };
+        if sizes(a) != sizes(b) {
+            return None;
+        }
         let is_scores = self.head_view.shows_scores;
         let map = if is_scores {
             less(b.scores.finest(), a.scores.finest())

@@ -1,5 +1,5 @@
-//! Before, after and the difference side by side: every head by one statistic, the selected head's maps, figures, loss and
-//! predictions.
+//! A, B and the difference side by side: every head by one statistic or by the distance of its patterns, the selected head's
+//! maps, figures, loss and predictions, and what differs in the order of execution.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -7,10 +7,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::tokens_change::both_predictions;
-use super::{head_grid, overview};
+use super::{compare_differs, head_grid, overview};
 use crate::tui::app::App;
 use crate::tui::figure::{change, cut, figure, fit};
 use crate::tui::run::Run;
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title};
@@ -25,41 +26,42 @@ const N_PREDICTED: usize = 3;
 /// Where things lie inside the panel.
 struct Parts {
     grids: Vec<Rect>,
-    predictions: Rect,
+    /// Where there is room for it.
+    predictions: Option<Rect>,
     maps: [Rect; 3],
     figures: Rect,
+    differs: Rect,
 }
 
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let n_grids = app.grids().len();
-    let n_below = match (area.height, area.width) {
-        (34.., _) => 16,
-        (_, 110..) => 11,
-        _ => 9,
+    let is_wide = area.width >= 110;
+    let n_differs = match area.height {
+        44.. => 12,
+        34.. => 9,
+        28.. => 7,
+        _ => 6,
     };
-    let [maps, below] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(n_below)]).areas(area);
-    // A narrow terminal has room for heads and figures; predictions go where the maps leave some.
-    let columns = match area.width {
-        110.. => [36, 40, 24],
-        _ => [44, 56, 0],
+    let [above, differs] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_differs)]).areas(area);
+    let n_below = match area.height {
+        44.. => 14,
+        30.. => 10,
+        _ => 7,
     };
-    let [grids, figures, predictions] =
-        Layout::horizontal(columns.map(Constraint::Percentage)).areas(below);
-    let (maps, predictions) = match columns[2] {
-        0 => {
-            // In a low terminal the loss is told, and the likeliest token.
-            let n_predicted = if area.height >= 30 {
-                N_PREDICTED as u16
-            } else {
-                1
-            };
-            let n_predictions = 3 + n_predicted;
-            let rows = [Constraint::Min(0), Constraint::Length(n_predictions)];
-            let [maps, predictions] = Layout::vertical(rows).areas(maps);
-            (maps, predictions)
-        }
-        _ => (maps, predictions),
+    let [above, below] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(n_below)]).areas(above);
+    let columns = |area: Rect, shares: [u16; 2]| {
+        Layout::horizontal(shares.map(Constraint::Percentage)).areas::<2>(area)
+    };
+    // Heads left of the maps where both have room; else below them, beside the figures.
+    let (grids, maps, figures, predictions) = if is_wide {
+        let [grids, maps] = columns(above, [36, 64]);
+        let [figures, predictions] = columns(below, [62, 38]);
+        (grids, maps, figures, Some(predictions))
+    } else {
+        let [grids, figures] = columns(below, [44, 56]);
+        (grids, above, figures, None)
     };
     Parts {
         grids: Layout::vertical(vec![Constraint::Fill(1); n_grids])
@@ -68,6 +70,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         predictions,
         maps: Layout::horizontal([Constraint::Fill(1); 3]).areas(maps),
         figures,
+        differs,
     }
 }
 
@@ -76,12 +79,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return draw_nothing(frame, area, app);
     };
     let Some(both) = app.both_runs() else {
-        let inside = framed(
-            frame,
-            area,
-            app,
-            format!(" what if {} ", second.way.words()),
-        );
+        let what = second.way.banner(Shows::B)[0].to_lowercase();
+        let title = format!(" {what} {} ", second.way.words());
+        let inside = framed(frame, area, app, cut(&title, area.width as usize - 2));
         let text = " it runs once the run that is going is over …";
         frame.render_widget(Line::styled(text, app.theme.dim()), inside);
         return;
@@ -92,29 +92,40 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
     draw_maps(frame, parts.maps, app);
     draw_figures(frame, parts.figures, app);
-    draw_predictions(frame, parts.predictions, app, both);
+    if let Some(area) = parts.predictions {
+        draw_predictions(frame, area, app, both);
+    }
+    compare_differs::draw(frame, parts.differs, app);
+}
+
+/// What A and B are called.
+pub fn labels(app: Scene<'_>) -> [&'static str; 2] {
+    let second = app.runs.b.as_ref();
+    second.map_or(["A", "B"], |second| second.way.labels())
 }
 
 fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let inside = framed(frame, area, app, " what if ");
-    if let Some(reason) = app
+    let inside = framed(frame, area, app, " compare ");
+    let lacks = app
         .subject()
-        .and_then(|subject| subject.lacks(Ability::WhatIf))
-    {
-        let text = Line::styled(
-            format!(" Nothing can be supposed here: {reason}."),
-            app.theme.dim(),
-        );
-        frame.render_widget(text, inside);
-        return;
-    }
+        .and_then(|subject| subject.lacks(Ability::WhatIf));
+    let suppose = match lacks {
+        Some(reason) => format!("Nothing can be supposed here: {reason}."),
+        None => "Press w to run the checkpoint with another scale, softmax axis, mask, temperature or cap, with queries and keys \
+                 normed, or without a head: in one head, one layer or everywhere. Only the layers from the change on run again."
+            .to_owned(),
+    };
     let lines = [
-        "Nothing is supposed: this is the checkpoint as it is.",
-        "",
-        "Press w to run it with another scale, softmax axis, mask, temperature or cap, with queries and keys normed, or without a head:",
-        "in one head, one layer or everywhere. Only the layers from the change on run again.",
-        "",
-        "Every panel then shows the run with the change; v shows before, after and the difference in turn, and W clears it.",
+        "Nothing is compared: this is the checkpoint as it is.".to_owned(),
+        String::new(),
+        suppose,
+        String::new(),
+        "Press E to keep this text as A and run another one as B.".to_owned(),
+        String::new(),
+        "Start with --against to compare with another checkpoint or a trace.".to_owned(),
+        String::new(),
+        "Every panel then shows A, B or the difference: v turns them, and W goes back to A alone."
+            .to_owned(),
     ];
     let lines: Vec<Line<'_>> = lines
         .into_iter()
@@ -139,10 +150,11 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
     } else {
         "pattern"
     };
+    let [a, b] = labels(app);
     let titles = [
-        format!(" before · {what} "),
-        format!(" after · {what} "),
-        " after − before ".to_owned(),
+        format!(" {a} · {what} "),
+        format!(" {b} · {what} "),
+        format!(" {b} − {a} "),
     ];
     let insides: Vec<Rect> = areas
         .iter()
@@ -181,8 +193,17 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
             is_log: app.head_view.is_log,
         }
     };
-    for (map, area) in maps.into_iter().zip(&insides) {
-        draw_map(frame, *area, app, &app.theme, map, scale);
+    for ((map, area), side) in maps.into_iter().zip(&insides).zip([Shows::A, Shows::B]) {
+        let at = app.crosshair_in(side);
+        draw_map(frame, *area, &app.theme, (map, at), scale);
+    }
+    let sizes = maps.map(|map| (map.finest().n_rows, map.finest().n_cols));
+    if sizes[0] != sizes[1] {
+        let text = "texts of two lengths: no cell of A is a cell of B";
+        let text = Paragraph::new(text)
+            .style(app.theme.dim())
+            .wrap(Wrap { trim: true });
+        frame.render_widget(text, insides[2]);
     }
     if let Some(map) = app.difference() {
         let most = finite(map).abs();
@@ -192,22 +213,22 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
             high: most,
             is_log: false,
         };
-        draw_map(frame, insides[2], app, &app.theme.diverging(), map, scale);
+        let at = app.crosshair_in(Shows::B);
+        draw_map(frame, insides[2], &app.theme.diverging(), (map, at), scale);
     }
 }
 
 fn draw_map(
     frame: &mut Frame<'_>,
     area: Rect,
-    app: Scene<'_>,
     theme: &Theme,
-    map: &Pyramid,
+    (map, (query_idx, key_idx)): (&Pyramid, (usize, usize)),
     scale: Scale,
 ) {
     let finest = map.finest();
     let at = (
-        app.selection.query_idx / finest.queries_per_cell,
-        app.selection.key_idx / finest.keys_per_cell,
+        query_idx / finest.queries_per_cell,
+        key_idx / finest.keys_per_cell,
     );
     let whole = WholeMap {
         theme,
@@ -232,7 +253,10 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let title = Line::from(Span::styled(
         format!(
             " {:<name_width$}{:>9}{:>9}{:>10} ",
-            "", "before", "after", "change"
+            "",
+            labels(app)[0],
+            labels(app)[1],
+            "change"
         )
         .repeat(n_columns),
         theme.dim(),
@@ -273,13 +297,12 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         return;
     };
     let at = app.selection.query_idx;
-    let of = |predictions: &attnscope_engine::analysis::Predictions| -> Vec<TopToken> {
-        let top = predictions.top.get(at);
-        top.map_or(Vec::new(), |top| {
-            top.iter().take(N_PREDICTED).copied().collect()
-        })
+    let of = |predictions: &attnscope_engine::analysis::Predictions, side: Shows| {
+        let top = predictions.top.get(app.crosshair_in(side).0);
+        let top = top.into_iter().flatten().take(N_PREDICTED);
+        top.copied().collect::<Vec<TopToken>>()
     };
-    let (before, after) = (of(before), of(after));
+    let (before, after) = (of(before, Shows::A), of(after, Shows::B));
     // Side by side where there is room, one below the other where there is none.
     let is_wide = inside.width >= 44;
     let width = if is_wide {
@@ -295,11 +318,9 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         });
         fit(&text.unwrap_or_default(), width)
     };
-    let titles = [
-        format!(" after query {at}, before"),
-        " with the change".to_owned(),
-    ]
-    .map(|title| Span::styled(fit(&title, width), theme.dim()));
+    let [a, b] = labels(app);
+    let titles = [format!(" after query {at}: {a}"), format!(" {b}")]
+        .map(|title| Span::styled(fit(&title, width), theme.dim()));
     let pairs = (0..N_PREDICTED).map(|nth| [before.get(nth), after.get(nth)]);
     let style = |pair: [Option<&TopToken>; 2]| {
         let is_same = pair[0].map(|token| token.id) == pair[1].map(|token| token.id);

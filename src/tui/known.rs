@@ -1,0 +1,68 @@
+//! What earlier sessions and the directory around a checkpoint offer: prompts that were run, and checkpoints to compare with.
+
+use std::path::PathBuf;
+
+/// How many prompts are kept of a checkpoint, and how many bytes of them.
+const MOST_PROMPTS: usize = 200;
+const MOST_BYTES: usize = 256 << 10;
+
+/// Prompts and checkpoints that can be chosen without typing them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Texts or ids as they were typed, the newest last.
+    pub prompts: Vec<String>,
+    /// Checkpoints that lie beside the one that is open.
+    pub beside: Vec<PathBuf>,
+}
+
+impl Known {
+    /// Puts a prompt last, once; gives whether that changed anything.
+    pub fn remember(&mut self, prompt: &str) -> bool {
+        if self.prompts.last().is_some_and(|last| last == prompt) || prompt.len() > MOST_BYTES {
+            return false;
+        }
+        self.prompts.retain(|known| known != prompt);
+        self.prompts.push(prompt.to_owned());
+        self.bound();
+        true
+    }
+
+    /// Drops the oldest prompts that are too many.
+    fn bound(&mut self) {
+        let mut n_bytes = 0;
+        let fits = self
+            .prompts
+            .iter()
+            .rev()
+            .take(MOST_PROMPTS)
+            .take_while(|prompt| {
+                n_bytes += prompt.len();
+                n_bytes <= MOST_BYTES
+            });
+        let n_kept = fits.count();
+        self.prompts.drain(..self.prompts.len() - n_kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_kept_once_and_the_oldest_go_first() {
+        let mut known = Known::default();
+        for text in ["a", "b", "a", "a"] {
+            known.remember(text);
+        }
+        assert_eq!(known.prompts, ["b", "a"]);
+        for n in 0..2 * MOST_PROMPTS {
+            assert!(known.remember(&n.to_string()));
+        }
+        assert_eq!(known.prompts.len(), MOST_PROMPTS);
+        assert_eq!(known.prompts.last().map(String::as_str), Some("399"));
+        let long = "x".repeat(MOST_BYTES - 2);
+        assert!(known.remember(&long));
+        assert_eq!(known.prompts.len(), 1, "{:?}", known.prompts.len());
+        assert!(!known.remember(&format!("{long}xxx")));
+    }
+}

@@ -1,0 +1,255 @@
+//! What differs between A and B, in the order of execution: the first hook that does, layers, knobs and tensors.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use crate::report::Difference;
+use crate::tui::comparing::Comparing;
+use crate::tui::figure::{cut, figure};
+use crate::tui::runs::Way;
+use crate::tui::scene::Scene;
+use crate::tui::widgets::frame::framed;
+use crate::worker::Against;
+use attnscope_engine::compare::{Comparison, HookDifference};
+use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
+
+/// Tensors and knobs that a line names.
+const MOST_NAMED: usize = 24;
+
+/// A part of a line, and whether it lies beyond its tolerance.
+struct Link {
+    text: String,
+    is_same: bool,
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let title = " what differs, in the order of execution ";
+    let inside = framed(frame, area, app, cut(title, area.width as usize - 2));
+    let width = inside.width as usize;
+    let mut lines = match said(app) {
+        Ok(comparison) => lines(app, comparison, inside),
+        Err(said) => {
+            let said = crate::tui::figure::wrapped(&said, width.saturating_sub(2));
+            let line = |said: String| Line::styled(format!(" {said}"), app.theme.dim());
+            said.into_iter().map(line).collect()
+        }
+    };
+    lines.truncate(inside.height as usize);
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The comparison, or why there is none yet, in a sentence.
+fn said(app: Scene<'_>) -> Result<&Comparison, String> {
+    let (Some(second), Some([a, b])) = (&app.state().runs.b, app.both_runs()) else {
+        return Err(String::new());
+    };
+    if let Way::Against(Against::Prompt(_)) = &second.way {
+        let [aligned, _] = &second.aligned;
+        let n = |run: &crate::tui::run::Run| run.prompt.tokens.len();
+        return Err(format!(
+            "One model on two prompts of {} and {} tokens, of which {} stand for each other: no hook, knob or tensor is to be \
+             compared. Heads compare by statistics; the maps stand side by side.",
+            n(a),
+            n(b),
+            aligned.n_paired()
+        ));
+    }
+    if a.subject.model().is_none() || b.subject.model().is_none() {
+        return Err(
+            "A trace holds attention alone: heads compare by statistics and maps. attnscope diff compares the hooks that a \
+             trace holds."
+                .to_owned(),
+        );
+    }
+    match &second.comparing {
+        Comparing::Done(comparison) => Ok(comparison),
+        Comparing::Going(_) => {
+            Err("Comparing tensors, then every hook of both runs … c stops".to_owned())
+        }
+        Comparing::No => Err("The comparison begins once both runs are over …".to_owned()),
+        Comparing::Ended(reason) => Err(format!("Not compared: {reason}. Press e to run again.")),
+    }
+}
+
+fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let width = inside.width as usize;
+    let difference = Difference {
+        a: "A",
+        b: "B",
+        comparison,
+        notes: Vec::new(),
+        refused: None,
+    };
+    let style = if comparison.is_same() {
+        theme.good()
+    } else {
+        theme.notable()
+    };
+    let mut lines = Vec::new();
+    let headline = crate::tui::figure::wrapped(&difference.headline(), width.saturating_sub(2));
+    let n_headline = if inside.height >= 8 { 2 } else { 1 };
+    for line in headline.into_iter().take(n_headline) {
+        lines.push(Line::styled(format!(" {line}"), style));
+    }
+    let n_left = (inside.height as usize)
+        .saturating_sub(lines.len() + 2)
+        .max(1);
+    lines.extend(chain(app, comparison, width, n_left));
+    lines.push(named(app, "knobs ", knobs(comparison), width));
+    lines.push(named(app, "tensors ", tensors(comparison), width));
+    let alone = isolated(comparison);
+    if !alone.is_empty() {
+        lines.push(named(app, "differ by themselves ", alone, width));
+    }
+    lines
+}
+
+/// Layers and hooks in turn, on at most so many lines: every hook of the layer that differs first, and of those before it that
+/// the lines have room for.
+fn chain(
+    app: Scene<'_>,
+    comparison: &Comparison,
+    width: usize,
+    n_lines: usize,
+) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let first = comparison.first();
+    let mut links: Vec<Link> = Vec::new();
+    let mut at: Option<(Stack, usize)> = None;
+    for hook in &comparison.hooks {
+        let place = hook.stack.zip(hook.layer_idx);
+        let is_first_layer = first.is_some_and(|first| first.stack.zip(first.layer_idx) == place);
+        match place {
+            Some((stack, layer_idx)) if !is_first_layer => {
+                // One link for a whole layer.
+                if at != place {
+                    let of_layer = comparison
+                        .hooks
+                        .iter()
+                        .filter(|hook| hook.stack.zip(hook.layer_idx) == place);
+                    let worst = of_layer
+                        .clone()
+                        .map(|hook| hook.relative)
+                        .fold(0.0, f64::max);
+                    links.push(Link {
+                        text: format!("{} {}", Place::layer(stack, layer_idx), figure(worst, 0)),
+                        is_same: of_layer.clone().all(|hook| hook.is_same),
+                    });
+                }
+            }
+            _ => links.push(link(
+                hook,
+                first.is_some_and(|first| std::ptr::eq(first, hook)),
+                at != place,
+            )),
+        }
+        at = place;
+    }
+    let mut lines: Vec<Line<'static>> = vec![Line::raw(" ")];
+    for link in links {
+        let mark = if link.is_same { "✓" } else { "✖" };
+        let text = format!("{} {mark}", link.text);
+        let style = if link.is_same {
+            theme.dim()
+        } else {
+            theme.notable()
+        };
+        let n_used = lines.last().map_or(0, Line::width);
+        if n_used + text.chars().count() + 3 > width {
+            if lines.len() == n_lines {
+                break;
+            }
+            lines.push(Line::raw(" "));
+        }
+        let Some(line) = lines.last_mut() else { break };
+        if line.width() > 1 {
+            line.push_span(Span::styled(" · ", theme.dim()));
+        }
+        line.push_span(Span::styled(text, style));
+    }
+    lines
+}
+
+fn link(hook: &HookDifference, is_first: bool, begins: bool) -> Link {
+    let place = match (hook.stack, hook.layer_idx) {
+        (Some(stack), Some(layer_idx)) if begins => format!("{}: ", Place::layer(stack, layer_idx)),
+        _ => String::new(),
+    };
+    let head = hook
+        .head_idx
+        .filter(|_| is_first)
+        .map_or(String::new(), |head_idx| format!(" head {head_idx}"));
+    let first = if is_first { " first" } else { "" };
+    Link {
+        text: format!(
+            "{place}{} {}{head}{first}",
+            hook.name(),
+            figure(hook.relative, 0)
+        ),
+        is_same: hook.is_same,
+    }
+}
+
+/// Knobs that differ, as sentences name them.
+pub fn knobs(comparison: &Comparison) -> Vec<String> {
+    comparison.knobs.iter().map(ToString::to_string).collect()
+}
+
+/// Tensors that differ, or that one side lacks.
+pub fn tensors(comparison: &Comparison) -> Vec<String> {
+    let weights = &comparison.weights;
+    let differ = weights.differ.iter().map(|tensor| {
+        let relation = tensor
+            .relation
+            .map_or(String::new(), |found| format!(" {}", found.label()));
+        format!("{}{relation} {}", tensor.name, figure(tensor.relative, 0))
+    });
+    let of_a = weights
+        .only_a
+        .iter()
+        .map(|name| format!("{name} only in A"));
+    let of_b = weights
+        .only_b
+        .iter()
+        .map(|name| format!("{name} only in B"));
+    differ.chain(of_a).chain(of_b).collect()
+}
+
+fn isolated(comparison: &Comparison) -> Vec<String> {
+    let layers = comparison.isolated.iter();
+    layers
+        .map(|layer| {
+            format!(
+                "{} {}",
+                Place::layer(layer.stack, layer.layer_idx),
+                figure(layer.relative, 0)
+            )
+        })
+        .collect()
+}
+
+fn named(app: Scene<'_>, what: &str, found: Vec<String>, width: usize) -> Line<'static> {
+    let n = found.len();
+    if n == 0 {
+        let none = match what.trim() {
+            "knobs" => "every knob is the same",
+            _ => "every tensor is the same",
+        };
+        return Line::styled(format!(" {none}"), app.theme.dim());
+    }
+    let count = if n > 1 {
+        format!("{what}({n}) ")
+    } else {
+        what.to_owned()
+    };
+    let text: Vec<String> = found.into_iter().take(MOST_NAMED).collect();
+    let room = width.saturating_sub(count.chars().count() + 2);
+    Line::from(vec![
+        Span::styled(format!(" {count}"), app.theme.dim()),
+        Span::styled(cut(&text.join(" · "), room), app.theme.accent()),
+    ])
+}

@@ -1,0 +1,59 @@
+//! The number that grids and rankings show of a head or a layer: a statistic, what it changed by, or how far two patterns lie
+//! apart.
+
+use crate::tui::scene::Scene;
+use attnscope_engine::model::Stack;
+use attnscope_engine::stats::{Compute, LayerReport};
+
+/// The value of a head, or of a layer; NaN where there is none yet.
+pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
+    if app.shows_distance() {
+        return distance(app, grid, layer_idx, head_idx);
+    }
+    if app.grid_differs() {
+        let both = app.both_layers(grid, layer_idx);
+        return both.map_or(f64::NAN, |[before, after]| {
+            of(app, after, head_idx) - of(app, before, head_idx)
+        });
+    }
+    let layer = app.layers_of(grid).get(layer_idx);
+    layer.map_or(f64::NAN, |layer| of(app, layer, head_idx))
+}
+
+/// The chosen statistic of a head, or of a layer.
+fn of(app: Scene<'_>, layer: &LayerReport, head_idx: Option<usize>) -> f64 {
+    let idx = app.statistic_idx;
+    match head_idx {
+        None => match app.statistic().compute {
+            // Heads of other types are dimmed, and count no more.
+            Compute::Head(_, gather) if app.shown_type.is_some() => {
+                let shown = layer.heads.iter().filter(|head| app.is_of_shown_type(head));
+                let mut shown = shown.map(|head| head.stats.at(idx)).peekable();
+                match shown.peek() {
+                    Some(_) => gather.over(shown),
+                    None => f64::NAN,
+                }
+            }
+            _ => layer.stats.at(idx),
+        },
+        Some(head_idx) => {
+            let head = layer.heads.get(head_idx);
+            head.map_or(f64::NAN, |head| head.stats.at(idx))
+        }
+    }
+}
+
+/// How far the patterns of a head lie apart in A and B; of a layer, the mean over its heads.
+fn distance(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
+    let of = |head_idx: usize| {
+        let head = app.compared_head(grid, layer_idx, head_idx);
+        head.map_or(f64::NAN, |head| head.divergence)
+    };
+    match head_idx {
+        Some(head_idx) => of(head_idx),
+        None => {
+            let n_heads = app.n_heads_of(grid);
+            (0..n_heads).map(of).sum::<f64>() / n_heads as f64
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! A second run beside the first: another checkpoint, a trace, or another prompt.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::event::Event;
+use super::given::tell_trace;
+use super::lane::lock;
+use super::run_id::RunId;
+use super::runner::{Runner, trace_of};
+use super::{ModelRun, Ran, What};
+use attnscope_engine::analysis::{
+    self, Declared, MemoryNeed, Recorded, Subject, input_of, is_probe,
+};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::checkpoint::captured::Captured;
+use attnscope_engine::compare::{Comparing, Comparison};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::family;
+use attnscope_engine::machine;
+use attnscope_engine::model::Model;
+use attnscope_engine::on_device;
+use attnscope_engine::pace::Pace;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+
+/// What runs beside A.
+#[derive(Debug, Clone)]
+pub enum Against {
+    /// The prompt of A through another checkpoint, or a trace.
+    Target(Opening),
+    /// Another prompt through what A ran.
+    Prompt(Request),
+}
+
+impl Against {
+    /// What B is called: the last parts of a path, or how its prompt begins.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Target(opening) => match (&opening.path, opening.bundle) {
+                (Some(path), _) => path.display().to_string(),
+                (None, Some(bundle)) => bundle.name.to_owned(),
+                (None, None) => "the built-in demo".to_owned(),
+            },
+            Self::Prompt(request) => match &request.source {
+                Source::Text(text) => format!(
+                    "“{}”",
+                    text.split_whitespace().collect::<Vec<_>>().join(" ")
+                ),
+                Source::Ids(ids) => {
+                    let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+                    format!("ids {}", ids.join(", "))
+                }
+            },
+        }
+    }
+}
+
+/// What is opened, and what a person says of it, is all that tells two apart.
+impl PartialEq for Against {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Target(a), Self::Target(b)) => {
+                let of = |opening: &Opening| {
+                    let bundle = opening.bundle.map(|bundle| bundle.name);
+                    let (path, weights) = (opening.path.clone(), opening.weights.clone());
+                    (
+                        path,
+                        bundle,
+                        weights,
+                        opening.set.clone(),
+                        opening.ignores_settings,
+                    )
+                };
+                of(a) == of(b)
+            }
+            (Self::Prompt(a), Self::Prompt(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// Another checkpoint, as it was opened for the last comparison.
+pub(super) struct Other {
+    against: Against,
+    model: Arc<Model>,
+    reading: Arc<Reading>,
+}
+
+fn refuses(problem: impl Into<String>) -> Error {
+    Error::Prompt(problem.into())
+}
+
+impl Runner {
+    /// Runs B.
+    ///
+    /// # Errors
+    /// When B cannot be opened, or cannot stand beside A: why, in one line.
+    pub(super) fn against(&mut self, run: RunId, against: &Against, pace: &dyn Pace) -> Result<()> {
+        let (subject, a) = {
+            let context = lock(&self.context);
+            (context.subject.clone(), context.a.clone())
+        };
+        let (Some(subject), Some(a), Some(prompt)) = (subject, a, self.prompt.clone()) else {
+            return Err(refuses(
+                "nothing ran yet that something could be compared with",
+            ));
+        };
+        match against {
+            Against::Prompt(request) => {
+                let What::Model(plain) = a.what else {
+                    return Err(refuses(format!("{} runs no other prompt", subject.name())));
+                };
+                self.beside_prompt(run, request, &plain.model, pace)
+            }
+            Against::Target(opening) => match trace_of(opening) {
+                Some(path) => self.beside_trace(run, path, &subject),
+                None => self.beside_checkpoint(run, against, opening, (&subject, &prompt), pace),
+            },
+        }
+    }
+
+    fn beside_prompt(
+        &mut self,
+        run: RunId,
+        request: &Request,
+        model: &Arc<Model>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let limits = model.spec.limits();
+        let mut prompt = prompt::prepare(request, &self.reading, limits)?;
+        self.check_memory(model, &prompt)?;
+        let compute = self.device.get()?;
+        let reading = &self.reading;
+        let label = |id| reading.of_target(limits).label(id);
+        on_device!(&compute, ops => {
+            analysis::generate(ops, model, &mut prompt, &label, &mut |_| {}, pace)
+        })?;
+        self.begin_beside(run, model, Arc::new(prompt), request.source.clone());
+        self.execute_beside(run, None, pace)
+    }
+
+    fn beside_checkpoint(
+        &mut self,
+        run: RunId,
+        against: &Against,
+        opening: &Opening,
+        (subject, of_a): (&Subject, &Prompt),
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let known = self.other.take().filter(|other| other.against == *against);
+        let (model, reading) = match known {
+            Some(other) => (other.model, other.reading),
+            None => {
+                let model = Arc::new(family::read(opening.open()?)?);
+                let reading = Arc::new(Tokenizer::open(&model.checkpoint.tokenizer)?);
+                (model, reading)
+            }
+        };
+        self.other = Some(Other {
+            against: against.clone(),
+            model: model.clone(),
+            reading: reading.clone(),
+        });
+        fits(subject, &Subject::Model(model.clone()))?;
+        let prompt = self.counted(of_a, &model, &reading)?;
+        contexts(&prompt, subject, &model)?;
+        self.check_memory(&model, &prompt)?;
+        let source = Source::Ids(prompt.given().tokens.clone());
+        self.begin_beside(run, &model, Arc::new(prompt), source);
+        self.execute_beside(run, Some(&reading), pace)
+    }
+
+    /// The ids of A's prompt as B counts them. Where the text of A is known and B has a tokenizer, both must cut it alike.
+    fn counted(&self, of_a: &Prompt, model: &Model, reading: &Reading) -> Result<Prompt> {
+        let limits = model.spec.limits();
+        let ids = of_a.given();
+        let usual = self.last.as_ref().map(|(request, _)| request.clone());
+        let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
+        if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
+            let theirs = prompt::prepare(&usual, reading, limits)?;
+            same_ids(ids, theirs.given())?;
+        }
+        let has_ids = of_a
+            .labels
+            .first()
+            .is_none_or(|label| !label.starts_with('#'));
+        if !has_ids {
+            return Err(refuses(
+                "the trace holds no token ids: there is nothing to run through a checkpoint",
+            ));
+        }
+        let request = Request {
+            source: Source::Ids(ids.tokens.clone()),
+            target: match &of_a.source {
+                Some(_) => Target::Ids(of_a.tokens.clone()),
+                None => Target::Generate(0),
+            },
+            attention_mask: ids.real.clone(),
+            truncate: false,
+            ..usual
+        };
+        let mut prompt = prompt::prepare(&request, reading, limits)?;
+        if reading.tokenizer().is_none() && prompt.tokens == of_a.tokens {
+            // What A's tokenizer calls them says more than ids.
+            prompt.labels.clone_from(&of_a.labels);
+        }
+        Ok(prompt)
+    }
+
+    fn beside_trace(&mut self, run: RunId, path: &Path, subject: &Subject) -> Result<()> {
+        if is_probe(path) {
+            return Err(Error::file(path, "a probe holds no attention to compare"));
+        }
+        let captured = Captured::open(path)?;
+        let trace = analysis::read_trace(&captured, &Declared::default())?;
+        let recorded = Arc::new(Recorded::new(captured, &trace));
+        let is_renumbered = |(own, shown): (&Arc<_>, &Arc<_>)| {
+            let own: &attnscope_engine::stats::LayerReport = own;
+            let shown: &attnscope_engine::stats::LayerReport = shown;
+            own.layer_idx != shown.layer_idx
+        };
+        let is_partial = trace.layers.iter().zip(&recorded.layers).any(is_renumbered);
+        if is_partial && !matches!(subject, Subject::Trace(_)) {
+            let problem = "the trace leaves layers out: record all of them to compare it on screen";
+            return Err(Error::file(path, problem));
+        }
+        let of_trace = Subject::Trace(recorded.clone());
+        fits(subject, &of_trace)?;
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Trace(recorded.clone()),
+        });
+        (self.sink)(Event::Beside {
+            run,
+            subject: of_trace,
+            prompt: Arc::new(recorded.prompt.clone()),
+            source: Source::Ids(recorded.prompt.given().tokens.clone()),
+        });
+        tell_trace(&self.sink, run, &recorded, &trace);
+        Ok(())
+    }
+
+    fn check_memory(&self, model: &Model, prompt: &Prompt) -> Result<()> {
+        if self.is_forced {
+            return Ok(());
+        }
+        let longest = input_of(&prompt.longest());
+        let need = MemoryNeed::on_screen(model, &longest, rayon::current_num_threads());
+        machine::check_memory(need.total())
+    }
+
+    fn begin_beside(&self, run: RunId, model: &Arc<Model>, prompt: Arc<Prompt>, source: Source) {
+        let input = Arc::new(input_of(&prompt));
+        lock(&self.context).b = Some(Ran {
+            run,
+            what: What::Model(ModelRun::new(model.clone(), input)),
+        });
+        (self.sink)(Event::Beside {
+            run,
+            subject: Subject::Model(model.clone()),
+            prompt,
+            source,
+        });
+    }
+
+    fn execute_beside(
+        &mut self,
+        run: RunId,
+        reading: Option<&Reading>,
+        pace: &dyn Pace,
+    ) -> Result<()> {
+        let ran = lock(&self.context).model_run(run).cloned();
+        match ran {
+            Some(ran) => self.execute(run, (&ran.model, &ran.input), None, reading, pace),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes sure that every head of B has a counterpart in A.
+fn fits(a: &Subject, b: &Subject) -> Result<()> {
+    if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
+        let comparison = Comparison::of_knobs(a, b, &Comparing::default());
+        let prevented = comparison.prevented_by.map(|idx| &comparison.knobs[idx]);
+        return match prevented {
+            None => Ok(()),
+            Some(knob) => Err(refuses(format!(
+                "{} and {} cannot be run side by side: {knob}",
+                a.checkpoint.name, b.checkpoint.name
+            ))),
+        };
+    }
+    let (of_a, of_b) = (a.shape(), b.shape());
+    for grid in &of_b {
+        let own = of_a.iter().find(|own| own.stack == grid.stack);
+        let own = own.map_or(&[][..], |own| own.n_heads.as_slice());
+        if own != grid.n_heads.as_slice() {
+            let words = |heads: &[usize]| match heads.first() {
+                None => "none".to_owned(),
+                Some(n_heads) => format!("{} × {n_heads}", heads.len()),
+            };
+            let stack = grid.stack.label().unwrap_or("layers");
+            return Err(refuses(format!(
+                "{} and {} have no heads in common to compare: {stack} × heads are {} and {}",
+                a.name(),
+                b.name(),
+                words(own),
+                words(&grid.n_heads)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure that two tokenizers cut a text alike.
+fn same_ids(mine: &Prompt, theirs: &Prompt) -> Result<()> {
+    if mine.tokens == theirs.tokens {
+        return Ok(());
+    }
+    let pairs = mine.tokens.iter().zip(&theirs.tokens);
+    let at = pairs.take_while(|(a, b)| a == b).count();
+    let piece = |prompt: &Prompt| match (prompt.tokens.get(at), prompt.labels.get(at)) {
+        (Some(id), Some(label)) => format!("{id} {label:?}"),
+        _ => "nothing".to_owned(),
+    };
+    Err(refuses(format!(
+        "the tokenizers differ at position {at}: {} and {} ({} and {} tokens); --tokens gives ids, which both take",
+        piece(mine),
+        piece(theirs),
+        mine.tokens.len(),
+        theirs.tokens.len()
+    )))
+}
+
+/// Makes sure that a prompt is not beyond the context of B alone.
+fn contexts(prompt: &Prompt, a: &Subject, b: &Model) -> Result<()> {
+    let longest = prompt.longest();
+    let n = longest.tokens.len().max(longest.given().tokens.len());
+    let is_beyond = |model: &Model| model.spec.n_ctx.is_some_and(|n_ctx| n > n_ctx);
+    match b.spec.n_ctx {
+        Some(n_ctx) if is_beyond(b) && !a.model().is_some_and(|model| is_beyond(model)) => {
+            Err(refuses(format!(
+                "expected at most {n_ctx} tokens, the context of {}, found {n}: the other side takes more",
+                b.checkpoint.name
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The ids that a trace was recorded on, in place of the prompt of a request; `None` for what is no trace, or holds no ids.
+///
+/// # Errors
+/// When the trace cannot be read.
+pub fn recorded_prompt(opening: &Opening, usual: Request) -> Result<Option<Request>> {
+    let Some(path) = trace_of(opening).filter(|path| !is_probe(path)) else {
+        return Ok(None);
+    };
+    let captured = Captured::open(path)?;
+    let trace = analysis::read_trace(&captured, &Declared::default())?;
+    if trace.tokens.is_empty() {
+        return Ok(None);
+    }
+    let prompt = Recorded::new(captured, &trace).prompt;
+    let target = match &prompt.source {
+        Some(_) => Target::Ids(prompt.tokens.clone()),
+        None => usual.target.clone(),
+    };
+    Ok(Some(Request {
+        source: Source::Ids(prompt.given().tokens.clone()),
+        target,
+        ..usual
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokenizers_that_cut_a_text_otherwise_are_told_apart_at_the_first_id() {
+        let of = |tokens: &[u32]| Prompt {
+            tokens: tokens.to_vec(),
+            labels: tokens.iter().map(u32::to_string).collect(),
+            ..Prompt::default()
+        };
+        assert!(same_ids(&of(&[1, 2]), &of(&[1, 2])).is_ok());
+        let error = same_ids(&of(&[1, 2, 3]), &of(&[1, 5])).expect_err("differ");
+        assert!(
+            error.to_string().contains("position 1: 2 \"2\" and 5"),
+            "{error}"
+        );
+    }
+}
