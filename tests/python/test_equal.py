@@ -320,7 +320,8 @@ class TorchEncoder(EqualCase):
                     model = grown(WithTorchEncoder(norm_first), 3.0)
                     mask = nn.Transformer.generate_square_subsequent_mask(len(IDS)) if causal else None
                     settings = ["--set", f"mask={'causal' if causal else 'bidirectional'}", "--set", "n_heads=4",
-                                "--set", f"norm_first={'true' if norm_first else 'false'}", "--set", "activation=relu", "--set", "embed_scale=1"]
+                                "--set", f"norm_first={'true' if norm_first else 'false'}", "--set",
+                                "activation=relu", "--set", "embed_scale=1"]
                     self.check(model, {"ids": ids(), "mask": mask}, *text(), *settings,
                                checkpoint=self.saved(model, f"{norm_first}-{causal}"))
 
@@ -329,7 +330,8 @@ class TorchEncoder(EqualCase):
         real = [1] * 9 + [0] * 5
         self.check(model, {"ids": ids(), "padding": torch.tensor([real]) == 0}, *text(), "--attention-mask",
                    ",".join(map(str, real)), "--set", "mask=bidirectional", "--set", "n_heads=4", "--set",
-                   "norm_first=false", "--set", "activation=relu", "--set", "embed_scale=1", checkpoint=self.saved(model, "padded"))
+                   "norm_first=false", "--set", "activation=relu", "--set", "embed_scale=1",
+                   checkpoint=self.saved(model, "padded"))
 
 
 if __name__ == "__main__":

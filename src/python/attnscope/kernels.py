@@ -54,7 +54,8 @@ def of_sdpa(path, names, args, kwargs, scale_of):
     def finish(raw, sequences, positions):
         scores = raw
         if mask is not None:
-            seen = mask[sequences if mask.shape[0] > 1 else torch.zeros_like(sequences)]  # [sequence, head | 1, query | 1, key | 1]
+            # [sequence, head | 1, query | 1, key | 1]
+            seen = mask[sequences if mask.shape[0] > 1 else torch.zeros_like(sequences)]
             if seen.shape[2] > 1:
                 index = positions[:, None, :, None].expand(-1, seen.shape[1], -1, seen.shape[3])
                 seen = seen.gather(2, index)
