@@ -323,7 +323,7 @@ fn bad_input_is_one_line() {
         &[path(long.path()), "--tokens", "5,9,2,5,9,2"],
     );
     assert_says(&said, &["at most 4 tokens", "found 6"]);
-    let said = misused("diff", &model, &[path(&model), "--tolerance", "-1"]);
+    let said = misused("diff", &model, &[path(&model), "--tolerance=-1"]);
     assert_says(&said, &["--tolerance"]);
     let said = misused("diff", &model, &[path(&model), "--map", "0-2:0"]);
     assert_says(&said, &["as many layers of A as of B"]);

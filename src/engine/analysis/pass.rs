@@ -211,14 +211,9 @@ impl<'a, O: Ops> Pass<'a, O> {
 
     /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
     /// the encoder's output of `encoded`, where another run is given.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what a block needs, and what looks on"
-    )]
     pub(crate) fn block_again(
         &self,
-        stack: &StackSpec,
-        layer_idx: usize,
+        (stack, layer_idx): (&StackSpec, usize),
         weights: &LayerWeights<'_, O>,
         resid: &mut O::Buffer,
         scratch: &mut Scratch<O>,

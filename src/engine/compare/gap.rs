@@ -72,6 +72,17 @@ impl HeadGap {
         let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
         let mut n_values = 0;
         for (idx, (a, b)) in a.iter().zip(b).enumerate() {
+            if a == b {
+                // Keys that neither side sees, above all.
+                if a.is_finite() {
+                    let square = f64::from(*a) * f64::from(*a);
+                    n_values += 1;
+                    size += square;
+                    product += square;
+                    size_b += square;
+                }
+                continue;
+            }
             if !(a.is_finite() && b.is_finite()) {
                 self.pair(*a, *b, at(idx), masks);
                 continue;

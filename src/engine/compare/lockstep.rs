@@ -382,7 +382,12 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         let scratch = &mut b.scratch;
         let encoded = Some(&a.pass);
         b.pass.block_again(
-            of_b, layer_b, weights, &mut resid, scratch, &mut hooks, encoded,
+            (of_b, layer_b),
+            weights,
+            &mut resid,
+            scratch,
+            &mut hooks,
+            encoded,
         )?;
         let mut largest = 0.0f64;
         for Compared { stack, hook, gap } in hooks.found {

@@ -434,7 +434,12 @@ fn alone<O: Ops>(
         tolerance: floors.of_hooks,
     };
     pass.block_again(
-        stack, layer_idx, weights, &mut resid, scratch, &mut hooks, None,
+        (stack, layer_idx),
+        weights,
+        &mut resid,
+        scratch,
+        &mut hooks,
+        None,
     )?;
     Ok(hooks.largest)
 }

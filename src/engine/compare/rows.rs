@@ -14,6 +14,8 @@ const CELL_BYTES: usize = 2 * size_of::<f32>();
 struct Kept {
     scores: Vec<f32>,
     pattern: Vec<f32>,
+    /// How many scores A gave.
+    n_given: usize,
 }
 
 /// What comparing some rows of one head gave.
@@ -84,11 +86,9 @@ impl Rows {
         self.kept.resize_with(heads.len(), Mutex::default);
         for kept in &mut self.kept {
             let kept = kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-            for values in [&mut kept.scores, &mut kept.pattern] {
-                // What A does not give stays a NaN, and differs from every number.
-                values.clear();
-                values.resize(n, f32::NAN);
-            }
+            kept.scores.resize(n, f32::NAN);
+            kept.pattern.resize(n, f32::NAN);
+            kept.n_given = 0;
         }
         self.heads = heads;
     }
@@ -241,6 +241,7 @@ impl BlockSink for Keep<'_> {
         if at + scores.len() <= kept.scores.len() {
             kept.scores[at..at + scores.len()].copy_from_slice(scores);
             kept.pattern[at..at + pattern.len()].copy_from_slice(pattern);
+            kept.n_given += scores.len();
         }
     }
 }
@@ -256,7 +257,13 @@ impl BlockSink for Compare<'_> {
             return;
         };
         let at = first_query * rows.n_keys;
-        let kept = held(kept);
+        let mut kept = held(kept);
+        if kept.n_given < kept.scores.len() {
+            // What A did not give is a NaN, and differs from every number.
+            kept.scores.fill(f32::NAN);
+            kept.pattern.fill(f32::NAN);
+            kept.n_given = kept.scores.len();
+        }
         let of_a = |values: &'_ [f32], n: usize| -> Option<Range<usize>> {
             (at + n <= values.len()).then_some(at..at + n)
         };

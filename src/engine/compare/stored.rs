@@ -131,10 +131,25 @@ impl StoredDifference {
     fn rounding(&mut self, a: f32, b: f32) {
         let bf16 = |v: f32| half::bf16::from_f32(v).to_f32();
         let f16 = |v: f32| half::f16::from_f32(v).to_f32();
-        let is_it = [bf16(a) == b, f16(a) == b, bf16(b) == a, f16(b) == a];
-        for (n, is_it) in self.n_unrounded.iter_mut().zip(is_it) {
-            *n += usize::from(!is_it);
+        // What one value has ruled out is not asked of the others.
+        let n = &mut self.n_unrounded;
+        if n[0] == 0 {
+            n[0] += usize::from(bf16(a) != b);
         }
+        if n[1] == 0 {
+            n[1] += usize::from(f16(a) != b);
+        }
+        if n[2] == 0 {
+            n[2] += usize::from(bf16(b) != a);
+        }
+        if n[3] == 0 {
+            n[3] += usize::from(f16(b) != a);
+        }
+    }
+
+    /// Whether one side is the other, rounded to 16 bits.
+    pub fn is_rounding(&self) -> bool {
+        self.relation() == Some((Relation::Rounded, None))
     }
 
     /// What the sums tell of how the two relate.

@@ -305,7 +305,7 @@ impl Work<'_> {
         let is_large = pair.roles.iter().all(|(a, _)| is_table(a) || is_large(a));
         let mut parts = Parts::default();
         match whole {
-            Some(whole) if is_large => parts.take_stored(&whole),
+            Some(whole) if is_large || whole.is_rounding() => parts.take_stored(&whole),
             _ => {
                 for (a, b) in &pair.roles {
                     self.role((a, b), floor, &mut parts)?;

@@ -66,14 +66,12 @@ impl<'a, O: Ops> Side<'a, O> {
         before: &O::Buffer,
         mut hooks: RowsOnly<'_>,
     ) -> Result<()> {
-        let (stack, layer_idx) = at;
         let weights = self.weights(at)?;
         let mut resid = O::Buffer::default();
         self.ops.copy(before, &mut resid)?;
         let scratch = &mut self.scratch;
-        self.pass.block_again(
-            stack, layer_idx, &weights, &mut resid, scratch, &mut hooks, None,
-        )
+        self.pass
+            .block_again(at, &weights, &mut resid, scratch, &mut hooks, None)
     }
 
     /// The engine, and the residual that it ended with.
