@@ -8,7 +8,9 @@ use super::robust::median;
 use attnscope_engine::place::Place;
 
 /// Records that a fit looks back on, the fewest first.
-const WINDOWS: [usize; 3] = [12, 20, 32];
+const WINDOWS: [usize; 5] = [7, 10, 12, 20, 32];
+/// In the shortest windows the normal distribution says too little: so many of all pairs may be out of order, no more.
+const IN_ORDER: [(usize, usize); 2] = [(7, 0), (10, 2)];
 /// Two-sided chance at which noise passes the test.
 const CHANCE_Z: f64 = 3.29;
 /// Share of the way to the line that must be behind, from where the window begins.
@@ -78,12 +80,7 @@ fn fit(window: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
     let whole = Slopes::of(&points);
     // Whatever slows down never arrives: its later half alone must lead there too.
     let half = Slopes::of(&points[n / 2..]);
-    let z = kendall_z(&points, whole.median);
-    let is_towards = match line.side {
-        Side::Below => z < -CHANCE_Z,
-        Side::Above => z > CHANCE_Z,
-    };
-    if !is_towards {
+    if !is_certain(&points, line.side, whole.median) {
         return None;
     }
     let level = whole.level(&points, now);
@@ -156,16 +153,28 @@ impl Slopes {
     }
 }
 
-/// Kendall's S in its standard deviations.
-fn kendall_z(points: &[(f64, f64)], slope: f64) -> f64 {
+/// Whether points move to one side more than noise does.
+fn is_certain(points: &[(f64, f64)], side: Side, slope: f64) -> bool {
+    let n = points.len();
+    let s = match side {
+        Side::Below => -kendall(points),
+        Side::Above => kendall(points),
+    };
+    match IN_ORDER.iter().find(|(of, _)| *of == n) {
+        Some((_, n_out)) => s >= (n * (n - 1) / 2) as f64 - 2.0 * *n_out as f64,
+        None => (s - 1.0) / variance(points, slope).sqrt() > CHANCE_Z,
+    }
+}
+
+/// Kendall's S: pairs that rise less pairs that fall.
+fn kendall(points: &[(f64, f64)]) -> f64 {
     let mut s = 0.0;
     for (nth, a) in points.iter().enumerate() {
         for b in &points[nth + 1..] {
             s += f64::from(i8::from(b.1 > a.1) - i8::from(b.1 < a.1));
         }
     }
-    let towards_zero = if s == 0.0 { 0.0 } else { s.signum() };
-    (s - towards_zero) / variance(points, slope).sqrt()
+    s
 }
 
 /// The variance of S under no trend: n(n−1)(2n+5)/18, times (1+ρ)/(1−ρ) for the autocorrelation ρ of what the slope leaves. The
@@ -185,4 +194,57 @@ pub(super) fn autocorrelation(values: &[f64]) -> f64 {
     let next = values.windows(2);
     let next: f64 = next.map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
     if all > 0.0 { next / all } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise whose neighbours correlate: normal, or Student's with 2 degrees of freedom.
+    fn noise(
+        n: usize,
+        correlation: f64,
+        is_heavy: bool,
+        random: &mut fastrand::Rng,
+    ) -> Vec<(f64, f64)> {
+        let mut normal = || {
+            let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+            radius * (std::f64::consts::TAU * random.f64()).cos()
+        };
+        let mut value = 0.0;
+        let mut points = Vec::new();
+        for at in 0..n + 40 {
+            let shock = match is_heavy {
+                true => normal() / ((normal().powi(2) + normal().powi(2)) / 2.0).sqrt(),
+                false => normal(),
+            };
+            value = correlation * value + shock;
+            if at >= 40 {
+                points.push((at as f64, value));
+            }
+        }
+        points
+    }
+
+    #[test]
+    fn noise_passes_the_test_of_a_trend_in_no_more_than_one_series_of_a_hundred() {
+        const N: usize = 4000;
+        let mut random = fastrand::Rng::with_seed(3);
+        for correlation in [0.0, 0.3, 0.6] {
+            for is_heavy in [false, true] {
+                for n in WINDOWS {
+                    let passes = (0..N).filter(|_| {
+                        let points = noise(n, correlation, is_heavy, &mut random);
+                        is_certain(&points, Side::Above, Slopes::of(&points).median)
+                    });
+                    let rate = passes.count() as f64 / N as f64;
+                    let most = 0.01 + 3.0 * (0.01 * 0.99 / N as f64).sqrt();
+                    assert!(
+                        rate <= most,
+                        "{n} values, correlation {correlation}, heavy {is_heavy}: {rate}"
+                    );
+                }
+            }
+        }
+    }
 }
