@@ -9,6 +9,8 @@ use attnscope_engine::checks::{Severity, Thresholds};
 /// Losses before a crossing that it is compared with, and losses after it.
 const BEFORE: usize = 8;
 const AFTER: usize = 16;
+/// Losses before it that tell how fast the loss was falling.
+const FALL: usize = 24;
 /// The last losses after it that are taken.
 const LATEST: usize = 5;
 /// A loss is worse when it is so many times its noise higher, and by this share of itself; with few losses, by the larger share.
@@ -49,6 +51,8 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
         of.collect::<Vec<f64>>()
     };
     let mut before = losses(0..(since + 1).min(begin));
+    before.drain(..before.len().saturating_sub(FALL));
+    let fall = fall_per_record(&before);
     before.drain(..before.len().saturating_sub(BEFORE));
     let after = losses(begin..(begin + AFTER).min(records.len()));
     let after = &after[after.len().saturating_sub(LATEST)..];
@@ -79,7 +83,7 @@ pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
     let ahead = (BEFORE / 2 + AFTER.min(records.len() - begin)) as f64;
     let gain = (BETTER.0 * spread.unwrap_or(0.0))
         .max(BETTER.1 * size)
-        .max(fall_per_record(&before) * ahead);
+        .max(fall * ahead);
     match is - was {
         change if change > limit => Loss::Worse(was, is),
         change if change < -gain => Loss::Better(was, is),
