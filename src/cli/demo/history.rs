@@ -10,15 +10,15 @@ use crate::history::log::of_text;
 use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
 use crate::report::{digits, text_table, wrapped};
 use attnscope_engine::checks::{Severity, Thresholds};
-use attnscope_engine::stats::STATISTICS;
+use attnscope_engine::stats::Stat;
 
 /// What is shown of a head before, at the onset, and after.
-const SHOWN: [&str; 5] = [
-    "entropy_relative",
-    "max_abs_score",
-    "saturated_rows",
-    "q_norm",
-    "k_norm",
+const SHOWN: [Stat; 5] = [
+    Stat::EntropyRelative,
+    Stat::MaxAbsScore,
+    Stat::SaturatedRows,
+    Stat::QNorm,
+    Stat::KNorm,
 ];
 /// Columns of text.
 const WIDTH: usize = 110;
@@ -83,10 +83,7 @@ fn warned(history: &History, errors: &[Finding], first: &Finding) -> String {
             "",
         );
     };
-    let title = STATISTICS
-        .iter()
-        .find(|known| known.id == statistic)
-        .map_or(statistic, |known| known.title);
+    let title = Stat::named(statistic).map_or(statistic, |stat| stat.statistic().title);
     let ahead = history.x(first.begin) - history.x(at);
     let text = format!(
         "{title} of {place} warned first: its trend towards the threshold is certain at {}, {ahead} steps before the first finding.",
@@ -100,14 +97,11 @@ fn moments(history: &History, finding: &Finding) -> String {
     let before = finding.from.map_or(0, |(idx, _)| idx);
     let last = history.records().len().saturating_sub(1);
     let mut titles = vec!["", "step", "loss"];
-    let shown = SHOWN.iter().filter(|id| history.column(id).is_some());
-    let shown: Vec<&str> = shown.copied().collect();
-    titles.extend(shown.iter().map(|id| {
-        STATISTICS
-            .iter()
-            .find(|known| known.id == *id)
-            .map_or(*id, |known| known.title)
-    }));
+    let shown = SHOWN
+        .iter()
+        .filter(|stat| history.column(stat.id()).is_some());
+    let shown: Vec<Stat> = shown.copied().collect();
+    titles.extend(shown.iter().map(|stat| stat.statistic().title));
     let row = |(word, idx): (&str, usize)| {
         let record = &history.records()[idx];
         let step = record.step.map_or(String::new(), |step| step.to_string());
@@ -119,7 +113,7 @@ fn moments(history: &History, finding: &Finding) -> String {
         row.extend(
             shown
                 .iter()
-                .map(|id| digits(history.at(idx, id, finding.cell))),
+                .map(|stat| digits(history.at(idx, stat.id(), finding.cell))),
         );
         row
     };
@@ -146,19 +140,14 @@ fn checkpoints(telling: &Telling<'_>, finding: &Finding) -> Result<String> {
             .layers
             .get(layer)
             .and_then(|layer| layer.heads.get(head));
-        let of = |id: &str| stats.map_or(f64::NAN, |head| head.stats.of(id));
+        let of = |stat: Stat| stats.map_or(f64::NAN, |head| head.stats.of(stat));
         let loss = ran.loss().unwrap_or(f64::NAN);
         let mut row = vec![name.to_owned(), digits(loss)];
-        row.extend(SHOWN.map(|id| digits(of(id))));
+        row.extend(SHOWN.map(|stat| digits(of(stat))));
         rows.push(row);
     }
     let mut titles = vec!["checkpoint", "loss"];
-    titles.extend(SHOWN.map(|id| {
-        STATISTICS
-            .iter()
-            .find(|known| known.id == id)
-            .map_or(id, |known| known.title)
-    }));
+    titles.extend(SHOWN.map(|stat| stat.statistic().title));
     Ok(format!(
         "{} of the checkpoints, on one text\n{}",
         finding.place,
