@@ -200,14 +200,15 @@ pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
             let series = 1.0 + r2 * (1.0 / 6.0 + r2 * (1.0 / 15.0 + r2 / 28.0));
             f64::from(0.5 * both * r2 * series)
         } else {
-            let part = |p: f64| {
-                if p > 0.0 {
-                    p * (2.0 * p / f64::from(both)).ln()
+            let (p, q) = (f64::from(p), f64::from(q));
+            let part = |of: f64| {
+                if of > 0.0 {
+                    of * (2.0 * of / (p + q)).ln()
                 } else {
                     0.0
                 }
             };
-            part(f64::from(p)) + part(f64::from(q))
+            part(p) + part(q)
         };
     }
     (0.5 * sum).max(0.0)
