@@ -353,3 +353,90 @@ const MAPPED: [&str; 9] = [
     "embed_projection",
     "experts",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attention::Scale;
+    use crate::checkpoint::Checkpoint;
+    use crate::family;
+    use crate::model::Sequence;
+    use crate::ops::Cpu;
+
+    fn sequence(tokens: &[u32]) -> Sequence {
+        Sequence {
+            tokens: tokens.to_vec(),
+            positions: (0..tokens.len()).collect(),
+            real: None,
+        }
+    }
+
+    /// A model beside itself with other scales, in its first layers.
+    fn compared(of: &str, row_bytes: usize) -> Comparison {
+        let path = crate::fixture(&format!("oracle/{of}/model"));
+        let a = family::read(Checkpoint::open(&path).expect("opens")).expect("is understood");
+        let mut spec = a.spec.clone();
+        for stack in &mut spec.stacks {
+            let block = &mut stack.blocks_mut()[0];
+            let own = block.own_mut().expect("attention");
+            let factor = own.attention.scale.factor(own.attention.d_head);
+            own.attention.scale = Scale::Factor(1.5 * factor);
+        }
+        let b = a.with_spec(spec);
+        let has_encoder = a.spec.is_encoder_decoder();
+        let source = sequence(&[5, 9, 2, 20, 7, 11, 3]);
+        let input = Input {
+            sequence: if has_encoder {
+                sequence(&[0, 5, 9, 4])
+            } else {
+                source.clone()
+            },
+            source: has_encoder.then_some(source),
+        };
+        let comparing = Comparing {
+            row_bytes,
+            ..Comparing::default()
+        };
+        let mut found = Comparison::of_knobs(&a, &b, &comparing);
+        let never = || false;
+        found
+            .compare_weights(&a, &b, &comparing, &mut |_, _| {}, &never)
+            .expect("compares");
+        let inputs = (input.clone(), input);
+        found
+            .run_prompt(&Cpu, (&a, &b), ("it", inputs), &comparing, &|_| {}, &never)
+            .expect("runs");
+        found
+    }
+
+    #[test]
+    fn heads_that_are_not_kept_are_computed_again_to_the_same_figures() {
+        // Plain, with sinks, with windows and softcaps, and with learned biases and attention to an encoder.
+        for family in ["gpt2", "gpt_oss", "gemma2_b", "t5_v11", "bloom_b"] {
+            let (kept, again) = (compared(family, usize::MAX), compared(family, 0));
+            assert_eq!(kept.hooks.len(), again.hooks.len());
+            for (a, b) in kept.hooks.iter().zip(&again.hooks) {
+                let at = (a.name(), a.stack, a.layer_idx);
+                assert_eq!(at, (b.name(), b.stack, b.layer_idx));
+                let difference = (a.relative - b.relative).abs();
+                assert!(difference <= 1e-6 * a.relative.max(1e-3), "{family} {at:?}");
+                assert_eq!(a.n_one_sided, b.n_one_sided);
+            }
+            let first = kept.first().expect("a difference");
+            assert_eq!(
+                (first.hook, first.layer_idx),
+                (Hook::Scores, Some(0)),
+                "{family}"
+            );
+            let heads = kept.prompts[0].heads.iter().zip(&again.prompts[0].heads);
+            for (a, b) in heads {
+                assert!((a.divergence - b.divergence).abs() < 1e-7, "{family}");
+            }
+            let layers: Vec<usize> = kept.isolated.iter().map(|layer| layer.layer_idx).collect();
+            assert!(
+                !layers.is_empty() && layers.iter().all(|idx| *idx == 0),
+                "{family}"
+            );
+        }
+    }
+}

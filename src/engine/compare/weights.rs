@@ -307,7 +307,14 @@ impl Work<'_> {
         match whole {
             Some(whole) if is_large || whole.is_rounding() => parts.take_stored(&whole),
             _ => {
+                let n_stored = shapes.0.map_or(0, |info| info.n_elements());
+                let mut n_read = 0;
                 for (a, b) in &pair.roles {
+                    // A table that is the output map too is read once.
+                    if n_read >= n_stored {
+                        break;
+                    }
+                    n_read += a.shape().0 * a.shape().1;
                     self.role((a, b), floor, &mut parts)?;
                 }
                 if parts.difference.is_equal() {
