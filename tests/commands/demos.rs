@@ -156,7 +156,7 @@ fn the_training_that_collapses_is_found_where_it_begins() {
         "{first}"
     );
     let [before, onset, after] =
-        ["before", "onset", "after"].map(|begins| numbers(&figures, begins));
+        ["before  ", "onset  ", "after  "].map(|begins| numbers(&figures, begins));
     // Step, loss, relative entropy.
     assert!(before[0] < onset[0] && onset[0] < after[0], "{figures}");
     assert!(before[1] + 0.5 < after[1], "the loss suffers: {figures}");

@@ -431,7 +431,7 @@ fn check_of_a_training_judges_its_last_step_and_tells_when_findings_began() {
         .collect();
     let collapse = notes
         .iter()
-        .find(|note| note.starts_with("entropy-collapse L"));
+        .find(|note| note.starts_with("entropy-collapse L0"));
     let collapse = collapse.unwrap_or_else(|| panic!("{notes:#?}"));
     assert!(collapse.contains("begins at step 250 (0."), "{notes:#?}");
     assert!(collapse.contains(" → "), "{notes:#?}");

@@ -143,7 +143,7 @@ fn errors(judge: &Judge) -> Vec<&Finding> {
 #[test]
 fn collapses_of_every_shape_are_errors_where_they_begin() {
     for shape in SHAPES {
-        for seed in 1..=5 {
+        for seed in 1..=10 {
             let (_, judge) = judged(&made(shape, seed).log());
             let errors = errors(&judge);
             let first = errors.iter().find(|finding| finding.check == shape.check);
@@ -169,7 +169,7 @@ fn a_slow_collapse_is_warned_of_before_it_begins() {
             .iter()
             .find(|shape| shape.name == name)
             .expect("a shape");
-        for seed in 1..=5 {
+        for seed in 1..=10 {
             let (_, judge) = judged(&made(shape, seed).log());
             let warned = judge.findings().iter().filter_map(|finding| finding.warned);
             let first = warned.map(|(at, _)| at).min().expect("a warning");
@@ -253,7 +253,7 @@ fn healthy_trainings_have_no_errors_and_no_trends_at_their_end() {
         ),
     ];
     for (name, head, loss) in healthy {
-        for seed in 1..=4 {
+        for seed in 1..=10 {
             let made = Made {
                 seed,
                 noise: 0.02,

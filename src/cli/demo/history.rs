@@ -59,24 +59,20 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
     }
     text += &format!(
         "\n{}\n{}",
-        warned(&history, &errors, first),
+        warned(&history, &errors),
         moments(&history, first)
     );
     text += &format!("\n{}", checkpoints(telling, first)?);
     Ok(text)
 }
 
-/// Which statistic of any head was the first on its way, and how long before the first finding.
-fn warned(history: &History, errors: &[Finding], first: &Finding) -> String {
-    let earliest = errors
-        .iter()
-        .filter_map(|finding| {
-            finding
-                .warned
-                .map(|(at, statistic)| (at, statistic, finding.place))
-        })
-        .min_by_key(|(at, ..)| *at);
-    let Some((at, statistic, place)) = earliest else {
+/// Which statistic was on its way to a threshold first, and how long before the finding that it warned of.
+fn warned(history: &History, errors: &[Finding]) -> String {
+    let warnings = errors.iter().filter_map(|finding| {
+        let (at, statistic) = finding.warned?;
+        Some((at, statistic, finding))
+    });
+    let Some((at, statistic, finding)) = warnings.min_by_key(|(at, ..)| *at) else {
         return wrapped(
             "No statistic was on its way to a threshold for long enough to tell.",
             WIDTH,
@@ -84,10 +80,24 @@ fn warned(history: &History, errors: &[Finding], first: &Finding) -> String {
         );
     };
     let title = Stat::named(statistic).map_or(statistic, |stat| stat.statistic().title);
-    let ahead = history.x(first.begin) - history.x(at);
+    let label = |idx: usize| history.records()[idx].label();
+    let first = match errors.first() {
+        Some(first) if first.warned.is_none() => {
+            let n = first.begin - first.from.map_or(first.begin, |(since, _)| since);
+            format!(
+                "{} collapsed within {n} records, too fast for a trend. ",
+                first.place
+            )
+        }
+        _ => String::new(),
+    };
     let text = format!(
-        "{title} of {place} warned first: its trend towards the threshold is certain at {}, {ahead} steps before the first finding.",
-        history.records()[at].label()
+        "{first}{title} of {} warned first: it was on its way at {}, {} steps before {} begins at {}.",
+        finding.place,
+        label(at),
+        history.x(finding.begin) - history.x(at),
+        finding.check,
+        label(finding.begin)
     );
     wrapped(&text, WIDTH, "")
 }
