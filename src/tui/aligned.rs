@@ -69,6 +69,15 @@ impl Aligned {
         nearest
     }
 
+    /// The position of A that stands for one of B.
+    pub fn of_b(&self, idx: usize) -> Option<usize> {
+        if self.is_plain {
+            return Some(idx);
+        }
+        let pair = self.pairs.iter().find(|[_, b]| *b == Some(idx))?;
+        pair[0]
+    }
+
     /// How many pairs hold one token on both sides, as equal or replaced.
     pub fn n_paired(&self) -> usize {
         self.pairs

@@ -17,8 +17,11 @@ use super::selection::Selection;
 use super::story_view::StoryView;
 use super::sweep_view::SweepView;
 use super::theme::Theme;
+use super::token_statistics::RowsView;
 use crate::report::Page;
-use crate::worker::{Against, Event, LayerSweepQuery, Pair, PartQuery, RunId, SweepQuery};
+use crate::worker::{
+    Against, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, SweepQuery,
+};
 use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
 use attnscope_engine::error::Result;
@@ -59,6 +62,7 @@ pub enum Effect {
     Compare(Pair),
     /// Keep a prompt for the next session.
     Remember(String),
+    QueryRows(RowsQuery),
     /// Read the files of the checkpoint again, and run the text through what they hold now.
     ReadAgain,
     Sweep(SweepQuery),
@@ -166,6 +170,7 @@ pub struct App {
     pub model_view: ModelView,
     pub checks_view: ChecksView,
     pub compare_view: CompareView,
+    pub rows_view: RowsView,
     /// Heads of this type stand out; all do where there is none.
     pub shown_type: Option<HeadType>,
     pub overlay: Option<Overlay>,
@@ -208,6 +213,7 @@ impl App {
             model_view: ModelView::default(),
             checks_view: ChecksView::default(),
             compare_view: CompareView::default(),
+            rows_view: RowsView::default(),
             shown_type: None,
             overlay: None,
             notice: None,

@@ -15,6 +15,7 @@ impl Effect {
             Self::Probe(run) => worker.probe(run),
             Self::Suppose(what_ifs) => worker.suppose(what_ifs),
             Self::Against(against) => worker.against(against),
+            Self::QueryRows(query) => worker.query_rows(query),
             Self::Compare(pair) => worker.compare(pair),
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),

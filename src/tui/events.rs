@@ -64,6 +64,7 @@ impl App {
             Event::Comparing { pair, step } => {
                 self.take_comparing(pair, Comparing::Going(Some(step)));
             }
+            Event::QueryRows { of, rows } => self.take_query_rows(of, rows),
             Event::Compared { pair, comparison } => {
                 self.take_comparing(pair, Comparing::Done(comparison));
             }
@@ -183,7 +184,10 @@ impl App {
                         let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
                         self.take_comparing(pair, Comparing::Ended(reason.clone()));
                     }
-                    Question::Part | Question::Sweep | Question::LayerSweep => {}
+                    Question::Part
+                    | Question::Sweep
+                    | Question::LayerSweep
+                    | Question::QueryRows => {}
                 }
                 self.take_failure(reason);
             }
@@ -194,6 +198,7 @@ impl App {
             | Event::Beside { .. }
             | Event::Comparing { .. }
             | Event::Compared { .. }
+            | Event::QueryRows { .. }
             | Event::Writing { .. }
             | Event::Refused(_)
             | Event::Changed(_)

@@ -35,6 +35,7 @@ mod sweeping;
 mod telling;
 mod terminal;
 mod theme;
+mod token_statistics;
 mod update;
 mod view;
 mod widgets;

@@ -7,12 +7,12 @@ use super::find::{Find, Item, Target};
 use super::keys::{Action, BINDINGS, Group};
 use super::panel::Panel;
 use super::panels::checks;
+use super::token_statistics::{n_statistics, statistic};
 use crate::worker::Against;
 use attnscope_engine::analysis::Ability;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{Request, Source};
-use attnscope_engine::stats::STATISTICS;
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";
@@ -59,11 +59,9 @@ impl App {
 
     fn statistic_items(&self) -> Vec<Item> {
         let scene = self.scene();
-        let known = STATISTICS
-            .iter()
-            .enumerate()
-            .filter(|(idx, _)| scene.knows(*idx));
+        let known = (0..n_statistics()).filter(|idx| scene.knows(*idx));
         known
+            .map(|idx| (idx, statistic(idx)))
             .map(|(idx, statistic)| Item {
                 also: statistic.id.to_owned(),
                 about: statistic.definition.to_owned(),

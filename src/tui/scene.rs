@@ -7,6 +7,7 @@ use super::app::{App, Axis};
 use super::run::Run;
 use super::runs::Shows;
 use super::selection::Selection;
+use super::token_statistics::statistic;
 use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid, Subject};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Finding, Severity};
@@ -42,6 +43,11 @@ impl<'a> Scene<'a> {
         Self { app, shows }
     }
 
+    /// Which side is shown, whether or not there are two.
+    pub(super) fn side(self) -> Shows {
+        self.shows
+    }
+
     /// The state itself, as long as it is lent.
     pub(super) fn state(self) -> &'a App {
         self.app
@@ -66,10 +72,10 @@ impl<'a> Scene<'a> {
 
     /// Whether a statistic can be told of what is open. A model's always can: a NaN among them is something to see.
     pub fn knows(self, statistic_idx: usize) -> bool {
-        if self
+        let is_model = self
             .subject()
-            .is_none_or(|subject| subject.model().is_some())
-        {
+            .is_none_or(|subject| subject.model().is_some());
+        if is_model || statistic_idx >= STATISTICS.len() {
             return true;
         }
         let is_told = |stats: &Values| !stats.at(statistic_idx).is_nan();
@@ -83,7 +89,7 @@ impl<'a> Scene<'a> {
     }
 
     pub fn statistic(self) -> &'static Statistic {
-        STATISTICS[self.statistic_idx]
+        statistic(self.statistic_idx)
     }
 
     /// The grids of heads that the model has, in the order in which they run.
@@ -261,6 +267,17 @@ impl<'a> Scene<'a> {
             of_queries.other(at.query_idx, is_of_b),
             of_keys.other(at.key_idx, is_of_b),
         )
+    }
+
+    /// The token of A that stands for one of B along an axis; `None` where B alone has it.
+    pub fn counterpart(self, axis: Axis, idx: usize) -> Option<usize> {
+        let second = self.app.runs.b.as_ref()?;
+        let (of_queries, of_keys) = second.aligned_axes(self.selection.stack);
+        let aligned = match axis {
+            Axis::Query => of_queries,
+            Axis::Key => of_keys,
+        };
+        aligned.of_b(idx)
     }
 
     /// A layer in A and in B, as far as both have come.

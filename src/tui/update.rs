@@ -16,9 +16,9 @@ use super::run::{Preparing, Run};
 use super::runs::Shows;
 use super::scene::Scene;
 use super::selection::step;
+use super::token_statistics::n_statistics;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::STATISTICS;
 
 /// Rows or columns of a page.
 const PAGE: isize = 10;
@@ -52,6 +52,7 @@ impl App {
         self.ask_for_head(self.runs.shows, &mut effects);
         self.ask_both_heads(&mut effects);
         self.ask_for_comparison(&mut effects);
+        self.ask_for_query_rows(&mut effects);
         self.ask_for_part(&mut effects);
         self.ask_for_sweep(&mut effects);
         self.ask_for_layer_sweep(&mut effects);
@@ -358,7 +359,7 @@ impl App {
     /// Moves along the list of statistics that are known.
     fn step_statistic(&mut self, by: isize) {
         let scene = self.scene();
-        let known: Vec<usize> = (0..STATISTICS.len())
+        let known: Vec<usize> = (0..n_statistics())
             .filter(|idx| scene.knows(*idx))
             .collect();
         let here = known.iter().position(|idx| *idx == self.statistic_idx);
@@ -367,7 +368,7 @@ impl App {
     }
 
     fn next_statistic(&mut self, by: isize) {
-        let n = STATISTICS.len();
+        let n = n_statistics();
         for _ in 0..n {
             self.statistic_idx = self.statistic_idx.wrapping_add_signed(by + n as isize) % n;
             if self.scene().knows(self.statistic_idx) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::compare::Pair;
+use super::query_rows::{QueryRows, RowsQuery};
 use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
 use attnscope_engine::analysis::{
@@ -25,6 +26,7 @@ pub enum Question {
     Sweep,
     LayerSweep,
     Comparison,
+    QueryRows,
 }
 
 /// Where a prompt came from.
@@ -144,6 +146,11 @@ pub enum Event {
     Compared {
         pair: Pair,
         comparison: Arc<Comparison>,
+    },
+    /// What a query gives to each key in every head.
+    QueryRows {
+        of: RowsQuery,
+        rows: Arc<QueryRows>,
     },
     /// The scores of a head, multiplied.
     Swept {

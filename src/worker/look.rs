@@ -7,6 +7,7 @@ use super::caught::caught;
 use super::compare::compare;
 use super::lane::lock;
 use super::own_device::OwnDevice;
+use super::query_rows::query_rows;
 use super::runner::{judged, reason, tell_of_change};
 use super::sweep::{sweep, sweep_layer};
 use super::{Context, Event, Look, Question, RunId, Sink, What};
@@ -32,6 +33,7 @@ impl About {
             Look::Part(run, _) => Self::Run(*run, Question::Part),
             Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
             Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
+            Look::QueryRows(query) => Self::Run(query.run, Question::QueryRows),
             Look::Compare((_, b)) => Self::Run(*b, Question::Comparison),
         }
     }
@@ -151,6 +153,15 @@ fn find(
                     query,
                     detail: Arc::new(detail),
                 }),
+                Some(Err(error)) => return Err(error),
+            }
+        }
+        Look::QueryRows(query) => {
+            let what = ran(query.run);
+            let detail = |head: HeadQuery| detail(what.as_ref()?, device, head, pace);
+            match query_rows(&query, detail) {
+                None | Some(Err(Error::Cancelled)) => {}
+                Some(Ok(rows)) => sink(Event::QueryRows { of: query, rows }),
                 Some(Err(error)) => return Err(error),
             }
         }

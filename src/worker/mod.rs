@@ -9,6 +9,7 @@ mod lane;
 mod look;
 mod own_device;
 mod progress;
+mod query_rows;
 mod run_id;
 mod runner;
 mod sweep;
@@ -18,6 +19,7 @@ pub use against::{Against, recorded_prompt};
 pub use caught::caught;
 pub use compare::Pair;
 pub use event::{Event, PromptOrigin, Question};
+pub use query_rows::{HeadAt, QueryRows, RowsQuery};
 pub use run_id::RunId;
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
 
@@ -87,6 +89,7 @@ enum Look {
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
     Compare(Pair),
+    QueryRows(RowsQuery),
 }
 
 /// What is open, and the runs that looks refer to.
@@ -165,6 +168,7 @@ pub struct Worker {
     tensors: Lane<Look>,
     probes: Lane<Look>,
     comparisons: Lane<Look>,
+    query_rows: Lane<Look>,
     /// Files are looked after as long as this is held.
     _watch: Watch,
 }
@@ -225,6 +229,7 @@ impl Worker {
             tensors: looker("tensors"),
             probes: looker("probes"),
             comparisons: looker("comparisons"),
+            query_rows: looker("query rows"),
             _watch: Watch::begin(&context, sink.clone()),
         }
     }
@@ -293,6 +298,11 @@ impl Worker {
     /// Asks for a sweep of the scores of all heads of a layer; an older question still open is dropped.
     pub fn sweep_layer(&self, query: LayerSweepQuery) {
         self.layer_sweeps.submit(Look::SweepLayer(query));
+    }
+
+    /// Asks what a query gives to each key in every head; an older question still open is dropped.
+    pub fn query_rows(&self, query: RowsQuery) {
+        self.query_rows.submit(Look::QueryRows(query));
     }
 
     /// Asks for the figures of a tensor.

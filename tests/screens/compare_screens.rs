@@ -165,11 +165,11 @@ fn two_prompts_of_different_lengths() {
 fn the_selection_follows_the_tokens_from_one_text_to_the_other() {
     let mut screen = healthy((120, 40));
     screen.against(Against::Prompt(Request::text(
-        "now , the king took a quiet story",
+        "it sang . the king took a quiet story",
     )));
     screen.typed("v");
     screen.go(Panel::Tokens);
-    // King: token 1 of A, token 3 of B.
+    // King: token 1 of A, token 4 of B.
     screen.typed("g");
     screen.key(KeyCode::Right);
     let token = |screen: &Screen| {
@@ -182,12 +182,12 @@ fn the_selection_follows_the_tokens_from_one_text_to_the_other() {
     screen.typed("v");
     assert_eq!(
         (screen.app.selection.query_idx, token(&screen).as_str()),
-        (3, "king")
+        (4, "king")
     );
     screen.typed("vv");
     assert_eq!(
         (screen.app.selection.query_idx, token(&screen).as_str()),
-        (3, "king")
+        (4, "king")
     );
 }
 
@@ -287,7 +287,10 @@ fn a_nan_on_one_side_stays_on_its_side() {
     screen.against(target(other.path()));
     screen.go(Panel::Compare);
     let text = screen.text();
-    assert!(text.contains("B holds a NaN or an infinity"), "{text}");
+    assert!(
+        text.contains("B alone holds a NaN or an infinity from attn_out of L1 on"),
+        "{text}"
+    );
     screen.typed("v");
     assert!(screen.text().contains("A alone is shown"));
     let nonfinite = screen
@@ -320,4 +323,125 @@ fn findings_of_one_side_are_told_from_those_of_both() {
         text.contains("only after") && text.contains("wrong-axis"),
         "{text}"
     );
+}
+
+#[test]
+fn one_list_leads_to_everything_and_reads_the_tables() {
+    for size in SIZES {
+        let mut screen = healthy(size);
+        screen.typed(":ent");
+        shows("palette", size, &mut screen);
+        screen.key(KeyCode::Esc);
+        screen.typed("m");
+        shows("palette_statistics", size, &mut screen);
+        screen.key(KeyCode::Esc);
+        screen.typed(":compare with it sat .");
+        shows("palette_compare", size, &mut screen);
+    }
+    let mut screen = healthy((120, 40));
+    screen.typed(":saturated rows");
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.scene().statistic().id, "saturated_rows");
+    let lands = |screen: &mut Screen, typed: &str, panel: Panel| {
+        screen.typed(":");
+        screen.typed(typed);
+        screen.key(KeyCode::Enter);
+        assert_eq!(screen.app.panel, panel, "{typed}");
+    };
+    lands(&mut screen, "Tokens", Panel::Tokens);
+    lands(&mut screen, "L1H3", Panel::Tokens);
+    let at = screen.app.selection;
+    assert_eq!((at.layer_idx, at.head_idx), (1, 3));
+    lands(&mut screen, "L0", Panel::Tokens);
+    assert_eq!(screen.app.selection.layer_idx, 0);
+    lands(&mut screen, "transformer.h.1.mlp.c_fc.weight", Panel::Model);
+    lands(&mut screen, "entropy-uniform", Panel::Checks);
+    lands(&mut screen, "Overview", Panel::Overview);
+    lands(&mut screen, "open the selected head", Panel::Head);
+    lands(&mut screen, "compare with it sat .", Panel::Compare);
+    assert!(screen.app.scene().both_runs().is_some());
+    // What cannot be now says why.
+    screen.typed("W");
+    screen.typed(":back to A alone");
+    screen.key(KeyCode::Enter);
+    assert!(screen.text().contains("press w or E"), "{}", screen.text());
+}
+
+#[test]
+fn a_path_that_is_not_there_is_told_and_a_stays() {
+    let mut screen = healthy((120, 40));
+    screen.typed(":compare with nowhere/at/all");
+    screen.key(KeyCode::Enter);
+    assert!(screen.app.fatal.is_none() && screen.app.runs.b.is_none());
+    assert!(
+        screen.text().contains("nowhere/at/all"),
+        "{}",
+        screen.text()
+    );
+}
+
+#[test]
+fn older_texts_are_offered_and_run_again() {
+    let mut screen = healthy((120, 40));
+    screen.typed("e");
+    screen.typed(" it sat .");
+    screen.key(KeyCode::Enter);
+    let n_tokens = |screen: &Screen| {
+        let run = screen.app.scene().run().expect("a run");
+        run.prompt.tokens.len()
+    };
+    let n = n_tokens(&screen);
+    screen.typed("e");
+    screen.typed(" the end");
+    screen.key(KeyCode::Enter);
+    assert_ne!(n_tokens(&screen), n);
+    screen.typed("e");
+    screen.key(KeyCode::Up);
+    screen.key(KeyCode::Up);
+    screen.key(KeyCode::Enter);
+    assert_eq!(n_tokens(&screen), n);
+}
+
+/// Screens of a short text, whose maps have a cell for each pair, and of a long one, of which the worker is asked.
+fn short_and_long() -> [Screen; 2] {
+    let words =
+        "the old king gave a red apple to his good horse , and the old king gave a red apple ";
+    [1, 6].map(|n_times| {
+        let request = Request::text(words.repeat(n_times));
+        Screen::open(None, request, (120, 40), Depth::Truecolor)
+    })
+}
+
+#[test]
+fn heads_are_sorted_by_what_the_selected_tokens_give_and_receive() {
+    for mut screen in short_and_long() {
+        (screen.app.selection.query_idx, screen.app.selection.key_idx) = (12, 3);
+        let of = |screen: &mut Screen, typed: &str| -> Vec<f64> {
+            screen.go(Panel::Overview);
+            screen.typed(typed);
+            screen.key(KeyCode::Enter);
+            let scene = screen.app.scene();
+            let layers = scene.layers_of(Stack::Only).iter();
+            let heads =
+                layers.flat_map(|layer| (0..layer.heads.len()).map(move |idx| (layer, idx)));
+            heads
+                .map(|(layer, idx)| scene.head_statistic(Shows::A, layer, idx))
+                .collect()
+        };
+        let given = of(&mut screen, ":mass from this query");
+        let received = of(&mut screen, ":mass on this key");
+        // Against the heads in full.
+        screen.go(Panel::Head);
+        for (nth, (given, received)) in given.into_iter().zip(received).enumerate() {
+            if nth > 0 {
+                screen.typed("]");
+            }
+            let detail = screen.app.scene().shown_detail().expect("a head");
+            let at = |query_idx: usize| f64::from(detail.pattern.finest().at(query_idx, 3));
+            assert!((given - at(12)).abs() < 1e-6, "{given} against {}", at(12));
+            let n = detail.n_queries;
+            let mean = (3..n).map(at).sum::<f64>() / (n - 3) as f64;
+            assert!((received - mean).abs() < 1e-5, "{received} against {mean}");
+        }
+    }
 }

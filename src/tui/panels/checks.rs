@@ -6,11 +6,11 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::checks_sides::{Sides, both_findings};
 use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, cut, figure, fit, wrapped};
 use crate::tui::find::{Item, Target};
-use crate::tui::run::Run;
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, waiting};
@@ -43,54 +43,16 @@ enum Entry<'a> {
     Check(&'static Check, &'a Verdict),
 }
 
-/// Which of two runs have a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Sides {
-    OnlyB,
-    OnlyA,
-    Both,
-}
-
-/// The findings of both runs: those of B alone first, then those of A alone, then those of both.
-fn both_findings(app: Scene<'_>) -> Option<Vec<Entry<'_>>> {
-    let [a, b] = app.both_runs().filter(|_| app.shows_difference())?;
-    // One finding is of one check and one head or layer, whatever its figures.
-    let is_one = |one: &Finding, other: &Finding| {
-        let place = |finding: &Finding| {
-            (
-                finding.place.grid(),
-                finding.place.layer_idx,
-                finding.place.head_idx,
-            )
-        };
-        one.check == other.check && place(one) == place(other)
-    };
-    let is_in =
-        |run: &Run, finding: &Finding| run.findings.iter().any(|other| is_one(finding, other));
-    let of_b = b.findings.iter().map(|finding| {
-        let sides = if is_in(a, finding) {
-            Sides::Both
-        } else {
-            Sides::OnlyB
-        };
-        (finding, sides)
-    });
-    let of_a = a.findings.iter().filter(|finding| !is_in(b, finding));
-    let mut all: Vec<(&Finding, Sides)> = of_b
-        .chain(of_a.map(|finding| (finding, Sides::OnlyA)))
-        .collect();
-    all.sort_by_key(|(_, sides)| *sides);
-    let entry = |(finding, sides): (_, Sides)| Entry::Side(finding, sides);
-    Some(all.into_iter().map(entry).collect())
-}
-
 fn judgement(app: Scene<'_>) -> Option<&Judgement> {
     app.run()?.judgement.as_deref()
 }
 
 /// Findings first; then the checks that found nothing, those that say something before those that do not apply.
 fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
-    let both = both_findings(app);
+    let both = both_findings(app).map(|both| {
+        let entry = |(finding, sides)| Entry::Side(finding, sides);
+        both.into_iter().map(entry).collect()
+    });
     let own = || app.findings().iter().map(Entry::Finding).collect();
     let mut entries: Vec<Entry<'_>> = both.unwrap_or_else(own);
     let Some(judgement) = judgement(app) else {
@@ -275,11 +237,7 @@ fn title(app: Scene<'_>) -> String {
     if let Some(both) = both_findings(app) {
         let labels = app.runs.b.as_ref().map(|second| second.way.labels());
         let [a, b] = labels.unwrap_or(["A", "B"]);
-        let n = |wanted: Sides| {
-            let is_of =
-                |entry: &&Entry<'_>| matches!(entry, Entry::Side(_, sides) if *sides == wanted);
-            both.iter().filter(is_of).count()
-        };
+        let n = |wanted: Sides| both.iter().filter(|(_, sides)| *sides == wanted).count();
         return format!(
             " findings: {} only {b} · {} only {a} · {} in both ",
             n(Sides::OnlyB),

@@ -12,7 +12,7 @@ use crate::tui::runs::Way;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use crate::worker::Against;
-use attnscope_engine::compare::{Comparison, HookDifference};
+use attnscope_engine::compare::{Comparison, HookDifference, Side};
 use attnscope_engine::model::Stack;
 use attnscope_engine::place::Place;
 
@@ -94,6 +94,26 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     let n_headline = if inside.height >= 8 { 2 } else { 1 };
     for line in headline.into_iter().take(n_headline) {
         lines.push(Line::styled(format!(" {line}"), style));
+    }
+    // It may be broken later than it differs first.
+    let broken = comparison.nonfinite().filter(|hook| !hook.is_same);
+    let is_told = comparison
+        .first()
+        .is_some_and(|first| first.nonfinite.is_some());
+    if let Some(hook) = broken.filter(|_| !is_told) {
+        let side = match hook.nonfinite {
+            Some(Side::A) => "A",
+            _ => "B",
+        };
+        let place = hook.stack.zip(hook.layer_idx);
+        let place = place.map_or(String::new(), |(stack, layer_idx)| {
+            format!(" of {}", Place::layer(stack, layer_idx))
+        });
+        let text = format!(
+            " {side} alone holds a NaN or an infinity from {}{place} on",
+            hook.name()
+        );
+        lines.push(Line::styled(cut(&text, width), theme.bad()));
     }
     let n_left = (inside.height as usize)
         .saturating_sub(lines.len() + 2)

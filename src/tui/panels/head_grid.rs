@@ -17,10 +17,11 @@ use crate::tui::widgets::frame::{framed, waiting};
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
 use crate::tui::theme::Theme;
+use crate::tui::token_statistics::n_statistics;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{HeadType, STATISTICS};
+use attnscope_engine::stats::HeadType;
 
 /// Columns of a layer's label, and of its bar where there is room for one.
 const LABEL: usize = 5;
@@ -171,7 +172,7 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
     let shown = if app.shows_distance() {
         "distance of patterns".to_owned()
     } else {
-        let (nth, n) = (app.statistic_idx + 1, STATISTICS.len());
+        let (nth, n) = (app.statistic_idx + 1, n_statistics());
         format!("{change}{} · {nth} of {n}", app.statistic().title)
     };
     format!(

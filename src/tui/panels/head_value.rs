@@ -1,6 +1,7 @@
 //! The number that grids and rankings show of a head or a layer: a statistic, what it changed by, or how far two patterns lie
 //! apart.
 
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use attnscope_engine::model::Stack;
 use attnscope_engine::stats::{Compute, LayerReport};
@@ -13,33 +14,33 @@ pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usi
     if app.grid_differs() {
         let both = app.both_layers(grid, layer_idx);
         return both.map_or(f64::NAN, |[before, after]| {
-            of(app, after, head_idx) - of(app, before, head_idx)
+            of(app, Shows::B, after, head_idx) - of(app, Shows::A, before, head_idx)
         });
     }
     let layer = app.layers_of(grid).get(layer_idx);
-    layer.map_or(f64::NAN, |layer| of(app, layer, head_idx))
+    let side = app.shown_side();
+    layer.map_or(f64::NAN, |layer| of(app, side, layer, head_idx))
 }
 
-/// The chosen statistic of a head, or of a layer.
-fn of(app: Scene<'_>, layer: &LayerReport, head_idx: Option<usize>) -> f64 {
-    let idx = app.statistic_idx;
+/// The chosen statistic of a head, or of a layer, on one side.
+fn of(app: Scene<'_>, side: Shows, layer: &LayerReport, head_idx: Option<usize>) -> f64 {
     match head_idx {
         None => match app.statistic().compute {
             // Heads of other types are dimmed, and count no more.
             Compute::Head(_, gather) if app.shown_type.is_some() => {
-                let shown = layer.heads.iter().filter(|head| app.is_of_shown_type(head));
-                let mut shown = shown.map(|head| head.stats.at(idx)).peekable();
+                let shown = layer.heads.iter().enumerate();
+                let shown = shown.filter(|(_, head)| app.is_of_shown_type(head));
+                let mut shown = shown
+                    .map(|(head_idx, _)| app.head_statistic(side, layer, head_idx))
+                    .peekable();
                 match shown.peek() {
                     Some(_) => gather.over(shown),
                     None => f64::NAN,
                 }
             }
-            _ => layer.stats.at(idx),
+            _ => app.layer_statistic(side, layer),
         },
-        Some(head_idx) => {
-            let head = layer.heads.get(head_idx);
-            head.map_or(f64::NAN, |head| head.stats.at(idx))
-        }
+        Some(head_idx) => app.head_statistic(side, layer, head_idx),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod checks;
+mod checks_sides;
 pub mod compare;
 mod compare_differs;
 pub mod head;

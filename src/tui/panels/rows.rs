@@ -210,7 +210,10 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadSumma
             lines.push(Line::styled(cut(&text, width), theme.dim()));
             continue;
         }
-        let then = before.and_then(|head| Some((head.rows.get(query_idx)?, mean_key_norm(head))));
+        let then = before.and_then(|head| {
+            let row = head.rows.get(app.counterpart(Axis::Query, query_idx)?)?;
+            Some((row, mean_key_norm(head)))
+        });
         let mut then = then.map(|(row, k_norm)| figures(row, k_norm));
         for ((_, now), is_shown) in figures(row, k_norm).zip(shown) {
             let then = then.as_mut().and_then(Iterator::next);

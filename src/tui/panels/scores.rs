@@ -145,7 +145,7 @@ fn draw_table(
         spans.push(Span::styled(gauge(value, in_model), theme.accent()));
         lines.push(Line::from(spans));
     }
-    let chosen = STATISTICS[app.statistic_idx];
+    let chosen = app.statistic();
     let n_rows = (inside.height as usize).saturating_sub(2);
     let nth = known().position(|(idx, _)| idx == app.statistic_idx);
     let first = (nth.unwrap_or(0) + 2)

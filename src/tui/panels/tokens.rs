@@ -10,6 +10,7 @@ use unicode_width::UnicodeWidthStr;
 use super::tokens_change;
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::legend::legend;
@@ -152,17 +153,37 @@ pub fn shares(app: Scene<'_>) -> Option<Vec<f32>> {
 
 /// By how much that changes with what is supposed, where the screen shows changes.
 fn changes(app: Scene<'_>) -> Option<Vec<f32>> {
-    let both = app.both_details().filter(|_| app.shows_difference())?;
-    let [before, after] = both.map(|detail| shares_of(app, detail));
-    let pairs = before.iter().zip(&after);
-    Some(pairs.map(|(before, after)| after - before).collect())
+    let [of_a, of_b] = app.both_details().filter(|_| app.shows_difference())?;
+    let side = |side: Shows, detail: &HeadDetail| {
+        let (query_idx, key_idx) = app.crosshair_in(side);
+        let here = if app.tokens_view.shows_received {
+            key_idx
+        } else {
+            query_idx
+        };
+        shares_from(Scene::of(app.state(), side), here, detail)
+    };
+    let (before, after) = (side(Shows::A, of_a), side(Shows::B, of_b));
+    let axis = axes(app).1;
+    // A token that A does not have was given nothing there.
+    let was = |idx: usize| {
+        let idx = app.counterpart(axis, idx);
+        idx.and_then(|idx| before.get(idx)).copied().unwrap_or(0.0)
+    };
+    let after = after.iter().enumerate();
+    Some(after.map(|(idx, after)| after - was(idx)).collect())
 }
 
 fn shares_of(app: Scene<'_>, detail: &HeadDetail) -> Vec<f32> {
+    shares_from(app, selected(app), detail)
+}
+
+/// What one token gives to, or receives from, every other.
+fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32> {
     let finest = detail.pattern.finest();
     let pooling = detail.pooling();
     let at = |idx: usize| {
-        let (here, there) = (selected(app) / pooling, idx / pooling);
+        let (here, there) = (token_idx / pooling, idx / pooling);
         if app.tokens_view.shows_received {
             finest.at(there, here)
         } else {

@@ -101,7 +101,7 @@ fn head(app: Scene<'_>, layer: &LayerReport, head_idx: usize) -> Row {
     Row {
         part: "head",
         head: Some(head_idx),
-        value: Some(head.stats.at(app.statistic_idx).into()),
+        value: Some(app.head_statistic(app.shown_side(), layer, head_idx).into()),
         r#type: head.kind.map_or("", HeadType::title),
         finding: worst.map_or("", |severity| severity.label()),
         ..of_layer(app, layer)
@@ -112,7 +112,7 @@ fn layer(app: Scene<'_>, layer: &LayerReport) -> Row {
     let worst = app.worst_at(layer.stack, layer.layer_idx, None);
     Row {
         part: "layer",
-        value: Some(layer.stats.at(app.statistic_idx).into()),
+        value: Some(app.layer_statistic(app.shown_side(), layer).into()),
         gathered: match app.statistic().compute {
             Compute::Head(_, Gather::Mean) => "mean",
             Compute::Head(_, Gather::Max) => "max",

@@ -1,0 +1,71 @@
+//! What one query gives to each key, in every head: asked where heads are sorted by it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::run_id::RunId;
+use attnscope_engine::analysis::{HeadDetail, HeadQuery, part_detail};
+use attnscope_engine::error::Result;
+use attnscope_engine::model::Stack;
+
+/// A head: its grid, layer and number in the layer.
+pub type HeadAt = (Stack, usize, usize);
+
+/// A row of each head's pattern.
+pub type QueryRows = BTreeMap<HeadAt, Vec<f32>>;
+
+/// Rows that are wanted: the query's of every head that has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowsQuery {
+    pub run: RunId,
+    pub query_idx: usize,
+    pub heads: Vec<HeadAt>,
+}
+
+/// The rows, from each head in full, one after another. `detail` gives `None` where the run keeps nothing to compute it from.
+///
+/// # Errors
+/// When a head cannot be computed, or the work was stopped.
+pub(super) fn query_rows(
+    query: &RowsQuery,
+    mut detail: impl FnMut(HeadQuery) -> Option<Result<HeadDetail>>,
+) -> Option<Result<Arc<QueryRows>>> {
+    let mut rows = QueryRows::new();
+    for at in &query.heads {
+        let (stack, layer_idx, head_idx) = *at;
+        let head = HeadQuery {
+            stack,
+            layer_idx,
+            head_idx,
+            hides_first_key: false,
+        };
+        match detail(head)? {
+            Ok(detail) => {
+                rows.insert(*at, row(&detail, head, query.query_idx));
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(Arc::new(rows)))
+}
+
+/// One row of a head; empty where its cells are pooled and cannot be computed alone.
+fn row(detail: &HeadDetail, head: HeadQuery, query_idx: usize) -> Vec<f32> {
+    if query_idx >= detail.n_queries {
+        return Vec::new();
+    }
+    let of = |cells: &[f32], range: Range<usize>| cells.get(range).unwrap_or_default().to_vec();
+    let n = detail.n_keys;
+    match &detail.rows {
+        _ if detail.pooling() == 1 => {
+            let cells = &detail.pattern.finest().cells;
+            of(cells, query_idx * n..(query_idx + 1) * n)
+        }
+        Some(rows) => {
+            let part = part_detail(rows, head, query_idx..query_idx + 1, 0..n);
+            of(&part.pattern.finest().cells, 0..n)
+        }
+        None => Vec::new(),
+    }
+}
