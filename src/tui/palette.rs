@@ -83,6 +83,7 @@ impl App {
                 also: binding.label.to_owned(),
                 about: match lacks {
                     Some(reason) => format!("{} · not now: {reason}", binding.shown),
+                    None if binding.label.is_empty() => binding.shown.to_owned(),
                     None => format!("{} · {}", binding.shown, binding.label),
                 },
                 ..Item::new(binding.help, "action", Target::Action(binding.action))

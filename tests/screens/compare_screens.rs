@@ -184,10 +184,12 @@ fn the_selection_follows_the_tokens_from_one_text_to_the_other() {
         (screen.app.selection.query_idx, token(&screen).as_str()),
         (4, "king")
     );
-    screen.typed("vv");
+    screen.typed("v");
+    assert_eq!(screen.app.selection.query_idx, 4);
+    screen.typed("v");
     assert_eq!(
         (screen.app.selection.query_idx, token(&screen).as_str()),
-        (4, "king")
+        (1, "king")
     );
 }
 

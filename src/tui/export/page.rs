@@ -44,7 +44,7 @@ same while a text is edited or something is looked for. The line at the bottom s
 does the same without a terminal, and writes `head.csv` beside `head.svg`. It runs the model as the screen does, waits for all that the
 panel shows, and draws one frame; without a checkpoint it is that of the demo. The same input gives the same bytes: times are left out.
 `--demo NAME` shows one of `attnscope demo` in the place of a checkpoint, and `--page N` a page of its story.
-`--panel overview|head|scores|tokens|model|checks|what-if|rows|sweep`; `--layer`, `--head`, `--stack`, `--query` and `--key` select; `--statistic ID` is what
+`--panel overview|head|scores|tokens|model|checks|compare|rows|sweep`; `--layer`, `--head`, `--stack`, `--query` and `--key` select; `--statistic ID` is what
 overview and scores show first; `--scores`, `--log-scale` and `--without-first-key` are the keys `s`, `L` and `z` of the Head panel, `--receives`
 is `r` of Tokens, `--probe` and `--check ID` are `p` and a selected line of Checks; `--size 160x50` is the terminal, `--colors` the page:
 `dark`, `light`, or `none` for a page without colours. `--output -` writes the SVG to standard output. Nothing is written over unless
@@ -66,8 +66,9 @@ seams, whatever the font and the scale. Letters are text in the reader's monospa
 The first column, `part`, says what kind of row it is; cells that a kind does not have are empty. Numbers have all the digits they need to
 be read back as they were; those that are not finite are `NaN`, `Infinity` and `-Infinity`. Layers, heads, queries, keys and
 positions count from 0. `stack` is empty for the only stack, else `encoder`, `decoder` or `cross`. Tokens are as the tokenizer
-reads them, blanks and line breaks included. The last column of every table, `side`, is empty unless something is supposed
-(`w`, `--what-if`): then it says whether a row is of the run `before` or `after`; where the screen shows what changed, both are there. In
+reads them, blanks and line breaks included. The last column of every table, `side`, is empty unless there are two runs. It says
+whether a row is of the run `before` or `after` what is supposed (`w`, `--what-if`), or of `A` or `B` (`--against`, `E`). Where the screen
+shows the difference, both are there. In
 Python, a map is
 
     table = pandas.read_csv(\"head.csv\")

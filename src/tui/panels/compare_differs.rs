@@ -136,7 +136,6 @@ fn chain(
     width: usize,
     n_lines: usize,
 ) -> Vec<Line<'static>> {
-    let theme = &app.theme;
     let first = comparison.first();
     let mut links: Vec<Link> = Vec::new();
     let mut at: Option<(Stack, usize)> = None;
@@ -169,8 +168,31 @@ fn chain(
         }
         at = place;
     }
+    // What differs first is to be seen: where there is no room for all that runs before it, the chain begins later.
+    let first_idx = links.iter().position(|link| !link.is_same).unwrap_or(0);
+    let all = lines_of(app, &links, width, n_lines);
+    match all {
+        (lines, n_shown) if n_shown > first_idx => lines,
+        _ => {
+            links.drain(..first_idx.saturating_sub(1));
+            if let Some(before) = links.first_mut() {
+                before.text = format!("… {}", before.text);
+            }
+            lines_of(app, &links, width, n_lines).0
+        }
+    }
+}
+
+/// Links on at most so many lines, and how many of them fit.
+fn lines_of(
+    app: Scene<'_>,
+    links: &[Link],
+    width: usize,
+    n_lines: usize,
+) -> (Vec<Line<'static>>, usize) {
+    let theme = &app.theme;
     let mut lines: Vec<Line<'static>> = vec![Line::raw(" ")];
-    for link in links {
+    for (n_shown, link) in links.iter().enumerate() {
         let mark = if link.is_same { "✓" } else { "✖" };
         let text = format!("{} {mark}", link.text);
         let style = if link.is_same {
@@ -181,7 +203,7 @@ fn chain(
         let n_used = lines.last().map_or(0, Line::width);
         if n_used + text.chars().count() + 3 > width {
             if lines.len() == n_lines {
-                break;
+                return (lines, n_shown);
             }
             lines.push(Line::raw(" "));
         }
@@ -191,7 +213,7 @@ fn chain(
         }
         line.push_span(Span::styled(text, style));
     }
-    lines
+    (lines, links.len())
 }
 
 fn link(hook: &HookDifference, is_first: bool, begins: bool) -> Link {
