@@ -247,7 +247,7 @@ fn the_help_of_check_says_what_its_exit_codes_are() {
     );
     for line in [
         "0  no finding is as severe as --fail-on",
-        "1  some finding is",
+        "1  at least one finding is as severe as --fail-on",
         "2  a target could not",
     ] {
         assert!(help.contains(line), "{line}: {help}");
