@@ -46,7 +46,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &[
             "error pattern-mismatch L0H1 query 5 key 1",
             "error pattern-mismatch L1H1 query 7 key 1",
-            "warning entropy-uniform L0H0",
+            "info entropy-uniform L0H0",
             "warning entropy-uniform L1H0",
             "warning entropy-uniform L1H1",
         ],

@@ -370,7 +370,7 @@ fn what_is_no_pytorch_file_is_refused() {
         b"GGUF\0\0\0\0",
         &[0; 100],
     ] {
-        assert_says(&refused(bytes), &["no PyTorch file"]);
+        assert_says(&refused(bytes), &["not a PyTorch file"]);
     }
 }
 
