@@ -58,6 +58,9 @@ impl Aligned {
 
     /// The position on the other side that stands for one; the nearest before it where it has none.
     pub fn other(&self, idx: usize, is_of_b: bool) -> usize {
+        if self.is_plain {
+            return idx;
+        }
         let (here, there) = (usize::from(is_of_b), usize::from(!is_of_b));
         let mut nearest = 0;
         for pair in &self.pairs {

@@ -10,7 +10,7 @@ use super::scene::Scene;
 use crate::worker::Pair;
 use attnscope_engine::analysis::Step;
 use attnscope_engine::compare::{Comparison, HeadDifference, PredictionDifference};
-use attnscope_engine::model::Stack;
+use attnscope_engine::model::{Hook, Stack};
 
 /// How far A and B are compared.
 #[derive(Debug, Clone, Default)]
@@ -95,6 +95,17 @@ pub fn no_distance(app: &App) -> Option<&'static str> {
         .then_some("patterns of two texts have no distance: heads compare by statistics")
 }
 
+/// Why there is no first difference to go to.
+pub fn no_first(app: &App) -> Option<&'static str> {
+    match app.scene().comparison() {
+        None => Some("nothing is compared hook by hook"),
+        Some(comparison) if comparison.first().is_none() => {
+            Some("no hook differs beyond its tolerance")
+        }
+        Some(_) => None,
+    }
+}
+
 /// Tensors that differ, or that one side lacks.
 pub fn n_differing(comparison: &Comparison) -> usize {
     let weights = &comparison.weights;
@@ -123,6 +134,40 @@ impl App {
             second.comparing = Comparing::Going(None);
             effects.push(Effect::Compare(pair));
         }
+    }
+
+    /// Selects the place at which A and B differ first, as far as the hook has one.
+    pub(super) fn go_to_first(&mut self) {
+        let first = self
+            .scene()
+            .comparison()
+            .and_then(Comparison::first)
+            .cloned();
+        let Some((first, stack)) = first.and_then(|first| Some((first.clone(), first.stack?)))
+        else {
+            self.notice = Some("what differs first belongs to no head".to_owned());
+            return;
+        };
+        let Some(layer_idx) = first.layer_idx else {
+            self.notice = Some(format!("{} belongs to no layer", first.name()));
+            return;
+        };
+        self.select_grid(stack);
+        self.selection.layer_idx = layer_idx;
+        if let Some(head_idx) = first.head_idx {
+            // Keys and values are counted by kv head: the first head that reads it stands for it.
+            let per_kv = match (first.hook, self.scene().attention()) {
+                (Hook::K | Hook::V | Hook::RotK, Some(spec)) => {
+                    spec.n_heads / spec.n_kv_heads.max(1)
+                }
+                _ => 1,
+            };
+            self.selection.head_idx = head_idx * per_kv.max(1);
+        }
+        self.step_layer(0);
+        self.selection.query_idx = first.query_idx.unwrap_or(self.selection.query_idx);
+        self.selection.key_idx = first.key_idx.unwrap_or(self.selection.key_idx);
+        self.select_grid(stack);
     }
 
     /// Takes in what is told of a comparison, unless it is of runs that are no longer on screen.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::App;
-use super::comparing::no_distance;
+use super::comparing::{no_distance, no_first};
 use super::panel::Panel;
 use attnscope_engine::analysis::Ability;
 
@@ -27,6 +27,7 @@ pub enum Action {
     ClearSecond,
     EditSecond,
     ToggleDistance,
+    GoToFirst,
     NextSide,
     Go(Panel),
     NextPanel,
@@ -292,6 +293,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], needs_run),
     binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
     binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], no_distance),
+    binding!(&[char('f')], "f", Action::GoToFirst, "first", "select the head, query and key at which A and B differ first", Compare, &[Compare], no_first),
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),

@@ -179,6 +179,7 @@ impl App {
             Action::ToggleDistance => {
                 self.compare_view.is_by_distance = !self.compare_view.is_by_distance;
             }
+            Action::GoToFirst => self.go_to_first(),
             Action::EditSecond => self.edit(true),
             Action::NextSide => self.next_side(),
             Action::Export => effects.push(Effect::Export),

@@ -100,6 +100,11 @@ impl Runner {
             let context = lock(&self.context);
             (context.subject.clone(), context.a.clone())
         };
+        if let Some(Subject::Alignment(_)) = &subject {
+            return Err(refuses(
+                "an alignment is compared with what-ifs alone: press w",
+            ));
+        }
         let (Some(subject), Some(a), Some(prompt)) = (subject, a, self.prompt.clone()) else {
             return Err(refuses(
                 "nothing ran yet that something could be compared with",
@@ -284,10 +289,19 @@ fn fits(a: &Subject, b: &Subject) -> Result<()> {
         let prevented = comparison.prevented_by.map(|idx| &comparison.knobs[idx]);
         return match prevented {
             None => Ok(()),
-            Some(knob) => Err(refuses(format!(
-                "{} and {} cannot be run side by side: {knob}",
-                a.checkpoint.name, b.checkpoint.name
-            ))),
+            Some(knob) => {
+                // Of another family, that explains the rest.
+                let families = [a.spec.family, b.spec.family];
+                let families = if families[0] == families[1] {
+                    String::new()
+                } else {
+                    format!(" (family {} → {})", families[0], families[1])
+                };
+                Err(refuses(format!(
+                    "{} and {} cannot be run side by side: {knob}{families}",
+                    a.checkpoint.name, b.checkpoint.name
+                )))
+            }
         };
     }
     let (of_a, of_b) = (a.shape(), b.shape());

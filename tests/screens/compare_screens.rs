@@ -94,6 +94,10 @@ fn the_first_difference_is_where_one_thing_was_changed() {
     let text = screen.text();
     assert!(text.contains("differs first at q of L1 (head 2"), "{text}");
     assert!(text.contains("c_attn.weight"), "{text}");
+    screen.typed("f");
+    let at = screen.app.selection;
+    assert_eq!((at.layer_idx, at.head_idx), (1, 2));
+    assert_eq!(Some(at.query_idx), first.query_idx);
     // The other heads of the layer attend as they did.
     let distance = |head_idx: usize| {
         let head = screen.app.scene().compared_head(Stack::Only, 1, head_idx);

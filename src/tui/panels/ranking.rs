@@ -36,7 +36,16 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
             })
     });
     let mut heads: Vec<Ranked> = heads.collect();
-    heads.sort_by(|a, b| nan_first(b.value).total_cmp(&nan_first(a.value)));
+    // Of changes, the largest come first, whichever way they go.
+    let order = |head: &Ranked| {
+        let value = nan_first(head.value);
+        if app.grid_differs() {
+            value.abs()
+        } else {
+            value
+        }
+    };
+    heads.sort_by(|a, b| order(b).total_cmp(&order(a)));
     heads
 }
 
@@ -76,11 +85,12 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let place = inside(area);
     let columns = columns(app, place.height as usize);
     let shows_all = columns[0].len() + columns[1].len() == ranked(app).len();
-    let change = if app.grid_differs() { "change of " } else { "" };
-    let title = if shows_all {
-        format!(" heads by {change}{}, highest first ", statistic.title)
-    } else {
-        format!(" {change}{} · highest left, lowest right ", statistic.title)
+    let what = statistic.title;
+    let title = match (app.grid_differs(), shows_all) {
+        (true, true) => format!(" heads by change of {what}, largest first "),
+        (true, false) => format!(" change of {what} · largest left, smallest right "),
+        (false, true) => format!(" heads by {what}, highest first "),
+        (false, false) => format!(" {what} · highest left, lowest right "),
     };
     framed(frame, area, app, title);
     if columns[0].is_empty() && app.shown_type.is_some() && app.layer().is_some() {
@@ -94,11 +104,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let values = ranked(app).into_iter().map(|head| head.value);
     let range = if app.grid_differs() {
         let finite = values.filter(|value| value.is_finite());
-        finite.fold((0.0, 0.0), |(low, high): (f64, f64), value| {
-            (low.min(value), high.max(value))
-        })
+        let most = finite.fold(0.0, |most: f64, value| most.max(value.abs()));
+        (0.0, if most > 0.0 { most } else { 1.0 })
     } else {
         colour_range(statistic, values)
+    };
+    let size = |value: f64| {
+        if app.grid_differs() {
+            value.abs()
+        } else {
+            value
+        }
     };
     let n_columns = if columns[1].is_empty() { 1 } else { 2 };
     let width = place.width as usize / n_columns;
@@ -118,7 +134,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         vec![
             Span::styled(format!(" {} ", fit(&name, 7)), style),
             Span::styled(
-                fit(&bar(share(head.value, range), bar_width), bar_width),
+                fit(&bar(share(size(head.value), range), bar_width), bar_width),
                 theme.accent(),
             ),
             Span::raw(format!("{} ", figure(head.value, 8))),

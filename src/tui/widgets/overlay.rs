@@ -193,8 +193,10 @@ pub fn edit(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, editor: &Editor) 
     );
     let [field, note] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
     frame.render_widget(&editor.area, field);
-    if let Some(problem) = &editor.problem {
-        let text = cut(problem, note.width as usize);
-        frame.render_widget(Line::styled(text, theme.notable()), note);
-    }
+    let said = match &editor.problem {
+        Some(problem) => Line::styled(cut(problem, note.width as usize), theme.notable()),
+        None if editor.past.is_empty() => Line::default(),
+        None => Line::styled("↑ earlier texts", theme.dim()),
+    };
+    frame.render_widget(said, note);
 }
