@@ -61,8 +61,8 @@ fn keys_of(panel: Panel) -> &'static str {
         Panel::Compare => "nMs",
         Panel::Rows => "↑↑⇞↓",
         Panel::Sweep => "→←",
-        // Only a demo has one.
-        Panel::Story => "",
+        // Only a demo has one, and only a training the other.
+        Panel::Story | Panel::History => "",
     }
 }
 

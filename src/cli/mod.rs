@@ -17,6 +17,7 @@ mod history_reading;
 mod lab;
 mod log_file;
 mod open;
+mod open_training;
 mod plot;
 mod progress;
 mod prompt_args;

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::CommandFactory;
 
 use super::targets::is_path;
-use super::{Cli, PositionalPrompt, PromptArgs, RunArgs};
+use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training};
 use crate::history::is_checkpoint;
 use crate::record::natural;
 use crate::tui::{self, InFront, Panel, Remembered, Shown, Start};
@@ -24,10 +24,13 @@ const MOST_BESIDE: usize = 100;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Checkpoint directory or weight file [default: the built-in demo]
+    /// Checkpoint directory or weight file; a directory of checkpoints or a monitor log opens as a history [default: the built-in demo]
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     positional: PositionalPrompt,
+    /// Further checkpoints of one training, and after them a text to run
+    #[arg(value_name = "TARGET", hide = true)]
+    more: Vec<OsString>,
     /// Show a second run beside the first: a checkpoint or trace, or another text to run
     #[arg(long, value_name = "TARGET")]
     against: Option<OsString>,
@@ -170,9 +173,37 @@ pub fn unknown_command(first: Option<OsString>) -> Option<String> {
     ))
 }
 
+/// What is to be opened, and the text after it: only the last word can be one.
+fn targets(args: &Args) -> Result<(Vec<PathBuf>, Option<String>)> {
+    let words = args.positional.word().map(OsString::from);
+    let mut words: Vec<OsString> = words.into_iter().chain(args.more.iter().cloned()).collect();
+    let is_text = |word: &mut OsString| word.to_str().is_some_and(|word| !is_path(word));
+    let text = words.pop_if(is_text);
+    let text = text.map(|text| text.to_string_lossy().into_owned());
+    for word in &words {
+        check_exists(Path::new(word))?;
+    }
+    let further = words.into_iter().map(PathBuf::from);
+    Ok((
+        args.checkpoint.iter().cloned().chain(further).collect(),
+        text,
+    ))
+}
+
 pub fn run(args: &Args) -> Result<()> {
     if let Some(path) = &args.checkpoint {
         check_exists(path)?;
+    }
+    let (targets, text) = targets(args)?;
+    if let Some(sources) = open_training::training_of(&targets)? {
+        if args.against.is_some() {
+            bail!(
+                "--against: expected one checkpoint, found a training: Space marks a step to compare with"
+            );
+        }
+        let mut prompt = args.prompt.clone();
+        prompt.prompt = text;
+        return open_training::run(sources, prompt, &args.run, !args.no_history);
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;

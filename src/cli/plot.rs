@@ -119,9 +119,15 @@ const LARGEST: (u16, u16) = (1000, 500);
 fn panel(text: &str) -> Result<Panel, String> {
     // The name that the panel had before it showed other pairs too.
     let text = if text == "what-if" { "compare" } else { text };
-    let mut all = Panel::ALL.into_iter();
+    let mut all = panels();
     let found = all.find(|panel| panel_name(*panel) == text);
     found.ok_or_else(|| format!("expected one of {}", panel_names()))
+}
+
+/// The panels that there is a picture of; `history` has formats of its own.
+fn panels() -> impl Iterator<Item = Panel> {
+    let all = Panel::ALL.into_iter();
+    all.filter(|panel| *panel != Panel::History)
 }
 
 /// What a panel is called on the command line.
@@ -131,7 +137,7 @@ fn panel_name(panel: Panel) -> String {
 
 /// What all panels are called on the command line, in their order.
 fn panel_names() -> String {
-    Panel::ALL.map(panel_name).join(", ")
+    panels().map(panel_name).collect::<Vec<_>>().join(", ")
 }
 
 fn stack(text: &str) -> Result<Stack, String> {

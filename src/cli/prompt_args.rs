@@ -68,6 +68,11 @@ pub struct PositionalPrompt {
 }
 
 impl PositionalPrompt {
+    /// The word itself, for commands that take further targets.
+    pub fn word(&self) -> Option<&str> {
+        self.prompt.as_deref()
+    }
+
     /// The flags, together with this prompt.
     ///
     /// # Errors

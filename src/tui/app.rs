@@ -9,6 +9,7 @@ use super::comparing::CompareView;
 use super::editor::Editor;
 use super::export::written::Written;
 use super::find::Find;
+use super::history_view::HistoryView;
 use super::known::Known;
 use super::panel::Panel;
 use super::run::Preparing;
@@ -18,9 +19,10 @@ use super::story_view::StoryView;
 use super::sweep_view::SweepView;
 use super::theme::Theme;
 use super::token_statistics::RowsView;
+use crate::history::Update;
 use crate::report::Page;
 use crate::worker::{
-    Against, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, SweepQuery,
+    Against, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening, SweepQuery,
 };
 use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
@@ -41,6 +43,10 @@ pub enum Msg {
     Exported(Result<Written>),
     /// The story of a demo.
     Story(Result<Vec<Page>>),
+    /// What was read of a training; nothing where only time has passed.
+    History(Vec<Update>),
+    /// Reading a training has come to its end.
+    HistoryEnded(Result<()>),
     /// The program is asked from outside to end, or to stop for a while.
     Terminate,
     Stop,
@@ -60,6 +66,8 @@ pub enum Effect {
     Suppose(Vec<WhatIf>),
     Against(Against),
     Compare(Pair),
+    /// Open a step of a training in the place of what is open.
+    OpenStep(StepOpening),
     /// Keep a prompt for the next session.
     Remember(String),
     QueryRows(RowsQuery),
@@ -158,6 +166,8 @@ pub struct App {
     /// Why what is shown is no longer what the files of the checkpoint hold.
     pub changed: Option<String>,
     pub sweep: SweepView,
+    /// The training that is open, whether or not a step of it is.
+    pub training: Option<HistoryView>,
     /// What a demo tells.
     pub story: Option<StoryView>,
     /// What computes.
@@ -204,6 +214,7 @@ impl App {
             last_source: None,
             changed: None,
             sweep: SweepView::default(),
+            training: None,
             story: None,
             device: Device::default(),
             preparing: Some(Preparing::Text),

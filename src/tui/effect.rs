@@ -17,6 +17,7 @@ impl Effect {
             Self::Against(against) => worker.against(against),
             Self::QueryRows(query) => worker.query_rows(query),
             Self::Compare(pair) => worker.compare(pair),
+            Self::OpenStep(step) => worker.open_step(step),
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),

@@ -18,6 +18,9 @@ impl App {
                 if is_again {
                     self.forget();
                 }
+                if let Some(view) = &mut self.training {
+                    view.answered(true);
+                }
                 self.device = device;
                 self.opened = Some(subject);
                 self.has_tokenizer = has_tokenizer;
@@ -74,6 +77,9 @@ impl App {
             Event::Refused(reason) => {
                 self.notice = Some(self.second_refused(reason));
                 self.preparing = None;
+                if let Some(view) = &mut self.training {
+                    view.answered(false);
+                }
             }
             Event::Changed(what) => {
                 self.notice = Some(format!("{what} · r reads it again"));

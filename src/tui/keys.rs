@@ -6,6 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::App;
 use super::comparing::{no_distance, no_first};
+use super::history_keys::needs_training;
 use super::panel::Panel;
 use attnscope_engine::analysis::Ability;
 
@@ -67,6 +68,8 @@ pub enum Action {
     LastKey,
     PageLeft,
     PageRight,
+    OpenStep,
+    MarkStep,
 }
 
 /// One row of the table.
@@ -96,11 +99,12 @@ pub enum Group {
     Model,
     Checks,
     Compare,
+    History,
     Sweep,
 }
 
 impl Group {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Everywhere,
         Self::Moving,
         Self::Overview,
@@ -109,6 +113,7 @@ impl Group {
         Self::Model,
         Self::Checks,
         Self::Compare,
+        Self::History,
         Self::Sweep,
     ];
 
@@ -122,6 +127,7 @@ impl Group {
             Self::Model => "Model",
             Self::Checks => "Checks",
             Self::Compare => "Compare",
+            Self::History => "History",
             Self::Sweep => "Sweep",
         }
     }
@@ -185,7 +191,16 @@ fn needs_model(app: &App) -> Option<&'static str> {
     if app.opened.is_some() {
         None
     } else {
-        Some("the checkpoint is still being opened")
+        Some(not_open(app))
+    }
+}
+
+/// Why nothing is open.
+fn not_open(app: &App) -> &'static str {
+    if app.training.is_some() && app.preparing.is_none() {
+        "no step is open: choose one in 8 History and press Enter"
+    } else {
+        "the checkpoint is still being opened"
     }
 }
 
@@ -200,7 +215,7 @@ pub fn needs_room(app: &App) -> Option<&'static str> {
 /// Why what is open cannot do something, or that nothing is open.
 fn needs(app: &App, ability: Ability) -> Option<&'static str> {
     match &app.opened {
-        None => Some("the checkpoint is still being opened"),
+        None => Some(not_open(app)),
         Some(subject) => subject.lacks(ability),
     }
 }
@@ -265,15 +280,15 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Compare, Head, Model, Overview, Rows, Scores, Story, Sweep, Tokens};
+use Panel::{Checks, Compare, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows], needs_run),
-    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare], always),
-    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare], always),
-    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare], always),
+    binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare, History], always),
+    binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History], always),
+    binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History], always),
     binding!(&[char('t')], "t", Action::NextType, "type", "show heads of the next type that there is: previous token, induction, …", Overview, &[Overview], needs_run),
     binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, Compare], always),
     binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, Compare], always),
@@ -294,6 +309,8 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
     binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], no_distance),
     binding!(&[char('f')], "f", Action::GoToFirst, "first", "select the head, query and key at which A and B differ first", Compare, &[Compare], no_first),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenStep, "open this step", "open the selected step as A: all panels show it", History, &[History], needs_training),
+    binding!(&[char(' ')], "Space", Action::MarkStep, "compare with it", "mark the selected step as B, to compare A with it; again takes the mark back", History, &[History], needs_training),
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
@@ -303,8 +320,8 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[char('G')], "G", Action::Last, "", "to the last", Moving, &[], always),
-    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, Rows, Panel::Sweep, Story], always),
-    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Panel::Sweep, Story], always),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
@@ -325,8 +342,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
     binding!(&[char('7')], "7", Action::Go(Compare), "", "A, B and the difference: what is supposed, another checkpoint, a trace or prompt", Everywhere, &[], always),
-    binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed", Everywhere, &[], always),
-    binding!(&[char('9')], "9", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], always),
+    binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed; 9 beside a training", Everywhere, &[], always),
+    binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training; also 8 where one is open", Everywhere, &[], needs_training),
+    binding!(&[char('9'), char('T')], "9 T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller; T beside a training", Everywhere, &[], always),
     binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], needs_story),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),

@@ -54,6 +54,8 @@ panels! {
     Model "Model" '5' All,
     Checks "Checks" '6' All,
     Compare "Compare" '7' FullHead,
+    /// Only beside a training, where 8 opens it too.
+    History "History" 'H' All,
     Rows "Rows" '8' Head,
     Sweep "Sweep" '9' FullHead,
     /// Only in demos that have one.

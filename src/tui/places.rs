@@ -73,7 +73,10 @@ impl App {
             Target::Panel(panel) => self.go(panel),
             Target::Statistic(idx) => {
                 self.statistic_idx = idx;
-                if !matches!(self.panel, Panel::Overview | Panel::Scores | Panel::Compare) {
+                if !matches!(
+                    self.panel,
+                    Panel::Overview | Panel::Scores | Panel::Compare | Panel::History
+                ) {
                     self.go(Panel::Overview);
                 }
             }

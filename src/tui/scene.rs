@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::app::{App, Axis};
+use super::panel::Panel;
 use super::run::Run;
 use super::runs::Shows;
 use super::selection::Selection;
@@ -72,6 +73,11 @@ impl<'a> Scene<'a> {
 
     /// Whether a statistic can be told of what is open. A model's always can: a NaN among them is something to see.
     pub fn knows(self, statistic_idx: usize) -> bool {
+        if let Some(view) = self.training.as_ref()
+            && self.panel == Panel::History
+        {
+            return view.knows(statistic_idx);
+        }
         let is_model = self
             .subject()
             .is_none_or(|subject| subject.model().is_some());

@@ -10,11 +10,15 @@ use crate::report::Page;
 use attnscope_engine::error::Result;
 
 impl App {
-    /// The panels that there are here: only demos tell stories.
+    /// The panels that there are here: only demos tell stories, and only a training has a history.
     pub fn panels(&self) -> impl Iterator<Item = Panel> + use<> {
-        let has_story = self.story.is_some();
+        let (has_story, has_history) = (self.story.is_some(), self.training.is_some());
         let all = Panel::ALL.into_iter();
-        all.filter(move |panel| has_story || *panel != Panel::Story)
+        all.filter(move |panel| match panel {
+            Panel::Story => has_story,
+            Panel::History => has_history,
+            _ => true,
+        })
     }
 
     /// To another page, or along the text of this one.

@@ -1,13 +1,14 @@
 //! The terminal itself: taken, drawn to, and given back whatever happens.
 
 use std::io::{self, Stdout, Write, stdout};
+use std::ops::ControlFlow;
 use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
@@ -25,6 +26,7 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg};
 use super::export::{Export, Writer};
+use super::history_view::{HistoryReader, HistoryView};
 use super::input::read_events;
 use super::known::Known;
 use super::panel::Panel;
@@ -34,9 +36,10 @@ use super::runs::Shows;
 use super::story_view::{StoryView, Storyteller};
 use super::theme::{Depth, Theme};
 use super::view;
+use crate::history::Update;
 #[cfg(unix)]
 use crate::signals::{self, Asked};
-use crate::worker::{Against, Event, FirstPrompt, Sink, Worker, caught};
+use crate::worker::{Against, Event, FirstPrompt, Sink, UsualPrompt, Worker, caught};
 use attnscope_engine::analysis::WhatIf;
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
@@ -45,6 +48,10 @@ use attnscope_engine::ops::Device;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
+/// What has queued is taken in for so long before the next frame.
+const FRAME: Duration = Duration::from_millis(50);
+/// Ages are told in seconds.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What to open the screen with.
 pub struct Start {
@@ -59,6 +66,19 @@ pub struct Start {
     pub story: Option<Storyteller>,
 }
 
+/// A training to show, and what reads it as long as the screen is open.
+pub struct Training {
+    pub view: HistoryView,
+    pub reader: Option<HistoryReader>,
+}
+
+impl std::fmt::Debug for Training {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = &self.view.history.name;
+        f.debug_struct("Training").field("name", name).finish()
+    }
+}
+
 /// What is in front when the screen opens.
 #[derive(Debug, Default)]
 pub struct InFront {
@@ -70,6 +90,8 @@ pub struct InFront {
     pub what_ifs: Vec<WhatIf>,
     /// What it is compared with.
     pub against: Option<Against>,
+    /// The training whose history is shown.
+    pub training: Option<Training>,
     /// Checkpoints beside the one that is open.
     pub beside: Vec<PathBuf>,
     /// Where prompts are kept for the next session, where they are.
@@ -107,6 +129,22 @@ pub fn run(start: Start) -> Result<()> {
     let (device, is_forced) = (start.device, start.is_forced);
     let begin = |sink| Worker::start(start.opening, start.first, device, is_forced, sink);
     stay(begin, opening, start.in_front, start.story)
+}
+
+/// Opens the screen with a training; a step of it is opened when a person asks for it.
+///
+/// # Errors
+/// When the terminal fails.
+pub fn run_training(
+    usual: UsualPrompt,
+    device: Device,
+    is_forced: bool,
+    in_front: InFront,
+) -> Result<()> {
+    let training = in_front.training.as_ref();
+    let opening = training.map_or(String::new(), |of| of.view.history.name.clone());
+    let begin = |sink| Worker::waiting(usual, device, is_forced, sink);
+    stay(begin, opening, in_front, None)
 }
 
 /// Opens the screen with an alignment of two sentences: its one head.
@@ -176,6 +214,12 @@ fn stay(
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
     }
+    if let Some(Training { view, reader }) = in_front.training {
+        app.show_training(view);
+        if let Some(reader) = reader {
+            follow(reader, sender.clone());
+        }
+    }
     if let Some(story) = story {
         app.story = Some(StoryView::default());
         let sender = sender.clone();
@@ -198,7 +242,28 @@ fn stay(
         .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
 }
 
-/// Draws and waits in turn: everything that has queued is taken in before the next frame.
+/// Reads a training on a thread of its own, which ends with the program.
+fn follow(reader: HistoryReader, sender: Sender<Msg>) {
+    thread::spawn(move || {
+        let mut told = Instant::now();
+        let mut sink = |updates: Vec<Update>| {
+            // Without news, time passes: the screen says how old the last ones are.
+            if updates.is_empty() && told.elapsed() < SECOND {
+                return ControlFlow::Continue(());
+            }
+            told = Instant::now();
+            match sender.send(Msg::History(updates)) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let read = || reader(&mut sink);
+        let outcome = caught(read).unwrap_or_else(|said| Err(Error::Prompt(said)));
+        drop(sender.send(Msg::HistoryEnded(outcome)));
+    });
+}
+
+/// Draws and waits in turn: what has queued is taken in before the next frame.
 fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
     let guard = Guard::take()?;
     // It may have changed before anybody listened.
@@ -217,7 +282,11 @@ fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Resul
         terminal.draw(|frame| view::draw(frame, app))?;
         let Ok(msg) = receiver.recv() else { break };
         take_in(app, hands, msg);
-        while let Ok(msg) = receiver.try_recv() {
+        // A long log comes in many parts: the screen is drawn between them.
+        let begun = Instant::now();
+        while begun.elapsed() < FRAME
+            && let Ok(msg) = receiver.try_recv()
+        {
             take_in(app, hands, msg);
         }
         if std::mem::take(&mut hands.stops) && !app.is_over {

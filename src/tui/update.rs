@@ -46,6 +46,8 @@ impl App {
                 self.written = Some(format!("wrote {} and .csv", svg.display()));
             }
             Msg::Story(told) => self.take_story(told),
+            Msg::History(updates) => self.take_updates(updates),
+            Msg::HistoryEnded(outcome) => self.end_history(outcome),
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
         self.ask_second(&mut effects);
@@ -126,6 +128,9 @@ impl App {
                 // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
                 let key = match key.code {
                     KeyCode::Char('r') if self.changed.is_some() => KeyCode::Char('R').into(),
+                    KeyCode::Char(letter @ ('8' | '9')) => {
+                        KeyCode::Char(self.letter_in_table(letter)).into()
+                    }
                     _ => key,
                 };
                 let Some(binding) = keys::binding_of(key, self.panel) else {
@@ -194,14 +199,22 @@ impl App {
             Action::Right => self.step(1, 0),
             Action::PageUp => self.step(0, -PAGE),
             Action::PageDown => self.step(0, PAGE),
+            Action::First if self.panel == Panel::History => self.step(isize::MIN / 2, 0),
+            Action::Last if self.panel == Panel::History => self.step(isize::MAX / 2, 0),
             Action::First => self.step(0, isize::MIN / 2),
             Action::Last => self.step(0, isize::MAX / 2),
             Action::FirstKey => self.step(isize::MIN / 2, 0),
             Action::LastKey => self.step(isize::MAX / 2, 0),
             Action::PageLeft => self.step(-PAGE, 0),
             Action::PageRight => self.step(PAGE, 0),
+            Action::OpenStep => self.open_step(effects),
+            Action::MarkStep => self.mark_step(),
+            Action::NextHead if self.panel == Panel::History => self.step(0, 1),
+            Action::PreviousHead if self.panel == Panel::History => self.step(0, -1),
             Action::NextHead => self.next_head(1),
             Action::PreviousHead => self.next_head(-1),
+            Action::NextLayer if self.panel == Panel::History => self.step_history_layer(1),
+            Action::PreviousLayer if self.panel == Panel::History => self.step_history_layer(-1),
             Action::NextLayer => self.step_layer(1),
             Action::PreviousLayer => self.step_layer(-1),
             Action::NextStatistic => self.next_statistic(1),
@@ -295,6 +308,7 @@ impl App {
                     step(self.selection.head_idx, across, self.scene().n_heads());
             }
             Panel::Story => self.step_story(across, down),
+            Panel::History => self.step_history(across, down),
             Panel::Checks => {
                 let n_lines = panels::checks::n_lines(self.scene());
                 self.checks_view.line_idx = step(self.checks_view.line_idx, down + across, n_lines);

@@ -69,6 +69,11 @@ fn leave_hidden_out(buffer: &mut Buffer) {
 
 /// Line 1: what is open, what runs, and the worst that was found.
 fn header(app: Scene<'_>, width: u16) -> Line<'static> {
+    if (app.panel == Panel::History || app.subject().is_none())
+        && let Some((left, right)) = panels::history_head::header(app, width)
+    {
+        return spread(left, right, width);
+    }
     let theme = &app.theme;
     // A narrow terminal needs the room for what is open.
     let program = if width < 100 { " " } else { " attnscope  " };
@@ -271,7 +276,7 @@ fn spread(left: Vec<Span<'static>>, right: Vec<Span<'static>>, width: u16) -> Li
 /// The tabs as text, in order; titles are cut alike where they do not all fit.
 fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     let texts = |most: usize| -> Vec<(Panel, String)> {
-        let text = |panel: Panel| format!(" {} {}", panel.key(), cut(panel.title(), most));
+        let text = |panel: Panel| format!(" {} {}", app.key_of(panel), cut(panel.title(), most));
         app.panels().map(|panel| (panel, text(panel))).collect()
     };
     let longest = Panel::ALL.into_iter().map(|panel| panel.title().len());

@@ -45,6 +45,20 @@ use attnscope_engine::stats::LayerReport;
 /// Receives events, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
+/// Chooses the prompt of the first step of a training that is opened, whichever that is.
+pub type UsualPrompt = Box<dyn Fn(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
+
+/// A step of a training that is to be opened.
+#[derive(Debug, Clone)]
+pub struct StepOpening(pub Opening);
+
+impl PartialEq for StepOpening {
+    fn eq(&self, other: &Self) -> bool {
+        let target = |step: &Self| Against::Target(step.0.clone());
+        target(self) == target(other)
+    }
+}
+
 /// Chooses the first prompt once the checkpoint is open.
 pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOrigin)> + Send>;
 
@@ -52,6 +66,8 @@ pub type FirstPrompt = Box<dyn FnOnce(&Model, bool) -> Result<(Request, PromptOr
 enum RunJob {
     Open(Opening, FirstPrompt),
     Align(Box<Alignment>),
+    /// Another step of a training in the place of the one that is open, with the prompt of that.
+    OpenStep(Opening),
     Run(Request),
     /// The prompt of the last run again, with another attention.
     Suppose(Vec<WhatIf>),
@@ -184,19 +200,30 @@ impl Worker {
         is_forced: bool,
         sink: Sink,
     ) -> Self {
-        let worker = Self::spawn(device, is_forced, sink);
+        let worker = Self::spawn(device, is_forced, None, sink);
         worker.runs.submit(RunJob::Open(opening.into(), first));
         worker
     }
 
+    /// Waits for a step of a training to be opened.
+    pub fn waiting(usual: UsualPrompt, device: Device, is_forced: bool, sink: Sink) -> Self {
+        Self::spawn(device, is_forced, Some(usual), sink)
+    }
+
+    /// Opens a step of a training, and runs the last prompt through it; a run still going is stopped.
+    pub fn open_step(&self, step: StepOpening) {
+        self.stop_questions();
+        self.runs.submit(RunJob::OpenStep(step.0));
+    }
+
     /// Shows an alignment of two sentences.
     pub fn start_alignment(alignment: Alignment, sink: Sink) -> Self {
-        let worker = Self::spawn(Device::Cpu, false, sink);
+        let worker = Self::spawn(Device::Cpu, false, None, sink);
         worker.runs.submit(RunJob::Align(Box::new(alignment)));
         worker
     }
 
-    fn spawn(device: Device, is_forced: bool, sink: Sink) -> Self {
+    fn spawn(device: Device, is_forced: bool, usual: Option<UsualPrompt>, sink: Sink) -> Self {
         let context: Arc<Mutex<Context>> = Arc::default();
         let runs = Lane::spawn("runs", {
             let (context, sink) = (context.clone(), sink.clone());
@@ -207,6 +234,7 @@ impl Worker {
                 sink,
                 reading: Reading::Ids("no checkpoint is open".to_owned()),
                 opening: None,
+                usual,
                 last: None,
                 prompt: None,
                 other: None,

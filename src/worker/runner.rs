@@ -12,7 +12,7 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
 use super::run_id::RunId;
-use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, What};
+use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, UsualPrompt, What};
 use attnscope_engine::analysis::{
     self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
     Outcome, Progress, Resume, Subject, WhatIf,
@@ -58,6 +58,8 @@ pub(super) struct Runner {
     pub reading: Reading,
     /// What was opened, to be opened again.
     pub opening: Option<Opening>,
+    /// What runs where no prompt was asked for yet and a step of a training is opened.
+    pub usual: Option<UsualPrompt>,
     /// The prompt that was last asked for.
     pub last: Option<(Request, PromptOrigin)>,
     /// What the last run of A was of.
@@ -83,6 +85,7 @@ impl Runner {
                 self.show_alignment(id, *alignment);
                 Ok(())
             }
+            RunJob::OpenStep(opening) => self.open_step(id, opening, pace),
             RunJob::Run(request) => self.run(id, request, PromptOrigin::Asked, pace),
             RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
             RunJob::Against(against) => self.against(id, &against, pace),
@@ -129,6 +132,21 @@ impl Runner {
         }
         let model = self.read(&opening)?;
         let (request, origin) = first(&model, self.reading.tokenizer().is_some())?;
+        self.run(id, request, origin, pace)
+    }
+
+    /// Opens another step of a training; the one that is open stays where it cannot be.
+    fn open_step(&mut self, id: RunId, opening: Opening, pace: &dyn Pace) -> Result<()> {
+        let model = self.read(&opening)?;
+        (self.opening, self.other) = (Some(opening), None);
+        let has_tokenizer = self.reading.tokenizer().is_some();
+        let (request, origin) = match (self.last.clone(), &self.usual) {
+            (Some(last), _) => last,
+            (None, Some(usual)) => usual(&model, has_tokenizer)?,
+            (None, None) => {
+                return Err(Error::Prompt("nothing ran yet: e takes a text".to_owned()));
+            }
+        };
         self.run(id, request, origin, pace)
     }
 

@@ -301,7 +301,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         let model = opened(&case.join("model"), &[]);
         let short = reference_request(&case, false);
         // Longer than a block of rows, as far as the model goes.
-        let room = model.spec.n_ctx.unwrap_or(256).min(150);
+        let room = model.spec.n_ctx.unwrap_or(256).min(72);
         let long = {
             let ids = match &short.source {
                 attnscope_engine::prompt::Source::Ids(ids) => ids.clone(),

@@ -128,9 +128,13 @@ fn no_single_story_accuses_the_healthy_twin() {
     let model = opened(&fixture("healthy"), &[]);
     let all = stories(&model);
     assert_eq!(all.len(), 24);
-    for one in all {
-        let said = judged(&model, std::slice::from_ref(&one));
-        assert!(said.errors().is_empty(), "{}: {:?}", one.0, said.fired());
+    // The race of readings is what may go wrong on little text; it takes every story, the other checks every fourth.
+    for (nth, one) in all.into_iter().enumerate() {
+        let race: &[&str] = &["trained-otherwise"];
+        let asked = if nth % 4 == 0 { &[] } else { race };
+        let one = std::slice::from_ref(&one);
+        let said = judged_by(&model, one, &Thresholds::default(), asked);
+        assert!(said.errors().is_empty(), "{}: {:?}", one[0].0, said.fired());
     }
 }
 
@@ -256,7 +260,7 @@ fn broken(change: impl FnOnce(&mut Weights)) -> Said {
 
 /// Some stories: enough for each statistic, quick enough for many tests.
 fn judged_on(model: &Model) -> Said {
-    let prompts: Vec<_> = stories(model).into_iter().take(6).collect();
+    let prompts: Vec<_> = stories(model).into_iter().take(3).collect();
     judged(model, &prompts)
 }
 

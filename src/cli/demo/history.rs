@@ -5,13 +5,16 @@ use anyhow::{Result, bail};
 
 use super::ran::Ran;
 use super::story::Telling;
-use crate::bundles::COLLAPSING_LOG;
+use crate::bundles::{COLLAPSING_LOG, named};
 use crate::history::log::of_text;
 use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
 use crate::report::{digits, text_table, wrapped};
+use crate::tui::{HistoryView, Steps, Training};
 use attnscope_engine::checks::{Severity, Thresholds};
 use attnscope_engine::stats::Stat;
 
+/// What the demo is called.
+pub const NAME: &str = "history";
 /// What is shown of a head before, at the onset, and after.
 const SHOWN: [Stat; 5] = [
     Stat::EntropyRelative,
@@ -22,8 +25,12 @@ const SHOWN: [Stat; 5] = [
 ];
 /// Columns of text.
 const WIDTH: usize = 110;
-/// The three checkpoints that are compiled in, with the step of each.
-const CHECKPOINTS: [&str; 3] = ["history-step-200", "history-step-250", "history-step-400"];
+/// The three checkpoints that are compiled in, with the step of each; the last one is open when the screen begins.
+const CHECKPOINTS: [(&str, u64); 3] = [
+    ("history-step-200", 200),
+    ("history-step-250", 250),
+    ("history-step-400", 400),
+];
 
 /// The history, as `attnscope history run.jsonl` judges it.
 ///
@@ -34,6 +41,20 @@ pub fn judged() -> Result<(History, Judge)> {
     let mut judge = Judge::new(Thresholds::default());
     judge.look(&history);
     Ok((history, judge))
+}
+
+/// The history as the screen shows it: its last checkpoint is open.
+///
+/// # Errors
+/// Never for a program that was built from a complete source tree.
+pub fn training() -> Result<Training> {
+    let (history, judge) = judged()?;
+    let of = |(name, step): (&str, u64)| Some((step, named(name)?));
+    let bundles = CHECKPOINTS.into_iter().filter_map(of).collect();
+    let mut view = HistoryView::whole(history, judge, Steps::Bundled(bundles));
+    let [.., (_, last)] = CHECKPOINTS;
+    view.is_opened_at(last);
+    Ok(Training { view, reader: None })
 }
 
 pub fn figures(telling: &Telling<'_>) -> Result<String> {
@@ -144,7 +165,7 @@ fn checkpoints(telling: &Telling<'_>, finding: &Finding) -> Result<String> {
         finding.place.layer_idx.unwrap_or(0),
         finding.place.head_idx.unwrap_or(0),
     );
-    for name in CHECKPOINTS {
+    for (name, _) in CHECKPOINTS {
         let ran = Ran::of(telling, name, &[])?;
         let stats = ran
             .layers

@@ -156,6 +156,10 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
             shown: Some(shown(story)),
             what_ifs: story.what_ifs()?,
+            training: match story.name == history::NAME {
+                true => Some(history::training()?),
+                false => None,
+            },
             ..InFront::default()
         },
         story: storyteller(story, chosen.device, run.set.clone()),

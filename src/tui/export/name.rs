@@ -21,7 +21,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         parts.push(format!("L{}H{}", at.layer_idx, at.head_idx));
     }
     let what = match app.panel {
-        Panel::Overview => app.statistic().id.replace('_', "-"),
+        Panel::Overview | Panel::History => app.statistic().id.replace('_', "-"),
         Panel::Head => match (app.head_view.shows_scores, app.head_view.hides_first_key) {
             (true, _) => "scores".to_owned(),
             (false, true) => "pattern-without-first-key".to_owned(),

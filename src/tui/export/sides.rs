@@ -48,7 +48,7 @@ pub fn csv(app: &App, is_raw: bool) -> io::Result<Vec<u8>> {
     writer.into_inner().map_err(|e| e.into_error())
 }
 
-/// Whether a panel's rows are of one run: those that compare have columns for both, and a story is of neither.
+/// Whether a panel's rows are of one run: those that compare have columns for both, and a story and a training are of neither.
 fn has_sides(panel: Panel) -> bool {
-    !panel.compares() && panel != Panel::Story
+    !panel.compares() && !matches!(panel, Panel::Story | Panel::History)
 }

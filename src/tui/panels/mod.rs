@@ -8,6 +8,10 @@ pub mod head;
 mod head_grid;
 mod head_row;
 mod head_value;
+pub mod history;
+mod history_curves;
+pub mod history_head;
+mod history_strip;
 pub mod model;
 mod model_change;
 pub mod overview;
@@ -37,6 +41,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Panel::Model => model::draw(frame, area, app),
         Panel::Checks => checks::draw(frame, area, app),
         Panel::Compare => compare::draw(frame, area, app),
+        Panel::History => history::draw(frame, area, app),
         Panel::Rows => rows::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
         Panel::Story => story::draw(frame, area, app),
@@ -53,6 +58,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Model => model::click(app, area, at),
         Panel::Checks => checks::click(app, area, at),
         Panel::Compare => compare::click(app, area, at),
+        Panel::History => history::click(app, area, at),
         Panel::Rows => rows::click(app, area, at),
         Panel::Story => story::click(app, area, at),
     }

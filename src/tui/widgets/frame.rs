@@ -45,6 +45,9 @@ pub fn selection_title(app: Scene<'_>, rest: &str) -> String {
 pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
     let text = match (app.subject(), app.run()) {
+        (None, _) if app.training.is_some() && app.preparing.is_none() => {
+            "no step is open: choose one in 8 History and press Enter".to_owned()
+        }
         (None, _) => "opening the checkpoint …".to_owned(),
         (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
         (Some(_), None) => match app.preparing {

@@ -3,6 +3,7 @@
 mod checks;
 mod compare;
 mod head;
+mod history;
 mod model;
 mod overview;
 mod rows;
@@ -45,6 +46,7 @@ pub static PANELS: &[&PanelData] = &[
     &model::DATA,
     &checks::DATA,
     &compare::DATA,
+    &history::DATA,
     &rows::DATA,
     &sweep::DATA,
     &story::DATA,

@@ -1,0 +1,156 @@
+//! `attnscope DIR`, `attnscope ckpt-*`, `attnscope run.jsonl`: opens the screen with a training.
+
+use std::io::{IsTerminal, stdin, stdout};
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use super::history_reading::{Asked, history_of, read, sources_of};
+use super::prompts::InputsArgs;
+use super::{PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::log::is_monitor_log;
+use crate::history::{Following, Sources, is_checkpoint, training_in};
+use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Steps, Training};
+use crate::worker::{PromptOrigin, UsualPrompt};
+use attnscope_engine::error::Error;
+use attnscope_engine::model::Model;
+
+/// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
+///
+/// # Errors
+/// When a directory cannot be listed, or several targets are of no one training.
+pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
+    match targets {
+        [] => Ok(None),
+        [only] if only.is_dir() => {
+            let is_one = is_checkpoint(only);
+            let n = match training_in(only) {
+                Ok(found) => found.map_or(0, |found| found.len()),
+                // One checkpoint opens whatever lies beside it.
+                Err(_) if is_one => 0,
+                Err(e) => return Err(e.into()),
+            };
+            if n > 1 || n == 1 && !is_one {
+                return Ok(Some(Sources::Checkpoints(targets.to_vec())));
+            }
+            match sources_of(targets, false)? {
+                Sources::Log(log) if !is_one => Ok(Some(Sources::Log(log))),
+                _ => Ok(None),
+            }
+        }
+        [only] => Ok(is_monitor_log(only).then(|| Sources::Log(only.clone()))),
+        several => Ok(Some(sources_of(several, false)?)),
+    }
+}
+
+/// Shows a training, and reads it while it is shown.
+///
+/// # Errors
+/// When there is no terminal, or the device is not to be had.
+pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> Result<()> {
+    let asked_prompt = prompt.request()?;
+    let chosen = run.set_up()?;
+    if !stdout().is_terminal() || !stdin().is_terminal() {
+        bail!(
+            "the screen needs a terminal; without one, attnscope history TARGET tells what begins at which step"
+        );
+    }
+    let history = history_of(&sources);
+    let steps = Steps::Files(Box::new(run.opening(None)));
+    let remembered = match &sources {
+        Sources::Checkpoints(roots) if keeps => Remembered::of(roots.first().map(PathBuf::as_path)),
+        _ => None,
+    };
+    let asked = Asked {
+        prompt: prompt.clone(),
+        inputs: InputsArgs::default(),
+        what_if: WhatIfArgs::default(),
+        // Threads and the log are set up already; lines on standard error would be written over the screen.
+        run: RunArgs {
+            threads: None,
+            log: None,
+            quiet: true,
+            ..run.clone()
+        },
+    };
+    let following = Following {
+        cache: asked.cache(),
+        sources,
+        watches: true,
+        rereads: true,
+    };
+    let usual: UsualPrompt = Box::new(move |model: &Model, has_tokenizer| {
+        prompt.check_fits(&model.spec)?;
+        Ok(match &asked_prompt {
+            Some(request) => (request.clone(), PromptOrigin::Asked),
+            None => (
+                prompt.built_in(false, has_tokenizer, model.spec.limits().d_vocab),
+                PromptOrigin::BuiltIn,
+            ),
+        })
+    });
+    let in_front = InFront {
+        notice: chosen.fell_back,
+        training: Some(Training {
+            view: HistoryView::new(history, steps),
+            reader: Some(reader(following, asked)),
+        }),
+        remembered,
+        ..InFront::default()
+    };
+    Ok(tui::run_training(
+        usual,
+        chosen.device,
+        run.force,
+        in_front,
+    )?)
+}
+
+/// Reads a training step by step, each with the prompt that was asked for.
+fn reader(following: Following, asked: Asked) -> HistoryReader {
+    Box::new(move |sink| {
+        let session = match following.sources {
+            Sources::Checkpoints(_) => {
+                let begun = asked.session();
+                Some(begun.map_err(|e| Error::Prompt(format!("{e:#}")))?)
+            }
+            Sources::Log(_) => None,
+        };
+        let mut read = |found: &_| match &session {
+            Some(session) => read(session, found),
+            None => Err(Error::Cancelled),
+        };
+        following.run(&mut read, sink)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_checkpoint_is_no_training_and_several_are() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| directory.path().join(name);
+        std::fs::create_dir_all(at("run/step-5")).expect("makes");
+        std::fs::write(at("run/step-5/config.json"), "{}").expect("writes");
+        std::fs::create_dir_all(at("one")).expect("makes");
+        std::fs::write(at("one/config.json"), "{}").expect("writes");
+        std::fs::write(at("notes.jsonl"), "{}\n").expect("writes");
+        let of = |names: &[&str]| {
+            let targets: Vec<PathBuf> = names.iter().map(|name| at(name)).collect();
+            training_of(&targets).expect("resolves")
+        };
+        assert_eq!(of(&["one"]), None);
+        assert_eq!(of(&["notes.jsonl"]), None);
+        assert_eq!(of(&["run"]), Some(Sources::Checkpoints(vec![at("run")])));
+        let both = vec![at("one"), at("run/step-5")];
+        assert_eq!(of(&["one", "run/step-5"]), Some(Sources::Checkpoints(both)));
+        let log = "fixtures/histories/jump.jsonl";
+        let log = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(log);
+        assert_eq!(
+            training_of(std::slice::from_ref(&log)).expect("resolves"),
+            Some(Sources::Log(log))
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! What keys do in the History panel, and what arrives for it.
+
+use std::time::Instant;
+
+use super::app::{App, Effect};
+use super::history_view::HistoryView;
+use super::panel::Panel;
+use super::run::Preparing;
+use super::selection::step;
+use crate::history::Update;
+use crate::worker::{Against, StepOpening};
+use attnscope_engine::error::Result;
+use attnscope_engine::place::Place;
+use attnscope_engine::stats::Stat;
+
+impl App {
+    /// Shows a training; one of its steps may be open in the other panels already.
+    pub fn show_training(&mut self, view: HistoryView) {
+        let is_opening = view.opened().is_some();
+        self.training = Some(view);
+        self.panel = Panel::History;
+        self.statistic_idx = Stat::EntropyRelative.idx();
+        if !is_opening {
+            self.preparing = None;
+        }
+        self.step_history(0, 0);
+    }
+
+    /// The key that opens a panel here: beside a training, 8 is its history.
+    pub fn key_of(&self, panel: Panel) -> char {
+        match (panel, self.training.is_some()) {
+            (Panel::History, true) => '8',
+            (Panel::Rows, true) => '9',
+            (Panel::Sweep, true) => 'T',
+            (panel, _) => panel.key(),
+        }
+    }
+
+    /// A letter as the table of keys has it: beside a training, 8 and 9 are those of other panels.
+    pub(super) fn letter_in_table(&self, letter: char) -> char {
+        match (letter, self.training.is_some()) {
+            ('8', true) => Panel::History.key(),
+            ('9', true) => Panel::Rows.key(),
+            (letter, _) => letter,
+        }
+    }
+
+    pub(super) fn take_updates(&mut self, updates: Vec<Update>) {
+        if let Some(view) = &mut self.training {
+            view.take(updates, Instant::now());
+        }
+        if self.opened.is_none() {
+            self.step_history(0, 0);
+        }
+    }
+
+    pub(super) fn end_history(&mut self, outcome: Result<()>) {
+        if let Some(view) = &mut self.training {
+            view.end(outcome);
+        }
+    }
+
+    /// To another step, or to another head in reading order; layers where the statistic is one of layers.
+    pub(super) fn step_history(&mut self, across: isize, down: isize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        view.at = step(view.at, across, view.history.records().len());
+        let grid = view.history.grid();
+        let at = &mut self.selection;
+        let here = grid.cell(&at.head()).unwrap_or(0);
+        if grid.n_heads() == 0 {
+            return;
+        }
+        let place = grid.place(step(here, down, grid.n_heads()));
+        at.stack = place.grid();
+        at.layer_idx = place.layer_idx.unwrap_or(0);
+        at.head_idx = place.head_idx.unwrap_or(0);
+    }
+
+    /// To the same head of another layer.
+    pub(super) fn step_history_layer(&mut self, by: isize) {
+        let Some(view) = &self.training else { return };
+        let layers = view.history.grid().layers();
+        let at = &mut self.selection;
+        let is_here = |shape: &crate::history::LayerShape| {
+            (shape.stack, shape.layer_idx) == (at.stack, at.layer_idx)
+        };
+        let here = layers.iter().position(is_here).unwrap_or(0);
+        if let Some(shape) = layers.get(step(here, by, layers.len())) {
+            at.stack = shape.stack;
+            at.layer_idx = shape.layer_idx;
+            at.head_idx = step(at.head_idx, 0, shape.n_heads);
+        }
+    }
+
+    /// The step that is compared with, as far as it still is.
+    pub fn marked_step(&self) -> Option<usize> {
+        let is_beside = self.runs.b.is_some() || self.runs.a.is_none();
+        self.training.as_ref()?.marked().filter(|_| is_beside)
+    }
+
+    /// Opens the selected step in all panels; a step that is marked already stands beside it.
+    pub(super) fn open_step(&mut self, effects: &mut Vec<Effect>) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        match view.opening() {
+            Err(reason) => self.notice = Some(reason),
+            Ok(opening) => {
+                let label = view.record().map_or(String::new(), |record| record.label());
+                view.asks();
+                self.preparing = Some(Preparing::Text);
+                effects.push(Effect::OpenStep(StepOpening(opening)));
+                self.notice = Some(format!("{label} is A: panels 1 to 7 show it"));
+            }
+        }
+    }
+
+    /// Marks the selected step for comparing, or takes the mark back.
+    pub(super) fn mark_step(&mut self) {
+        let marked = self.marked_step();
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        if marked == Some(view.at) {
+            view.unmark();
+            self.drop_second();
+            self.notice = Some("the mark is gone: A alone is shown".to_owned());
+            return;
+        }
+        if view.opened() == Some(view.at) {
+            self.notice = Some("this step is A: choose another one to compare with".to_owned());
+            return;
+        }
+        match view.opening() {
+            Err(reason) => self.notice = Some(reason),
+            Ok(opening) => {
+                let label = view.record().map_or(String::new(), |record| record.label());
+                view.mark();
+                let next = match self.opened {
+                    Some(_) => "7 compares",
+                    None => "Enter on another step opens that one as A",
+                };
+                self.compare_with(Against::Target(opening));
+                self.notice = Some(format!("{label} is B: {next}"));
+            }
+        }
+    }
+
+    /// The place that the panel's cells are of: a layer where the statistic is one of layers.
+    pub fn history_place(&self, is_of_layers: bool) -> Place {
+        let head = self.selection.head();
+        if is_of_layers {
+            Place {
+                head_idx: None,
+                ..head
+            }
+        } else {
+            head
+        }
+    }
+}
+
+/// Why there is no history to show.
+pub fn needs_training(app: &App) -> Option<&'static str> {
+    match &app.training {
+        Some(_) => None,
+        None => Some(
+            "no training is open: attnscope DIR with checkpoints in it, or a monitor log (run.jsonl)",
+        ),
+    }
+}

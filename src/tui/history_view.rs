@@ -1,0 +1,254 @@
+//! The training that is open: its history as it arrives, the step that is selected, and how a step is opened.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::history::{History, Judge, Origin, Record, Sink, State, Update};
+use attnscope_engine::checkpoint::{Bundle, Opening};
+use attnscope_engine::checks::Thresholds;
+use attnscope_engine::error::Result;
+use attnscope_engine::stats::STATISTICS;
+
+/// Reads a training and hands what it finds to a sink, on a thread of its own.
+pub type HistoryReader = Box<dyn FnOnce(&mut Sink<'_>) -> Result<()> + Send>;
+
+/// A look at all findings may take this share of the time between two of them while steps still arrive.
+const LOOKING: u32 = 20;
+/// Steps that are asked whether they have a statistic, the last ones first.
+const ASKED: usize = 64;
+
+/// Which step something is of: steps move when others come between them.
+type Key = (Option<PathBuf>, Option<u64>);
+
+/// How a step is opened.
+#[derive(Debug, Clone)]
+pub enum Steps {
+    /// By its files, read as a person said.
+    Files(Box<Opening>),
+    /// Some steps are compiled in.
+    Bundled(Vec<(u64, &'static Bundle)>),
+}
+
+/// How far reading is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// There is more to read.
+    Going,
+    /// Everything that is there was read; what comes is read too.
+    Watching,
+    /// Nothing more will come; why, where that is a fault.
+    Over(Option<String>),
+}
+
+/// A training on screen.
+#[derive(Debug)]
+pub struct HistoryView {
+    pub history: History,
+    pub judge: Judge,
+    pub reading: Reading,
+    /// Seconds since something new came.
+    pub age: Option<u64>,
+    /// The selected record.
+    pub at: usize,
+    news: Option<Instant>,
+    /// When findings were looked for, and how long that took.
+    looked: Option<(Instant, Duration)>,
+    steps: Steps,
+    marked: Option<Key>,
+    /// What was asked to be opened, and what was opened last.
+    asked: Option<Key>,
+    opened: Option<Key>,
+}
+
+fn key_of(record: &Record) -> Key {
+    (record.path.clone(), record.step)
+}
+
+impl HistoryView {
+    /// A training that is still to be read.
+    pub fn new(history: History, steps: Steps) -> Self {
+        Self {
+            at: history.records().len().saturating_sub(1),
+            history,
+            judge: Judge::new(Thresholds::default()),
+            reading: Reading::Going,
+            age: None,
+            news: None,
+            looked: None,
+            steps,
+            marked: None,
+            asked: None,
+            opened: None,
+        }
+    }
+
+    /// A training that is known as a whole.
+    pub fn whole(history: History, judge: Judge, steps: Steps) -> Self {
+        Self {
+            judge,
+            reading: Reading::Over(None),
+            ..Self::new(history, steps)
+        }
+    }
+
+    /// Says which step is open already.
+    pub fn is_opened_at(&mut self, step: u64) {
+        let mut records = self.history.records().iter();
+        let found = records.position(|record| record.step == Some(step));
+        if let Some(idx) = found {
+            self.opened = Some(key_of(&self.history.records()[idx]));
+            self.at = idx;
+        }
+    }
+
+    /// Takes what was read since, and looks for what begins where that does not take long.
+    pub fn take(&mut self, updates: Vec<Update>, now: Instant) {
+        let was_last = self.at + 1 >= self.history.records().len();
+        let here = self.record().map(key_of);
+        let n_before = self.history.records().len();
+        let (mut is_news, mut is_caught_up) = (false, false);
+        for update in updates {
+            is_caught_up |= matches!(update, Update::CaughtUp);
+            is_news |= !matches!(update, Update::CaughtUp | Update::Found(_));
+            self.history.apply(update);
+        }
+        is_news |= self.history.records().len() != n_before;
+        if is_news {
+            self.news = Some(now);
+        }
+        self.age = self
+            .news
+            .map(|news| now.saturating_duration_since(news).as_secs());
+        let is_reading = self.n_waiting() > 0;
+        self.reading = if is_caught_up || !is_reading && self.reading == Reading::Watching {
+            Reading::Watching
+        } else if is_news {
+            Reading::Going
+        } else {
+            self.reading.clone()
+        };
+        self.at = match here.and_then(|key| self.position(&key)) {
+            Some(idx) if !was_last => idx,
+            _ => self.history.records().len().saturating_sub(1),
+        };
+        self.look(is_caught_up);
+    }
+
+    fn look(&mut self, is_caught_up: bool) {
+        let is_due = is_caught_up
+            || self
+                .looked
+                .is_none_or(|(when, took)| when.elapsed() > took * LOOKING);
+        if is_due {
+            let begun = Instant::now();
+            self.judge.look(&self.history);
+            self.looked = Some((Instant::now(), begun.elapsed()));
+        }
+    }
+
+    /// Nothing more will come.
+    pub fn end(&mut self, outcome: Result<()>) {
+        self.judge.look(&self.history);
+        self.reading = Reading::Over(outcome.err().map(|e| e.to_string()));
+    }
+
+    /// Steps that are there and not read yet.
+    pub fn n_waiting(&self) -> usize {
+        let waits = |record: &&Record| matches!(record.state, State::Waiting | State::Reading);
+        self.history.records().iter().filter(waits).count()
+    }
+
+    pub fn record(&self) -> Option<&Record> {
+        self.history.records().get(self.at)
+    }
+
+    fn position(&self, key: &Key) -> Option<usize> {
+        let mut records = self.history.records().iter();
+        records.position(|record| key_of(record) == *key)
+    }
+
+    /// Whether any of the last steps has a statistic.
+    pub fn knows(&self, statistic_idx: usize) -> bool {
+        let history = &self.history;
+        let Some(column) = history.column(STATISTICS[statistic_idx].id) else {
+            return false;
+        };
+        let read = (0..history.records().len()).rev();
+        let read = read.filter(|idx| history.records()[*idx].numbers.is_some());
+        let n_cells = history.grid().n_cells();
+        read.take(ASKED)
+            .any(|idx| (0..n_cells).any(|cell| !history.value(idx, column, cell).is_nan()))
+    }
+
+    /// How the selected step is opened.
+    ///
+    /// # Errors
+    /// When it cannot be: why, in one line.
+    pub fn opening(&self) -> std::result::Result<Opening, String> {
+        let Some(record) = self.record() else {
+            return Err("there is no step yet".to_owned());
+        };
+        let label = record.label();
+        match (&record.state, &record.path, &self.steps) {
+            (State::Gone, ..) => Err(format!(
+                "{label}: its files were deleted; its statistics are all there is"
+            )),
+            (State::Incomplete(why), ..) => Err(format!("{label} is still being written: {why}")),
+            (_, Some(path), Steps::Files(usual)) => Ok(Opening {
+                path: Some(path.clone()),
+                ..(**usual).clone()
+            }),
+            (_, _, Steps::Bundled(bundles)) => {
+                let own = bundles.iter().find(|(step, _)| Some(*step) == record.step);
+                let steps: Vec<String> = bundles.iter().map(|(step, _)| step.to_string()).collect();
+                let Some((_, bundle)) = own else {
+                    return Err(format!(
+                        "of {label} there are statistics alone; checkpoints are there of steps {}",
+                        steps.join(", ")
+                    ));
+                };
+                Ok(Opening {
+                    bundle: Some(bundle),
+                    ..Opening::default()
+                })
+            }
+            (_, None, Steps::Files(_)) => Err(match self.history.origin {
+                Origin::Log => format!(
+                    "a monitor log holds statistics and no weights: open the checkpoint of {label} itself"
+                ),
+                Origin::Checkpoints => format!("{label}: its files hold another step now"),
+            }),
+        }
+    }
+
+    /// The selected step was asked to be opened.
+    pub fn asks(&mut self) {
+        self.asked = self.record().map(key_of);
+    }
+
+    /// What was asked is open, or could not be.
+    pub fn answered(&mut self, is_open: bool) {
+        if let Some(asked) = self.asked.take().filter(|_| is_open) {
+            self.opened = Some(asked);
+        }
+    }
+
+    /// The record that is open in the other panels.
+    pub fn opened(&self) -> Option<usize> {
+        self.position(self.opened.as_ref()?)
+    }
+
+    /// Marks the selected step for comparing.
+    pub fn mark(&mut self) {
+        self.marked = self.record().map(key_of);
+    }
+
+    pub fn unmark(&mut self) {
+        self.marked = None;
+    }
+
+    /// The record that is marked for comparing.
+    pub fn marked(&self) -> Option<usize> {
+        self.position(self.marked.as_ref()?)
+    }
+}

@@ -1,0 +1,255 @@
+//! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::history_strip::{
+    Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
+};
+use super::{history_curves, history_head};
+use crate::history::{Finding, Origin, beginning, grouped, on_its_way};
+use crate::report::digits;
+use crate::tui::app::App;
+use crate::tui::figure::cut;
+use crate::tui::history_view::{HistoryView, Reading};
+use crate::tui::scene::Scene;
+use crate::tui::widgets::frame::framed;
+use attnscope_engine::checks::Severity;
+
+/// The parts of the panel inside their frames.
+struct Parts {
+    left: Rect,
+    right: Rect,
+    steps: Rect,
+    signs: Rect,
+    cells: Rect,
+    onsets: Rect,
+    loss_title: Rect,
+    loss: Rect,
+    told: Rect,
+}
+
+fn parts(area: Rect) -> Parts {
+    let beside = (area.width * 2 / 5).clamp(30, 70);
+    let [left, right] =
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(beside)]).areas(area);
+    let inside = left.inner(ratatui::layout::Margin::new(1, 1));
+    let (loss, told) = match area.height {
+        0..26 => (2, 5),
+        26..40 => (3, 8),
+        _ => (5, 12),
+    };
+    let [steps, signs, cells, onsets, loss_title, loss, told] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(loss),
+        Constraint::Length(told),
+    ])
+    .areas(inside);
+    Parts {
+        left,
+        right,
+        steps,
+        signs,
+        cells,
+        onsets,
+        loss_title,
+        loss,
+        told,
+    }
+}
+
+pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
+    let parts = parts(area);
+    let Some(view) = app.state().training.as_ref() else {
+        let inside = framed(frame, area, app, " history ");
+        let said = " no training is open: attnscope DIR with checkpoints in it, or a monitor log";
+        frame.render_widget(Paragraph::new(said).style(app.theme.dim()), inside);
+        return;
+    };
+    if view.history.grid().n_cells() == 0 {
+        let inside = framed(frame, area, app, " history ");
+        let said = Paragraph::new(waiting(view)).wrap(Wrap { trim: false });
+        frame.render_widget(said.style(app.theme.dim()), inside);
+        return;
+    }
+    let strip = Strip::new(app, view, parts.cells);
+    let pooling = strip.pooling(Pool::of(app.statistic().id));
+    let rows = if is_of_layers(app) { "layer" } else { "head" };
+    let title = format!(" {} · step × {rows}{pooling} ", app.statistic().title);
+    framed(
+        frame,
+        parts.left,
+        app,
+        cut(&title, (parts.left.width as usize).saturating_sub(2)),
+    );
+    let title = format!(" {} ", app.history_place(is_of_layers(app)));
+    let beside = framed(frame, parts.right, app, title);
+    let buf = frame.buffer_mut();
+    draw_steps(&strip, view, parts.steps.y, app, buf);
+    draw_signs(&strip, view, parts.signs.y, app, buf);
+    draw_cells(&strip, view, app, buf);
+    // A strip of few rows leaves room: what is below it moves up to it.
+    let unused = parts.cells.height - strip.cells.height;
+    let up = |rect: Rect| Rect {
+        y: rect.y - unused,
+        ..rect
+    };
+    draw_onsets(&strip, view, up(parts.onsets).y, app, buf);
+    let rule = format!(
+        "loss {}",
+        "─".repeat((parts.loss_title.width as usize).saturating_sub(5))
+    );
+    let at = up(parts.loss_title);
+    buf.set_string(at.x, at.y, rule, app.theme.border());
+    draw_loss(&strip, view, up(parts.loss), app, buf);
+    history_curves::draw(beside, view, app, buf);
+    let told = Rect {
+        y: parts.told.y - unused,
+        height: parts.told.height + unused,
+        ..parts.told
+    };
+    draw_told(frame, told, view, app);
+}
+
+/// What there is to say while no step was read.
+fn waiting(view: &HistoryView) -> String {
+    let name = &view.history.name;
+    let failed = view.history.records().iter();
+    let failed = failed.filter_map(|record| {
+        let reason = record.state.reason()?;
+        Some(format!(
+            "\n {}: {}: {reason}",
+            record.label(),
+            record.state.label()
+        ))
+    });
+    let failed: Vec<String> = failed.take(8).collect();
+    let said = match (
+        &view.reading,
+        view.history.origin,
+        view.history.records().len(),
+    ) {
+        (Reading::Over(Some(why)), ..) => format!("{name} is read no further: {why}"),
+        (_, Origin::Log, _) => format!(
+            "{name} has no record yet. Start the training with attnscope.Monitor: each record appears here by itself."
+        ),
+        (_, _, 0) => {
+            format!("{name} has no checkpoint yet. Each appears here by itself once it is written.")
+        }
+        (_, _, n) => format!(
+            "{} — {n} steps: the last is read first, then the first, then the middle.",
+            history_head::state(view, false)
+        ),
+    };
+    format!(" {said}{}", failed.concat())
+}
+
+/// The selected step, what begins, and what is on its way.
+fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'_>) {
+    let (theme, history) = (&app.theme, &view.history);
+    let width = area.width as usize;
+    let mut lines = vec![selected(view, app, width)];
+    let signs = signs(view);
+    if !signs.is_empty() {
+        lines.push(Line::styled(cut(&signs, width), theme.dim()));
+    }
+    let mut groups = grouped(view.judge.findings());
+    groups.sort_by_key(|(finding, _)| (std::cmp::Reverse(finding.severity), finding.begin));
+    let mut told: Vec<Line<'static>> = Vec::new();
+    for (finding, others) in &groups {
+        let (sign, style) = look(finding, app);
+        let text = format!("{sign} {}", beginning(history, finding, others));
+        told.push(Line::styled(cut(&text, width), style));
+    }
+    let trends = view.judge.trends().iter();
+    let trends = trends.map(|trend| format!("↗ {}", on_its_way(history, trend)));
+    let trends: Vec<Line<'static>> = trends
+        .map(|text| Line::styled(cut(&text, width), theme.notable()))
+        .collect();
+    // What is on its way can still be stopped: it is not what is left out.
+    let room = (area.height as usize).saturating_sub(lines.len());
+    let n_trends = trends.len().min(room / 2);
+    let n_all = told.len() + trends.len();
+    let is_short = n_all > room;
+    told.truncate(room.saturating_sub(n_trends + usize::from(is_short)));
+    told.extend(trends.into_iter().take(n_trends));
+    if is_short {
+        let left = n_all - told.len();
+        let text = format!("… and {left} more: attnscope history lists all");
+        told.push(Line::styled(cut(&text, width), theme.dim()));
+    }
+    if n_all == 0 {
+        let text = match view.reading {
+            Reading::Going => "nothing begins in what is read so far",
+            _ => "nothing begins",
+        };
+        told.push(Line::styled(text, theme.dim()));
+    }
+    if let Some(note) = history.notes.last() {
+        told.push(Line::styled(cut(note, width), theme.dim()));
+    }
+    lines.extend(told);
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn look(finding: &Finding, app: Scene<'_>) -> (&'static str, Style) {
+    match finding.severity {
+        Severity::Error => ("✖", app.theme.bad()),
+        Severity::Warning => ("!", app.theme.notable()),
+        Severity::Info => ("○", app.theme.accent()),
+    }
+}
+
+/// The selected step in words: its name, its state, its loss, and the value of the selected head.
+fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
+    let Some(record) = view.record() else {
+        return Line::default();
+    };
+    let place = app.history_place(is_of_layers(app));
+    let cell = view.history.grid().cell(&place);
+    let value = cell.map(|cell| view.history.at(view.at, app.statistic().id, cell));
+    let mut text = format!(" · {}", record.state.label());
+    if let Some(reason) = record.state.reason() {
+        text += &format!(": {reason}");
+    }
+    if let Some(loss) = record.loss() {
+        text += &format!(" · loss {}", digits(loss));
+    }
+    if let Some(value) = value.filter(|_| record.numbers.is_some()) {
+        text += &format!(" · {} of {place} {}", app.statistic().title, digits(value));
+    }
+    let label = record.label();
+    let room = width.saturating_sub(label.chars().count());
+    Line::from(vec![
+        Span::styled(label, app.theme.strong()),
+        Span::raw(cut(&text, room)),
+    ])
+}
+
+/// Selects the step and the head that are clicked.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    let scene = app.scene();
+    let Some(view) = scene.state().training.as_ref() else {
+        return;
+    };
+    let strip = Strip::new(scene, view, parts(area).cells);
+    let Some((record_idx, cell)) = strip.at(at) else {
+        return;
+    };
+    let place = view.history.grid().place(cell);
+    app.selection.stack = place.grid();
+    app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+    if let Some(head_idx) = place.head_idx {
+        app.selection.head_idx = head_idx;
+    }
+    if let Some(view) = &mut app.training {
+        view.at = record_idx;
+    }
+}

@@ -1,0 +1,104 @@
+//! Curves of the selected head over the steps: the chosen statistic and those that warn, with the lines of the checks.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::history_strip::is_of_layers;
+use crate::history::lines_of;
+use crate::report::chart::{Axis, Chart, Mark, Series};
+use crate::report::digits;
+use crate::tui::history_view::HistoryView;
+use crate::tui::scene::Scene;
+use crate::tui::widgets::chart::draw_chart;
+use attnscope_engine::stats::{Compute, STATISTICS, Stat, Statistic, index_of};
+
+/// Rows that a chart needs to say something.
+const ROWS: u16 = 9;
+/// What stands beside the chosen statistic, in this order.
+const BESIDE: [Stat; 3] = [
+    Stat::EntropyRelative,
+    Stat::MaxAbsScore,
+    Stat::SaturatedRows,
+];
+/// A line of a check that lies further from the values than so many times their range would leave no room for them.
+const FAR: f64 = 3.0;
+/// Points of a curve at most: more than any chart has columns.
+const MOST_POINTS: usize = 2000;
+
+/// The statistics that are drawn: the chosen one first.
+fn shown(app: Scene<'_>, view: &HistoryView, n: usize) -> Vec<&'static Statistic> {
+    let beside = BESIDE.iter().map(|stat| stat.idx());
+    let mut indices = vec![app.statistic_idx];
+    indices.extend(beside.filter(|idx| *idx != app.statistic_idx && view.knows(*idx)));
+    indices.truncate(n);
+    indices.into_iter().map(|idx| STATISTICS[idx]).collect()
+}
+
+/// Draws as many as there is room for, one below the other.
+pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
+    let n = (area.height / ROWS).clamp(1, 3);
+    let all = shown(app, view, n as usize);
+    let each = area.height / (all.len().max(1) as u16);
+    for (nth, statistic) in all.into_iter().enumerate() {
+        let place = Rect {
+            y: area.y + nth as u16 * each,
+            height: each,
+            ..area
+        };
+        draw_chart(&chart(app, view, statistic), place, buf, &app.theme);
+    }
+}
+
+/// One statistic of the selected head, or of its layer.
+fn chart(app: Scene<'_>, view: &HistoryView, statistic: &'static Statistic) -> Chart {
+    let history = &view.history;
+    let is_of_layer = matches!(statistic.compute, Compute::Layer(_))
+        || is_of_layers(app) && index_of(statistic.id) == Some(app.statistic_idx);
+    let place = app.history_place(is_of_layer);
+    let cell = history.grid().cell(&place).unwrap_or(0);
+    let column = history.column(statistic.id);
+    let n = history.records().len();
+    let every = n.div_ceil(MOST_POINTS).max(1);
+    let is_read = |idx: &usize| history.records()[*idx].numbers.is_some();
+    let value = |idx: usize| column.map_or(f64::NAN, |column| history.value(idx, column, cell));
+    let points: Vec<(f64, f64)> = (0..n)
+        .filter(|idx| idx % every == 0 || idx + 1 == n)
+        .filter(is_read)
+        .map(|idx| (history.x(idx), value(idx)))
+        .collect();
+    let finite = points.iter().map(|(_, y)| *y).filter(|y| y.is_finite());
+    let (low, high) = finite.fold((f64::MAX, f64::MIN), |(low, high), y| {
+        (low.min(y), high.max(y))
+    });
+    let reach = FAR * (high - low).max(0.1 * high.abs()).max(1e-9);
+    let ends = (points.first().map(|p| p.0), points.last().map(|p| p.0));
+    let mut title = format!("{} · {place}", statistic.title);
+    let mut series = vec![Series::line("", points)];
+    for (check, at) in lines_of(statistic.id, view.judge.thresholds()) {
+        let is_near = at >= low - reach && at <= high + reach;
+        match ends {
+            (Some(first), Some(last)) if is_near => {
+                let name = format!("{check} {}", digits(at));
+                series.push(Series::line(name, vec![(first, at), (last, at)]));
+            }
+            _ => title += &format!(" ({check} at {})", digits(at)),
+        }
+    }
+    if series.len() > 1 {
+        series[0].name = "head".to_owned();
+        if is_of_layer {
+            series[0].name = "layer".to_owned();
+        }
+    }
+    let here = view.record().map(|_| Mark {
+        at: history.x(view.at),
+        label: String::new(),
+    });
+    Chart {
+        title,
+        x: Axis::linear(""),
+        y: Axis::linear(statistic.unit),
+        series,
+        marks: here.into_iter().collect(),
+    }
+}

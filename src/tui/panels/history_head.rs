@@ -1,0 +1,54 @@
+//! The first line of the screen beside a training: what it is, how far it is read, and the worst that begins in it.
+
+use ratatui::text::Span;
+
+use crate::history::heading;
+use crate::tui::history_view::{HistoryView, Reading};
+use crate::tui::scene::Scene;
+use attnscope_engine::checks::Severity;
+
+/// Left and right ends of the line; `None` where no training is open.
+pub fn header(app: Scene<'_>, width: u16) -> Option<(Vec<Span<'static>>, Vec<Span<'static>>)> {
+    let view = app.state().training.as_ref()?;
+    let theme = &app.theme;
+    let program = if width < 100 { " " } else { " attnscope  " };
+    let left = vec![
+        Span::styled(program, theme.title()),
+        Span::styled(heading(&view.history), theme.strong()),
+    ];
+    let style = match view.reading {
+        Reading::Over(Some(_)) => theme.bad(),
+        Reading::Going => theme.accent(),
+        _ => theme.dim(),
+    };
+    let mut right = vec![Span::styled(state(view, app.shows_times), style)];
+    let n_of = |severity: Severity| {
+        let findings = view.judge.findings().iter();
+        findings.filter(|f| f.severity == severity).count()
+    };
+    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+    right.push(match (n_of(Severity::Error), n_of(Severity::Warning)) {
+        (0, 0) => Span::raw(" "),
+        (0, n) => Span::styled(format!("  ! {} ", plural(n, "warning")), theme.notable()),
+        (n, _) => Span::styled(format!("  ✖ {} ", plural(n, "error")), theme.bad()),
+    });
+    Some((left, right))
+}
+
+/// How far reading is, in words.
+pub fn state(view: &HistoryView, shows_times: bool) -> String {
+    let n = view.history.records().len();
+    let age = match view.age.filter(|_| shows_times) {
+        None => String::new(),
+        Some(0) => " · last just now".to_owned(),
+        Some(seconds) if seconds < 120 => format!(" · last {seconds} s ago"),
+        Some(seconds) => format!(" · last {} min ago", seconds / 60),
+    };
+    match &view.reading {
+        Reading::Going if n == 0 => "waiting for the first step".to_owned(),
+        Reading::Going => format!("reading {} of {n}", (n - view.n_waiting() + 1).min(n)),
+        Reading::Watching => format!("watching{age}"),
+        Reading::Over(None) => "recorded".to_owned(),
+        Reading::Over(Some(why)) => format!("stopped: {why}"),
+    }
+}
