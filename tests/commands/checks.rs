@@ -260,7 +260,7 @@ fn broken(change: impl FnOnce(&mut Weights)) -> Said {
 
 /// Some stories: enough for each statistic, quick enough for many tests.
 fn judged_on(model: &Model) -> Said {
-    let prompts: Vec<_> = stories(model).into_iter().take(3).collect();
+    let prompts: Vec<_> = stories(model).into_iter().take(6).collect();
     judged(model, &prompts)
 }
 
