@@ -7,6 +7,7 @@ mod changed_files;
 mod compare_screens;
 mod exports;
 mod failed_questions;
+mod history_screens;
 mod screens;
 mod story_screens;
 mod sweep_screens;

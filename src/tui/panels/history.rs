@@ -1,7 +1,7 @@
 //! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
@@ -32,24 +32,30 @@ struct Parts {
     told: Rect,
 }
 
+/// A panel of fewer rows has no room for a frame around what begins.
+const LOW: u16 = 26;
+/// Rows of the loss at most.
+const LOSS: u16 = 12;
+
 fn parts(area: Rect) -> Parts {
+    let (loss, told) = match area.height {
+        0..LOW => (2, 5),
+        LOW..40 => (3, 10),
+        _ => (5, 14),
+    };
+    let [above, told] =
+        Layout::vertical([Constraint::Min(0), Constraint::Length(told)]).areas(area);
     let beside = (area.width * 2 / 5).clamp(30, 70);
     let [left, right] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(beside)]).areas(area);
-    let inside = left.inner(ratatui::layout::Margin::new(1, 1));
-    let (loss, told) = match area.height {
-        0..26 => (2, 5),
-        26..40 => (3, 8),
-        _ => (5, 12),
-    };
-    let [steps, signs, cells, onsets, loss_title, loss, told] = Layout::vertical([
+        Layout::horizontal([Constraint::Min(0), Constraint::Length(beside)]).areas(above);
+    let inside = left.inner(Margin::new(1, 1));
+    let [steps, signs, cells, onsets, loss_title, loss] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Min(1),
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(loss),
-        Constraint::Length(told),
     ])
     .areas(inside);
     Parts {
@@ -80,9 +86,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         return;
     }
     let strip = Strip::new(app, view, parts.cells);
-    let pooling = strip.pooling(Pool::of(app.statistic().id));
     let rows = if is_of_layers(app) { "layer" } else { "head" };
-    let title = format!(" {} · step × {rows}{pooling} ", app.statistic().title);
+    let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
+    let title = format!(" {} · {pooling} ", app.statistic().title);
     framed(
         frame,
         parts.left,
@@ -95,7 +101,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
     draw_cells(&strip, view, app, buf);
-    // A strip of few rows leaves room: what is below it moves up to it.
+    // A strip of few rows leaves room: the loss gets it.
     let unused = parts.cells.height - strip.cells.height;
     let up = |rect: Rect| Rect {
         y: rect.y - unused,
@@ -108,12 +114,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     );
     let at = up(parts.loss_title);
     buf.set_string(at.x, at.y, rule, app.theme.border());
-    draw_loss(&strip, view, up(parts.loss), app, buf);
+    let loss = Rect {
+        height: (parts.loss.height + unused).min(LOSS.max(parts.loss.height)),
+        ..up(parts.loss)
+    };
+    draw_loss(&strip, view, loss, app, buf);
     history_curves::draw(beside, view, app, buf);
-    let told = Rect {
-        y: parts.told.y - unused,
-        height: parts.told.height + unused,
-        ..parts.told
+    let told = if area.height < LOW {
+        parts.told.inner(Margin::new(1, 0))
+    } else {
+        framed(frame, parts.told, app, " what begins ")
     };
     draw_told(frame, told, view, app);
 }

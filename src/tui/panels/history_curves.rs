@@ -10,7 +10,7 @@ use crate::report::digits;
 use crate::tui::history_view::HistoryView;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::draw_chart;
-use attnscope_engine::stats::{Compute, STATISTICS, Stat, Statistic, index_of};
+use attnscope_engine::stats::{Compute, STATISTICS, Span, Stat, Statistic, index_of};
 
 /// Rows that a chart needs to say something.
 const ROWS: u16 = 9;
@@ -22,6 +22,8 @@ const BESIDE: [Stat; 3] = [
 ];
 /// A line of a check that lies further from the values than so many times their range would leave no room for them.
 const FAR: f64 = 3.0;
+/// A curve that spans more than this factor is drawn on a logarithmic axis.
+const EXPLODES: f64 = 30.0;
 /// Points of a curve at most: more than any chart has columns.
 const MOST_POINTS: usize = 2000;
 
@@ -45,12 +47,36 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
             height: each,
             ..area
         };
-        draw_chart(&chart(app, view, statistic), place, buf, &app.theme);
+        // A legend takes a row for each line of a check: a small chart names them in its title.
+        let names_lines = place.width >= 48 && place.height >= 12;
+        draw_chart(
+            &chart(app, view, statistic, names_lines),
+            place,
+            buf,
+            &app.theme,
+        );
+    }
+}
+
+/// A limit without the zeros behind it.
+fn short(at: f64) -> String {
+    let digits = digits(at);
+    match digits.contains('.') {
+        true => digits
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
+        false => digits,
     }
 }
 
 /// One statistic of the selected head, or of its layer.
-fn chart(app: Scene<'_>, view: &HistoryView, statistic: &'static Statistic) -> Chart {
+fn chart(
+    app: Scene<'_>,
+    view: &HistoryView,
+    statistic: &'static Statistic,
+    names_lines: bool,
+) -> Chart {
     let history = &view.history;
     let is_of_layer = matches!(statistic.compute, Compute::Layer(_))
         || is_of_layers(app) && index_of(statistic.id) == Some(app.statistic_idx);
@@ -70,26 +96,40 @@ fn chart(app: Scene<'_>, view: &HistoryView, statistic: &'static Statistic) -> C
     let (low, high) = finite.fold((f64::MAX, f64::MIN), |(low, high), y| {
         (low.min(y), high.max(y))
     });
+    // Scores explode by powers of ten: what led there is to be seen too.
+    let is_logarithmic =
+        matches!(statistic.span, Span::Positive) && low > 0.0 && high > EXPLODES * low;
     let reach = FAR * (high - low).max(0.1 * high.abs()).max(1e-9);
     let ends = (points.first().map(|p| p.0), points.last().map(|p| p.0));
-    let mut title = format!("{} · {place}", statistic.title);
+    let mut unnamed: Vec<String> = Vec::new();
     let mut series = vec![Series::line("", points)];
     for (check, at) in lines_of(statistic.id, view.judge.thresholds()) {
-        let is_near = at >= low - reach && at <= high + reach;
+        let is_near = is_logarithmic || at >= low - reach && at <= high + reach;
         match ends {
             (Some(first), Some(last)) if is_near => {
-                let name = format!("{check} {}", digits(at));
+                let name = match names_lines {
+                    true => format!("{check} {}", digits(at)),
+                    false => {
+                        unnamed.push(short(at));
+                        String::new()
+                    }
+                };
                 series.push(Series::line(name, vec![(first, at), (last, at)]));
             }
-            _ => title += &format!(" ({check} at {})", digits(at)),
+            _ if names_lines => unnamed.push(format!("{check} at {}", short(at))),
+            _ => unnamed.push(short(at)),
         }
     }
-    if series.len() > 1 {
+    if series.len() > 1 && names_lines {
         series[0].name = "head".to_owned();
         if is_of_layer {
             series[0].name = "layer".to_owned();
         }
     }
+    let title = match unnamed.is_empty() {
+        true => statistic.title.to_owned(),
+        false => format!("{} ({})", statistic.title, unnamed.join(", ")),
+    };
     let here = view.record().map(|_| Mark {
         at: history.x(view.at),
         label: String::new(),
@@ -97,7 +137,11 @@ fn chart(app: Scene<'_>, view: &HistoryView, statistic: &'static Statistic) -> C
     Chart {
         title,
         x: Axis::linear(""),
-        y: Axis::linear(statistic.unit),
+        y: if is_logarithmic {
+            Axis::logarithmic("")
+        } else {
+            Axis::linear("")
+        },
         series,
         marks: here.into_iter().collect(),
     }

@@ -40,9 +40,9 @@ impl Pool {
 
     pub fn label(self) -> &'static str {
         match self {
-            Self::Least => "the least",
-            Self::Largest => "the largest",
-            Self::Mean => "the mean",
+            Self::Least => "least",
+            Self::Largest => "largest",
+            Self::Mean => "mean",
         }
     }
 
@@ -150,17 +150,13 @@ impl Strip {
         Some((self.records_of(here).end - 1, cell))
     }
 
-    /// What a cell stands for, where that is more than one value.
-    pub fn pooling(&self, pool: Pool) -> String {
-        let parts: Vec<String> = [(self.per_column, "steps"), (self.per_row, "rows")]
-            .into_iter()
-            .filter(|(n, _)| *n > 1)
-            .map(|(n, what)| format!("{n} {what}"))
-            .collect();
-        if parts.is_empty() {
-            String::new()
-        } else {
-            format!(" · a cell is {} of {}", pool.label(), parts.join(" × "))
+    /// What a cell stands for.
+    pub fn pooling(&self, pool: Pool, rows: &str) -> String {
+        match (self.per_column, self.per_row) {
+            (1, 1) => format!("step × {rows}"),
+            (n, 1) => format!("{} of {n} steps × 1 {rows}", pool.label()),
+            (1, n) => format!("1 step × {} of {n} {rows}s", pool.label()),
+            (n, m) => format!("{} of {n} steps × {m} {rows}s", pool.label()),
         }
     }
 }

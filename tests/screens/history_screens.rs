@@ -1,0 +1,430 @@
+//! The History panel: a recorded training, a monitor's log, a directory of checkpoints as they arrive, and what keys do there.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use attnscope::bundles::{COLLAPSING_LOG, named};
+use attnscope::history::log::of_text;
+use attnscope::history::{
+    Grid, History, Judge, LayerShape, Numbers, Origin, Reading, State, Update,
+};
+use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read, Steps};
+use attnscope_engine::checkpoint::Opening;
+use attnscope_engine::checks::Thresholds;
+use attnscope_engine::error::Error;
+use attnscope_engine::model::Stack;
+use attnscope_engine::prompt::Request;
+use attnscope_engine::stats::{STATISTICS, Stat};
+use crossterm::event::KeyCode;
+use testing::checkpoint_copy::original;
+use testing::judged::fixture;
+use testing::screen::Screen;
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
+
+fn judged(history: &History) -> Judge {
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(history);
+    judge
+}
+
+/// `attnscope demo history`.
+fn demo(size: (u16, u16), depth: Depth) -> Screen {
+    let history = of_text("history", COLLAPSING_LOG).expect("the log");
+    let judge = judged(&history);
+    let steps = [200, 250, 400].map(|step| {
+        let bundle = named(&format!("history-step-{step}")).expect("a bundle");
+        (step, bundle)
+    });
+    let mut view = HistoryView::whole(history, judge, Steps::Bundled(steps.to_vec()));
+    view.is_opened_at(400);
+    let opening = Opening {
+        bundle: named("history-step-400"),
+        ..Opening::default()
+    };
+    let text = Request::text("the king took a quiet story in the night .");
+    let mut screen = Screen::open(opening, text, size, depth);
+    screen.app.show_training(view);
+    screen
+}
+
+/// `attnscope run.jsonl`.
+fn log(name: &str, size: (u16, u16), depth: Depth) -> Screen {
+    let path = fixture("histories").join(format!("{name}.jsonl"));
+    let text = std::fs::read_to_string(path).expect("a log");
+    let history = of_text(name, &text).expect("a log");
+    let mut view = HistoryView::new(history, files());
+    view.take(vec![Update::CaughtUp], Instant::now());
+    of_view(view, size, depth)
+}
+
+fn files() -> Steps {
+    Steps::Files(Box::default())
+}
+
+fn of_view(view: HistoryView, size: (u16, u16), depth: Depth) -> Screen {
+    let mut screen = Screen::of_training(view, Request::ids(vec![1, 2, 3, 4, 5, 6]), size, depth);
+    screen.app.shows_times = false;
+    screen
+}
+
+/// Copies of one checkpoint under the names of steps.
+struct Training {
+    directory: tempfile::TempDir,
+}
+
+impl Training {
+    fn new(steps: &[u64]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let source = original("gpt2");
+        for step in steps {
+            let to = directory.path().join(format!("step-{step}"));
+            std::fs::create_dir(&to).expect("makes");
+            for file in ["config.json", "model.safetensors"] {
+                std::fs::copy(source.join(file), to.join(file)).expect("copies");
+            }
+        }
+        Self { directory }
+    }
+
+    fn at(&self, step: u64) -> PathBuf {
+        self.directory.path().join(format!("step-{step}"))
+    }
+
+    fn found(&self, steps: &[u64]) -> Update {
+        let of = |step: &u64| (self.at(*step), format!("step-{step}"), Some(*step));
+        Update::Found(steps.iter().map(of).collect())
+    }
+
+    fn read(&self, step: u64, entropy: f32) -> Update {
+        Update::Read(self.at(step), Box::new(reading(entropy)))
+    }
+}
+
+/// Two layers of two heads: three of them as they should be, L1H1 with a relative entropy of its own.
+fn reading(entropy: f32) -> Reading {
+    let layer = |layer_idx| LayerShape {
+        stack: Stack::Only,
+        layer_idx,
+        n_heads: 2,
+    };
+    let grid = Grid::new(vec![layer(0), layer(1)]);
+    let n_cells = grid.n_cells();
+    let mut values = vec![f32::NAN; STATISTICS.len() * n_cells];
+    let of = Stat::EntropyRelative.idx() * n_cells;
+    values[of..of + 4].copy_from_slice(&[0.8, 0.7, 0.6, entropy]);
+    Reading {
+        grid,
+        numbers: Numbers {
+            loss: Some(if entropy < 0.05 { 4.0 } else { 2.0 }),
+            values: values.into(),
+        },
+        rows: Vec::new(),
+        model: "{}".to_owned(),
+        is_cached: false,
+    }
+}
+
+fn shows(name: &str, (width, height): (u16, u16), screen: &mut Screen) {
+    insta::assert_snapshot!(format!("{name}_{width}x{height}"), screen.picture());
+}
+
+/// The words at the bottom on the selected step.
+fn says(screen: &mut Screen, words: &str) {
+    let text = screen.text();
+    assert!(text.contains(words), "{words} is not in\n{text}");
+}
+
+#[test]
+fn a_recorded_collapse() {
+    for size in SIZES {
+        let mut screen = demo(size, Depth::Truecolor);
+        shows("history_demo", size, &mut screen);
+    }
+    let mut screen = demo((120, 40), Depth::None);
+    shows("history_demo_without_colour", (120, 40), &mut screen);
+}
+
+#[test]
+fn a_monitors_log() {
+    for size in SIZES {
+        let mut screen = log("jump", size, Depth::Truecolor);
+        shows("history_log", size, &mut screen);
+    }
+    // 81 records are more than a narrow strip has columns.
+    let mut screen = log("jump", (80, 24), Depth::Truecolor);
+    says(&mut screen, "least of 3 steps × 2 h");
+    screen.resize(200, 60);
+    says(&mut screen, "relative entropy · step × head");
+}
+
+#[test]
+fn keys_walk_through_steps_and_heads() {
+    let mut screen = log("jump", (120, 40), Depth::Truecolor);
+    says(&mut screen, "step 400 · done");
+    screen.key(KeyCode::Left);
+    says(&mut screen, "step 395 · done");
+    screen.typed("g");
+    says(&mut screen, "step 0 · done");
+    screen.key(KeyCode::Right);
+    says(&mut screen, "step 5 · done");
+    screen.typed("G");
+    says(&mut screen, "step 400 · done");
+    let head = |screen: &Screen| screen.app.selection.head().to_string();
+    assert_eq!(head(&screen), "L0H0");
+    screen.key(KeyCode::Down);
+    assert_eq!(head(&screen), "L0H1");
+    screen.typed("}");
+    assert_eq!(head(&screen), "L1H1");
+    screen.typed("]]]");
+    assert_eq!(head(&screen), "L2H0");
+    screen.key(KeyCode::Up);
+    assert_eq!(head(&screen), "L1H3");
+    // Statistics that the log lacks are passed over.
+    screen.typed("nn");
+    let known = STATISTICS[screen.app.statistic_idx].id;
+    let of_log = [
+        "entropy_relative",
+        "entropy",
+        "max_probability",
+        "saturated_rows",
+        "first_key_mass",
+        "previous_mass",
+        "score_std",
+        "score_max",
+        "max_abs_score",
+        "q_norm",
+        "k_norm",
+    ];
+    assert!(
+        of_log.contains(&known) && known != "entropy_relative",
+        "{known}"
+    );
+}
+
+#[test]
+fn a_log_says_why_it_opens_nothing() {
+    let mut screen = log("jump", (120, 40), Depth::Truecolor);
+    for key in [KeyCode::Enter, KeyCode::Char(' ')] {
+        screen.key(key);
+        says(&mut screen, "a monitor log holds statistics and no weights");
+    }
+    assert!(screen.app.runs.a.is_none() && screen.app.runs.b.is_none());
+    screen.typed("1");
+    says(&mut screen, "no step is open: choose one in 8 History");
+}
+
+#[test]
+fn eight_is_the_history_beside_a_training_alone() {
+    let mut screen = log("jump", (120, 40), Depth::Truecolor);
+    screen.typed("9");
+    assert_eq!(screen.app.panel, Panel::Rows);
+    screen.typed("T");
+    assert_eq!(screen.app.panel, Panel::Sweep);
+    screen.typed("8");
+    assert_eq!(screen.app.panel, Panel::History);
+    says(&mut screen, "7 Compare 8 History 9 Rows T Sweep");
+    let text = Request::text("a big cat sat .");
+    let mut screen = Screen::open(Some(fixture("healthy")), text, (120, 40), Depth::Truecolor);
+    screen.typed("8");
+    assert_eq!(screen.app.panel, Panel::Rows);
+    screen.typed("H");
+    says(&mut screen, "no training is open");
+    assert_eq!(screen.app.panel, Panel::Rows);
+}
+
+#[test]
+fn checkpoints_appear_as_they_are_read() {
+    let steps = [0, 50, 100, 150, 200, 250];
+    let training = Training::new(&steps);
+    let history = History::new("runs".to_owned(), Origin::Checkpoints);
+    let mut screen = of_view(
+        HistoryView::new(history, files()),
+        (120, 40),
+        Depth::Truecolor,
+    );
+    shows("history_empty", (120, 40), &mut screen);
+    screen.send(Msg::History(vec![training.found(&steps)]));
+    says(&mut screen, "reading 1 of 6");
+    let reading = Update::State(training.at(250), State::Reading);
+    screen.send(Msg::History(vec![reading]));
+    screen.send(Msg::History(vec![training.read(250, 0.01)]));
+    let failed = State::Failed("wte.weight: 3 bytes are missing".to_owned());
+    screen.send(Msg::History(vec![
+        training.read(0, 0.9),
+        Update::State(training.at(100), failed),
+        Update::State(training.at(50), State::Reading),
+    ]));
+    shows("history_reading", (120, 40), &mut screen);
+    says(&mut screen, "reading 4 of 6");
+    let rest = [(50, 0.88), (150, 0.86), (200, 0.84)];
+    let mut updates: Vec<Update> = rest
+        .iter()
+        .map(|(step, entropy)| training.read(*step, *entropy))
+        .collect();
+    updates.push(Update::State(training.at(0), State::Gone));
+    updates.push(Update::State(training.at(50), State::Changed));
+    updates.push(Update::CaughtUp);
+    screen.send(Msg::History(updates));
+    shows("history_read", (120, 40), &mut screen);
+    says(&mut screen, "watching");
+    says(&mut screen, "entropy-collapse L1H1 begins at step 250");
+    // A new step appears by itself, and the last one stays selected.
+    let more = Training::new(&[300]);
+    screen.send(Msg::History(vec![
+        more.found(&[300]),
+        more.read(300, 0.01),
+        Update::CaughtUp,
+    ]));
+    says(&mut screen, "step 300 · done");
+    screen.typed("g");
+    screen.key(KeyCode::Enter);
+    says(&mut screen, "its files were deleted");
+    assert!(screen.app.runs.a.is_none());
+}
+
+#[test]
+fn a_step_that_is_selected_stays_so_when_others_come() {
+    let training = Training::new(&[10, 20, 30]);
+    let history = History::new("runs".to_owned(), Origin::Checkpoints);
+    let mut screen = of_view(HistoryView::new(history, files()), (80, 24), Depth::None);
+    let all = [(10, 0.9), (30, 0.9)].map(|(step, entropy)| training.read(step, entropy));
+    let mut updates = vec![training.found(&[10, 30])];
+    updates.extend(all);
+    screen.send(Msg::History(updates));
+    screen.typed("g");
+    screen.send(Msg::History(vec![
+        training.found(&[10, 20, 30]),
+        training.read(20, 0.8),
+    ]));
+    says(&mut screen, "step 10 · done");
+    screen.key(KeyCode::Right);
+    says(&mut screen, "step 20 · done");
+}
+
+#[test]
+fn enter_opens_a_step_in_all_panels_and_space_compares_with_another() {
+    let steps = [100, 200, 300];
+    let training = Training::new(&steps);
+    let history = History::new("runs".to_owned(), Origin::Checkpoints);
+    let mut screen = of_view(
+        HistoryView::new(history, files()),
+        (120, 40),
+        Depth::Truecolor,
+    );
+    let mut updates = vec![training.found(&steps)];
+    updates.extend([(100, 0.9), (200, 0.8), (300, 0.01)].map(|(s, e)| training.read(s, e)));
+    updates.push(Update::CaughtUp);
+    screen.send(Msg::History(updates));
+    let name = |screen: &Screen| {
+        let [a, b] = screen.app.runs.both().expect("two runs");
+        [a.subject.name(), b.subject.name()]
+    };
+    screen.typed("g");
+    screen.key(KeyCode::Enter);
+    let a = screen.app.runs.a.as_ref().expect("a run");
+    assert_eq!(a.subject.name(), "step-100");
+    assert!(a.judgement.is_some());
+    screen.key(KeyCode::Char(' '));
+    says(&mut screen, "this step is A");
+    screen.key(KeyCode::Right);
+    screen.key(KeyCode::Char(' '));
+    assert_eq!(name(&screen), ["step-100", "step-200"]);
+    shows("history_compared", (120, 40), &mut screen);
+    screen.go(Panel::Compare);
+    assert!(screen.app.scene().comparison().is_some());
+    screen.go(Panel::Overview);
+    says(&mut screen, "AGAINST");
+    // Another step as A: the marked one still stands beside it.
+    screen.go(Panel::History);
+    screen.typed("G");
+    screen.key(KeyCode::Enter);
+    assert_eq!(name(&screen), ["step-300", "step-200"]);
+    screen.key(KeyCode::Left);
+    screen.key(KeyCode::Char(' '));
+    assert!(screen.app.runs.b.is_none());
+    assert_eq!(screen.app.marked_step(), None);
+}
+
+#[test]
+fn a_mark_that_is_set_first_waits_for_a() {
+    let steps = [100, 200];
+    let training = Training::new(&steps);
+    let history = History::new("runs".to_owned(), Origin::Checkpoints);
+    let mut screen = of_view(
+        HistoryView::new(history, files()),
+        (120, 40),
+        Depth::Truecolor,
+    );
+    let read = [(100, 0.9), (200, 0.8)].map(|(step, entropy)| training.read(step, entropy));
+    let mut updates = vec![training.found(&steps)];
+    updates.extend(read);
+    screen.send(Msg::History(updates));
+    screen.key(KeyCode::Char(' '));
+    says(&mut screen, "step 200 is B");
+    assert!(screen.app.runs.a.is_none());
+    screen.typed("g");
+    screen.key(KeyCode::Enter);
+    let [a, b] = screen.app.runs.both().expect("two runs");
+    assert_eq!(
+        [a.subject.name(), b.subject.name()],
+        ["step-100", "step-200"]
+    );
+}
+
+#[test]
+fn a_step_that_cannot_be_opened_leaves_what_is_open() {
+    let training = Training::new(&[100, 200]);
+    std::fs::write(training.at(200).join("model.safetensors"), "no tensors").expect("writes");
+    let history = History::new("runs".to_owned(), Origin::Checkpoints);
+    let mut screen = of_view(
+        HistoryView::new(history, files()),
+        (120, 40),
+        Depth::Truecolor,
+    );
+    screen.send(Msg::History(vec![
+        training.found(&[100, 200]),
+        training.read(100, 0.9),
+    ]));
+    screen.typed("g");
+    screen.key(KeyCode::Enter);
+    screen.typed("G");
+    screen.key(KeyCode::Enter);
+    says(&mut screen, "model.safetensors");
+    assert!(!screen.app.is_over);
+    let a = screen.app.runs.a.as_ref().expect("a run");
+    assert_eq!(a.subject.name(), "step-100");
+    let view = screen.app.training.as_ref().expect("a training");
+    assert_eq!(view.opened(), Some(0));
+}
+
+#[test]
+fn bundled_steps_open_and_others_say_which_do() {
+    let mut screen = demo((120, 40), Depth::Truecolor);
+    let name = |screen: &Screen| screen.app.runs.a.as_ref().map(|a| a.subject.name());
+    assert_eq!(name(&screen).as_deref(), Some("history-step-400"));
+    screen.typed("g");
+    screen.key(KeyCode::Enter);
+    says(&mut screen, "checkpoints are there of steps 200, 250, 400");
+    let view = screen.app.training.as_ref().expect("a training");
+    let records = view.history.records().iter();
+    let at = records
+        .into_iter()
+        .position(|record| record.step == Some(250));
+    for _ in 0..at.expect("step 250") {
+        screen.key(KeyCode::Right);
+    }
+    screen.key(KeyCode::Enter);
+    assert_eq!(name(&screen).as_deref(), Some("history-step-250"));
+}
+
+#[test]
+fn a_reader_that_fails_says_why() {
+    let history = History::new("runs".to_owned(), Origin::Log);
+    let mut screen = of_view(HistoryView::new(history, files()), (80, 24), Depth::None);
+    let problem = Error::file(Path::new("run.jsonl"), "cannot be read");
+    screen.send(Msg::HistoryEnded(Err(problem)));
+    says(&mut screen, "run.jsonl: cannot be read");
+    let view = screen.app.training.as_ref().expect("a training");
+    assert!(matches!(view.reading, Read::Over(Some(_))));
+}
