@@ -153,7 +153,12 @@ fn line(
         ));
     }
     if let Some(kl) = kl {
-        let text = kl.map_or_else(|| " ".repeat(FIGURE), |kl| figure(kl, FIGURE));
+        let text = match kl {
+            None => " ".repeat(FIGURE),
+            // Rounding of f32 logits alone gives as much.
+            Some(kl) if kl.abs() < 1e-5 => format!("{:>FIGURE$}", "<1e-5"),
+            Some(kl) => figure(kl, FIGURE),
+        };
         spans.push(Span::raw(text));
     }
     let loss = |(predictions, at): (&Predictions, Option<usize>)| {
