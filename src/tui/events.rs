@@ -79,6 +79,7 @@ impl App {
                 self.preparing = None;
                 if let Some(view) = &mut self.training {
                     view.answered(false);
+                    self.opening_notice = None;
                 }
             }
             Event::Changed(what) => {

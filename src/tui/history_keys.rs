@@ -112,7 +112,8 @@ impl App {
                 view.asks();
                 self.preparing = Some(Preparing::Text);
                 effects.push(Effect::OpenStep(StepOpening(opening)));
-                self.notice = Some(format!("{label} is A: panels 1 to 7 show it"));
+                self.notice = Some(format!("opening {label} …"));
+                self.opening_notice = Some(format!("{label} is A: panels 1 to 7 show it"));
             }
         }
     }

@@ -314,3 +314,42 @@ fn terminals_of_any_size_are_drawn_on() {
         drop(directory);
     }
 }
+
+#[test]
+fn a_directory_of_checkpoints_opens_as_a_history_that_grows_by_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let step = |step: u64| {
+        // Under another name until it is whole, as trainers do.
+        let (being_written, whole) = (
+            directory.path().join(format!("runs/tmp-{step}")),
+            directory.path().join(format!("runs/step-{step}")),
+        );
+        std::fs::create_dir_all(&being_written).expect("makes");
+        for file in ["config.json", "model.safetensors"] {
+            let from = testing::checkpoint_copy::original("gpt2").join(file);
+            std::fs::copy(from, being_written.join(file)).expect("copies");
+        }
+        std::fs::rename(being_written, whole).expect("renames");
+    };
+    step(100);
+    step(200);
+    let cache = directory.path().join("cache");
+    let program = testing::program();
+    let arguments = [
+        program.to_str().expect("a path"),
+        "runs",
+        "--tokens",
+        "1,2,3,4",
+    ];
+    let variables = [("XDG_CACHE_HOME", cache.to_str().expect("a path"))];
+    let terminal = Terminal::start(&arguments, &variables, directory.path(), (120, 40));
+    terminal.shows("2 checkpoints");
+    terminal.shows("watching");
+    terminal.shows("step 200 · done");
+    step(300);
+    terminal.shows("step 300 · done");
+    terminal.send(b"\r");
+    terminal.shows("step 300 is A");
+    terminal.send(b"1");
+    terminal.shows("4 tokens");
+}
