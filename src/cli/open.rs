@@ -202,7 +202,7 @@ pub fn run(args: &Args) -> Result<()> {
             );
         }
         let mut prompt = args.prompt.clone();
-        prompt.prompt = text;
+        prompt.positional(text)?;
         return open_training::run(sources, prompt, &args.run, !args.no_history);
     }
     let prompt = args.positional.with(&args.prompt)?;

@@ -63,7 +63,7 @@ pub struct PromptArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub struct PositionalPrompt {
     /// Text to run [default: a built-in text]
-    #[arg(value_name = "PROMPT", conflicts_with_all = ["text", "text_file", "tokens"])]
+    #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl PositionalPrompt {
     /// The flags, together with this prompt.
     ///
     /// # Errors
-    /// When the prompt is a path: it was meant as a second checkpoint.
+    /// When the prompt is a path, which was meant as a second checkpoint, or when a flag gives another prompt.
     pub fn with(&self, flags: &PromptArgs) -> Result<PromptArgs> {
         if let Some(path) = self.prompt.as_ref().filter(|prompt| is_path(prompt)) {
             return Err(Error::Prompt(format!(
@@ -84,10 +84,9 @@ impl PositionalPrompt {
                  several; --text runs any text)"
             )));
         }
-        Ok(PromptArgs {
-            prompt: self.prompt.clone(),
-            ..flags.clone()
-        })
+        let mut all = flags.clone();
+        all.positional(self.prompt.clone())?;
+        Ok(all)
     }
 }
 

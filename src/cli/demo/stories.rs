@@ -119,7 +119,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: Stat::EntropyRelative,
         what_if: &[],
-        hint: "←→ walks through the steps · Enter opens one of 200, 250 and 400, Space compares with it",
+        hint: "←→ walks through steps · Enter opens 200, 250 or 400 · Space compares with it",
         figures: Figures::Text(history::figures),
     },
 ];
