@@ -250,7 +250,7 @@ class Programs:
     def report(self):
         tokens, output = ",".join(map(str, prompt(LENGTH))), str(self.directory / "ours.json")
         command = [self.ours["attnscope"], "report", str(self.directory / "f32"), "--tokens", tokens,
-                   "--threads", str(self.threads), "--format", "json", "--output", output]
+                   "--threads", str(self.threads), "--format", "json", "--output", output, "--force"]
         return lambda: measured_process(command, reads_json=False)
 
 
