@@ -63,6 +63,9 @@ impl App {
         if let Some(run) = self.runs.of(run_id) {
             run.awaited_part = Some((head, queries.clone(), keys.clone()));
         }
+        // What was asked about the other run gets no answer any more, and may be asked again.
+        let others = self.runs.others_than(run_id);
+        others.for_each(|run| run.awaited_part = None);
         let query = PartQuery {
             head,
             rows,

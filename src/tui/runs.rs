@@ -138,6 +138,13 @@ impl Runs {
         }
     }
 
+    /// Both runs but the one with this id: a question about that one takes the place of theirs.
+    pub fn others_than(&mut self, id: RunId) -> impl Iterator<Item = &mut Run> {
+        let second = self.b.as_mut().and_then(|second| second.run.as_mut());
+        let both = [self.a.as_mut(), second].into_iter().flatten();
+        both.filter(move |run| run.id != id)
+    }
+
     /// B, once it has begun.
     pub fn second(&self) -> Option<&Run> {
         self.b.as_ref()?.run.as_ref()

@@ -207,6 +207,11 @@ impl App {
                 continue;
             }
             view.asked[nth(*side)] = Some(query.clone());
+            // What was asked of the other side, and is still open, gets no answer any more.
+            let other = 1 - nth(*side);
+            if is_open(view, other) {
+                view.asked[other] = None;
+            }
             effects.push(Effect::QueryRows(query));
             return;
         }

@@ -499,7 +499,10 @@ impl App {
         let run = self.runs.shown_mut(shows);
         if let Some(run) = run.filter(|run| run.awaited != Some(wanted)) {
             run.awaited = Some(wanted);
-            effects.push(Effect::LookAt(run.id, wanted));
+            let id = run.id;
+            effects.push(Effect::LookAt(id, wanted));
+            // What was asked about the other run gets no answer any more, and may be asked again.
+            self.runs.others_than(id).for_each(|run| run.awaited = None);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Another attention on screen: what is supposed, before and after, the difference, and the way back.
 
 use attnscope::bundles;
-use attnscope::tui::{Depth, Export, Panel};
+use attnscope::tui::{Depth, Effect, Export, Msg, Panel, Shows};
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::model::Stack;
@@ -254,4 +254,36 @@ fn a_translator_heals_when_its_scores_are_scaled() {
         answer.is_some_and(|line| line.contains("innocent")),
         "{text}"
     );
+}
+
+#[test]
+fn a_head_whose_question_gave_way_to_one_about_the_other_run_is_asked_for_again() {
+    let mut screen = demo((120, 40));
+    suppose(&mut screen, "scale=none@L0");
+    screen.go(Panel::Head);
+    // Both maps are gone; of two questions the newer one stands.
+    let runs = &mut screen.app.runs;
+    let second = runs.b.as_mut().and_then(|second| second.run.as_mut());
+    let ids: Vec<_> = [runs.a.as_mut(), second]
+        .into_iter()
+        .flatten()
+        .map(|run| {
+            (run.detail, run.awaited) = (None, None);
+            run.id
+        })
+        .collect();
+    let mut asked = |side: Shows| {
+        screen.app.show_side(side);
+        let effects = screen.app.update(Msg::Continued);
+        let looks = effects.into_iter().filter_map(|effect| match effect {
+            Effect::LookAt(run, _) => Some(run),
+            _ => None,
+        });
+        looks.collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        assert_eq!(asked(Shows::A), ids[..1]);
+        assert!(asked(Shows::A).is_empty());
+        assert_eq!(asked(Shows::B), ids[1..]);
+    }
 }
