@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use super::block::{Head, HeadInput, Run};
 use super::row::HeadMath;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
+use crate::kernels::simd::{Level, softmax_assign};
 use crate::kernels::sum_of_squares;
 
 /// What turns scores into weights.
@@ -231,6 +232,7 @@ fn score_plainly(run: &Run<'_>, math: &HeadMath<'_>, times: f32, cells: &mut [f3
 
 /// Scores → pattern, in place. // cells: [query, key]
 fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
+    let level = Level::current();
     let n_keys = run.visibility.n_keys.max(1);
     let sink = run.sinks.map(|sinks| sinks[head_idx]);
     let declared = match run.spec.softmax_axis {
@@ -247,7 +249,7 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
         } else {
             sink
         };
-        if !softmax_row(row, extra) {
+        if !softmax_assign(level, row, extra) {
             // A finite mask value hides nothing where it hides everything.
             let real = |key_idx: &usize| run.visibility.is_real_key(*key_idx);
             let n_real = (0..n_keys).filter(real).count();
@@ -271,7 +273,7 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
                         *p = f32::NEG_INFINITY;
                     }
                 }
-                softmax_row(row, None);
+                softmax_assign(level, row, None);
             }
             OddSoftmax::MaskedAfter => {
                 for (key_idx, p) in row.iter_mut().enumerate() {
@@ -283,24 +285,6 @@ fn normalise(run: &Run<'_>, head_idx: usize, odd: &Odd, cells: &mut [f32]) {
             _ => {}
         }
     }
-}
-
-/// A softmax in place, with one more score that gives nothing; false where there is nothing to normalise.
-fn softmax_row(row: &mut [f32], extra: Option<f32>) -> bool {
-    let max = row.iter().fold(f32::NEG_INFINITY, |max, s| max.max(*s));
-    if max == f32::NEG_INFINITY {
-        row.fill(0.0);
-        return false;
-    }
-    let max = extra.map_or(max, |extra| max.max(extra));
-    let mut sum = extra.map_or(0.0, |extra| f64::from((extra - max).exp()));
-    for score in row.iter_mut() {
-        *score = (*score - max).exp();
-        sum += f64::from(*score);
-    }
-    row.iter_mut()
-        .for_each(|p| *p = (f64::from(*p) / sum) as f32);
-    true
 }
 
 fn over_queries(cells: &mut [f32], n_keys: usize) {

@@ -29,7 +29,7 @@
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
-use super::bootstrap::{interval_of_mean, positions_wanted};
+use super::bootstrap::{interval_of_mean, is_surely_positive, positions_wanted};
 use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
@@ -50,6 +50,7 @@ struct Against<'a> {
     declared: &'a [f32],
     margin: f64,
     rival: f64,
+    rival_gain: f64,
     /// The share of the text's unigram loss below which labels are read off.
     reads_off: f64,
     restored: f64,
@@ -57,27 +58,29 @@ struct Against<'a> {
     within_family: f64,
 }
 
-/// How much one loses less than another.
-#[derive(Debug, Clone, Copy)]
+/// How much one loses less than another, position by position.
+#[derive(Debug, Clone)]
 struct Gain {
     mean: f64,
-    low: f64,
-    high: f64,
+    gains: Vec<f64>,
 }
 
 impl Gain {
     fn of(from: &[f32], to: &[f32]) -> Self {
         let gains = differences(from, to);
-        let (low, high) = interval_of_mean(&gains);
         Self {
             mean: gains.iter().sum::<f64>() / gains.len() as f64,
-            low,
-            high,
+            gains,
         }
     }
 
-    fn is_clear(self, margin: f64) -> bool {
-        self.mean >= margin && self.low > 0.0
+    /// Thousands of draws: only for what is told or hangs on it.
+    fn interval(&self) -> (f64, f64) {
+        interval_of_mean(&self.gains)
+    }
+
+    fn is_clear(&self, margin: f64) -> bool {
+        self.mean >= margin && is_surely_positive(&self.gains)
     }
 }
 
@@ -95,6 +98,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
         declared,
         margin: thresholds.of("trained-otherwise.margin"),
         rival: thresholds.of("trained-otherwise.rival_share"),
+        rival_gain: thresholds.of("trained-otherwise.rival_gain"),
         reads_off: thresholds.of("trained-otherwise.label_share"),
         restored: thresholds.of("trained-otherwise.restored_share"),
         restored_smoothly: thresholds.of("trained-otherwise.restored_smoothly"),
@@ -108,7 +112,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     }
     if declared.iter().any(|loss| !loss.is_finite()) {
         return Verdict::undecidable(
-            "the loss as declared is no number: nan-or-inf tells where that begins",
+            "the loss as declared is not a number: nan-or-inf tells where that begins",
         );
     }
     // Also what a model writes when it is given no target: the same few tokens over and over.
@@ -164,9 +168,9 @@ impl Against<'_> {
                 .iter()
                 .filter(|one| may_reach(self.declared, &one.losses, self.margin))
                 .map(|one| (one, Gain::of(self.declared, &one.losses)))
-                .find(|(_, gain)| gain.high >= self.margin);
+                .find(|(_, gain)| gain.interval().1 >= self.margin);
             return match open {
-                Some((reading, gain)) => self.undecided(&said, reading, gain),
+                Some((reading, gain)) => self.undecided(&said, reading, &gain),
                 None if gain.mean <= 0.0 => Verdict::passed(format!(
                     "{said}: none of {n_tried} other readings explains the text better"
                 )),
@@ -187,14 +191,16 @@ impl Against<'_> {
         // Everything that is broken likes smoother attention.
         let is_plausible = mean(&best.losses) <= self.restored * unigram || loss < unigram;
         if best.claim.smooths && !rivals.is_empty() && loss < unigram {
-            return self.undecided(&said, best, gain);
+            return self.undecided(&said, best, &gain);
         }
         let is_restored = mean(&best.losses) <= self.restored_smoothly * unigram;
-        if !is_plausible || (best.claim.smooths && !rivals.is_empty() && !is_restored) {
-            return Verdict::of(vec![self.unexplained(&said, best, gain)], "");
+        let is_stand_in =
+            gain.mean < self.rival_gain * loss || (best.claim.smooths && !is_restored);
+        if !is_plausible || (is_stand_in && !rivals.is_empty()) {
+            return Verdict::of(vec![self.unexplained(&said, best, &gain)], "");
         }
         Verdict::of(
-            vec![self.finding(&said, best, gain, candidates, &rivals)],
+            vec![self.finding(&said, best, &gain, candidates, &rivals)],
             "",
         )
     }
@@ -229,26 +235,26 @@ impl Against<'_> {
             1.0
         };
         let margin = (share * self.margin).min(0.5 * mean(&best.losses));
-        // An interval costs thousands of draws.
         mean(&other.losses) - mean(&best.losses) >= margin
             && Gain::of(&other.losses, &best.losses).is_clear(margin)
     }
 
-    fn undecided(&self, said: &str, reading: &Tried, gain: Gain) -> Verdict {
-        let gains = differences(self.declared, &reading.losses);
+    fn undecided(&self, said: &str, reading: &Tried, gain: &Gain) -> Verdict {
+        let gains = &gain.gains;
         let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
         let n_more = if gain.mean >= self.margin {
-            positions_wanted(&gains)
+            positions_wanted(gains)
         } else {
             positions_wanted(&off)
         };
+        let (low, high) = gain.interval();
         let n_more = n_more.saturating_sub(gains.len()).clamp(1, 1_000_000);
         Verdict::undecidable(format!(
             "{said}; {} gains {:.3} (99 % interval {:.3}…{:.3}), which does not decide: about {n_more} more positions would",
             named(reading),
             gain.mean,
-            gain.low,
-            gain.high
+            low,
+            high
         ))
     }
 
@@ -288,7 +294,7 @@ impl Against<'_> {
         &self,
         said: &str,
         best: &Tried,
-        gain: Gain,
+        gain: &Gain,
         candidates: &[&Tried],
         rivals: &[&Tried],
     ) -> Finding {
@@ -314,13 +320,14 @@ impl Against<'_> {
             (Some(layer_idx), None) if !is_place_open => Place::layer(Stack::Only, layer_idx),
             _ => Place::MODEL,
         };
+        let (low, high) = gain.interval();
         let mut evidence = format!(
             "{said}, {:.3} with {}: {:.3} better, 99 % interval {:.3}…{:.3}",
             mean(&best.losses),
             named(best),
             gain.mean,
-            gain.low,
-            gain.high
+            low,
+            high
         );
         if !twins.is_empty() {
             evidence.push_str(&format!("; here the same as {}", twins.join(" and ")));
@@ -367,22 +374,23 @@ impl Against<'_> {
     }
 
     /// Something is wrong, and no reading says what.
-    fn unexplained(&self, said: &str, best: &Tried, gain: Gain) -> Finding {
+    fn unexplained(&self, said: &str, best: &Tried, gain: &Gain) -> Finding {
+        let (low, high) = gain.interval();
         let evidence = format!(
             "{said}, {:.3} at best (with {}): {:.3} better, 99 % interval {:.3}…{:.3}, and no reading brings back the loss of a \
              trained model",
             mean(&best.losses),
             named(best),
             gain.mean,
-            gain.low,
-            gain.high
+            low,
+            high
         );
         let advice = "the model is broken, and the cause is not among the readings that were tried: compare it with a run of the \
                       code that trained it (attnscope capture-script)";
         self.found(Place::MODEL, gain, evidence, advice.to_owned())
     }
 
-    fn found(&self, place: Place, gain: Gain, evidence: String, advice: String) -> Finding {
+    fn found(&self, place: Place, gain: &Gain, evidence: String, advice: String) -> Finding {
         Finding {
             check: CHECK.id,
             severity: Severity::Error,

@@ -7,6 +7,7 @@ mod level;
 mod math;
 mod norms;
 mod panels;
+mod plain_softmax;
 mod scores;
 mod softmax;
 
@@ -17,5 +18,6 @@ pub(super) use level::Kernel;
 pub use level::Level;
 pub use norms::row_norms;
 pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
+pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};
 pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, over_queries_row};
