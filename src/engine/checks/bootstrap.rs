@@ -32,7 +32,7 @@ fn mean_of_drawn(values: &[f64], n: u64, random: &mut fastrand::Rng) -> f64 {
 
 /// Whether the interval of a mean lies above zero.
 ///
-/// Draws are made only where they may decide: at eight standard errors and a hundred values no interval reaches zero, and at
+/// Draws are made only where they may decide: at five standard errors and a hundred values no interval reaches zero, and at
 /// one its lower end is below.
 pub fn is_surely_positive(values: &[f64]) -> bool {
     const FEWEST: usize = 100;
@@ -40,7 +40,7 @@ pub fn is_surely_positive(values: &[f64]) -> bool {
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
     let errors = mean / (variance / n).sqrt();
-    if values.len() >= FEWEST && errors >= 8.0 {
+    if values.len() >= FEWEST && errors >= 5.0 {
         return true;
     }
     if values.len() >= FEWEST && errors <= 1.0 {

@@ -82,6 +82,12 @@ impl Gain {
     fn is_clear(&self, margin: f64) -> bool {
         self.mean >= margin && is_surely_positive(&self.gains)
     }
+
+    /// Whether the whole interval lies above the margin.
+    fn exceeds(&self, margin: f64) -> bool {
+        let beyond: Vec<f64> = self.gains.iter().map(|gain| gain - margin).collect();
+        is_surely_positive(&beyond)
+    }
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
@@ -182,6 +188,10 @@ impl Against<'_> {
         }
         let best = self.simplest(best, candidates);
         let gain = Gain::of(self.declared, &best.losses);
+        // Two changes at once fit a text by chance more easily than one.
+        if !best.claim.parts.is_empty() && !gain.exceeds(self.margin) {
+            return self.undecided(&said, best, &gain);
+        }
         let rivals: Vec<&Tried> = candidates
             .iter()
             .copied()
@@ -242,7 +252,7 @@ impl Against<'_> {
     fn undecided(&self, said: &str, reading: &Tried, gain: &Gain) -> Verdict {
         let gains = &gain.gains;
         let off: Vec<f64> = gains.iter().map(|gain| gain - self.margin).collect();
-        let n_more = if gain.mean >= self.margin {
+        let n_more = if gain.mean >= self.margin && reading.claim.parts.is_empty() {
             positions_wanted(gains)
         } else {
             positions_wanted(&off)
