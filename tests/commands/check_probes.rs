@@ -311,26 +311,24 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
             let ids = ids.iter().copied().cycle().take(n).collect();
             Request {
                 source: attnscope_engine::prompt::Source::Ids(ids),
-                ..short.clone()
+                ..short
             }
         };
-        for request in [&short, &long] {
-            let input = prompt_of(&model, request)[0].1.clone();
-            let probed = analysis::probe_future(&Cpu, &model, &input, |_| {}, &|| false);
-            let probe = match probed.expect("runs") {
-                Probed::Ran(probe) => probe,
-                Probed::Not(_) => {
-                    exempt.push(name.clone());
-                    continue;
-                }
-            };
-            n_causal += 1;
-            let tolerance = if has_experts(&model) { 1e-5 } else { 0.0 };
-            assert_eq!(probe.tolerance, tolerance, "{name}");
-            assert_eq!(probe.worst, None, "{name}");
-            assert_eq!(probe.first_pattern, None, "{name}");
-            assert_eq!(probe.first_residual, None, "{name}");
-        }
+        let input = prompt_of(&model, &long)[0].1.clone();
+        let probed = analysis::probe_future(&Cpu, &model, &input, |_| {}, &|| false);
+        let probe = match probed.expect("runs") {
+            Probed::Ran(probe) => probe,
+            Probed::Not(_) => {
+                exempt.push(name.clone());
+                continue;
+            }
+        };
+        n_causal += 1;
+        let tolerance = if has_experts(&model) { 1e-5 } else { 0.0 };
+        assert_eq!(probe.tolerance, tolerance, "{name}");
+        assert_eq!(probe.worst, None, "{name}");
+        assert_eq!(probe.first_pattern, None, "{name}");
+        assert_eq!(probe.first_residual, None, "{name}");
     }
     exempt.dedup();
     assert_eq!(
@@ -350,7 +348,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
             "xlm_roberta",
         ]
     );
-    assert!(n_causal > 100);
+    assert!(n_causal > 50, "{n_causal}");
 }
 
 #[test]
@@ -383,6 +381,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
 #[test]
 fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let mut fired: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut n_ordered = 0;
     let cases = references();
     for case in &cases {
         let model = opened(&case.join("model"), &[]);
@@ -397,6 +396,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             assert_eq!(severity, expected, "{}: {check}", case.display());
             *fired.entry(check).or_default() += 1;
         }
+        n_ordered += usize::from(said.status("order-blind") == Status::Passed);
         for check in ["wrong-axis", "row-sum"] {
             assert_eq!(
                 said.status(check),
@@ -406,6 +406,8 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             );
         }
     }
+    // The others are made without positions, or too short.
+    assert!(4 * n_ordered >= 3 * cases.len(), "{n_ordered}");
     // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
     // that is left out is left out by six families' designs.
     let checks: Vec<&str> = fired.keys().copied().collect();

@@ -383,7 +383,7 @@ fn damaged_files_never_panic_and_never_go_on_for_ever() {
         }
         write(&table, archive);
         for at in 0..healthy.len() {
-            for flip in 1..=255u8 {
+            for flip in (1..=255u8).step_by(if archive == &stored[0] { 2 } else { 32 }) {
                 let mut damaged = healthy.clone();
                 damaged[at] ^= flip;
                 write(&dictionary, &damaged);

@@ -16,7 +16,7 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
     ];
     let sinks = prop::option::of(prop::collection::vec(-4.0f32..6.0, 9));
     let size = prop_oneof![Just(0.2f32), Just(1.0), Just(3.0)];
-    let length = prop_oneof![9 => 1usize..=150, 1 => 151usize..=700];
+    let length = prop_oneof![9 => 1usize..=150, 1 => 151usize..=400];
     let rest = (length, any::<u32>(), size, padding, sinks);
     (specs(), rest, 0usize..9).prop_map(|(spec, (n, seed, size, padding, sinks), head)| {
         let head_idx = head % spec.n_heads;
@@ -37,7 +37,7 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 150,
+        cases: 100,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
