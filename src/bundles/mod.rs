@@ -3,7 +3,7 @@
 mod log;
 mod tables;
 
-pub use log::COLLAPSING_LOG;
+pub use log::{COLLAPSING_LOG, STEADY_LOG};
 pub use tables::demo_alignment;
 
 use attnscope_engine::checkpoint::Bundle;
@@ -72,7 +72,7 @@ pub static BUNDLES: &[Bundle] = &[
     transformer!("healthy", "healthy"),
     translator!("unscaled-translator", "seq2seq/unscaled"),
     translator!("scaled-translator", "seq2seq/scaled"),
-    step!("history-step-200", "step-200.safetensors"),
+    step!("history-step-150", "step-150.safetensors"),
     step!("history-step-250", "step-250.safetensors"),
     step!("history-step-400", "step-400.safetensors"),
 ];

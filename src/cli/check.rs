@@ -7,6 +7,8 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::check_onsets::trainings;
+use super::fail_on::FailOn;
+use super::log_target::{self, log_of};
 use super::progress::{StepMeter, failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
@@ -19,7 +21,7 @@ use crate::report::{
 use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::will_read;
-use attnscope_engine::checks::{self, Baseline, Check, Severity, Thresholds};
+use attnscope_engine::checks::{self, Baseline, Check, Thresholds};
 use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 
@@ -113,25 +115,6 @@ impl TraceArgs {
             || self.window.is_some()
             || self.softmax_axis.is_some()
             || self.documents.is_some()
-    }
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum FailOn {
-    Error,
-    Warning,
-    Info,
-    Never,
-}
-
-impl FailOn {
-    fn is_met_by(self, severity: Severity) -> bool {
-        match self {
-            Self::Error => severity >= Severity::Error,
-            Self::Warning => severity >= Severity::Warning,
-            Self::Info => true,
-            Self::Never => false,
-        }
     }
 }
 
@@ -247,6 +230,15 @@ fn judged(
     (thresholds, baselines): (&Thresholds, &BTreeMap<String, Baseline>),
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
+    if let Some(log) = log_of(target) {
+        if args.what_if.is_set() {
+            bail!(
+                "{}: --what-if is for checkpoints; a monitor log holds no weights to run again",
+                target.display()
+            );
+        }
+        return log_target::judged(target, &log, thresholds, wants);
+    }
     if analysis::is_captured(target) {
         if args.what_if.is_set() {
             bail!(

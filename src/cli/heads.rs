@@ -9,6 +9,7 @@ use super::figures::Format;
 use super::progress::note;
 use super::prompts::InputsArgs;
 use super::session::Session;
+use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
     HeadRow, HeadTypes, ModelRecord, Number, OnPrompt, OnRandom, Output, PromptTypes, printable,
@@ -31,12 +32,8 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to write it; - is standard output
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    output: PathBuf,
-    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
-    #[arg(long)]
-    raw_csv: bool,
+    #[command(flatten)]
+    written: WrittenArgs,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
@@ -52,7 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
     let prompt = args.positional.with(&args.prompt)?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     let mut opened = session.open(&args.checkpoint)?;
-    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     session.ready(&mut opened, OPTIONS, 0)?;
     let random = on_device!(&session.compute, ops => stripes(ops, &opened.model, &|| false))?;
     if random.is_none() {
@@ -78,7 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut content = Vec::new();
     match args.format {
         Format::Json => types.write_json(&mut content)?,
-        Format::Csv => types.write_csv(args.raw_csv, &mut content)?,
+        Format::Csv => types.write_csv(args.written.raw_csv, &mut content)?,
         Format::Text => content = printable(types.text().as_bytes()),
     }
     Ok(output.write(&content)?)

@@ -12,9 +12,10 @@ use super::history_reading::{Asked, check_not_empty, history_of, read, sources_o
 use super::progress::{be_quiet, failed, tell};
 use super::prompts::InputsArgs;
 use super::targets::TargetArgs;
+use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::{
-    Following, History, Judge, News, Sources, State, Update, document, table, told,
+    Again, Following, History, Judge, News, Sources, State, Update, document, table, told,
 };
 use crate::report::{Output, printable, write_history};
 use attnscope_engine::checks::Thresholds;
@@ -30,12 +31,8 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Where to write it; - is standard output
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    output: PathBuf,
-    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
-    #[arg(long)]
-    raw_csv: bool,
+    #[command(flatten)]
+    written: WrittenArgs,
     /// Keep reading: new checkpoints and new lines of a log appear by themselves
     #[arg(long)]
     watch: bool,
@@ -91,7 +88,7 @@ struct Kept<'a> {
 pub fn run(args: &Args) -> Result<Ended> {
     let (targets, text) = args.targets.split();
     let sources = sources_of(&targets, args.watch)?;
-    let to_stdout = args.output == Path::new("-");
+    let to_stdout = args.written.output == Path::new("-");
     if args.format == Format::Parquet && to_stdout && stdout().is_terminal() {
         bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
     }
@@ -112,9 +109,12 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     if !to_stdout && !args.watch {
         // A path that cannot be written fails before the run.
-        drop(Output::open_or_replace(&args.output, args.run.force)?);
+        drop(Output::open_or_replace(
+            &args.written.output,
+            args.run.force,
+        )?);
     } else if !to_stdout {
-        drop(Output::open(&args.output)?);
+        drop(Output::open(&args.written.output)?);
     }
     let asked = Asked {
         prompt,
@@ -129,6 +129,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             true => None,
             false => asked.cache(),
         },
+        again: Again::default(),
         sources,
     };
     let session = match following.sources {
@@ -186,7 +187,7 @@ impl Kept<'_> {
         if !self.args.watch {
             return Ok(());
         }
-        if self.args.output != Path::new("-") {
+        if self.args.written.output != Path::new("-") {
             let revision = self.history.revision();
             let is_due = match self.written {
                 None => true,
@@ -195,7 +196,7 @@ impl Kept<'_> {
             if is_due && self.history.progress().0 > 0 {
                 self.judge.look(&self.history);
                 let content = self.content()?;
-                Output::open(&self.args.output)?.write(&content)?;
+                Output::open(&self.args.written.output)?.write(&content)?;
                 self.written = Some((Instant::now(), revision));
             }
             return Ok(());
@@ -231,8 +232,8 @@ impl Kept<'_> {
             }
             Format::Csv => {
                 table(&self.history, &self.models, what_if)
-                    .write_csv(self.args.raw_csv, &mut content)?;
-                if !self.args.raw_csv {
+                    .write_csv(self.args.written.raw_csv, &mut content)?;
+                if !self.args.written.raw_csv {
                     content = printable(&content);
                 }
             }
@@ -273,8 +274,11 @@ impl Kept<'_> {
             }
         }
         let content = self.content()?;
-        Output::open_or_replace(&self.args.output, self.args.run.force || self.args.watch)?
-            .write(&content)?;
+        Output::open_or_replace(
+            &self.args.written.output,
+            self.args.run.force || self.args.watch,
+        )?
+        .write(&content)?;
         Ok(match n_failed {
             0 => Ended::Clean,
             _ => Ended::Partly,

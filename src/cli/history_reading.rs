@@ -23,34 +23,9 @@ const OPTIONS: Options = Options {
 
 /// The checkpoints or the log that some targets are. With `waits`, a log that is not there yet is one that is to come.
 pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
-    let is_log_name = |path: &Path| {
-        let ending = path.extension().unwrap_or_default();
-        ["jsonl", "ndjson", "log"]
-            .iter()
-            .any(|known| ending.eq_ignore_ascii_case(known))
-    };
-    let log_at = |path: &Path| -> Result<Option<PathBuf>> {
-        if path.is_file() {
-            let is_log = is_log_name(path) || is_monitor_log(path);
-            return Ok(is_log.then(|| path.to_path_buf()));
-        }
-        if !path.exists() {
-            return Ok((waits && is_log_name(path)).then(|| path.to_path_buf()));
-        }
-        // A directory with the log of a training, and no checkpoints yet.
-        if training_in(path)?.is_some() {
-            return Ok(None);
-        }
-        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-        let mut logs: Vec<PathBuf> = entries
-            .map(|entry| entry.path())
-            .filter(|path| is_log_name(path) && is_monitor_log(path))
-            .collect();
-        Ok(logs.pop().filter(|_| logs.is_empty()))
-    };
     let mut logs = Vec::new();
     for target in targets {
-        logs.extend(log_at(target)?);
+        logs.extend(log_at(target, waits)?);
         if !target.exists() && logs.is_empty() {
             bail!("{}: there is no such file or directory", target.display());
         }
@@ -59,9 +34,42 @@ pub fn sources_of(targets: &[PathBuf], waits: bool) -> Result<Sources> {
         (0, _) => Ok(Sources::Checkpoints(targets.to_vec())),
         (1, 1) => Ok(Sources::Log(logs.remove(0))),
         (n, all) => {
-            bail!("expected one monitor log, or checkpoints; found {n} logs among {all} targets")
+            bail!(
+                "expected one monitor log, or checkpoints; found {n} logs among {all} targets (report LOG LOG --format csv puts several in one table, check LOG LOG judges each)"
+            )
         }
     }
+}
+
+/// Whether a name is one that logs have.
+fn is_log_name(path: &Path) -> bool {
+    let ending = path.extension().unwrap_or_default();
+    ["jsonl", "ndjson", "log"]
+        .iter()
+        .any(|known| ending.eq_ignore_ascii_case(known))
+}
+
+/// The log that a target is, or that a directory without checkpoints holds. With `waits`, a log may be still to come.
+///
+/// # Errors
+/// When a directory cannot be listed, or holds several trainings.
+pub fn log_at(path: &Path, waits: bool) -> Result<Option<PathBuf>> {
+    if path.is_file() {
+        let is_log = is_log_name(path) || is_monitor_log(path);
+        return Ok(is_log.then(|| path.to_path_buf()));
+    }
+    if !path.exists() {
+        return Ok((waits && is_log_name(path)).then(|| path.to_path_buf()));
+    }
+    if training_in(path)?.is_some() {
+        return Ok(None);
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| is_log_name(path) && is_monitor_log(path))
+        .collect();
+    Ok(logs.pop().filter(|_| logs.is_empty()))
 }
 
 /// A history with nothing in it yet.

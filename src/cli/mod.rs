@@ -10,12 +10,14 @@ pub mod demo;
 mod device;
 mod diff;
 mod explain;
+mod fail_on;
 mod figures;
 mod heads;
 mod history;
 mod history_reading;
 mod lab;
 mod log_file;
+mod log_target;
 mod open;
 mod open_training;
 mod plot;
@@ -34,6 +36,7 @@ mod trace;
 mod verify;
 mod watch;
 mod what_if_args;
+mod written_args;
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +76,10 @@ enum Command {
     /// Print the table of thresholds, with sources
     Thresholds,
     /// Write the statistics of every layer and head
-    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    #[command(
+        mut_arg("force", |force| force.help(FORCE_REPLACE)),
+        mut_arg("output", |output| output.help(REPORT_OUTPUT))
+    )]
     Report(report::Args),
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
@@ -136,7 +142,7 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
 }
 
 /// What `check` takes.
-const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz) or probes; after them a text to run";
+const CHECK_TARGETS: &str = "Checkpoint directories, weight files, directories of checkpoints, traces (.safetensors, .npz), probes or monitor logs (.jsonl); after them a text to run";
 
 /// What the exit code of `check` means.
 const CHECK_EXIT: &str = "\
@@ -158,6 +164,10 @@ Exit codes:
   0  nothing new came for as long as --idle says, and nothing was as severe as --fail-on
   1  some finding is as severe as --fail-on
   2  the training cannot be read, or an argument is wrong";
+
+/// Where `report` writes.
+const REPORT_OUTPUT: &str =
+    "Where to write it; - is standard output, and in a directory the file is called report";
 
 /// What `--force` does where a command writes files.
 const FORCE_REPLACE: &str = "Replace files that exist, and run even when the run needs more memory than the machine has left";

@@ -9,7 +9,7 @@ use super::history_reading::{Asked, history_of, read, sources_of};
 use super::prompts::InputsArgs;
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::log::is_monitor_log;
-use crate::history::{Following, Sources, is_checkpoint, training_in};
+use crate::history::{Again, Following, Sources, is_checkpoint, training_in};
 use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Steps, Training};
 use crate::worker::{PromptOrigin, UsualPrompt};
 use attnscope_engine::error::Error;
@@ -56,7 +56,8 @@ pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> 
         );
     }
     let history = history_of(&sources);
-    let steps = Steps::Files(Box::new(run.opening(None)));
+    let again = Again::default();
+    let steps = Steps::Files(Box::new(run.opening(None)), again.clone());
     let remembered = match &sources {
         Sources::Checkpoints(roots) if keeps => Remembered::of(roots.first().map(PathBuf::as_path)),
         _ => None,
@@ -75,6 +76,7 @@ pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> 
     };
     let following = Following {
         cache: asked.cache(),
+        again: again.clone(),
         sources,
         watches: true,
         rereads: true,

@@ -1,16 +1,19 @@
 //! `attnscope report`: statistics of every layer and head, for programs and for people to read.
 
 use std::io::{IsTerminal, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
+use super::log_target::{log_of, read_log};
 use super::progress::{failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
 use super::targets::TargetArgs;
+use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::{History, rows};
 use crate::record::{Source, Table, step_of};
 use crate::report::{
     CheckpointRecord, ModelRecord, Output, Readable, Report, Shown, printable, write_html,
@@ -30,12 +33,8 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Json)]
     format: Format,
-    /// Where to write it; - is standard output, and in a directory the file is called report
-    #[arg(long, value_name = "FILE", default_value = "-")]
-    output: PathBuf,
-    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
-    #[arg(long)]
-    raw_csv: bool,
+    #[command(flatten)]
+    written: WrittenArgs,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
@@ -78,7 +77,15 @@ const OPTIONS: Options = Options {
     predicts: true,
 };
 
-/// What came of one target.
+/// What came of the targets.
+#[derive(Default)]
+struct All {
+    ran: Vec<Ran>,
+    /// Monitor logs: tables already.
+    logs: Vec<History>,
+}
+
+/// What came of one checkpoint.
 struct Ran {
     report: Report,
     step: Option<u64>,
@@ -94,7 +101,10 @@ pub fn run(args: &Args) -> Result<Ended> {
             found.targets.len()
         );
     }
-    if args.format == Format::Parquet && args.output == Path::new("-") && stdout().is_terminal() {
+    if args.format == Format::Parquet
+        && args.written.output == Path::new("-")
+        && stdout().is_terminal()
+    {
         bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
     }
     let mut prompt = args.prompt.clone();
@@ -102,7 +112,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     found.tell();
     let mut output = None;
-    let mut all = Vec::new();
+    let mut all = All::default();
     let n_targets = found.targets.len();
     found.targets.iter().for_each(|target| will_read(target));
     let unless_alone = |e: anyhow::Error| match n_targets {
@@ -113,6 +123,13 @@ pub fn run(args: &Args) -> Result<Ended> {
         }
     };
     for target in found.told() {
+        if let Some(log) = log_of(target) {
+            match history_of(&log, args) {
+                Ok(history) => all.logs.push(history),
+                Err(e) => unless_alone(e)?,
+            }
+            continue;
+        }
         let opened = match session.open(target) {
             Ok(opened) => opened,
             Err(e) => {
@@ -125,14 +142,19 @@ pub fn run(args: &Args) -> Result<Ended> {
             output = Some(open_output(args)?);
         }
         match ran(&session, opened, target, args.format) {
-            Ok(ran) => all.push(ran),
+            Ok(ran) => all.ran.push(ran),
             Err(e) => unless_alone(e)?,
         }
     }
-    let Some(output) = output.filter(|_| !all.is_empty()) else {
+    let n_done = all.ran.len() + all.logs.len();
+    if n_done == 0 {
         bail!("none of {n_targets} targets could be run");
+    }
+    let output = match output {
+        Some(output) => output,
+        None => open_output(args)?,
     };
-    let is_whole = all.len() == n_targets;
+    let is_whole = n_done == n_targets;
     let what_if = args.what_if.words();
     output.write(&content(args, all, n_targets > 1, what_if)?)?;
     Ok(if is_whole {
@@ -143,41 +165,60 @@ pub fn run(args: &Args) -> Result<Ended> {
 }
 
 fn open_output(args: &Args) -> Result<Output> {
-    let ends_as_directory = args.output.as_os_str().to_string_lossy().ends_with('/');
-    let target = if args.output.is_dir() || ends_as_directory {
-        args.output
+    let ends_as_directory = args
+        .written
+        .output
+        .as_os_str()
+        .to_string_lossy()
+        .ends_with('/');
+    let target = if args.written.output.is_dir() || ends_as_directory {
+        args.written
+            .output
             .join("report")
             .with_extension(args.format.ending())
     } else {
-        args.output.clone()
+        args.written.output.clone()
     };
     Ok(Output::open_or_replace(&target, args.run.force)?)
 }
 
-fn content(args: &Args, all: Vec<Ran>, is_several: bool, what_if: Vec<String>) -> Result<Vec<u8>> {
+/// A log, for a format that holds it.
+fn history_of(log: &Path, args: &Args) -> Result<History> {
+    if !matches!(args.format, Format::Csv | Format::Parquet) {
+        bail!(
+            "{}: a monitor log is a table: expected --format csv or parquet (attnscope history LOG --format json writes its steps and findings)",
+            log.display()
+        );
+    }
+    read_log(log)
+}
+
+fn content(args: &Args, all: All, is_several: bool, what_if: Vec<String>) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     match args.format {
         Format::Json if is_several => {
             let records = all
+                .ran
                 .into_iter()
                 .map(|ran| CheckpointRecord::of(ran.report, ran.step));
             write_several(records.collect(), &mut content)?;
         }
         Format::Csv | Format::Parquet => {
-            let sources = all.iter().map(|ran| Source {
+            let sources = all.ran.iter().map(|ran| Source {
                 model: &ran.report.model,
                 step: ran.step,
                 prompts: &ran.report.prompts,
             });
-            let table = Table::of(&sources.collect::<Vec<_>>(), what_if);
+            let mut table = Table::of(&sources.collect::<Vec<_>>(), what_if);
+            table.add(all.logs.iter().flat_map(rows));
             if args.format == Format::Parquet {
                 table.write_parquet(&mut content)?;
                 return Ok(content);
             }
-            table.write_csv(args.raw_csv, &mut content)?;
+            table.write_csv(args.written.raw_csv, &mut content)?;
         }
         Format::Json | Format::Markdown | Format::Html => {
-            for Ran { report, shown, .. } in all {
+            for Ran { report, shown, .. } in all.ran {
                 match args.format {
                     Format::Markdown => write_markdown(&Readable { report, shown }, &mut content)?,
                     Format::Html => write_html(&Readable { report, shown }, &mut content)?,
@@ -186,7 +227,7 @@ fn content(args: &Args, all: Vec<Ran>, is_several: bool, what_if: Vec<String>) -
             }
         }
     }
-    if args.format != Format::Json && !args.raw_csv {
+    if args.format != Format::Json && !args.written.raw_csv {
         content = printable(&content);
     }
     Ok(content)

@@ -7,15 +7,15 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::ValueEnum;
 
+use super::fail_on::FailOn;
 use super::history_reading::{Asked, history_of, read, sources_of};
 use super::progress::{be_quiet, failed, tell};
 use super::prompts::InputsArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
-use crate::history::{Finding, Following, History, Judge, News, Sources, Update, heading};
+use crate::history::{Again, Finding, Following, History, Judge, News, Sources, Update, heading};
 use crate::report::printable;
-use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::checks::Thresholds;
 use attnscope_engine::error::Error;
 
 #[derive(Debug, clap::Args)]
@@ -46,25 +46,6 @@ pub struct Args {
     what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum FailOn {
-    Error,
-    Warning,
-    Info,
-    Never,
-}
-
-impl FailOn {
-    fn is_met_by(self, severity: Severity) -> bool {
-        match self {
-            Self::Error => severity >= Severity::Error,
-            Self::Warning => severity >= Severity::Warning,
-            Self::Info => true,
-            Self::Never => false,
-        }
-    }
 }
 
 /// What was seen so far.
@@ -100,6 +81,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             true => None,
             false => asked.cache(),
         },
+        again: Again::default(),
         sources,
     };
     let session = match &following.sources {

@@ -62,10 +62,13 @@ fn step(history: &History, idx: usize) -> HistoryStep {
         let of_layer = |nth: usize| {
             let heads = grid.heads_of(nth);
             heads
-                .map(|cell| Number(shortest(history.value(idx, column, cell))))
+                .map(|cell| {
+                    let value = history.known(idx, column, cell);
+                    value.map(|value| Number(shortest(value)))
+                })
                 .collect()
         };
-        let layers: Vec<Vec<Number>> = (0..grid.layers().len()).map(of_layer).collect();
+        let layers: Vec<Vec<Option<Number>>> = (0..grid.layers().len()).map(of_layer).collect();
         (STATISTICS[*statistic].id, layers)
     });
     HistoryStep {
@@ -146,23 +149,24 @@ fn of_trend(history: &History, trend: &Trend) -> HistoryTrend {
 
 /// The table: the rows of the checkpoints, or a row for every head and layer of each record of a log.
 pub fn table(history: &History, models: &[String], what_if: Vec<String>) -> Table {
-    let rows = match history.origin {
-        Origin::Checkpoints => history
-            .records()
-            .iter()
-            .flat_map(|record| record.rows.clone())
-            .collect(),
-        Origin::Log => (0..history.records().len())
-            .flat_map(|idx| rows_of_log(history, idx))
-            .collect(),
-    };
     Table {
         about: About {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             models: format!("[{}]", models.join(",")),
             what_if,
         },
-        rows,
+        rows: rows(history),
+    }
+}
+
+/// The rows of the table, in order of steps.
+pub fn rows(history: &History) -> Vec<Row> {
+    let records = 0..history.records().len();
+    match history.origin {
+        Origin::Checkpoints => records
+            .flat_map(|idx| history.records()[idx].rows.clone())
+            .collect(),
+        Origin::Log => records.flat_map(|idx| rows_of_log(history, idx)).collect(),
     }
 }
 
@@ -185,9 +189,7 @@ fn rows_of_log(history: &History, idx: usize) -> Vec<Row> {
         .iter()
         .map(|statistic| history.column(statistic.id))
         .collect();
-    let at = |column: Option<usize>, cell| {
-        column.map(|column| shortest(history.value(idx, column, cell)))
-    };
+    let at = |column: Option<usize>, cell| history.known(idx, column?, cell).map(shortest);
     let mut rows = Vec::new();
     for (nth, layer) in grid.layers().iter().enumerate() {
         let heads = grid.heads_of(nth);
@@ -195,8 +197,9 @@ fn rows_of_log(history: &History, idx: usize) -> Vec<Row> {
             let column = (*column)?;
             match statistic.compute {
                 Compute::Head(_, gather) => {
-                    let values = heads.clone().map(|cell| history.value(idx, column, cell));
-                    Some(shortest(gather.over(values)))
+                    let values = heads.clone().map(|cell| history.known(idx, column, cell));
+                    let values: Option<Vec<f64>> = values.collect();
+                    Some(shortest(gather.over(values?.into_iter())))
                 }
                 Compute::Layer(_) => None,
             }

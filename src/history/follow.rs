@@ -1,9 +1,10 @@
 //! Reads a training and keeps reading: finds checkpoints, waits for those that are being written, reads one after another, and
 //! notices those that change or go; or follows a log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cache::Cache;
@@ -20,6 +21,8 @@ use attnscope_engine::error::{Error, Result};
 
 /// Between two looks for what is new, where nothing tells of it sooner.
 const EVERY: Duration = Duration::from_secs(1);
+/// Looking takes at most one part in so many of the time.
+const RESTING: u32 = 10;
 /// Between two looks at a log that grows.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
@@ -32,6 +35,25 @@ pub enum Sources {
     Log(PathBuf),
 }
 
+/// Checkpoints that a person wants read again, whatever is known of them: asked for on one thread, and read on another.
+#[derive(Debug, Clone, Default)]
+pub struct Again(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Again {
+    pub fn ask(&self, path: PathBuf) {
+        self.asked().push(path);
+    }
+
+    fn take(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut *self.asked())
+    }
+
+    fn asked(&self) -> MutexGuard<'_, Vec<PathBuf>> {
+        // A list of paths is whole, whatever happened to the thread that held it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// How it is read.
 #[derive(Debug, Clone)]
 pub struct Following {
@@ -41,6 +63,7 @@ pub struct Following {
     /// Whether a checkpoint that changed is read again; otherwise it is marked, and [`Update::State`] tells so.
     pub rereads: bool,
     pub cache: Option<Cache>,
+    pub again: Again,
 }
 
 /// Reads one checkpoint.
@@ -90,7 +113,7 @@ impl Following {
             let Some(wake) = &wake else {
                 break;
             };
-            wake.wait(LOG_EVERY);
+            wake.wait(Duration::ZERO, LOG_EVERY);
         }
         if reader.header().is_none() {
             return Err(Error::file(
@@ -114,6 +137,8 @@ impl Following {
         let wake = self.watches.then(|| Wake::on(roots));
         let mut known = Known::default();
         let mut looked = Instant::now();
+        // How long the last look took: a directory in which much is written must not be looked at all the time.
+        let mut took = Duration::ZERO;
         let found = list(roots);
         let mut stop = sink(known.found(found?, self.rereads)).is_break();
         let (mut n_read, mut n_told) = (0usize, 0usize);
@@ -123,6 +148,7 @@ impl Following {
                 looked = Instant::now();
                 continue;
             }
+            known.read_again(&self.again.take());
             match known.next() {
                 Some(idx) => {
                     stop = self.read_one(&mut known, idx, read, sink).is_break();
@@ -138,9 +164,11 @@ impl Following {
                     let Some(wake) = &wake else {
                         break;
                     };
-                    wake.wait(EVERY);
+                    wake.wait(took * RESTING, EVERY);
+                    let begun = Instant::now();
                     stop = self.look(&mut known, roots, sink);
                     looked = Instant::now();
+                    took = looked - begun;
                 }
             }
         }
@@ -181,9 +209,11 @@ impl Following {
             return sink(state(State::Incomplete(lacks)));
         };
         known.steps[idx].phase = Phase::Settled;
+        let is_asked = std::mem::take(&mut known.steps[idx].is_asked);
         let cached = self
             .cache
             .as_ref()
+            .filter(|_| !is_asked)
             .and_then(|cache| cache.get(&before, &found.name, found.step));
         if let Some(reading) = cached {
             known.steps[idx].is_done = true;
@@ -217,6 +247,7 @@ impl Following {
 /// When a place is not there, or a directory cannot be listed.
 pub fn list(roots: &[PathBuf]) -> Result<Vec<Found>> {
     let mut all: Vec<Found> = Vec::new();
+    let mut known: BTreeSet<PathBuf> = BTreeSet::new();
     for root in roots {
         let found = match sources::training_in(root)? {
             Some(found) => found,
@@ -226,7 +257,7 @@ pub fn list(roots: &[PathBuf]) -> Result<Vec<Found>> {
             None => Vec::new(),
         };
         for found in found {
-            if all.iter().all(|known| known.path != found.path) {
+            if known.insert(found.path.clone()) {
                 all.push(found);
             }
         }
@@ -251,6 +282,8 @@ struct Step {
     read: Option<Fingerprint>,
     /// What they were at the last look, where that was another: read again only when they have stopped changing.
     last: Option<Fingerprint>,
+    /// Whether a person asked for it: what is kept of it does not count.
+    is_asked: bool,
     /// Whether its statistics are known: they stay until a person, or the caller, wants others.
     is_done: bool,
 }
@@ -259,6 +292,8 @@ struct Step {
 #[derive(Debug, Default)]
 struct Known {
     steps: Vec<Step>,
+    /// What the last look found.
+    listed: Vec<Found>,
 }
 
 impl Known {
@@ -271,17 +306,32 @@ impl Known {
         order::next(&is_done)
     }
 
+    fn read_again(&mut self, paths: &[PathBuf]) {
+        for step in &mut self.steps {
+            if paths.contains(&step.found.path) && step.phase == Phase::Settled {
+                step.phase = Phase::ToRead;
+                step.is_asked = true;
+            }
+        }
+    }
+
     /// Takes a new list: what is new, what has gone, what changed since it was read.
     fn found(&mut self, found: Vec<Found>, rereads: bool) -> Vec<Update> {
         let mut updates = Vec::new();
+        let is_another_list = found != self.listed;
+        if is_another_list {
+            self.listed.clone_from(&found);
+        }
         let mut now: BTreeMap<PathBuf, Found> = found
             .into_iter()
             .map(|found| (found.path.clone(), found))
             .collect();
-        let all = now
-            .values()
-            .map(|found| (found.path.clone(), found.name.clone(), found.step));
-        updates.push(Update::Found(all.collect()));
+        if is_another_list {
+            let all = now
+                .values()
+                .map(|found| (found.path.clone(), found.name.clone(), found.step));
+            updates.push(Update::Found(all.collect()));
+        }
         for step in &mut self.steps {
             let Some(found) = now.remove(&step.found.path) else {
                 if step.phase != Phase::Gone {
@@ -327,6 +377,7 @@ impl Known {
                 phase: Phase::ToRead,
                 read: None,
                 last: None,
+                is_asked: false,
                 is_done: false,
             });
         }

@@ -42,6 +42,11 @@ impl Grid {
         self.n_heads() + self.layers.len()
     }
 
+    /// How many layers and heads there are, in words.
+    pub fn size(&self) -> String {
+        format!("{} layers, {} heads", self.layers.len(), self.n_heads())
+    }
+
     /// The place of a cell.
     pub fn place(&self, cell: usize) -> Place {
         let mut first = 0;

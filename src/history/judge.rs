@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::change_point::{self, ChangePoint, change_point};
 use super::lines::{LINES, Line, Scope};
+use super::moved::moved_from;
 use super::onset::Follower;
+use super::record::is_unknown;
 use super::trend::{self, Trend};
 use super::value::{History, Origin};
 use super::weigh::{Weight, weigh};
@@ -59,14 +61,6 @@ type Warned = (usize, &'static str);
 const BROKEN: &str = "nan-or-inf";
 /// Records before a finding that are searched for the first warning.
 const WARNED_WITHIN: usize = 64;
-/// Records back that a move to a line may have begun.
-const MOVED_WITHIN: usize = 512;
-/// A record that is not further from the line by this share of the whole move is no part of it; after so many of them, none is.
-const MOVED_SHARE: f64 = 0.05;
-const MOVED_GAP: usize = 3;
-/// A move of which one step is this share is a jump.
-const JUMP: f64 = 0.85;
-
 /// Looks at a history as it grows, and keeps what it found.
 #[derive(Debug, Clone)]
 pub struct Judge {
@@ -194,7 +188,7 @@ impl Judge {
             let was_finite = &mut self.was_finite[at];
             if value.is_finite() {
                 *was_finite = true;
-            } else if *was_finite {
+            } else if *was_finite && !is_unknown(*value) {
                 n += 1;
                 first.get_or_insert((at, f64::from(*value)));
             }
@@ -241,7 +235,7 @@ impl Judge {
                         to: line.value(history, stretch.begin, unit),
                         end: stretch.end,
                         is_confirmed: stretch.is_confirmed,
-                        from: moved_from(history, line, unit, stretch.begin),
+                        from: moved_from(history, line, unit, stretch.begin, &self.thresholds),
                     });
                 }
             }
@@ -341,47 +335,6 @@ fn of_broken(history: &History, broken: &Broken) -> Finding {
     }
 }
 
-/// The record from which a series moved to where it crosses a line, and the value there: back from the crossing for as long as
-/// values lie further and further from the line.
-fn moved_from(history: &History, line: &Line, unit: usize, begin: usize) -> Option<(usize, f64)> {
-    let to = line.value(history, begin, unit);
-    let mut furthest: Option<(usize, f64)> = None;
-    let mut gap = 0;
-    for idx in (begin.saturating_sub(MOVED_WITHIN)..begin).rev() {
-        let value = line.value(history, idx, unit);
-        if value.is_nan() {
-            continue;
-        }
-        let gained = match furthest {
-            None => line.is_worse(to, value),
-            Some((_, known)) => {
-                line.is_worse(known, value)
-                    && (known - value).abs() > MOVED_SHARE * (value - to).abs()
-            }
-        };
-        if gained {
-            furthest = Some((idx, value));
-            gap = 0;
-        } else {
-            gap += 1;
-            if gap >= MOVED_GAP {
-                break;
-            }
-        }
-    }
-    // A jump is told by the two records on its sides.
-    let last = (0..begin)
-        .rev()
-        .map(|idx| (idx, line.value(history, idx, unit)));
-    let last = last.take(MOVED_GAP).find(|(_, value)| !value.is_nan());
-    match (last, furthest) {
-        (Some((idx, value)), Some((_, far))) if (value - to).abs() >= JUMP * (far - to).abs() => {
-            Some((idx, value))
-        }
-        _ => furthest,
-    }
-}
-
 /// The last values of a series up to a record, without those that are not known: steps and values.
 fn points(history: &History, line: &Line, unit: usize, last: usize) -> Vec<(f64, f64)> {
     const MOST: usize = 32;
@@ -420,9 +373,8 @@ fn trend_at(
     let points = points(history, line, unit, last);
     let fit = trend::towards(&points, line, threshold)?;
     let first = points[points.len() - fit.n].0;
-    let since = (0..=last)
-        .find(|idx| history.x(*idx) >= first)
-        .unwrap_or(last);
+    let before = (0..=last).rev().take_while(|idx| history.x(*idx) >= first);
+    let since = before.last().unwrap_or(last);
     Some(Trend {
         check: line.check,
         statistic: line.statistic,

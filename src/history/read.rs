@@ -1,7 +1,7 @@
 //! What reading one checkpoint gives to a history.
 
 use super::grid::{Grid, LayerShape};
-use super::record::Numbers;
+use super::record::{Numbers, UNKNOWN};
 use crate::record::{Row, Source, Table};
 use crate::report::{ModelRecord, PromptRecord};
 use attnscope_engine::stats::STATISTICS;
@@ -55,11 +55,13 @@ impl Reading {
     }
 }
 
-/// Means of every statistic of every cell over the prompts. A NaN of one prompt makes the mean NaN.
+/// Means of every statistic of every cell over the prompts. A NaN of one prompt makes the mean NaN, and a value that one lacks makes
+/// it unknown.
 fn mean(grid: &Grid, rows: &[Row]) -> Numbers {
     let n_cells = grid.n_cells();
     let mut sums = vec![0f64; STATISTICS.len() * n_cells];
     let mut counts = vec![0u32; n_cells];
+    let mut is_known = vec![true; sums.len()];
     let (mut loss, mut n_losses, mut last_prompt) = (0.0, 0u32, None);
     for row in rows {
         if last_prompt != Some(&row.prompt) {
@@ -74,10 +76,15 @@ fn mean(grid: &Grid, rows: &[Row]) -> Numbers {
         };
         counts[cell] += 1;
         for (nth, value) in row.stats.iter().enumerate() {
-            sums[nth * n_cells + cell] += value.unwrap_or(f64::NAN);
+            let at = nth * n_cells + cell;
+            is_known[at] &= value.is_some();
+            sums[at] += value.unwrap_or_default();
         }
     }
-    let value = |(at, sum): (usize, &f64)| (sum / f64::from(counts[at % n_cells.max(1)])) as f32;
+    let value = |(at, sum): (usize, &f64)| match counts[at % n_cells.max(1)] {
+        n if n > 0 && is_known[at] => (sum / f64::from(n)) as f32,
+        _ => UNKNOWN,
+    };
     Numbers {
         loss: (n_losses > 0).then(|| loss / f64::from(n_losses)),
         values: sums.iter().enumerate().map(value).collect(),

@@ -51,8 +51,17 @@ impl State {
 pub struct Numbers {
     /// Mean loss in nats, where it is known; as the training reported it in a log.
     pub loss: Option<f64>,
-    /// [statistic of the history][cell of the grid]
+    /// [statistic of the history][cell of the grid], [`UNKNOWN`] where there is none
     pub values: Box<[f32]>,
+}
+
+/// Stands for a value that a record does not have: a log need not record the same of every step. It is a NaN with bits of its own,
+/// so that whoever asks for a value only finds no number.
+pub const UNKNOWN: f32 = f32::from_bits(0x7fc0_0a77);
+
+/// Whether a value is one that a record does not have, rather than one that is not finite.
+pub fn is_unknown(value: f32) -> bool {
+    value.to_bits() == UNKNOWN.to_bits()
 }
 
 /// One step of a history.

@@ -1,5 +1,7 @@
 //! What a history shows, in lines for a person.
 
+use std::collections::BTreeMap;
+
 use super::judge::{Finding, change_of};
 use super::trend::Trend;
 use super::value::{History, Origin};
@@ -104,8 +106,7 @@ pub fn reasons(history: &History, finding: &Finding) -> Vec<String> {
 
 /// A trend in one sentence: `max |score| of L5H2 grows 3.1 % per 100 steps; reaches 100 at step 4300 (4100 … 4600)`.
 pub fn on_its_way(history: &History, trend: &Trend) -> String {
-    let has_steps = history.records().iter().all(|record| record.step.is_some());
-    let (unit, per) = if has_steps {
+    let (unit, per) = if history.has_steps() {
         ("step", "steps")
     } else {
         ("checkpoint", "checkpoints")
@@ -183,24 +184,22 @@ pub fn told(history: &History, findings: &[Finding], trends: &[Trend]) -> String
 /// Findings of one check that begin in one layer at one step, as the first of them and the places of the others.
 pub fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<Place>)> {
     let mut groups: Vec<(&Finding, Vec<Place>)> = Vec::new();
+    let mut known = BTreeMap::new();
     for finding in findings {
-        let is_alike = |(known, _): &&mut (&Finding, Vec<Place>)| {
-            let of = |finding: &Finding| {
-                let place = finding.place;
-                let layer = (place.stack, place.layer_idx, place.head_idx.is_some());
-                (
-                    finding.check,
-                    finding.severity,
-                    finding.begin,
-                    finding.end,
-                    layer,
-                )
-            };
-            of(known) == of(finding)
-        };
-        match groups.iter_mut().find(is_alike) {
-            Some((_, others)) => others.push(finding.place),
-            None => groups.push((finding, Vec::new())),
+        let place = finding.place;
+        let key = (
+            (finding.check, finding.severity, finding.begin, finding.end),
+            (place.stack, place.layer_idx, place.head_idx.is_some()),
+        );
+        match known.get(&key) {
+            Some(nth) => {
+                let (_, others): &mut (&Finding, Vec<Place>) = &mut groups[*nth];
+                others.push(place);
+            }
+            None => {
+                known.insert(key, groups.len());
+                groups.push((finding, Vec::new()));
+            }
         }
     }
     groups

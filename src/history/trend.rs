@@ -15,6 +15,8 @@ const IN_ORDER: [(usize, usize); 2] = [(7, 0), (10, 2)];
 const CHANCE_Z: f64 = 3.29;
 /// Share of the way to the line that must be behind, from where the window begins.
 const COVERED: f64 = 0.5;
+/// A statistic that grows by factors must be within so many times the threshold: scores grow from 1 to 20 in any training.
+const NEAR: f64 = 4.0;
 /// How many times the window's length ahead a crossing may lie.
 const HORIZON: f64 = 1.0;
 /// Half-width of the interval of the slope, in standard deviations: 95 %.
@@ -72,7 +74,8 @@ fn fit(window: &[(f64, f64)], line: &Line, threshold: f64) -> Option<Fit> {
     let (first, last) = (mean_of(&points[..3]), mean_of(&points[n - 3..]));
     let covered = (last - first) / (goal - first);
     let is_before = !line.is_crossed(median(window[n - 3..].iter().map(|(_, y)| *y)), threshold);
-    if !(is_before && covered >= COVERED) {
+    let is_near = !line.is_ratio || (last - goal).abs() <= NEAR.ln();
+    if !(is_before && covered >= COVERED && is_near) {
         return None;
     }
     let (start, now) = (points[0].0, points[n - 1].0);

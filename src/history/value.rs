@@ -1,12 +1,14 @@
 //! A history as a value: runs of one training in order of steps, which takes updates as they arrive and can be drawn at any time.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::grid::Grid;
+use super::layout::{Layout, joined};
 use super::log::{Batch, Header, Item, Logged};
 use super::read::Reading;
-use super::record::{Numbers, Record, State};
+use super::record::{Numbers, Record, State, is_unknown};
 use crate::record::natural;
 use attnscope_engine::stats::{STATISTICS, index_of};
 
@@ -62,8 +64,11 @@ pub struct History {
     pub notes: Vec<String>,
     /// Rows that a log's monitor samples from each head; `None` for checkpoints.
     pub sampled_rows: Option<u64>,
-    /// Where the present segment of a log begins, until its first record is there.
+    /// Whether a segment of a log begins with the next record, and what it records where that is something else than before.
     begins_segment: bool,
+    next: Option<Box<Header>>,
+    /// Where the values of the present segment lie in rows; `None` where they are rows already.
+    layout: Option<Layout>,
     /// Counts changes: a screen draws again when it differs.
     revision: u64,
     /// Records before this one are as they were when the revision was lower, unless `epoch` differs.
@@ -85,6 +90,8 @@ impl History {
             notes: Vec::new(),
             sampled_rows: None,
             begins_segment: false,
+            next: None,
+            layout: None,
             revision: 0,
             epoch: 0,
         }
@@ -135,6 +142,13 @@ impl History {
         value.map_or(f64::NAN, |value| f64::from(*value))
     }
 
+    /// A value by its column; `None` where the record does not have it, which a value that is not finite is something else than.
+    pub fn known(&self, record_idx: usize, column: usize, cell: usize) -> Option<f64> {
+        let numbers = self.records[record_idx].numbers.as_ref()?;
+        let value = numbers.values.get(column * self.grid.n_cells() + cell)?;
+        (!is_unknown(*value)).then(|| f64::from(*value))
+    }
+
     /// A statistic of a cell at every record, NaN where it is not known: what a strip or a curve shows.
     pub fn series(&self, statistic: &str, cell: usize) -> Vec<f64> {
         let column = self.column(statistic);
@@ -144,11 +158,16 @@ impl History {
 
     /// Where a record stands on the axis of steps: its step, or its position where steps are not known.
     pub fn x(&self, record_idx: usize) -> f64 {
-        let has_steps = self.records.iter().all(|record| record.step.is_some());
         match self.records[record_idx].step {
-            Some(step) if has_steps => step as f64,
+            Some(step) if self.has_steps() => step as f64,
             _ => record_idx as f64,
         }
+    }
+
+    /// Whether every record tells its step. Those without one come first.
+    pub fn has_steps(&self) -> bool {
+        let first = self.records.first();
+        first.is_some_and(|record| record.step.is_some())
     }
 
     /// The record of a checkpoint.
@@ -194,8 +213,9 @@ impl History {
 
     fn found(&mut self, found: Vec<(PathBuf, String, Option<u64>)>) {
         let mut is_new = false;
+        let mut positions = self.positions();
         for (path, name, step) in found {
-            match self.position(&path) {
+            match positions.get(&path).copied() {
                 None => {
                     self.records.push(Record::waiting(name, path, step));
                     is_new = true;
@@ -206,7 +226,9 @@ impl History {
                         Some(_) => State::Changed,
                         None => State::Waiting,
                     };
-                    self.move_to_step(idx, step);
+                    if self.move_to_step(idx, step) {
+                        positions = self.positions();
+                    }
                 }
                 // Rewritten under one name, as `latest` is: what was read stays at its step.
                 Some(idx)
@@ -219,7 +241,11 @@ impl History {
                     self.records.push(Record::waiting(name, path, step));
                     is_new = true;
                 }
-                Some(idx) => self.move_to_step(idx, step),
+                Some(idx) => {
+                    if self.move_to_step(idx, step) {
+                        positions = self.positions();
+                    }
+                }
             }
         }
         if is_new {
@@ -228,13 +254,22 @@ impl History {
         }
     }
 
-    /// A checkpoint that was not read yet tells its step only now.
-    fn move_to_step(&mut self, idx: usize, step: Option<u64>) {
-        if self.records[idx].step != step && step.is_some() {
+    /// The record of each path.
+    fn positions(&self) -> BTreeMap<PathBuf, usize> {
+        let paths = self.records.iter().enumerate();
+        let paths = paths.filter_map(|(idx, record)| Some((record.path.clone()?, idx)));
+        paths.collect()
+    }
+
+    /// A checkpoint that was not read yet tells its step only now. Returns whether records moved.
+    fn move_to_step(&mut self, idx: usize, step: Option<u64>) -> bool {
+        let is_told = self.records[idx].step != step && step.is_some();
+        if is_told {
             self.records[idx].step = step;
             self.records.sort_by(in_order);
             self.epoch += 1;
         }
+        is_told
     }
 
     fn read(&mut self, path: &Path, reading: Reading) {
@@ -244,12 +279,10 @@ impl History {
         if self.grid.layers().is_empty() {
             self.grid = reading.grid.clone();
         } else if self.grid != reading.grid {
-            let heads =
-                |grid: &Grid| format!("{} layers, {} heads", grid.layers().len(), grid.n_heads());
             self.records[idx].state = State::Failed(format!(
                 "is another model than the steps that were read before: {}, not {}",
-                heads(&reading.grid),
-                heads(&self.grid)
+                reading.grid.size(),
+                self.grid.size()
             ));
             return;
         }
@@ -269,6 +302,7 @@ impl History {
             self.grid = Grid::default();
             self.epoch += 1;
             self.begins_segment = false;
+            self.next = None;
             self.note(format!(
                 "{}: {what}; it is read from its beginning",
                 self.name
@@ -285,7 +319,10 @@ impl History {
         }
         for item in batch.items {
             match item {
-                Item::Segment => self.begins_segment = true,
+                Item::Segment(header) => {
+                    self.begins_segment = true;
+                    self.next = header.or_else(|| self.next.take());
+                }
                 Item::Record(logged) => self.record(logged),
             }
         }
@@ -295,6 +332,7 @@ impl History {
         self.grid = header.grid;
         self.statistics = header.statistics;
         self.sampled_rows = Some(header.rows);
+        self.layout = None;
         if !header.unknown.is_empty() {
             self.note(format!(
                 "{}: statistics that this version does not know are left out: {}",
@@ -304,20 +342,42 @@ impl History {
         }
     }
 
+    /// From here on a log records other statistics or other layers: rows become as wide as both need.
+    fn go_on_with(&mut self, header: Header, step: u64) {
+        let joined = joined(&self.grid, &header.grid).filter(|_| !self.records.is_empty());
+        let Some(grid) = joined else {
+            if !self.records.is_empty() {
+                self.note(format!(
+                    "{}: another model from step {step} on: {}, not {}; the steps before are left out",
+                    self.name,
+                    header.grid.size(),
+                    self.grid.size()
+                ));
+            }
+            self.records.clear();
+            self.epoch += 1;
+            self.begin_log(header);
+            return;
+        };
+        let mut statistics = self.statistics.clone();
+        let is_new = |idx: &&usize| !self.statistics.contains(idx);
+        statistics.extend(header.statistics.iter().filter(is_new));
+        let all = (statistics.as_slice(), &grid);
+        if let Some(layout) = Layout::new((&self.statistics, &self.grid), all) {
+            for record in &mut self.records {
+                if let Some(numbers) = &mut record.numbers {
+                    numbers.values = layout.laid(&numbers.values);
+                }
+            }
+            self.epoch += 1;
+        }
+        self.layout = Layout::new((&header.statistics, &header.grid), all);
+        self.sampled_rows = Some(header.rows);
+        (self.statistics, self.grid) = (statistics, grid);
+    }
+
     fn record(&mut self, logged: Logged) {
         let step = logged.step;
-        let record = Record {
-            name: self.name.clone(),
-            path: None,
-            step: Some(step),
-            time: logged.time,
-            state: State::Done,
-            numbers: Some(Numbers {
-                loss: logged.loss,
-                values: logged.values,
-            }),
-            rows: Vec::new(),
-        };
         if std::mem::take(&mut self.begins_segment) {
             // The training went back to this step: what it did beyond is no part of it any more.
             let n = self
@@ -328,6 +388,25 @@ impl History {
                 self.epoch += 1;
             }
         }
+        if let Some(header) = self.next.take() {
+            self.go_on_with(*header, step);
+        }
+        let values = match &self.layout {
+            Some(layout) => layout.laid(&logged.values),
+            None => logged.values,
+        };
+        let record = Record {
+            name: self.name.clone(),
+            path: None,
+            step: Some(step),
+            time: logged.time,
+            state: State::Done,
+            numbers: Some(Numbers {
+                loss: logged.loss,
+                values,
+            }),
+            rows: Vec::new(),
+        };
         match self.records.last() {
             Some(last) if last.step >= Some(step) => {
                 self.epoch += 1;

@@ -73,6 +73,15 @@ impl Table {
         table
     }
 
+    /// Adds rows, each in its place.
+    pub fn add(&mut self, rows: impl Iterator<Item = Row>) {
+        let n = self.rows.len();
+        self.rows.extend(rows);
+        if self.rows.len() > n {
+            self.sort();
+        }
+    }
+
     /// Sorts by step, checkpoint, prompt, stack, layer and head; checkpoints without a step by their names, before the others.
     fn sort(&mut self) {
         self.rows.sort_by(|a, b| {

@@ -67,7 +67,7 @@ pub struct HistoryStep {
     pub loss: Option<Number>,
     /// Statistics by their ids, as [layer][head]; empty for a step that was not read.
     #[schemars(schema_with = "super::schema_parts::values_by_layer")]
-    pub values: BTreeMap<&'static str, Vec<Vec<Number>>>,
+    pub values: BTreeMap<&'static str, Vec<Vec<Option<Number>>>>,
 }
 
 /// A step that a finding speaks of.

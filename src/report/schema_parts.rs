@@ -82,9 +82,10 @@ pub(super) fn values_by_layer(generator: &mut SchemaGenerator) -> Schema {
         .iter()
         .filter(|statistic| statistic.is_per_head());
     let property = |statistic: &&Statistic| {
-        let heads = json_schema!({ "type": "array", "items": number });
+        let value = json_schema!({ "anyOf": [number, { "type": "null" }] });
+        let heads = json_schema!({ "type": "array", "items": value.to_value() });
         let layers = json_schema!({
-            "description": format!("{} of every head", statistic.title),
+            "description": format!("{} of every head; null where the step does not have it", statistic.title),
             "type": "array",
             "items": heads.to_value(),
         });

@@ -37,6 +37,10 @@ pub enum Target {
     },
     Token(usize),
     Tensor(usize),
+    /// A record of the training.
+    Step(usize),
+    /// A line of what begins in the training.
+    Onset(usize),
 }
 
 /// One thing that can be found.

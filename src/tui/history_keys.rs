@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use super::app::{App, Effect};
-use super::history_view::HistoryView;
+use super::find::{Item, Target};
+use super::history_view::{HistoryView, Onset};
+use super::keys::Action;
 use super::panel::Panel;
 use super::run::Preparing;
 use super::selection::step;
@@ -11,7 +13,7 @@ use crate::history::Update;
 use crate::worker::{Against, StepOpening};
 use attnscope_engine::error::Result;
 use attnscope_engine::place::Place;
-use attnscope_engine::stats::Stat;
+use attnscope_engine::stats::{Stat, index_of};
 
 impl App {
     /// Shows a training; one of its steps may be open in the other panels already.
@@ -66,6 +68,9 @@ impl App {
             return;
         };
         view.at = step(view.at, across, view.history.records().len());
+        if (across, down) != (0, 0) {
+            view.onset = None;
+        }
         let grid = view.history.grid();
         let at = &mut self.selection;
         let here = grid.cell(&at.head()).unwrap_or(0);
@@ -76,6 +81,82 @@ impl App {
         at.stack = place.grid();
         at.layer_idx = place.layer_idx.unwrap_or(0);
         at.head_idx = place.head_idx.unwrap_or(0);
+    }
+
+    /// To the step and head at which the next thing begins, coloured by the statistic that tells of it.
+    pub(super) fn step_onset(&mut self, by: isize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        let n = view.onsets().len();
+        let nth = match view.onset {
+            Some(nth) => step(nth, by, n),
+            None if by < 0 => n.saturating_sub(1),
+            None => 0,
+        };
+        self.go_to_onset(nth);
+    }
+
+    pub(super) fn go_to_onset(&mut self, nth: usize) {
+        let Some(view) = &mut self.training else {
+            return;
+        };
+        let Some((record_idx, cell, statistic)) = view.onsets().get(nth).map(Onset::at) else {
+            self.notice = Some("nothing begins in this training".to_owned());
+            return;
+        };
+        let place = view.history.grid().place(cell);
+        (view.at, view.onset) = (record_idx, Some(nth));
+        if let Some(idx) = index_of(statistic) {
+            self.statistic_idx = idx;
+        }
+        let at = &mut self.selection;
+        at.stack = place.grid();
+        at.layer_idx = place.layer_idx.unwrap_or(at.layer_idx);
+        at.head_idx = place.head_idx.unwrap_or(at.head_idx);
+    }
+
+    /// To a step, from the palette.
+    pub(super) fn go_to_step(&mut self, record_idx: usize) {
+        if let Some(view) = &mut self.training {
+            let n = view.history.records().len();
+            (view.at, view.onset) = (step(record_idx, 0, n), None);
+        }
+        self.go(Panel::History);
+    }
+
+    /// The last steps of the training, and what begins in it, for the palette.
+    pub(super) fn history_items(&self) -> Vec<Item> {
+        /// More steps than anybody looks through.
+        const MOST: usize = 2000;
+        let Some(view) = &self.training else {
+            return Vec::new();
+        };
+        let history = &view.history;
+        let n = history.records().len();
+        let steps = (n.saturating_sub(MOST)..n).map(|idx| {
+            let record = &history.records()[idx];
+            Item {
+                about: record.loss().map_or(String::new(), |loss| {
+                    format!("loss {}", crate::report::digits(loss))
+                }),
+                ..Item::new(record.label(), "step", Target::Step(idx))
+            }
+        });
+        let onsets = view.onsets().into_iter().enumerate();
+        let onsets =
+            onsets.map(|(nth, onset)| Item::new(onset.told(history), "onset", Target::Onset(nth)));
+        onsets.chain(steps).collect()
+    }
+
+    /// Reads the selected step again; the run of the other panels too, where its files have changed.
+    pub(super) fn read_step_again(&mut self, effects: &mut Vec<Effect>) {
+        let Some(view) = &self.training else { return };
+        let said = view.read_again();
+        if self.changed.is_some() {
+            self.act(Action::ReadAgain, effects);
+        }
+        self.notice = Some(said);
     }
 
     /// To the same head of another layer.

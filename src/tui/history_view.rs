@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::history::{History, Judge, Origin, Record, Sink, State, Update};
+use crate::history::{
+    Again, Finding, History, Judge, Origin, Record, Sink, State, Trend, Update, beginning, grouped,
+    on_its_way,
+};
 use attnscope_engine::checkpoint::{Bundle, Opening};
 use attnscope_engine::checks::Thresholds;
 use attnscope_engine::error::Result;
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::STATISTICS;
 
 /// Reads a training and hands what it finds to a sink, on a thread of its own.
@@ -23,8 +27,8 @@ type Key = (Option<PathBuf>, Option<u64>);
 /// How a step is opened.
 #[derive(Debug, Clone)]
 pub enum Steps {
-    /// By its files, read as a person said.
-    Files(Box<Opening>),
+    /// By its files, read as a person said; what reads them also reads a step again.
+    Files(Box<Opening>, Again),
     /// Some steps are compiled in.
     Bundled(Vec<(u64, &'static Bundle)>),
 }
@@ -50,6 +54,8 @@ pub struct HistoryView {
     pub age: Option<u64>,
     /// The selected record.
     pub at: usize,
+    /// The line of what begins that was gone to, until another record is selected.
+    pub onset: Option<usize>,
     news: Option<Instant>,
     /// When findings were looked for, and how long that took.
     looked: Option<(Instant, Duration)>,
@@ -58,6 +64,32 @@ pub struct HistoryView {
     /// What was asked to be opened, and what was opened last.
     asked: Option<Key>,
     opened: Option<Key>,
+}
+
+/// A line of what begins.
+#[derive(Debug)]
+pub enum Onset<'a> {
+    /// A finding, and other heads of its layer in which it begins at the same step.
+    Begins(&'a Finding, Vec<Place>),
+    OnItsWay(&'a Trend),
+}
+
+impl Onset<'_> {
+    /// The record, the cell and the statistic that it is about.
+    pub fn at(&self) -> (usize, usize, &'static str) {
+        match self {
+            Self::Begins(finding, _) => (finding.begin, finding.cell, finding.statistic),
+            Self::OnItsWay(trend) => (trend.at, trend.cell, trend.statistic),
+        }
+    }
+
+    /// In one line.
+    pub fn told(&self, history: &History) -> String {
+        match self {
+            Self::Begins(finding, others) => beginning(history, finding, others),
+            Self::OnItsWay(trend) => on_its_way(history, trend),
+        }
+    }
 }
 
 fn key_of(record: &Record) -> Key {
@@ -73,6 +105,7 @@ impl HistoryView {
             judge: Judge::new(Thresholds::default()),
             reading: Reading::Going,
             age: None,
+            onset: None,
             news: None,
             looked: None,
             steps,
@@ -170,7 +203,9 @@ impl HistoryView {
     /// Whether any of the last steps has a statistic.
     pub fn knows(&self, statistic_idx: usize) -> bool {
         let history = &self.history;
-        let Some(column) = history.column(STATISTICS[statistic_idx].id) else {
+        // Statistics of tokens are none of heads.
+        let statistic = STATISTICS.get(statistic_idx);
+        let Some(column) = statistic.and_then(|statistic| history.column(statistic.id)) else {
             return false;
         };
         let read = (0..history.records().len()).rev();
@@ -194,7 +229,7 @@ impl HistoryView {
                 "{label}: its files were deleted; its statistics are all there is"
             )),
             (State::Incomplete(why), ..) => Err(format!("{label} is still being written: {why}")),
-            (_, Some(path), Steps::Files(usual)) => Ok(Opening {
+            (_, Some(path), Steps::Files(usual, _)) => Ok(Opening {
                 path: Some(path.clone()),
                 ..(**usual).clone()
             }),
@@ -212,12 +247,44 @@ impl HistoryView {
                     ..Opening::default()
                 })
             }
-            (_, None, Steps::Files(_)) => Err(match self.history.origin {
+            (_, None, Steps::Files(..)) => Err(match self.history.origin {
                 Origin::Log => format!(
                     "a monitor log holds statistics and no weights: open the checkpoint of {label} itself"
                 ),
                 Origin::Checkpoints => format!("{label}: its files hold another step now"),
             }),
+        }
+    }
+
+    /// What begins, the worst and earliest first, then what is on its way.
+    pub fn onsets(&self) -> Vec<Onset<'_>> {
+        let mut groups = grouped(self.judge.findings());
+        groups.sort_by_key(|(finding, _)| (std::cmp::Reverse(finding.severity), finding.begin));
+        let begins = groups.into_iter();
+        let begins = begins.map(|(finding, others)| Onset::Begins(finding, others));
+        let trends = self.judge.trends().iter().map(Onset::OnItsWay);
+        begins.chain(trends).collect()
+    }
+
+    /// Asks for the statistics of the selected step once more, from its files: what is said of it.
+    pub fn read_again(&self) -> String {
+        let Some(record) = self.record() else {
+            return "there is no step yet".to_owned();
+        };
+        let label = record.label();
+        match (&self.steps, &record.path) {
+            (Steps::Files(_, again), Some(path)) if record.state != State::Gone => {
+                again.ask(path.clone());
+                format!("{label} is read again")
+            }
+            (Steps::Files(..), Some(_)) => {
+                format!("{label}: its files were deleted; its statistics are all there is")
+            }
+            (Steps::Files(..), None) if self.history.origin == Origin::Log => {
+                "a log is read by itself as it grows".to_owned()
+            }
+            (Steps::Files(..), None) => format!("{label}: its files hold another step now"),
+            (Steps::Bundled(_), _) => "this training is recorded: nothing in it changes".to_owned(),
         }
     }
 

@@ -70,6 +70,9 @@ pub enum Action {
     PageRight,
     OpenStep,
     MarkStep,
+    NextOnset,
+    PreviousOnset,
+    ReadStepAgain,
 }
 
 /// One row of the table.
@@ -309,8 +312,11 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
     binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], no_distance),
     binding!(&[char('f')], "f", Action::GoToFirst, "first", "select the head, query and key at which A and B differ first", Compare, &[Compare], no_first),
-    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenStep, "open this step", "open the selected step as A: all panels show it", History, &[History], needs_training),
-    binding!(&[char(' ')], "Space", Action::MarkStep, "compare with it", "mark the selected step as B, to compare A with it; again takes the mark back", History, &[History], needs_training),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenStep, "open step", "open the selected step as A: all panels show it", History, &[History], needs_training),
+    binding!(&[char(' ')], "Space", Action::MarkStep, "compare", "mark the selected step as B, to compare A with it; again takes the mark back", History, &[History], needs_training),
+    binding!(&[char('f')], "f", Action::NextOnset, "finding", "to the step and head at which the next finding begins, or to the next trend", History, &[History], needs_training),
+    binding!(&[char('F')], "F", Action::PreviousOnset, "", "to the finding before", History, &[History], needs_training),
+    binding!(&[char('r')], "r", Action::ReadStepAgain, "", "read the files of the selected step again", History, &[History], needs_training),
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),

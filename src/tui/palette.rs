@@ -37,6 +37,7 @@ impl App {
         let mut items = self.panel_items();
         items.extend(self.statistic_items());
         items.extend(checks::palette_items(self.scene()));
+        items.extend(self.history_items());
         items.extend(self.action_items());
         items.extend(self.compare_items());
         items.extend(self.layer_items());

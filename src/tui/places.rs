@@ -122,6 +122,11 @@ impl App {
                 }
                 self.keep_crosshair_in_sight();
             }
+            Target::Step(record_idx) => self.go_to_step(record_idx),
+            Target::Onset(nth) => {
+                self.go(Panel::History);
+                self.go_to_onset(nth);
+            }
             Target::Tensor(idx) => {
                 self.model_view.tensor_idx = idx;
                 self.go(Panel::Model);

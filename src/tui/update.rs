@@ -127,7 +127,11 @@ impl App {
                 self.notice = None;
                 // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
                 let key = match key.code {
-                    KeyCode::Char('r') if self.changed.is_some() => KeyCode::Char('R').into(),
+                    KeyCode::Char('r')
+                        if self.changed.is_some() && self.panel != Panel::History =>
+                    {
+                        KeyCode::Char('R').into()
+                    }
                     KeyCode::Char(letter @ ('8' | '9')) => {
                         KeyCode::Char(self.letter_in_table(letter)).into()
                     }
@@ -209,6 +213,9 @@ impl App {
             Action::PageRight => self.step(PAGE, 0),
             Action::OpenStep => self.open_step(effects),
             Action::MarkStep => self.mark_step(),
+            Action::NextOnset => self.step_onset(1),
+            Action::PreviousOnset => self.step_onset(-1),
+            Action::ReadStepAgain => self.read_step_again(effects),
             Action::NextHead if self.panel == Panel::History => self.step(0, 1),
             Action::PreviousHead if self.panel == Panel::History => self.step(0, -1),
             Action::NextHead => self.next_head(1),

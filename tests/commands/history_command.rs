@@ -78,6 +78,26 @@ impl Training {
         (value, code)
     }
 
+    /// `history --watch`, and the document that it keeps up to date.
+    fn followed(&self) -> (Running, PathBuf) {
+        let output = self.directory.path().join("history.json");
+        let path = self.path();
+        let words = [
+            "history",
+            path.to_str().expect("a path"),
+            "--tokens",
+            TOKENS,
+            "--watch",
+            "--format",
+            "json",
+            "--output",
+            output.to_str().expect("a path"),
+        ];
+        let mut command = self.command(&words);
+        let child = command.stderr(Stdio::null()).spawn().expect("runs");
+        (Running(child), output)
+    }
+
     fn n_cached(&self) -> usize {
         let entries = fs::read_dir(self.directory.path().join("cache/attnscope"));
         entries.map_or(0, Iterator::count)
@@ -253,25 +273,7 @@ fn kept(path: &Path) -> Value {
 #[test]
 fn checkpoints_that_come_change_and_go_are_followed() {
     let training = Training::new(&[10, 20]);
-    let output = training.directory.path().join("history.json");
-    let (path, to) = (training.path(), output.clone());
-    let words = [
-        "history",
-        path.to_str().expect("a path"),
-        "--tokens",
-        TOKENS,
-        "--watch",
-        "--format",
-        "json",
-        "--output",
-        to.to_str().expect("a path"),
-    ];
-    let child = training
-        .command(&words)
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("runs");
-    let _running = Running(child);
+    let (_running, output) = training.followed();
     let is = |expected: &[(u64, String)]| {
         let json = kept(&output);
         json.is_object() && states(&json) == expected
@@ -325,21 +327,7 @@ fn a_checkpoint_that_is_rewritten_under_one_name_becomes_another_step() {
         fs::write(state, format!("{{\"global_step\": {step}}}")).expect("writes");
     };
     say(10);
-    let output = training.directory.path().join("history.json");
-    let (path, to) = (training.path(), output.clone());
-    let words = [
-        "history",
-        path.to_str().expect("a path"),
-        "--tokens",
-        TOKENS,
-        "--watch",
-        "--format",
-        "json",
-        "--output",
-    ];
-    let mut command = training.command(&words);
-    let child = command.arg(to).stderr(Stdio::null()).spawn().expect("runs");
-    let _running = Running(child);
+    let (_running, output) = training.followed();
     until("step 10", || {
         kept(&output).is_object() && states(&kept(&output)) == done(&[10])
     });
@@ -435,4 +423,75 @@ fn check_of_a_training_judges_its_last_step_and_tells_when_findings_began() {
     let collapse = collapse.unwrap_or_else(|| panic!("{notes:#?}"));
     assert!(collapse.contains("begins at step 250 (0."), "{notes:#?}");
     assert!(collapse.contains(" → "), "{notes:#?}");
+}
+
+fn attnscope(words: &[&str]) -> (String, String, Option<i32>) {
+    let output = Command::new(testing::program()).args(words).output();
+    let output = output.expect("runs");
+    (
+        text(&output.stdout),
+        text(&output.stderr),
+        output.status.code(),
+    )
+}
+
+#[test]
+fn check_judges_the_last_record_of_a_log_and_tells_when_findings_began() {
+    let of = |name: &str| {
+        let path = testing::root().join("fixtures/histories").join(name);
+        path.to_str().expect("a path").to_owned()
+    };
+    let (jump, healthy) = (of("jump.jsonl"), of("healthy.jsonl"));
+    let (out, said, code) = attnscope(&["check", &jump, &healthy, "--format", "json"]);
+    assert_eq!(code, Some(1), "{said}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let [bad, good] = [&json["targets"][0], &json["targets"][1]];
+    let of_check = |target: &Value, id: &str| {
+        let checks = target["checks"].as_array().expect("checks");
+        let mut found = checks.iter().filter(|check| check["id"] == id);
+        found.next().expect("a check")["status"].clone()
+    };
+    assert_eq!(of_check(bad, "entropy-collapse"), "fired");
+    assert_eq!(of_check(good, "entropy-collapse"), "passed");
+    assert_eq!(of_check(bad, "nan-or-inf"), "passed");
+    assert_eq!(of_check(bad, "future-leak"), "not-applicable");
+    // The log has no residuals.
+    assert_eq!(of_check(bad, "rank-collapse"), "not-applicable");
+    assert_eq!(good["findings"].as_array().map(Vec::len), Some(0));
+    let notes = bad["notes"].to_string();
+    assert!(
+        notes.contains("entropy-collapse") && notes.contains("begin at step 260"),
+        "{notes}"
+    );
+    let finding = &bad["findings"][0];
+    assert_eq!(finding["severity"], "error");
+    // The value is that of the last record, not of the onset.
+    let last = kept_log(&jump)["values"]["entropy_relative"][0][0].as_f64();
+    let findings = bad["findings"].as_array().expect("findings").iter();
+    let here =
+        serde_json::json!({"stack": null, "layer": 0, "head": 0, "query": null, "key": null});
+    let mut own = findings.filter(|f| f["check"] == "entropy-collapse" && f["place"] == here);
+    let value = own.next().expect("L0H0")["value"].as_f64();
+    assert!((value.expect("a value") - last.expect("a value")).abs() < 1e-6);
+    let (_, _, code) = attnscope(&["check", &healthy]);
+    assert_eq!(code, Some(0));
+}
+
+/// The last record of a log.
+fn kept_log(path: &str) -> Value {
+    let text = fs::read_to_string(path).expect("reads");
+    serde_json::from_str(text.lines().last().expect("a line")).expect("JSON")
+}
+
+#[test]
+fn report_writes_the_records_of_a_log_as_a_table_and_says_what_else_it_cannot() {
+    let log = testing::root().join("fixtures/histories/jump.jsonl");
+    let log = log.to_str().expect("a path");
+    let (report, _, code) = attnscope(&["report", log, "--format", "csv"]);
+    assert_eq!(code, Some(0));
+    let (history, _, _) = attnscope(&["history", log, "--format", "csv"]);
+    assert_eq!(report, history);
+    let (_, said, code) = attnscope(&["report", log]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("expected --format csv or parquet"), "{said}");
 }

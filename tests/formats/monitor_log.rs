@@ -5,7 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use attnscope::history::log::{Header, Item, LogReader, Logged, is_monitor_log};
-use attnscope::history::{History, Origin, State, Update};
+use attnscope::history::{History, Judge, Origin, State, Update};
+use attnscope_engine::checks::Thresholds;
 use tempfile::TempDir;
 use testing::made_logs::{Made, read};
 
@@ -124,7 +125,7 @@ fn bad_lines_are_named_by_number_and_the_others_are_read() {
         .iter()
         .map(|item| match item {
             Item::Record(Logged { step, .. }) => *step,
-            Item::Segment => panic!("no segment"),
+            Item::Segment(_) => panic!("no segment"),
         })
         .collect();
     assert_eq!(items, [5, 30]);
@@ -233,6 +234,98 @@ fn a_restart_replaces_what_was_recorded_from_its_step_on() {
     // A monitor that begins again writes its header again.
     log.append(&format!("{HEADER}\n{}", record(&[10], "0.125")));
     assert_eq!(steps(&read(&log.path())), [5, 10]);
+}
+
+/// A segment of one statistic and some layers of two heads, with a value for all of them.
+fn segment(
+    statistic: &str,
+    layers: &[usize],
+    n_heads: usize,
+    steps: &[u64],
+    value: &str,
+) -> String {
+    let of = |what: &dyn Fn(&usize) -> String| {
+        let all: Vec<String> = layers.iter().map(what).collect();
+        all.join(",")
+    };
+    let described = of(&|layer| {
+        format!("{{\"name\":\"l\",\"stack\":null,\"layer\":{layer},\"n_heads\":{n_heads}}}")
+    });
+    let heads = vec![value; n_heads].join(",");
+    let values = of(&|_| format!("[{heads}]"));
+    let head = format!(
+        "\"model\":\"m\",\"statistics\":[\"{statistic}\"],\"layers\":[{described}],\"rows\":8,\"every\":5"
+    );
+    let records = steps.iter().map(|step| {
+        format!("{{\"step\":{step},\"loss\":2,\"values\":{{\"{statistic}\":[{values}]}}}}\n")
+    });
+    let begins = match steps.first() {
+        Some(0) => format!("{{\"attnscope\":\"monitor\",\"version\":1,{head}}}\n"),
+        _ => format!("{{\"segment\":{{\"step\":1,{head}}}}}\n"),
+    };
+    begins + &records.collect::<String>()
+}
+
+#[test]
+fn a_restart_may_record_other_statistics_and_other_layers() {
+    let log = Log::new(&segment(
+        "entropy_relative",
+        &[0, 1],
+        2,
+        &[0, 5, 10, 15],
+        "0.5",
+    ));
+    // It is read in pieces, as it grows.
+    let mut reader = LogReader::new(&log.path());
+    let mut history = History::new("run".to_owned(), Origin::Log);
+    history.apply(Update::Log(reader.poll().expect("reads")));
+    log.append(&segment("max_abs_score", &[1, 2], 2, &[10, 12], "3"));
+    history.apply(Update::Log(reader.poll().expect("reads")));
+    log.append(&segment("entropy_relative", &[0, 1], 2, &[20], "0.25"));
+    history.apply(Update::Log(reader.poll().expect("reads")));
+    assert_eq!(history.notes, [""; 0]);
+    assert_eq!(steps(&history), [0, 5, 10, 12, 20]);
+    assert_eq!(
+        (history.grid().n_heads(), history.grid().layers().len()),
+        (6, 3)
+    );
+    let at = |record_idx, statistic, cell| history.at(record_idx, statistic, cell);
+    assert_eq!([0, 3].map(|cell| at(1, "entropy_relative", cell)), [0.5; 2]);
+    assert_eq!([2, 5].map(|cell| at(2, "max_abs_score", cell)), [3.0; 2]);
+    assert_eq!(at(4, "entropy_relative", 3), 0.25);
+    let column = history.column("max_abs_score").expect("a column");
+    assert_eq!(history.known(0, column, 2), None);
+    assert_eq!(history.known(3, column, 0), None, "layer 0 was not seen");
+    let whole = read(&log.path());
+    assert_eq!(history.grid(), whole.grid());
+    assert_eq!(
+        format!("{:?}", history.records()[3].numbers),
+        format!("{:?}", whole.records()[3].numbers),
+        "in pieces or at once"
+    );
+    // What is not recorded is not broken.
+    let mut judge = Judge::new(Thresholds::default());
+    judge.look(&history);
+    assert_eq!(judge.findings(), []);
+    log.append("{\"step\":25,\"values\":{\"entropy_relative\":[[0.5,\"NaN\"],[0.5,null]]}}\n");
+    judge.look(&read(&log.path()));
+    let found: Vec<(&str, String)> = judge
+        .findings()
+        .iter()
+        .map(|finding| (finding.check, finding.place.to_string()))
+        .collect();
+    assert_eq!(found, [("nan-or-inf", "L0H1".to_owned())]);
+}
+
+#[test]
+fn another_model_in_one_log_leaves_out_the_first() {
+    let log = Log::new(&segment("entropy_relative", &[0, 1], 2, &[0, 5, 10], "0.5"));
+    log.append(&segment("entropy_relative", &[0, 1], 3, &[20, 25], "0.75"));
+    let history = read(&log.path());
+    assert_eq!(steps(&history), [20, 25]);
+    assert_eq!(history.grid().n_heads(), 6);
+    let said = "another model from step 20 on: 2 layers, 6 heads, not 2 layers, 4 heads";
+    assert!(history.notes[0].contains(said), "{:?}", history.notes);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use attnscope::bundles::{COLLAPSING_LOG, named};
 use attnscope::history::log::of_text;
 use attnscope::history::{
-    Grid, History, Judge, LayerShape, Numbers, Origin, Reading, State, Update,
+    Again, Grid, History, Judge, LayerShape, Numbers, Origin, Reading, State, Update,
 };
 use attnscope::tui::{Depth, HistoryView, Msg, Panel, Reading as Read, Steps};
 use attnscope_engine::checkpoint::Opening;
@@ -32,7 +32,7 @@ fn judged(history: &History) -> Judge {
 fn demo(size: (u16, u16), depth: Depth) -> Screen {
     let history = of_text("history", COLLAPSING_LOG).expect("the log");
     let judge = judged(&history);
-    let steps = [200, 250, 400].map(|step| {
+    let steps = [150, 250, 400].map(|step| {
         let bundle = named(&format!("history-step-{step}")).expect("a bundle");
         (step, bundle)
     });
@@ -59,7 +59,7 @@ fn log(name: &str, size: (u16, u16), depth: Depth) -> Screen {
 }
 
 fn files() -> Steps {
-    Steps::Files(Box::default())
+    Steps::Files(Box::default(), Again::default())
 }
 
 fn of_view(view: HistoryView, size: (u16, u16), depth: Depth) -> Screen {
@@ -405,7 +405,7 @@ fn bundled_steps_open_and_others_say_which_do() {
     assert_eq!(name(&screen).as_deref(), Some("history-step-400"));
     screen.typed("g");
     screen.key(KeyCode::Enter);
-    says(&mut screen, "checkpoints are there of steps 200, 250, 400");
+    says(&mut screen, "checkpoints are there of steps 150, 250, 400");
     let view = screen.app.training.as_ref().expect("a training");
     let records = view.history.records().iter();
     let at = records
@@ -427,4 +427,45 @@ fn a_reader_that_fails_says_why() {
     says(&mut screen, "run.jsonl: cannot be read");
     let view = screen.app.training.as_ref().expect("a training");
     assert!(matches!(view.reading, Read::Over(Some(_))));
+}
+
+#[test]
+fn what_begins_is_walked_through_with_its_reasons() {
+    let mut screen = log("jump", (120, 40), Depth::Truecolor);
+    let at = |screen: &Screen| {
+        let view = screen.app.training.as_ref().expect("a training");
+        (view.at, view.onset)
+    };
+    let n = {
+        let view = screen.app.training.as_ref().expect("a training");
+        view.onsets().len()
+    };
+    assert!(n > 12, "more than there is room for: {n}");
+    says(&mut screen, "more: f goes through all");
+    screen.typed("f");
+    let first = screen.app.training.as_ref().expect("a training").onsets()[0].at();
+    assert_eq!(at(&screen), (first.0, Some(0)));
+    assert_eq!(STATISTICS[screen.app.statistic_idx].id, first.2);
+    let reason = "→ clip W_Q and W_K of this head";
+    says(&mut screen, reason);
+    for _ in 0..n {
+        screen.typed("f");
+    }
+    assert_eq!(at(&screen).1, Some(n - 1), "the last one is the end");
+    let last = {
+        let view = screen.app.training.as_ref().expect("a training");
+        view.onsets()[n - 1].told(&view.history)
+    };
+    let words: String = last.chars().take(40).collect();
+    says(&mut screen, &words);
+    screen.typed("F");
+    assert_eq!(at(&screen).1, Some(n - 2));
+    screen.key(KeyCode::Left);
+    assert_eq!(at(&screen).1, None, "another step is none of them");
+    // The palette goes to a step by its number.
+    screen.typed(":step 255");
+    screen.key(KeyCode::Enter);
+    says(&mut screen, "step 255 · done");
+    screen.typed("r");
+    says(&mut screen, "a log is read by itself as it grows");
 }

@@ -352,4 +352,20 @@ fn a_directory_of_checkpoints_opens_as_a_history_that_grows_by_itself() {
     terminal.shows("step 300 is A");
     terminal.send(b"1");
     terminal.shows("4 tokens");
+    // Rotated away, cut short, written whole again, asked for again: all while the panel is open.
+    terminal.send(b"8");
+    std::fs::remove_dir_all(directory.path().join("runs/step-100")).expect("removes");
+    terminal.send(b"g");
+    terminal.shows("step 100 · gone");
+    let weights = directory.path().join("runs/step-200/model.safetensors");
+    let whole = std::fs::read(&weights).expect("reads");
+    std::fs::write(&weights, &whole[..whole.len() / 2]).expect("writes");
+    terminal.send(b"l");
+    terminal.shows("step 200 · incomplete: model.safetensors is not written whole");
+    std::fs::write(&weights, &whole).expect("writes");
+    terminal.shows("step 200 · done");
+    terminal.send(b"r");
+    terminal.shows("step 200 is read again");
+    terminal.send(b"hr");
+    terminal.shows("its files were deleted");
 }

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 
 use super::ran::Ran;
 use super::story::Telling;
-use crate::bundles::{COLLAPSING_LOG, named};
+use crate::bundles::{COLLAPSING_LOG, STEADY_LOG, named};
 use crate::history::log::of_text;
 use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
 use crate::report::{digits, text_table, wrapped};
@@ -23,11 +23,13 @@ const SHOWN: [Stat; 5] = [
     Stat::QNorm,
     Stat::KNorm,
 ];
+/// What happened to the training, as its fixture has it.
+const SLIP: &str = "After step 150 the weight decay of this training had the wrong sign: every matrix grew by 1.2 % a step.";
 /// Columns of text.
 const WIDTH: usize = 110;
 /// The three checkpoints that are compiled in, with the step of each; the last one is open when the screen begins.
 const CHECKPOINTS: [(&str, u64); 3] = [
-    ("history-step-200", 200),
+    ("history-step-150", 150),
     ("history-step-250", 250),
     ("history-step-400", 400),
 ];
@@ -37,7 +39,11 @@ const CHECKPOINTS: [(&str, u64); 3] = [
 /// # Errors
 /// Never for a program that was built from a complete source tree.
 pub fn judged() -> Result<(History, Judge)> {
-    let history = of_text("history", COLLAPSING_LOG)?;
+    judged_log("history", COLLAPSING_LOG)
+}
+
+fn judged_log(name: &str, log: &str) -> Result<(History, Judge)> {
+    let history = of_text(name, log)?;
     let mut judge = Judge::new(Thresholds::default());
     judge.look(&history);
     Ok((history, judge))
@@ -67,7 +73,7 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
     let Some(first) = errors.first() else {
         bail!("{}: the log of the demo has no error", history.name);
     };
-    let mut text = format!("{}\n\n", heading(&history));
+    let mut text = format!("{}\n{}\n", heading(&history), wrapped(SLIP, WIDTH, ""));
     for (finding, others) in grouped(&errors) {
         text += &format!(
             "{:<8} {}\n",
@@ -83,8 +89,28 @@ pub fn figures(telling: &Telling<'_>) -> Result<String> {
         warned(&history, &errors),
         moments(&history, first)
     );
+    text += &format!("\n{}", twin(first)?);
     text += &format!("\n{}", checkpoints(telling, first)?);
     Ok(text)
+}
+
+/// What is found in the training without the slip.
+fn twin(finding: &Finding) -> Result<String> {
+    let (history, judge) = judged_log("history_steady", STEADY_LOG)?;
+    let found = match (judge.findings().len(), judge.trends().len()) {
+        (0, 0) => "nothing begins, and nothing is on its way".to_owned(),
+        (n, m) => format!("{n} findings, {m} trends"),
+    };
+    let last = history.records().len().saturating_sub(1);
+    let value = digits(history.at(last, finding.statistic, finding.cell));
+    let title =
+        Stat::named(finding.statistic).map_or(finding.statistic, |stat| stat.statistic().title);
+    let text = format!(
+        "Its twin without the slip, on the same texts: {found}. At {} {title} of {} is {value}.",
+        history.records()[last].label(),
+        finding.place
+    );
+    Ok(wrapped(&text, WIDTH, ""))
 }
 
 /// Which statistic was on its way to a threshold first, and how long before the finding that it warned of.

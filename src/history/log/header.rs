@@ -33,8 +33,6 @@ pub struct Header {
 
 #[derive(Deserialize)]
 struct Raw {
-    attnscope: String,
-    version: u64,
     #[serde(default)]
     model: Option<String>,
     statistics: Vec<String>,
@@ -77,8 +75,34 @@ impl Header {
         }
         let raw: Raw =
             serde_json::from_value(value).map_err(|e| format!("monitor log, line 1: {e}"))?;
-        debug_assert!(raw.attnscope == "monitor" && raw.version == VERSION);
-        Self::of(raw)
+        Self::of(raw).map_err(|problem| format!("monitor log, line 1: {problem}"))
+    }
+
+    /// Reads the line that begins a segment: what it records, where it says so.
+    ///
+    /// # Errors
+    /// When what it says cannot be right.
+    pub fn read_segment(line: &[u8]) -> Result<Option<Self>, String> {
+        let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(line) else {
+            return Ok(None);
+        };
+        if value.get("attnscope").is_some() {
+            return Self::read(line).map(Some);
+        }
+        let Some(segment) = value.get_mut("segment").map(serde_json::Value::take) else {
+            return Ok(None);
+        };
+        if segment.get("layers").is_none() {
+            return Ok(None);
+        }
+        let raw: Raw = serde_json::from_value(segment).map_err(|e| format!("segment: {e}"))?;
+        let header = Self::of(raw).map_err(|problem| format!("segment: {problem}"))?;
+        Ok(Some(header))
+    }
+
+    /// Whether records under another header have another shape.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        self.grid == other.grid && self.statistics == other.statistics
     }
 
     fn of(raw: Raw) -> Result<Self, String> {
@@ -91,7 +115,7 @@ impl Header {
                 Some("cross") => Stack::Cross,
                 Some(other) => {
                     return Err(format!(
-                        "monitor log, line 1: layer {}: expected stack null, encoder, decoder or cross, found {other:?}",
+                        "layer {}: expected stack null, encoder, decoder or cross, found {other:?}",
                         layer.layer
                     ));
                 }
@@ -104,10 +128,7 @@ impl Header {
             let is_double =
                 |known: &LayerShape| (known.stack, known.layer_idx) == (stack, layer.layer);
             if layers.iter().any(is_double) {
-                return Err(format!(
-                    "monitor log, line 1: {} is listed twice",
-                    shape.place()
-                ));
+                return Err(format!("{} is listed twice", shape.place()));
             }
             layers.push(shape);
         }
@@ -115,24 +136,22 @@ impl Header {
             .iter()
             .try_fold(0usize, |n, layer| n.checked_add(layer.n_heads));
         if layers.is_empty() || n_cells.is_none_or(|n| n == 0 || n > MOST_CELLS) {
-            return Err("monitor log, line 1: expected layers with heads, found none, or more than a model has".to_owned());
+            return Err(
+                "expected layers with heads, found none, or more than a model has".to_owned(),
+            );
         }
         let (mut statistics, mut unknown) = (Vec::new(), Vec::new());
         for id in raw.statistics {
             match index_of(&id) {
                 Some(idx) if statistics.contains(&idx) => {
-                    return Err(format!(
-                        "monitor log, line 1: statistic {id} is listed twice"
-                    ));
+                    return Err(format!("statistic {id} is listed twice"));
                 }
                 Some(idx) => statistics.push(idx),
                 None => unknown.push(id),
             }
         }
         if statistics.is_empty() {
-            return Err(
-                "monitor log, line 1: none of its statistics is known to this program".to_owned(),
-            );
+            return Err("none of its statistics is known to this program".to_owned());
         }
         Ok(Self {
             model: raw.model.unwrap_or_default(),
@@ -143,6 +162,14 @@ impl Header {
             every: raw.every.unwrap_or(0),
         })
     }
+}
+
+/// Whether a line may begin a segment: written by a monitor, it has this key first.
+pub(super) fn may_begin_segment(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    [&b"{\"segment\""[..], b"{\"attnscope\""]
+        .iter()
+        .any(|start| line.starts_with(start))
 }
 
 /// Whether a file begins as a monitor's log does. Reads the first line only, and no more than a header can be.

@@ -5,14 +5,16 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::header::Header;
+use crate::history::record::UNKNOWN;
 use attnscope_engine::stats::STATISTICS;
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     Record(Logged),
-    /// The training was started again: what follows replaces what was recorded of the same steps.
-    Segment,
+    /// The training was started again: what follows replaces what was recorded of the same steps. With a header where it records
+    /// something else than before.
+    Segment(Option<Box<Header>>),
 }
 
 /// One recorded step.
@@ -21,7 +23,7 @@ pub struct Logged {
     pub step: u64,
     pub time: Option<f64>,
     pub loss: Option<f64>,
-    /// [statistic of the header][cell of its grid]; NaN for whole layers, and for what the line does not have.
+    /// [statistic of the header][cell of its grid]; [`UNKNOWN`] for whole layers, and for what the line does not have.
     pub values: Box<[f32]>,
 }
 
@@ -88,7 +90,7 @@ impl<'de> Visitor<'de> for Line<'_> {
                 loss,
                 values,
             })),
-            _ if is_segment => Ok(Item::Segment),
+            _ if is_segment => Ok(Item::Segment(None)),
             (None, _) => Err(A::Error::custom("expected a step, found none")),
             (_, None) => Err(A::Error::custom("expected values, found none")),
         }
@@ -197,7 +199,7 @@ impl<'de> Visitor<'de> for Values<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Box<[f32]>, A::Error> {
         let header = self.0;
         let n_cells = header.grid.n_cells();
-        let mut values = vec![f32::NAN; header.statistics.len() * n_cells].into_boxed_slice();
+        let mut values = vec![UNKNOWN; header.statistics.len() * n_cells].into_boxed_slice();
         while let Some(id) = map.next_key::<std::borrow::Cow<'_, str>>()? {
             let of = |idx: &usize| STATISTICS[*idx].id == id;
             match header.statistics.iter().position(of) {
@@ -299,7 +301,7 @@ impl<'de> Visitor<'de> for Heads<'_> {
         let mut n = 0;
         while let Some(value) = seq.next_element_seed(Figure)? {
             if let Some(cell) = self.cells.get_mut(n) {
-                *cell = value.unwrap_or(f64::NAN) as f32;
+                *cell = value.map_or(UNKNOWN, |value| value as f32);
             }
             n += 1;
         }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use rayon::prelude::*;
 
-use super::header::Header;
+use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
 use crate::history::value::{History, Origin, Update};
 use attnscope_engine::error::{Error, Result};
@@ -161,15 +161,8 @@ impl LogReader {
             self.header = Some(header);
             rest = others;
         }
-        if let Some(header) = &self.header {
-            let parts: Vec<_> = rest
-                .par_chunks(LINES)
-                .map(|lines| read_lines(lines, header))
-                .collect();
-            for (items, bad) in parts {
-                batch.items.extend(items);
-                batch.bad.extend(bad);
-            }
+        if let Some(header) = &mut self.header {
+            (batch.items, batch.bad) = read_segments(rest, header);
         }
         Ok(batch)
     }
@@ -232,6 +225,40 @@ fn may_be_header(start: &[u8]) -> bool {
     text.is_empty() || text[0] == b'{'
 }
 
+/// Reads lines, each by the header of its segment, which is that of the last one in the end.
+fn read_segments(mut lines: &[(u64, &[u8])], header: &mut Header) -> (Vec<Item>, Vec<BadLine>) {
+    let (mut items, mut bad) = (Vec::new(), Vec::new());
+    while let Some((number, first)) = lines.first() {
+        let others = lines[1..].iter();
+        let n = others.take_while(|(_, line)| !may_begin_segment(line));
+        let (mut segment, rest) = lines.split_at(n.count() + 1);
+        if may_begin_segment(first) {
+            match Header::read_segment(first) {
+                Ok(Some(other)) if !other.has_shape_of(header) => {
+                    items.push(Item::Segment(Some(Box::new(other.clone()))));
+                    *header = other;
+                    segment = &segment[1..];
+                }
+                Ok(_) => {}
+                Err(problem) => bad.push(BadLine {
+                    number: *number,
+                    problem,
+                }),
+            }
+        }
+        let parts: Vec<_> = segment
+            .par_chunks(LINES)
+            .map(|lines| read_lines(lines, header))
+            .collect();
+        for (read, unread) in parts {
+            items.extend(read);
+            bad.extend(unread);
+        }
+        lines = rest;
+    }
+    (items, bad)
+}
+
 fn read_lines(lines: &[(u64, &[u8])], header: &Header) -> (Vec<Item>, Vec<BadLine>) {
     let (mut items, mut bad) = (Vec::new(), Vec::new());
     for (number, line) in lines {
@@ -258,7 +285,7 @@ pub fn of_text(name: &str, text: &str) -> Result<History> {
     let mut lines = text.lines();
     let header = Header::read(lines.next().unwrap_or_default().as_bytes()).map_err(problem)?;
     let lines: Vec<(u64, &[u8])> = (2..).zip(lines.map(str::as_bytes)).collect();
-    let (items, bad) = read_lines(&lines, &header);
+    let (items, bad) = read_segments(&lines, &mut header.clone());
     let mut history = History::new(name.to_owned(), Origin::Log);
     history.apply(Update::Log(Batch {
         header: Some(header),

@@ -1,6 +1,7 @@
 //! A training: steps × heads by one statistic, the loss below, curves of the selected head beside it, and what begins at which step.
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -10,13 +11,14 @@ use super::history_strip::{
     Pool, Strip, draw_cells, draw_loss, draw_onsets, draw_signs, draw_steps, is_of_layers, signs,
 };
 use super::{history_curves, history_head};
-use crate::history::{Finding, Origin, beginning, grouped, on_its_way};
+use crate::history::{Origin, reasons};
 use crate::report::digits;
 use crate::tui::app::App;
-use crate::tui::figure::cut;
-use crate::tui::history_view::{HistoryView, Reading};
+use crate::tui::figure::{cut, figure, fit};
+use crate::tui::history_view::{HistoryView, Onset, Reading};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
+use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 
 /// The parts of the panel inside their frames.
@@ -35,7 +37,7 @@ struct Parts {
 /// A panel of fewer rows has no room for a frame around what begins.
 const LOW: u16 = 26;
 /// Rows of the loss at most.
-const LOSS: u16 = 12;
+const LOSS: u16 = 24;
 
 fn parts(area: Rect) -> Parts {
     let (loss, told) = match area.height {
@@ -89,18 +91,17 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let rows = if is_of_layers(app) { "layer" } else { "head" };
     let pooling = strip.pooling(Pool::of(app.statistic().id), rows);
     let title = format!(" {} · {pooling} ", app.statistic().title);
-    framed(
-        frame,
-        parts.left,
-        app,
-        cut(&title, (parts.left.width as usize).saturating_sub(2)),
-    );
+    let title = cut(&title, (parts.left.width as usize).saturating_sub(2));
+    let title_width = title.chars().count() as u16;
+    framed(frame, parts.left, app, title);
     let title = format!(" {} ", app.history_place(is_of_layers(app)));
     let beside = framed(frame, parts.right, app, title);
     let buf = frame.buffer_mut();
     draw_steps(&strip, view, parts.steps.y, app, buf);
     draw_signs(&strip, view, parts.signs.y, app, buf);
-    draw_cells(&strip, view, app, buf);
+    if let Some(range) = draw_cells(&strip, view, app, buf) {
+        draw_range(parts.left, title_width, range, app, buf);
+    }
     // A strip of few rows leaves room: the loss gets it.
     let unused = parts.cells.height - strip.cells.height;
     let up = |rect: Rect| Rect {
@@ -126,6 +127,28 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         framed(frame, parts.told, app, " what begins ")
     };
     draw_told(frame, told, view, app);
+}
+
+/// What the colours mean, at the right of the title where there is room.
+fn draw_range(
+    frame: Rect,
+    title_width: u16,
+    (low, high): (f64, f64),
+    app: Scene<'_>,
+    buf: &mut Buffer,
+) {
+    const SWATCHES: usize = 8;
+    let [low, high] = [low, high].map(|end| figure(end, 0).trim().to_owned());
+    let line = legend(
+        &app.theme,
+        &format!(" {low}"),
+        &format!("{high} "),
+        SWATCHES,
+    );
+    let width = line.width() as u16;
+    if title_width + width + 4 <= frame.width {
+        buf.set_line(frame.right() - width - 2, frame.y, &line, width);
+    }
 }
 
 /// What there is to say while no step was read.
@@ -170,31 +193,38 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
     if !signs.is_empty() {
         lines.push(Line::styled(cut(&signs, width), theme.dim()));
     }
-    let mut groups = grouped(view.judge.findings());
-    groups.sort_by_key(|(finding, _)| (std::cmp::Reverse(finding.severity), finding.begin));
+    let note = history.notes.last();
+    let room = (area.height as usize).saturating_sub(lines.len() + usize::from(note.is_some()));
+    let onsets = view.onsets();
+    let n_all = onsets.len();
+    let why = match view.onset.and_then(|nth| onsets.get(nth)) {
+        Some(Onset::Begins(finding, _)) => reasons(history, finding),
+        _ => Vec::new(),
+    };
+    let n_why = why.len().min(room / 2);
+    let room = room - n_why;
+    // Where some are left out, what to do is not.
+    let (n_first, n_last) = (n_why.saturating_sub(1), why.len().saturating_sub(1));
+    let why = why.iter().enumerate();
+    let why = why.filter(|(nth, _)| *nth < n_first || n_why > 0 && *nth == n_last);
     let mut told: Vec<Line<'static>> = Vec::new();
-    for (finding, others) in &groups {
-        let (sign, style) = look(finding, app);
-        let text = format!("{sign} {}", beginning(history, finding, others));
-        told.push(Line::styled(cut(&text, width), style));
+    for part in parts_shown(&onsets, view.onset, room) {
+        told.push(match part {
+            Part::Onset(nth) => {
+                let (sign, style) = look(&onsets[nth], app);
+                let text = cut(&format!("{sign} {}", onsets[nth].told(history)), width);
+                match view.onset == Some(nth) {
+                    true => Line::styled(fit(&text, width), app.theme.selected()),
+                    false => Line::styled(text, style),
+                }
+            }
+            Part::Left(n) => {
+                let text = format!("… {n} more: f goes through all {n_all}");
+                Line::styled(cut(&text, width), theme.dim())
+            }
+        });
     }
-    let trends = view.judge.trends().iter();
-    let trends = trends.map(|trend| format!("↗ {}", on_its_way(history, trend)));
-    let trends: Vec<Line<'static>> = trends
-        .map(|text| Line::styled(cut(&text, width), theme.notable()))
-        .collect();
-    // What is on its way can still be stopped: it is not what is left out.
-    let room = (area.height as usize).saturating_sub(lines.len());
-    let n_trends = trends.len().min(room / 2);
-    let n_all = told.len() + trends.len();
-    let is_short = n_all > room;
-    told.truncate(room.saturating_sub(n_trends + usize::from(is_short)));
-    told.extend(trends.into_iter().take(n_trends));
-    if is_short {
-        let left = n_all - told.len();
-        let text = format!("… and {left} more: attnscope history lists all");
-        told.push(Line::styled(cut(&text, width), theme.dim()));
-    }
+    told.extend(why.map(|(_, line)| Line::styled(cut(&format!("  {line}"), width), theme.dim())));
     if n_all == 0 {
         let text = match view.reading {
             Reading::Going => "nothing begins in what is read so far",
@@ -202,18 +232,59 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
         };
         told.push(Line::styled(text, theme.dim()));
     }
-    if let Some(note) = history.notes.last() {
+    if let Some(note) = note {
         told.push(Line::styled(cut(note, width), theme.dim()));
     }
     lines.extend(told);
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn look(finding: &Finding, app: Scene<'_>) -> (&'static str, Style) {
-    match finding.severity {
-        Severity::Error => ("✖", app.theme.bad()),
-        Severity::Warning => ("!", app.theme.notable()),
-        Severity::Info => ("○", app.theme.accent()),
+/// A line of the list of what begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Onset(usize),
+    /// So many are not shown.
+    Left(usize),
+}
+
+/// The lines that are shown where there is room for some: the first ones, or those about the one that was gone to. What is on its
+/// way can still be stopped: half of the lines are for it.
+fn parts_shown(onsets: &[Onset<'_>], chosen: Option<usize>, room: usize) -> Vec<Part> {
+    let n = onsets.len();
+    if n <= room {
+        return (0..n).map(Part::Onset).collect();
+    }
+    let room = room.saturating_sub(1).max(1);
+    let is_trend = |onset: &&Onset<'_>| matches!(onset, Onset::OnItsWay(_));
+    let first_trend = n - onsets.iter().filter(is_trend).count();
+    let mut shown: Vec<usize> = match chosen.filter(|nth| *nth < n) {
+        Some(nth) => {
+            let first = nth.saturating_sub(room / 2).min(n - room);
+            (first..first + room).collect()
+        }
+        None => {
+            let n_trends = (n - first_trend).min(room / 2);
+            let findings = 0..first_trend.min(room - n_trends);
+            let rest = room - findings.len();
+            findings
+                .chain(first_trend..(first_trend + rest).min(n))
+                .collect()
+        }
+    };
+    shown.truncate(room);
+    let left = n - shown.len();
+    let parts = shown.into_iter().map(Part::Onset);
+    parts.chain([Part::Left(left)]).collect()
+}
+
+fn look(onset: &Onset<'_>, app: Scene<'_>) -> (&'static str, Style) {
+    match onset {
+        Onset::OnItsWay(_) => ("↗", app.theme.notable()),
+        Onset::Begins(finding, _) => match finding.severity {
+            Severity::Error => ("✖", app.theme.bad()),
+            Severity::Warning => ("!", app.theme.notable()),
+            Severity::Info => ("○", app.theme.accent()),
+        },
     }
 }
 

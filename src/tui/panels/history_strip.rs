@@ -250,12 +250,15 @@ pub fn draw_signs(strip: &Strip, view: &HistoryView, y: u16, app: Scene<'_>, buf
     buf.set_string(x, y, arrow, theme.accent().patch(strong));
 }
 
-/// The cells, with the labels of their rows.
-pub fn draw_cells(strip: &Strip, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
+/// The cells, with the labels of their rows. Gives the range of their colours.
+pub fn draw_cells(
+    strip: &Strip,
+    view: &HistoryView,
+    app: Scene<'_>,
+    buf: &mut Buffer,
+) -> Option<(f64, f64)> {
     let (theme, history) = (&app.theme, &view.history);
-    let Some(column_idx) = history.column(app.statistic().id) else {
-        return;
-    };
+    let column_idx = history.column(app.statistic().id)?;
     let pool = Pool::of(app.statistic().id);
     let values: Vec<Vec<Option<f64>>> = (0..strip.n_rows)
         .map(|row| {
@@ -264,7 +267,7 @@ pub fn draw_cells(strip: &Strip, view: &HistoryView, app: Scene<'_>, buf: &mut B
                 let read = read.filter(|idx| history.records()[*idx].numbers.is_some());
                 let all = read.flat_map(|idx| {
                     let cells = strip.cells_of(row);
-                    cells.map(move |cell| history.value(idx, column_idx, cell))
+                    cells.filter_map(move |cell| history.known(idx, column_idx, cell))
                 });
                 pool.pooled(all)
             };
@@ -314,6 +317,7 @@ pub fn draw_cells(strip: &Strip, view: &HistoryView, app: Scene<'_>, buf: &mut B
             }
         }
     }
+    Some(range)
 }
 
 /// The first head of a row, and the last where there are several.

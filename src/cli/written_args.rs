@@ -1,0 +1,14 @@
+//! Where a command writes a table, and how its texts are kept from spreadsheets.
+
+use std::path::PathBuf;
+
+/// What every command that writes CSV takes.
+#[derive(Debug, Clone, clap::Args)]
+pub struct WrittenArgs {
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    /// Leave texts in CSV as they are, also those that a spreadsheet would take for a formula
+    #[arg(long)]
+    pub raw_csv: bool,
+}

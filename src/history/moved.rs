@@ -1,0 +1,100 @@
+//! From where a statistic moved to a line that it crosses: the two records of a jump, or the beginning of a slope.
+
+use super::lines::Line;
+use super::robust::median;
+use super::value::History;
+use attnscope_engine::checks::Thresholds;
+
+/// Records back that a move to a line may have begun.
+const MOVED_WITHIN: usize = 512;
+/// A record that is not further from the line by this share of the whole move is no part of it; after so many of them, none is.
+const MOVED_SHARE: f64 = 0.05;
+const MOVED_GAP: usize = 3;
+/// A move of which one step is this share is a jump.
+const JUMP: f64 = 0.85;
+
+/// The record from which a series moved to where it crosses a line, and the value there: back from the crossing for as long as
+/// values lie further and further from the line.
+pub(super) fn moved_from(
+    history: &History,
+    line: &Line,
+    unit: usize,
+    begin: usize,
+    thresholds: &Thresholds,
+) -> Option<(usize, f64)> {
+    let to = line.value(history, begin, unit);
+    let mut furthest: Option<(usize, f64)> = None;
+    let mut gap = 0;
+    for idx in (begin.saturating_sub(MOVED_WITHIN)..begin).rev() {
+        let value = line.value(history, idx, unit);
+        if value.is_nan() {
+            continue;
+        }
+        let gained = match furthest {
+            None => line.is_worse(to, value),
+            Some((_, known)) => {
+                line.is_worse(known, value)
+                    && (known - value).abs() > MOVED_SHARE * (value - to).abs()
+            }
+        };
+        if gained {
+            furthest = Some((idx, value));
+            gap = 0;
+        } else {
+            gap += 1;
+            if gap >= MOVED_GAP {
+                break;
+            }
+        }
+    }
+    let threshold = line.at(thresholds);
+    if furthest.is_some_and(|(_, value)| !line.is_ordinary(value, threshold))
+        && let Some(slow) = moved_slowly_from(history, line, unit, begin)
+        && line.is_ordinary(slow.1, threshold)
+    {
+        return Some(slow);
+    }
+    // A jump is told by the two records on its sides.
+    let last = (0..begin)
+        .rev()
+        .map(|idx| (idx, line.value(history, idx, unit)));
+    let last = last.take(MOVED_GAP).find(|(_, value)| !value.is_nan());
+    match (last, furthest) {
+        (Some((idx, value)), Some((_, far))) if (value - to).abs() >= JUMP * (far - to).abs() => {
+            Some((idx, value))
+        }
+        _ => furthest,
+    }
+}
+
+/// The record from which a series moved, where it strays as it moves and no single record is the furthest: back over medians of a
+/// few records each, for as long as they lie further and further from the line.
+fn moved_slowly_from(
+    history: &History,
+    line: &Line,
+    unit: usize,
+    begin: usize,
+) -> Option<(usize, f64)> {
+    const TOGETHER: usize = 5;
+    let values = (begin.saturating_sub(MOVED_WITHIN)..begin).rev();
+    let values = values.map(|idx| (idx, line.value(history, idx, unit)));
+    let values: Vec<(usize, f64)> = values.filter(|(_, value)| !value.is_nan()).collect();
+    let scaled = |value: f64| match line.is_ratio {
+        true => value.max(f64::MIN_POSITIVE).ln(),
+        false => value,
+    };
+    let to = scaled(line.value(history, begin, unit));
+    let mut furthest: Option<(usize, f64)> = None;
+    for part in values.chunks_exact(TOGETHER) {
+        let value = median(part.iter().map(|(_, value)| *value));
+        let gained = furthest.is_none_or(|(_, known)| {
+            let gain = (scaled(known) - scaled(value)).abs();
+            line.is_worse(known, value) && gain > MOVED_SHARE * (scaled(value) - to).abs()
+        });
+        if !gained {
+            break;
+        }
+        furthest = Some((part[TOGETHER / 2].0, value));
+    }
+    furthest
+}
