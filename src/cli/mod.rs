@@ -275,6 +275,13 @@ fn set_help() -> String {
     )
 }
 
+/// A share of something: a tolerance, or a bound of a floor.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok();
+    let share = share.filter(|share| share.is_finite() && *share >= 0.0);
+    share.ok_or_else(|| "expected a number of at least 0, as in 1e-4".to_owned())
+}
+
 fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')

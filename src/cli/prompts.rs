@@ -13,6 +13,9 @@ use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, parse_inputs, read_inputs};
 
+/// The id of a prompt that is the only one.
+pub const ONLY: &str = "prompt";
+
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct InputsArgs {
@@ -97,7 +100,7 @@ pub fn prepare(
             note(&said);
         }
         return Ok(vec![Named {
-            id: "prompt".to_owned(),
+            id: ONLY.to_owned(),
             prompt,
         }]);
     };

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use super::progress::Meter;
 use super::prompts::InputsArgs;
 use super::session::Session;
-use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use super::{Ended, PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, share};
 use crate::report::{Engines, ModelRecord, Output, Verification, printable};
 use attnscope_engine::analysis::{self, Floor, Options, Verifying, input_of, is_captured};
 use attnscope_engine::ops::{Candle, Compute, Cpu, Device};
@@ -22,10 +22,10 @@ pub struct Args {
     #[command(flatten)]
     prompt: PromptArgs,
     /// Largest difference of scores, residuals, logits and other values that counts as rounding, as a share of the largest value
-    #[arg(long, value_name = "SHARE", value_parser = bound, default_value_t = Floor::default().relative)]
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value_t = Floor::default().relative)]
     floor: f64,
     /// Largest difference of a probability of the pattern that counts as rounding
-    #[arg(long, value_name = "P", value_parser = bound, default_value_t = Floor::default().pattern)]
+    #[arg(long, value_name = "P", value_parser = share, default_value_t = Floor::default().pattern)]
     floor_pattern: f64,
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -44,13 +44,6 @@ enum Format {
     /// A table, and what there is to conclude from it
     Text,
     Json,
-}
-
-/// A bound of the floor.
-fn bound(text: &str) -> Result<f64, String> {
-    let bound = text.parse::<f64>().ok();
-    let bound = bound.filter(|bound| bound.is_finite() && *bound >= 0.0);
-    bound.ok_or_else(|| "expected a number of at least 0, as in 2e-3".to_owned())
 }
 
 pub fn run(args: &Args) -> Result<Ended> {

@@ -14,7 +14,7 @@ use attnscope_engine::analysis::{
 };
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::checkpoint::captured::Captured;
-use attnscope_engine::compare::{Comparing, Comparison};
+use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::family;
 use attnscope_engine::machine;
@@ -168,7 +168,11 @@ impl Runner {
         });
         fits(subject, &Subject::Model(model.clone()))?;
         let prompt = self.counted(of_a, &model, &reading)?;
-        contexts(&prompt, subject, &model)?;
+        if let Some(of_a) = subject.model()
+            && let Some(beyond) = beyond_one_context(&prompt, [of_a, &model])
+        {
+            return Err(refuses(beyond));
+        }
         self.check_memory(&model, &prompt)?;
         let source = Source::Ids(prompt.given().tokens.clone());
         self.begin_beside(run, &model, Arc::new(prompt), source);
@@ -183,7 +187,10 @@ impl Runner {
         let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
         if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
             let theirs = prompt::prepare(&usual, reading, limits)?;
-            same_ids(ids, theirs.given())?;
+            if let Some(apart) = tokenizers_differ(ids, theirs.given()) {
+                let hint = "--tokens gives ids, which both take";
+                return Err(refuses(format!("{apart}; {hint}")));
+            }
         }
         let has_ids = of_a
             .labels
@@ -286,22 +293,12 @@ impl Runner {
 fn fits(a: &Subject, b: &Subject) -> Result<()> {
     if let (Subject::Model(a), Subject::Model(b)) = (a, b) {
         let comparison = Comparison::of_knobs(a, b, &Comparing::default());
-        let prevented = comparison.prevented_by.map(|idx| &comparison.knobs[idx]);
-        return match prevented {
+        return match comparison.prevented() {
             None => Ok(()),
-            Some(knob) => {
-                // Of another family, that explains the rest.
-                let families = [a.spec.family, b.spec.family];
-                let families = if families[0] == families[1] {
-                    String::new()
-                } else {
-                    format!(" (family {} → {})", families[0], families[1])
-                };
-                Err(refuses(format!(
-                    "{} and {} cannot be run side by side: {knob}{families}",
-                    a.checkpoint.name, b.checkpoint.name
-                )))
-            }
+            Some(knob) => Err(refuses(format!(
+                "{} and {} cannot be run side by side: {knob}",
+                a.checkpoint.name, b.checkpoint.name
+            ))),
         };
     }
     let (of_a, of_b) = (a.shape(), b.shape());
@@ -324,42 +321,6 @@ fn fits(a: &Subject, b: &Subject) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes sure that two tokenizers cut a text alike.
-fn same_ids(mine: &Prompt, theirs: &Prompt) -> Result<()> {
-    if mine.tokens == theirs.tokens {
-        return Ok(());
-    }
-    let pairs = mine.tokens.iter().zip(&theirs.tokens);
-    let at = pairs.take_while(|(a, b)| a == b).count();
-    let piece = |prompt: &Prompt| match (prompt.tokens.get(at), prompt.labels.get(at)) {
-        (Some(id), Some(label)) => format!("{id} {label:?}"),
-        _ => "nothing".to_owned(),
-    };
-    Err(refuses(format!(
-        "the tokenizers differ at position {at}: {} and {} ({} and {} tokens); --tokens gives ids, which both take",
-        piece(mine),
-        piece(theirs),
-        mine.tokens.len(),
-        theirs.tokens.len()
-    )))
-}
-
-/// Makes sure that a prompt is not beyond the context of B alone.
-fn contexts(prompt: &Prompt, a: &Subject, b: &Model) -> Result<()> {
-    let longest = prompt.longest();
-    let n = longest.tokens.len().max(longest.given().tokens.len());
-    let is_beyond = |model: &Model| model.spec.n_ctx.is_some_and(|n_ctx| n > n_ctx);
-    match b.spec.n_ctx {
-        Some(n_ctx) if is_beyond(b) && !a.model().is_some_and(|model| is_beyond(model)) => {
-            Err(refuses(format!(
-                "expected at most {n_ctx} tokens, the context of {}, found {n}: the other side takes more",
-                b.checkpoint.name
-            )))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The ids that a trace was recorded on, in place of the prompt of a request; `None` for what is no trace, or holds no ids.
@@ -385,24 +346,4 @@ pub fn recorded_prompt(opening: &Opening, usual: Request) -> Result<Option<Reque
         target,
         ..usual
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokenizers_that_cut_a_text_otherwise_are_told_apart_at_the_first_id() {
-        let of = |tokens: &[u32]| Prompt {
-            tokens: tokens.to_vec(),
-            labels: tokens.iter().map(u32::to_string).collect(),
-            ..Prompt::default()
-        };
-        assert!(same_ids(&of(&[1, 2]), &of(&[1, 2])).is_ok());
-        let error = same_ids(&of(&[1, 2, 3]), &of(&[1, 5])).expect_err("differ");
-        assert!(
-            error.to_string().contains("position 1: 2 \"2\" and 5"),
-            "{error}"
-        );
-    }
 }

@@ -4,11 +4,11 @@ use anyhow::{Result, bail};
 
 use super::{Args, Compared, names};
 use crate::cli::WhatIfArgs;
-use crate::cli::progress::Meter;
-use crate::cli::prompts::Named;
+use crate::cli::progress::{Meter, StepMeter};
+use crate::cli::prompts::{Named, ONLY};
 use crate::cli::session::{Opened, Session};
-use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
-use attnscope_engine::compare::{Comparing, Comparison, KnobDifference, KnobKind};
+use attnscope_engine::analysis::{MemoryNeed, Options, Step, input_of};
+use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, tokenizers_differ};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
@@ -41,15 +41,19 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
         ));
         compared_names[1] += " (what if)";
     }
-    let prevented = comparison
-        .prevented_by
-        .map(|idx| prevented(&comparison, idx));
+    let prevented = comparison.prevented();
     let mut sides = None;
     if prevented.is_none() {
         sides = Some(Sides::open(&session, a.clone(), b.clone(), &comparing)?);
     }
     let never = || false;
-    comparison.compare_weights(&a, &b, &comparing, &mut |_, _| {}, &never)?;
+    let steps = StepMeter::new();
+    let mut told = |n_done: usize, n: usize| {
+        let what = "comparing tensors".to_owned();
+        steps.show(&Step { what, n_done, n });
+    };
+    comparison.compare_weights(&a, &b, &comparing, &mut told, &never)?;
+    steps.finish();
     if let Some(sides) = &sides {
         for (named, inputs) in sides.prompts()? {
             let both = [inputs.0.clone(), inputs.1.clone()];
@@ -72,16 +76,6 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
         notes,
         refused: prevented,
     })
-}
-
-/// The knob that prevents a run, with the family before it where that differs too.
-fn prevented(comparison: &Comparison, idx: usize) -> String {
-    let knob = &comparison.knobs[idx];
-    let is_family = |knob: &&KnobDifference| knob.knob == "family" && knob.kind == KnobKind::Label;
-    match comparison.knobs.iter().find(is_family) {
-        Some(family) => format!("{knob} ({family})"),
-        None => knob.to_string(),
-    }
 }
 
 /// The prompts of both sides: the same ids, each counted as its side counts positions.
@@ -109,11 +103,17 @@ impl Sides {
         if of_other.tokenizer().is_some() {
             let others = session.prompts(&other, &of_other)?;
             for (mine, others) in named.iter().zip(&others) {
-                same_ids(mine, others)?;
+                let apart = tokenizers_differ(mine.prompt.given(), others.prompt.given());
+                if let Some(apart) = apart {
+                    let hint = "give ids with --tokens to compare the models all the same";
+                    bail!("{}{apart}; {hint}", before(&mine.id));
+                }
             }
         }
         for named in &named {
-            contexts(named, [&model, &other])?;
+            if let Some(beyond) = beyond_one_context(&named.prompt, [&model, &other]) {
+                return Err(Error::Prompt(format!("{}{beyond}", before(&named.id))).into());
+            }
         }
         let mut lead = Opened {
             model,
@@ -168,65 +168,11 @@ impl Sides {
     }
 }
 
-/// Makes sure that two tokenizers cut a text alike.
-fn same_ids(mine: &Named, others: &Named) -> Result<()> {
-    let (mine_prompt, other) = (mine.prompt.given(), others.prompt.given());
-    if mine_prompt.tokens == other.tokens {
-        return Ok(());
-    }
-    let pairs = mine_prompt.tokens.iter().zip(&other.tokens);
-    let at = pairs.take_while(|(a, b)| a == b).count();
-    let piece = |prompt: &Prompt| match (prompt.tokens.get(at), prompt.labels.get(at)) {
-        (Some(id), Some(label)) => format!("{id} {label:?}"),
-        _ => "nothing".to_owned(),
-    };
-    bail!(
-        "prompt {}: the tokenizers differ at position {at}: {} and {} ({} and {} tokens); give ids with --tokens to compare the \
-         models all the same",
-        mine.id,
-        piece(mine_prompt),
-        piece(other),
-        mine_prompt.tokens.len(),
-        other.tokens.len()
-    )
-}
-
-/// Makes sure that a prompt is beyond the context of both sides or of neither.
-fn contexts(named: &Named, models: [&Model; 2]) -> Result<()> {
-    let prompt = named.prompt.longest();
-    let n = prompt.tokens.len().max(prompt.given().tokens.len());
-    let is_beyond = models.map(|model| model.spec.n_ctx.is_some_and(|n_ctx| n > n_ctx));
-    if is_beyond[0] == is_beyond[1] {
-        return Ok(());
-    }
-    let short = models[usize::from(is_beyond[1])];
-    let n_ctx = short.spec.n_ctx.unwrap_or(0);
-    let problem = format!(
-        "prompt {}: expected at most {n_ctx} tokens, the context of {}, found {n}: the other side takes more",
-        named.id, short.checkpoint.name
-    );
-    Err(Error::Prompt(problem).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokenizers_that_cut_differently_are_told_apart_at_the_first_id() {
-        let named = |tokens: &[u32]| Named {
-            id: "it".to_owned(),
-            prompt: Prompt {
-                tokens: tokens.to_vec(),
-                labels: tokens.iter().map(u32::to_string).collect(),
-                ..Prompt::default()
-            },
-        };
-        assert!(same_ids(&named(&[1, 2]), &named(&[1, 2])).is_ok());
-        let error = same_ids(&named(&[1, 2, 3]), &named(&[1, 5])).expect_err("differ");
-        assert!(
-            error.to_string().contains("position 1: 2 \"2\" and 5"),
-            "{error}"
-        );
+/// Which prompt a message is about, where there are several.
+fn before(id: &str) -> String {
+    if id == ONLY {
+        String::new()
+    } else {
+        format!("prompt {id}: ")
     }
 }

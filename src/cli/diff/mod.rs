@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use super::prompts::InputsArgs;
-use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs, share};
 use crate::report::{Difference, Output, printable};
 use attnscope_engine::compare::{Comparing, Comparison, LayerMap, Side, is_recording};
 
@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     inputs: InputsArgs,
     /// Relative difference up to which a hook counts as the same [default: from the precision of the weights]
-    #[arg(long, value_name = "REL", value_parser = bound)]
+    #[arg(long, value_name = "REL", value_parser = share)]
     tolerance: Option<f64>,
     /// Layers of A and the layers of B that stand for them: 0-5:0-10/2
     #[arg(long, value_name = "A:B", value_parser = map)]
@@ -49,13 +49,6 @@ enum Format {
     Json,
     Markdown,
     Html,
-}
-
-/// A relative difference.
-fn bound(text: &str) -> Result<f64, String> {
-    let bound = text.parse::<f64>().ok();
-    let bound = bound.filter(|bound| bound.is_finite() && *bound >= 0.0);
-    bound.ok_or_else(|| "expected a number of at least 0, as in 1e-4".to_owned())
 }
 
 fn map(text: &str) -> Result<LayerMap, String> {

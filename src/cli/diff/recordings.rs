@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use super::{Args, Compared, names};
 use crate::cli::WhatIfArgs;
 use crate::cli::progress::Meter;
+use crate::cli::prompts::ONLY;
 use crate::cli::session::Session;
 use attnscope_engine::analysis::{MemoryNeed, Options, input_of};
 use attnscope_engine::compare::{Beside, Comparison, RecordedTokens, Recording, Side};
@@ -17,9 +18,6 @@ const OPTIONS: Options = Options {
     predicts: true,
 };
 
-/// What the only prompt is called.
-const PROMPT: &str = "prompt";
-
 /// Two recordings: nothing runs.
 pub(super) fn both(args: &Args) -> Result<Compared> {
     let (a, b) = (Recording::open(&args.a)?, Recording::open(&args.b)?);
@@ -28,7 +26,7 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
         same_ids(of_a, of_b, "the other recording")?;
     }
     Ok(Compared {
-        comparison: Comparison::of_recordings(&a, &b, (PROMPT, args.tolerance))?,
+        comparison: Comparison::of_recordings(&a, &b, (ONLY, args.tolerance))?,
         names: names(
             [a.name().to_owned(), b.name().to_owned()],
             [&args.a, &args.b],
@@ -68,7 +66,7 @@ pub(super) fn beside(args: &Args, model_is: Side) -> Result<Compared> {
     let comparison = on_device!(&session.compute, ops => Comparison::of_recording(
         ops,
         beside,
-        (PROMPT, args.tolerance),
+        (ONLY, args.tolerance),
         &|progress| meter.show(progress),
         &meter,
     ))?;

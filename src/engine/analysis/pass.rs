@@ -210,7 +210,7 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Runs a block once more from its input, for what `hooks` is still to see. Nothing is judged or kept. Cross-attention looks at
-    /// the encoder's output of `encoded`, where another run is given.
+    /// the encoder's output of another run, where one is given. Other tokens may stand for those of the prompt: some of the first.
     pub(crate) fn block_again(
         &self,
         (stack, layer_idx): (&StackSpec, usize),
@@ -218,14 +218,18 @@ impl<'a, O: Ops> Pass<'a, O> {
         resid: &mut O::Buffer,
         scratch: &mut Scratch<O>,
         hooks: &mut dyn Hooks,
-        encoded: Option<&Self>,
+        (encoded, tokens): (Option<&Self>, Option<&Sequence>),
     ) -> Result<()> {
         let encoded = encoded.unwrap_or(self);
+        let tokens = match tokens {
+            Some(tokens) => tokens,
+            None => self.tokens(stack)?,
+        };
         let context = BlockContext::of(
             self.ops,
             &self.model.checkpoint.tensors,
             stack,
-            self.tokens(stack)?,
+            tokens,
             memory_of(self.job.input, stack, &encoded.memory, &encoded.ends),
             self.pace,
         )?;

@@ -105,6 +105,14 @@ impl DataFile {
         &self.path
     }
 
+    /// Whether two were opened on one file, in one state.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (&self.held, &other.held) {
+            (Held::Open(a), Held::Open(b)) => a.identity == b.identity,
+            _ => false,
+        }
+    }
+
     /// Bytes of the file, as it was opened.
     pub fn len(&self) -> usize {
         match &self.held {

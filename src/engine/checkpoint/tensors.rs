@@ -88,6 +88,20 @@ impl Tensors {
         }
     }
 
+    /// Whether a tensor here and one of other tensors are one place of one file, read in one way.
+    pub fn is_same_place(&self, name: &str, others: &Self, other: &str) -> bool {
+        let (Some(a), Some(b)) = (self.index.get(name), others.index.get(other)) else {
+            return false;
+        };
+        let files = (self.files.get(a.file_idx), others.files.get(b.file_idx));
+        let is_one_file = matches!(files, (Some(a), Some(b)) if a.is_same(b));
+        // Scales may lie in another file.
+        is_one_file
+            && (a.scales.is_none() && b.scales.is_none())
+            && (a.dtype, &a.shape, &a.strides) == (b.dtype, &b.shape, &b.strides)
+            && (&a.bytes, &a.stored) == (&b.bytes, &b.stored)
+    }
+
     /// Whether the files are still those that were opened.
     ///
     /// # Errors

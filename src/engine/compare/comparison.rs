@@ -132,7 +132,7 @@ pub struct IsolatedLayer {
     pub stack: Stack,
     /// The layer of A that stands for it.
     pub layer_idx: usize,
-    /// The largest relative difference of what the layer adds to the residual.
+    /// The largest relative difference of what the layer adds to the residual, or of its other hooks where it adds the same.
     pub relative: f64,
 }
 
@@ -333,6 +333,16 @@ impl Comparison {
     pub fn is_same(&self) -> bool {
         let knobs = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
         knobs && !self.weights.count() && self.first().is_none() && self.statistics_match()
+    }
+
+    /// The knob that keeps the two from being run side by side, with their families where these differ too.
+    pub fn prevented(&self) -> Option<String> {
+        let knob = &self.knobs[self.prevented_by?];
+        let is_family = |knob: &&KnobDifference| knob.knob == "family";
+        Some(match self.knobs.iter().find(is_family) {
+            Some(family) => format!("{knob} ({family})"),
+            None => knob.to_string(),
+        })
     }
 
     /// What explains the first difference: knobs and tensors that act on its hook, the likeliest first.

@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::gap::{Axes, HookGap};
+use super::gap::{Axes, HookGap, same_bits};
 use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 use crate::analysis::Tap;
 use crate::attention::{AttentionSpec, BlockSink};
 use crate::error::Result;
-use crate::model::{Hook, Hooks, Input, ModelSpec, Sequence, Stack};
+use crate::model::{Hook, Input, ModelSpec, Sequence, Stack};
 
 /// Values of a hook. // [position, width]
 #[derive(Debug, Clone, Default)]
@@ -41,8 +41,12 @@ pub(super) struct Exchange<'a> {
     pub cross: Shared,
     /// In the order of execution.
     compared: RefCell<Vec<Compared>>,
+    /// Memory of values of layers before.
+    spare: RefCell<Vec<Vec<f32>>>,
     /// The encoder's output, as A gave it. // [source position, d_model]
     encoded: RefCell<Vec<f32>>,
+    /// Whether the encoders gave the same bits; true without one.
+    pub is_same_memory: Cell<bool>,
     pub of_encoded: RefCell<Option<HookGap>>,
 }
 
@@ -58,7 +62,9 @@ impl<'a> Exchange<'a> {
             own: Shared::default(),
             cross: Shared::default(),
             compared: RefCell::default(),
+            spare: RefCell::default(),
             encoded: RefCell::default(),
+            is_same_memory: Cell::new(true),
             of_encoded: RefCell::default(),
         }
     }
@@ -107,15 +113,13 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Compares one value of B with A's.
+    /// Compares one value of B with A's. B may have run on the first tokens alone.
     fn compare(&self, (stack, hook): (Stack, Hook), values: &[f32], width: usize) {
         let of_a = self.of_a.borrow();
-        let Some(kept) = of_a.get(&(stack, hook)) else {
+        let kept = of_a.get(&(stack, hook)).filter(|kept| kept.width == width);
+        let Some(of_a) = kept.and_then(|kept| kept.values.get(..values.len())) else {
             return;
         };
-        if kept.values.len() != values.len() || kept.width != width {
-            return;
-        }
         let (queries, keys) = self.sequences(stack);
         let attention = self.attention(stack);
         let is_of_keys = matches!(hook, Hook::K | Hook::V | Hook::RotK);
@@ -130,9 +134,15 @@ impl<'a> Exchange<'a> {
             (Axes::Queries, queries)
         };
         let is_real = |idx: usize| sequence.real.as_ref().and_then(|r| r.get(idx)) != Some(&false);
-        let gap = HookGap::of_vectors(axes, n_heads, (&kept.values, values), width, &is_real);
+        let gap = HookGap::of_vectors(axes, n_heads, (of_a, values), width, &is_real);
         let compared = Compared { stack, hook, gap };
         self.compared.borrow_mut().push(compared);
+    }
+
+    /// What one value of B is from A's, where B's layer runs alone.
+    pub fn compare_alone(&self, at: (Stack, Hook), values: &[f32], width: usize) -> Vec<Compared> {
+        self.compare(at, values, width);
+        self.compared.take()
     }
 
     /// What was compared of a layer, in the order of execution, and the patterns' distances; the values stay until the next one.
@@ -162,25 +172,36 @@ impl<'a> Exchange<'a> {
     /// Lets go of the values of a layer.
     pub fn end_layer(&self) {
         self.is_on.set(false);
-        self.of_a.borrow_mut().clear();
-        self.of_b.borrow_mut().clear();
+        let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
+        let all = of_a.into_values().chain(of_b.into_values());
+        self.spare.borrow_mut().extend(all.map(|kept| kept.values));
+    }
+
+    /// A copy of values, in memory that a layer before has used where there is enough of it.
+    fn kept(&self, values: &[f32], width: usize) -> Kept {
+        let mut spare = self.spare.borrow_mut();
+        let fits = spare
+            .iter()
+            .position(|spare| spare.capacity() >= values.len());
+        let mut copy = fits.map_or_else(Vec::new, |idx| spare.swap_remove(idx));
+        copy.clear();
+        copy.extend_from_slice(values);
+        Kept {
+            values: copy,
+            width,
+        }
     }
 
     /// Whether a value of A and one of B are the same bits.
     pub fn is_same_input(&self, stack: Stack, values: &[f32]) -> bool {
         let of_a = self.of_a.borrow();
         let kept = of_a.get(&(stack, Hook::ResidPre));
-        kept.is_some_and(|kept| {
-            let (a, b): (&[u32], &[u32]) = (
-                bytemuck::cast_slice(&kept.values),
-                bytemuck::cast_slice(values),
-            );
-            a == b
-        })
+        kept.is_some_and(|kept| same_bits(&kept.values, values))
     }
 }
 
-fn is_value(hook: Hook) -> bool {
+/// Whether a hook holds vectors.
+pub(super) fn is_value(hook: Hook) -> bool {
     !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
@@ -214,10 +235,7 @@ impl Tap for Keeper<'_> {
         of: &[f32],
         width: usize,
     ) -> Result<()> {
-        let kept = Kept {
-            values: of.to_vec(),
-            width,
-        };
+        let kept = self.exchange.kept(of, width);
         self.exchange.of_a.borrow_mut().insert((stack, hook), kept);
         Ok(())
     }
@@ -277,10 +295,7 @@ impl Tap for Comparer<'_> {
         exchange.compare((stack, hook), of, width);
         let is_of_heads = matches!(hook, Hook::RotQ | Hook::RotK | Hook::V);
         if is_of_heads && !looked_at(exchange.rows(stack)).left().is_empty() {
-            let kept = Kept {
-                values: of.to_vec(),
-                width,
-            };
+            let kept = exchange.kept(of, width);
             exchange.of_b.borrow_mut().insert((stack, hook), kept);
         }
         Ok(())
@@ -298,6 +313,7 @@ impl Tap for Comparer<'_> {
     fn memory(&mut self, values: &[f32]) -> Result<()> {
         let exchange = self.exchange;
         let of_a = exchange.encoded.take();
+        exchange.is_same_memory.set(same_bits(&of_a, values));
         if of_a.len() != values.len() {
             return Ok(());
         }
@@ -307,50 +323,5 @@ impl Tap for Comparer<'_> {
         let gap = HookGap::of_vectors(Axes::Queries, None, (&of_a, values), width, &is_real);
         exchange.of_encoded.replace(Some(gap));
         Ok(())
-    }
-}
-
-/// Compares what B's layer adds when it runs on A's input.
-pub(super) struct Isolated<'a> {
-    exchange: &'a Exchange<'a>,
-    stack: Stack,
-    home: Stack,
-    /// In the order of execution.
-    pub found: Vec<Compared>,
-}
-
-impl<'a> Isolated<'a> {
-    pub fn new(exchange: &'a Exchange<'a>, stack: Stack) -> Self {
-        Self {
-            exchange,
-            stack,
-            home: stack,
-            found: Vec::new(),
-        }
-    }
-}
-
-impl Hooks for Isolated<'_> {
-    fn wants(&self, hook: Hook) -> bool {
-        is_value(hook)
-    }
-
-    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
-        let stack = self.stack;
-        self.exchange.compare((stack, hook), values, width);
-        self.found.append(&mut self.exchange.compared.borrow_mut());
-        if stack == Stack::Cross && hook == Hook::ResidPost {
-            self.stack = self.home;
-        }
-        Ok(())
-    }
-
-    fn blocks(&self) -> Option<&dyn BlockSink> {
-        None
-    }
-
-    fn cross(&mut self) -> Option<&mut dyn Hooks> {
-        self.stack = Stack::Cross;
-        Some(self)
     }
 }

@@ -1,5 +1,9 @@
 //! How far two values of one hook lie apart: sums per head, and the worst place of each.
 
+use std::ops::Range;
+
+use crate::kernels::simd::{Level, pair_sums};
+
 /// Sums over the values of one head, or of a hook that has no heads.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HeadGap {
@@ -17,6 +21,20 @@ pub(super) struct HeadGap {
     /// The largest |a − b|, and where it is.
     pub worst: f64,
     pub at: (usize, usize),
+}
+
+/// Share of ‖b‖² up to which ‖b − c·a‖² is what rounding leaves.
+const SCALED: f64 = 1e-6;
+
+/// Where the cells lie that some side may see.
+fn seen(a: &[f32], b: &[f32]) -> Range<usize> {
+    let is_seen = |(a, b): (&f32, &f32)| *a != f32::NEG_INFINITY || *b != f32::NEG_INFINITY;
+    let mut pairs = a.iter().zip(b);
+    let Some(first) = pairs.position(is_seen) else {
+        return 0..0;
+    };
+    let last = a.iter().zip(b).rposition(is_seen);
+    first..last.unwrap_or(first) + 1
 }
 
 /// A cell that only one side may see counts as at least so large a difference of scores: one unit of a logit.
@@ -69,6 +87,36 @@ impl HeadGap {
 
     /// Takes in values of which some differ.
     fn pairs(&mut self, a: &[f32], b: &[f32], at: &dyn Fn(usize) -> (usize, usize), masks: bool) {
+        // Keys that neither side sees lie before a window and after the query.
+        let seen = if masks { seen(a, b) } else { 0..a.len() };
+        let first = seen.start;
+        let (a, b) = (&a[seen.clone()], &b[seen]);
+        let sums = pair_sums(Level::current(), a, b);
+        if !sums.are_whole() {
+            self.one_by_one(a, b, &|idx| at(first + idx), masks);
+            return;
+        }
+        self.n_values += a.len();
+        self.squares += sums.squares;
+        self.size += sums.size;
+        self.product += sums.product;
+        self.size_b += sums.size_b;
+        let worst = f64::from(sums.max_abs);
+        if worst > self.worst {
+            let mut pairs = a.iter().zip(b);
+            let idx = pairs.position(|(a, b)| (a - b).abs() == sums.max_abs);
+            (self.worst, self.at) = (worst, at(first + idx.unwrap_or(0)));
+        }
+    }
+
+    /// Takes in values one after the other: some are not finite, or too small or large to be squared in f32.
+    fn one_by_one(
+        &mut self,
+        a: &[f32],
+        b: &[f32],
+        at: &dyn Fn(usize) -> (usize, usize),
+        masks: bool,
+    ) {
         let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
         let mut n_values = 0;
         for (idx, (a, b)) in a.iter().zip(b).enumerate() {
@@ -116,11 +164,15 @@ impl HeadGap {
 
     /// Takes in values that are the same on both sides.
     fn equal(&mut self, values: &[f32]) {
-        let finite = values.iter().filter(|v| v.is_finite());
-        let (mut n, mut size) = (0, 0.0);
-        for v in finite {
-            n += 1;
-            size += f64::from(*v) * f64::from(*v);
+        let values = &values[seen(values, values)];
+        let sums = pair_sums(Level::current(), values, values);
+        let (mut n, mut size) = (values.len(), sums.size);
+        if !sums.are_whole() {
+            (n, size) = (0, 0.0);
+            for v in values.iter().filter(|v| v.is_finite()) {
+                n += 1;
+                size += f64::from(*v) * f64::from(*v);
+            }
         }
         self.n_values += n;
         self.size += size;
@@ -165,7 +217,7 @@ impl HeadGap {
         // ‖b − c·a‖², without another pass.
         let left = self.size_b - factor * self.product;
         let is_it = self.squares > 0.0 && self.n_one_sided == 0 && self.broken.is_none();
-        (is_it && factor.is_finite() && left.abs() <= 1e-7 * self.size_b).then_some(factor)
+        (is_it && factor.is_finite() && left.abs() <= SCALED * self.size_b).then_some(factor)
     }
 
     /// How bad a head is among its layer's: which value broke first, then the largest share of what differs.
@@ -174,7 +226,8 @@ impl HeadGap {
     }
 }
 
-fn same_bits(a: &[f32], b: &[f32]) -> bool {
+/// Whether two slices hold the same bits.
+pub(super) fn same_bits(a: &[f32], b: &[f32]) -> bool {
     let (a, b): (&[u32], &[u32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
     a == b
 }

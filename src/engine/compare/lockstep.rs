@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use super::exchange::{Compared, Comparer, Exchange, Isolated, Keeper};
+use super::alone::{Alone, Beyond, first_tokens};
+use super::exchange::{Compared, Comparer, Exchange, Keeper};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
@@ -12,6 +13,7 @@ use super::map::LayerMap;
 use super::noise::Noise;
 use super::predictions::{AFTER, PredictionDifference, after_layers};
 use super::rows::{Compare, Keep, changed, looked_at};
+use super::suspects::Suspects;
 use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
 use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
 use crate::error::{Error, Result};
@@ -70,8 +72,7 @@ pub(super) struct Sides<'a> {
     pub b: &'a Model,
     pub map: &'a LayerMap,
     pub floors: &'a Floors,
-    /// Layers of A, as roles name them, that may compute other values than their counterparts from the same input.
-    pub suspects: &'a BTreeSet<String>,
+    pub suspects: &'a Suspects,
     pub row_bytes: usize,
 }
 
@@ -310,16 +311,14 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         let (compared, distances) = exchange.finish_layer(stack);
         noise.routes = routes(of_a, layer_a);
         let mut tolerances: Vec<((Stack, Hook), f64)> = Vec::new();
-        let mut largest = 0.0f64;
+        let mut beyond = Beyond::default();
         for Compared { stack, hook, gap } in compared {
             let attention = exchange.attention(stack);
             let total = gap.total();
             let at = (stack, hook);
             let tolerance = noise.tolerance(self.sides.floors, at, &total, attention);
             tolerances.push((at, tolerance));
-            if is_added(hook) && total.relative() > tolerance {
-                largest = largest.max(total.relative());
-            }
+            beyond.take(hook, total.relative(), tolerance);
             ran.hooks.push(HookSums {
                 hook,
                 stack: Some(stack),
@@ -339,66 +338,32 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                     stats: None,
                 }));
         }
-        let is_suspect = self.is_suspect(stack, layer_a);
+        let suspects = self.sides.suspects;
         let is_judged = self.sides.floors.of_hooks.is_finite();
-        if is_suspect && is_judged {
+        if is_judged && is_among(&suspects.layers, stack, layer_a) {
             // From the input of A, what was compared already is the layer by itself; a decoder's may read another encoder's output.
-            if !self.was_same.get() || stack == Stack::Decoder {
-                largest = self.isolated((of_b, layer_b), &weights, (a, b), &tolerances)?;
+            let is_alone = exchange.is_same_memory.get() || stack != Stack::Decoder;
+            if !(self.was_same.get() && is_alone) {
+                let specs = [&self.sides.a.spec, &self.sides.b.spec];
+                let has_knobs = is_among(&suspects.by_knobs, stack, layer_a);
+                let layers = (stack, [layer_a, layer_b]);
+                let (tokens, _) = exchange.sequences(stack);
+                let alone = Alone {
+                    exchange,
+                    tolerances: &tolerances,
+                    floor: self.sides.floors.of_hooks,
+                    first: first_tokens(specs, layers, tokens, has_knobs),
+                };
+                let of_b = (of_b, layer_b, &weights);
+                beyond = alone.run(self.ops, of_b, (&a.pass, &b.pass), &mut b.scratch)?;
             }
+            let largest = beyond.largest();
             if largest > 0.0 {
                 ran.isolated.push((stack, layer_a, largest));
             }
         }
         exchange.end_layer();
         Ok(())
-    }
-
-    /// Whether a layer has weights or knobs of its own.
-    fn is_suspect(&self, stack: Stack, layer_idx: usize) -> bool {
-        let name = |stack| super::suspects::layer_name(stack, layer_idx);
-        let suspects = self.sides.suspects;
-        suspects.contains(&name(stack))
-            || (stack == Stack::Decoder && suspects.contains(&name(Stack::Cross)))
-    }
-
-    /// Runs B's layer on A's input, and gives the largest relative difference beyond tolerance of what it adds.
-    fn isolated(
-        &self,
-        (of_b, layer_b): (&StackSpec, usize),
-        weights: &LayerWeights<'_, O>,
-        (a, b): (&Side<'a, O>, &mut Side<'a, O>),
-        tolerances: &[((Stack, Hook), f64)],
-    ) -> Result<f64> {
-        let mut resid = O::Buffer::default();
-        {
-            let of_a = self.exchange.of_a.borrow();
-            let Some(input) = of_a.get(&(of_b.stack, Hook::ResidPre)) else {
-                return Ok(0.0);
-            };
-            self.ops.put(&input.values, input.width, &mut resid)?; // [position, d_model]
-        }
-        let mut hooks = Isolated::new(self.exchange, of_b.stack);
-        let scratch = &mut b.scratch;
-        let encoded = Some(&a.pass);
-        b.pass.block_again(
-            (of_b, layer_b),
-            weights,
-            &mut resid,
-            scratch,
-            &mut hooks,
-            encoded,
-        )?;
-        let mut largest = 0.0f64;
-        for Compared { stack, hook, gap } in hooks.found {
-            let relative = gap.total().relative();
-            let known = tolerances.iter().find(|(at, _)| *at == (stack, hook));
-            let tolerance = known.map_or(self.sides.floors.of_hooks, |(_, tolerance)| *tolerance);
-            if is_added(hook) && relative > tolerance {
-                largest = largest.max(relative);
-            }
-        }
-        Ok(largest)
     }
 
     /// Computes those heads again, on both sides, whose rows of A could not be kept.
@@ -483,7 +448,8 @@ pub(super) fn routes(stack: &StackSpec, layer_idx: usize) -> bool {
     block.is_some_and(|block| matches!(block.feed_forward, FeedForward::Experts(_)))
 }
 
-/// Whether a hook is what a layer adds to the residual, or leaves.
-fn is_added(hook: Hook) -> bool {
-    matches!(hook, Hook::AttnOut | Hook::MlpOut | Hook::ResidPost)
+/// Whether a layer, or its cross-attention, is among some.
+fn is_among(layers: &BTreeSet<String>, stack: Stack, layer_idx: usize) -> bool {
+    let has = |stack| layers.contains(&super::suspects::layer_name(stack, layer_idx));
+    has(stack) || (stack == Stack::Decoder && has(Stack::Cross))
 }

@@ -1,5 +1,6 @@
 //! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
 
+mod alone;
 mod causes;
 mod comparison;
 mod exchange;
@@ -11,12 +12,14 @@ mod lockstep;
 mod map;
 mod noise;
 mod predictions;
+mod prompts;
 mod recorded;
 mod recorded_cells;
 mod recording;
 mod recordings;
 mod relation;
 mod roles;
+mod rounding;
 mod rows;
 mod spec_knobs;
 mod stored;
@@ -34,6 +37,7 @@ pub use knobs::{KnobDifference, KnobKind, KnobValue, knob_differences, preventin
 pub use lockstep::ROW_BYTES;
 pub use map::LayerMap;
 pub use predictions::PredictionDifference;
+pub use prompts::{beyond_one_context, tokenizers_differ};
 pub use recorded::Beside;
 pub use recording::{RecordedTokens, Recording, is_recording};
 pub use relation::Relation;

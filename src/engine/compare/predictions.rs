@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::gap::{Axes, HeadGap, HookGap};
+use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use crate::error::Result;
 use crate::kernels::simd::{Level, exp_sum};
 use crate::model::{Hook, Input, Model, Unembedding, final_hidden};
@@ -84,8 +84,14 @@ impl RowScan {
     pub fn add(&mut self, position_idx: usize, range: &Range<usize>, rows: [&[f32]; 2]) {
         self.gap.vector(position_idx, rows[0], rows[1]);
         let level = Level::current();
-        for (side, row) in rows.into_iter().enumerate() {
-            let chunk = exp_sum(level, row);
+        let is_same = same_bits(rows[0], rows[1]);
+        let of_a = exp_sum(level, rows[0]);
+        let of_b = if is_same {
+            of_a
+        } else {
+            exp_sum(level, rows[1])
+        };
+        for (side, (row, chunk)) in rows.into_iter().zip([of_a, of_b]).enumerate() {
             let most = f64::from(chunk.max);
             if most > self.top[side].1 {
                 let at = row
@@ -111,6 +117,9 @@ impl RowScan {
             }
         }
         // Logits that are the same on both sides add nothing, and neither does what has no weight.
+        if is_same {
+            return;
+        }
         let max = self.max[0] as f32;
         for (a, b) in rows[0].chunks(LANES).zip(rows[1].chunks(LANES)) {
             let mut sums = [0.0f32; LANES];

@@ -439,7 +439,7 @@ fn alone<O: Ops>(
         &mut resid,
         scratch,
         &mut hooks,
-        None,
+        (None, None),
     )?;
     Ok(hooks.largest)
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::roles::{Division, Heads, transposed};
+use super::rounding::Roundings;
+use crate::kernels::simd::{Level, pair_sums};
 
 /// A relation between the tensors of two checkpoints that are not equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,13 +67,18 @@ impl Part<'_> {
     }
 }
 
+/// Values by which most pairs are told apart.
+const SAMPLE: usize = 256;
+/// Fewer values than these may lie further apart than all together.
+const FEW: usize = 16;
+
 /// Whether two lists of numbers are one, within a share of their size.
 pub(super) fn alike(a: &[f32], b: &[f32], floor: f64) -> bool {
     if a.len() != b.len() {
         return false;
     }
     // A bound on the whole is a bound on its first part, so that most pairs are told apart by a few values.
-    let first = a.len().min(256);
+    let first = a.len().min(SAMPLE);
     if first < a.len() && distance(&a[..first], &b[..first]) > 16.0 * floor {
         return false;
     }
@@ -80,6 +87,10 @@ pub(super) fn alike(a: &[f32], b: &[f32], floor: f64) -> bool {
 
 /// ‖a − b‖/‖a‖; 0 between zeros, infinite where a value is not finite or only one side is 0.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let sums = pair_sums(Level::current(), a, b);
+    if sums.are_whole() {
+        return (sums.squares / sums.size).sqrt();
+    }
     let (mut difference, mut size) = (0.0f64, 0.0f64);
     for (a, b) in a.iter().zip(b) {
         if a.to_bits() == b.to_bits() {
@@ -99,28 +110,35 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
 
 /// Whether every value of one side is that of the other, rounded to 16 bits.
 pub(super) fn is_rounded(a: &[f32], b: &[f32]) -> bool {
-    let all = |of: fn(f32) -> f32| {
-        let rounds = |(from, to): (&f32, &f32)| {
-            of(*from).to_bits() == to.to_bits() || (from.is_nan() && to.is_nan())
-        };
-        a.iter().zip(b).all(rounds) || b.iter().zip(a).all(rounds)
-    };
-    all(|v| half::bf16::from_f32(v).to_f32()) || all(|v| half::f16::from_f32(v).to_f32())
+    Roundings::ALL.after(a, b).are_possible()
 }
 
 /// The number that one side is of the other, where there is one.
 pub(super) fn factor(a: &[f32], b: &[f32], floor: f64) -> Option<f64> {
-    let (mut product, mut square) = (0.0f64, 0.0f64);
-    for (a, b) in a.iter().zip(b) {
-        product += f64::from(*a) * f64::from(*b);
-        square += f64::from(*a) * f64::from(*a);
+    let ratio = |a: &[f32], b: &[f32]| {
+        let (mut product, mut square) = (0.0f64, 0.0f64);
+        for (a, b) in a.iter().zip(b) {
+            product += f64::from(*a) * f64::from(*b);
+            square += f64::from(*a) * f64::from(*a);
+        }
+        product / square
+    };
+    let scales = |a: &[f32], b: &[f32], factor: f64, floor: f64| {
+        let scaled: Vec<f32> = a.iter().map(|a| (f64::from(*a) * factor) as f32).collect();
+        alike(b, &scaled, floor)
+    };
+    let floor = floor.max(1e-6);
+    // What holds of all values holds of the first ones, and most pairs are told apart by them.
+    let n = a.len().min(b.len()).min(SAMPLE);
+    let of_first = ratio(&a[..n], &b[..n]);
+    if of_first.is_finite() && !scales(&a[..n], &b[..n], of_first, 16.0 * floor) {
+        return None;
     }
-    let factor = product / square;
+    let factor = ratio(a, b);
     if !factor.is_finite() || factor == 0.0 || (factor - 1.0).abs() <= 4.0 * floor {
         return None;
     }
-    let scaled: Vec<f32> = a.iter().map(|a| (f64::from(*a) * factor) as f32).collect();
-    alike(b, &scaled, floor.max(1e-6)).then_some(factor)
+    scales(a, b, factor, floor).then_some(factor)
 }
 
 /// The relation of one part to its counterpart, and the number that it is scaled by; `None` where there is none to name.
@@ -156,8 +174,15 @@ pub(super) fn relation(
 /// Whether a matrix is the other one transposed, or its numbers in the order of the transposed one under its own shape.
 fn is_transposed(a: Part<'_>, b: Part<'_>, floor: f64) -> bool {
     let is_matrix = a.n_out > 1 && a.n_in > 1;
+    // Begins with the first values of the other's first column; then all of them.
+    let begins = |from: Part<'_>, as_it_is: &[f32]| {
+        let column = (0..from.n_out.min(SAMPLE)).map(|row| from.values[row * from.n_in]);
+        let column: Vec<f32> = column.collect();
+        distance(&column, &as_it_is[..column.len()]) <= 16.0 * floor
+    };
     is_matrix
-        && (alike(&a.transposed(), b.values, floor) || alike(a.values, &b.transposed(), floor))
+        && ((begins(a, b.values) && alike(&a.transposed(), b.values, floor))
+            || (begins(b, a.values) && alike(a.values, &b.transposed(), floor)))
 }
 
 /// Whether heads are permuted, or the dimensions inside of each. // [head · width, n_in] each
@@ -191,6 +216,13 @@ fn of_heads(
         |(first, n): &(usize, usize)| *n >= 4 && n.is_multiple_of(2) && first + n <= heads.width;
     for span in spans.into_iter().filter(is_span) {
         for to_halves in [true, false] {
+            // One row of the first head tells most pairs apart, wherever the head now stands.
+            let from = source(1, span, to_halves) * n_in;
+            let row = &a[from..from + n_in];
+            let mut rows = b.chunks(of_head).map(|head| &head[n_in..2 * n_in]);
+            if n_in >= FEW && !rows.any(|other| distance(row, other) <= 16.0 * floor) {
+                continue;
+            }
             let paired = repaired(a, n_in, heads.width, span, to_halves);
             let is_it = alike(&paired, b, floor) || is_permutation(&paired, b, of_head, floor);
             if is_it {
@@ -217,25 +249,29 @@ fn is_permutation(a: &[f32], b: &[f32], of_head: usize, floor: f64) -> bool {
     stays.contains(&false)
 }
 
+/// The row of a head that becomes row `row` where dimensions are paired the other way.
+fn source(row: usize, (first, n): (usize, usize), to_halves: bool) -> usize {
+    match row.checked_sub(first).filter(|row| *row < n) {
+        None => row,
+        Some(row) if to_halves && row < n / 2 => first + 2 * row,
+        Some(row) if to_halves => first + 2 * (row - n / 2) + 1,
+        Some(row) => first + row / 2 + (row % 2) * (n / 2),
+    }
+}
+
 /// Rows of every head in another pairing: those that alternate brought together in halves, or halves made to alternate.
 /// // [head · width, n_in]
 fn repaired(
     values: &[f32],
     n_in: usize,
     width: usize,
-    (first, n): (usize, usize),
+    span: (usize, usize),
     to_halves: bool,
 ) -> Vec<f32> {
-    let from_of = |row: usize| match row.checked_sub(first).filter(|row| *row < n) {
-        None => row,
-        Some(row) if to_halves && row < n / 2 => first + 2 * row,
-        Some(row) if to_halves => first + 2 * (row - n / 2) + 1,
-        Some(row) => first + row / 2 + (row % 2) * (n / 2),
-    };
     let mut to = Vec::with_capacity(values.len());
     for head in values.chunks(width * n_in) {
         for row in 0..width {
-            let from = from_of(row) * n_in;
+            let from = source(row, span, to_halves) * n_in;
             to.extend_from_slice(&head[from..from + n_in]);
         }
     }

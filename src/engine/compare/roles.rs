@@ -1,5 +1,7 @@
 //! What every stored tensor of a model is for: the same words for every family, so that ports are compared under other names.
 
+use rayon::prelude::*;
+
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 use crate::model::{
@@ -145,12 +147,29 @@ fn layout(linear: &LinearSource) -> impl PartialEq + use<> {
 
 /// Columns as rows. // [n_rows, width] → [width, n_rows]
 pub(super) fn transposed(values: &[f32], n_rows: usize, width: usize) -> Vec<f32> {
-    let mut to = Vec::with_capacity(values.len());
-    for column in 0..width {
-        to.extend((0..n_rows).map(|row| values[row * width + column]));
+    let mut to = vec![0.0; values.len()];
+    if n_rows == 0 || width == 0 {
+        return to;
     }
+    // Square tiles: lines of memory are used whole on both sides.
+    to.par_chunks_mut(TILE * n_rows)
+        .enumerate()
+        .for_each(|(nth, to)| {
+            let first = nth * TILE;
+            for row in (0..n_rows).step_by(TILE) {
+                let rows = row..(row + TILE).min(n_rows);
+                for (column, to) in to.chunks_mut(n_rows).enumerate() {
+                    for row in rows.clone() {
+                        to[row] = values[row * width + first + column];
+                    }
+                }
+            }
+        });
     to
 }
+
+/// Rows and columns that are exchanged at a time.
+const TILE: usize = 32;
 
 /// Every role of a model, in the order of execution.
 pub(super) fn roles(spec: &ModelSpec) -> Vec<Role> {

@@ -50,7 +50,7 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
         "n_ctx",
         KnobValue::or_none(spec.n_ctx, KnobValue::count),
     );
-    list.word(Computation, "positions", format!("{:?}", spec.positions));
+    list.word(Computation, "positions", spec.positions);
     list.word(Shape, "has_encoder", spec.is_encoder_decoder());
     for stack in &spec.stacks {
         of_stack(&mut list, stack);

@@ -5,14 +5,18 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::relation::Relation;
+use super::rounding::Roundings;
 use super::weights::{MOST_ROWS, TensorDifference, is_turned};
-use crate::checkpoint::Tensors;
+use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
+use crate::kernels::simd::{Level, pair_sums};
 use crate::pace::Pace;
 
-/// Values of a tensor that are held at a time, and those of one thread's task.
-const AT_ONCE: usize = 1 << 20;
+/// Values of each tensor in one thread's task: both fit a cache that a core has for itself.
 const TASK: usize = 1 << 16;
+
+/// Share of the root mean square of a tensor's rows below which a row counts as that large.
+const SMALL_ROW: f64 = 1e-2;
 
 /// How far two tensors lie apart.
 #[derive(Debug, Clone, Default)]
@@ -23,22 +27,24 @@ pub(super) struct StoredDifference {
     product: f64,
     size_b: f64,
     pub max_abs: f64,
-    /// The largest ‖a − b‖/‖a‖ of a row.
-    pub worst_row: f64,
+    /// ‖a − b‖² and ‖a‖² of each row that differs.
+    apart: Vec<(f64, f64)>,
+    n_rows: usize,
     /// Rows that differ; the last range takes in all that follow once there are enough.
     pub rows: Vec<Range<usize>>,
-    n_differing: usize,
     /// A value is finite on one side only.
     n_one_sided: usize,
-    /// Values that are no rounding of their counterparts to 16 bits: from a to b in bf16 and f16, then from b to a.
-    n_unrounded: [usize; 4],
+    /// One side is the other, rounded to 16 bits; known of tensors that were compared as they are stored.
+    is_rounded: bool,
+    /// What B is times A, of such tensors.
+    factor: Option<f64>,
     /// The shapes differ, so that no values are paired.
     pub is_mismatched: bool,
 }
 
 impl StoredDifference {
     pub fn is_equal(&self) -> bool {
-        self.n_differing == 0 && !self.is_mismatched
+        self.rows.is_empty() && !self.is_mismatched
     }
 
     /// ‖a − b‖/‖a‖.
@@ -50,6 +56,17 @@ impl StoredDifference {
             return 0.0;
         }
         (self.squares / self.size).sqrt()
+    }
+
+    /// The largest ‖a − b‖/‖a‖ of a row. A row far smaller than the others of its tensor counts as a hundredth of their size, so
+    /// that the rounding of a value next to 0 is no difference.
+    pub fn worst_row(&self) -> f64 {
+        let least = self.size / self.n_rows.max(1) as f64 * SMALL_ROW * SMALL_ROW;
+        let shares = self
+            .apart
+            .iter()
+            .map(|(squares, size)| squares / size.max(least));
+        shares.fold(0.0f64, f64::max).sqrt()
     }
 
     /// Takes in rows of both sides, the first of which is row `first`. // [row, width] each
@@ -85,86 +102,72 @@ impl StoredDifference {
 
     /// Takes in one row; false where nothing of it differs.
     fn row(&mut self, a: &[f32], b: &[f32]) -> bool {
-        let (bits_a, bits_b): (&[u32], &[u32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
-        if bits_a == bits_b {
-            let finite = a.iter().filter(|v| v.is_finite());
-            let size: f64 = finite.map(|v| f64::from(*v) * f64::from(*v)).sum();
-            self.size += size;
-            self.product += size;
-            self.size_b += size;
-            return false;
+        self.n_rows += 1;
+        let sums = pair_sums(Level::current(), a, b);
+        if !sums.are_whole() {
+            return self.odd_row(a, b);
         }
+        self.squares += sums.squares;
+        self.size += sums.size;
+        self.product += sums.product;
+        self.size_b += sums.size_b;
+        self.max_abs = self.max_abs.max(f64::from(sums.max_abs));
+        if sums.max_abs > 0.0 {
+            self.apart.push((sums.squares, sums.size));
+        }
+        sums.max_abs > 0.0
+    }
+
+    /// Takes in a row value by value: some are not finite, or too small or large to be squared in f32.
+    fn odd_row(&mut self, a: &[f32], b: &[f32]) -> bool {
         let (mut squares, mut size, mut product, mut size_b) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
-        let mut n_differing = 0;
+        let mut differs = false;
         for (a, b) in a.iter().zip(b) {
-            let is_same = a.to_bits() == b.to_bits() || a == b || (a.is_nan() && b.is_nan());
-            let (wide_a, wide_b) = (f64::from(*a), f64::from(*b));
-            if !is_same {
-                n_differing += 1;
-                if !(a.is_finite() && b.is_finite()) {
+            let is_same = a == b || (a.is_nan() && b.is_nan());
+            differs |= !is_same;
+            if !(a.is_finite() && b.is_finite()) {
+                if !is_same {
                     self.n_one_sided += 1;
                     self.max_abs = f64::INFINITY;
-                    continue;
                 }
-                let difference = (wide_a - wide_b).abs();
-                squares += difference * difference;
-                self.max_abs = self.max_abs.max(difference);
-                self.rounding(*a, *b);
+                continue;
             }
-            if a.is_finite() && b.is_finite() {
-                size += wide_a * wide_a;
-                product += wide_a * wide_b;
-                size_b += wide_b * wide_b;
-            }
+            let (a, b) = (f64::from(*a), f64::from(*b));
+            squares += (a - b) * (a - b);
+            size += a * a;
+            product += a * b;
+            size_b += b * b;
+            self.max_abs = self.max_abs.max((a - b).abs());
         }
         self.squares += squares;
         self.size += size;
         self.product += product;
         self.size_b += size_b;
-        self.n_differing += n_differing;
         if squares > 0.0 {
-            self.worst_row = self.worst_row.max((squares / size).sqrt());
+            self.apart.push((squares, size));
         }
-        n_differing > 0
+        differs
     }
 
-    fn rounding(&mut self, a: f32, b: f32) {
-        let bf16 = |v: f32| half::bf16::from_f32(v).to_f32();
-        let f16 = |v: f32| half::f16::from_f32(v).to_f32();
-        // What one value has ruled out is not asked of the others.
-        let n = &mut self.n_unrounded;
-        if n[0] == 0 {
-            n[0] += usize::from(bf16(a) != b);
-        }
-        if n[1] == 0 {
-            n[1] += usize::from(f16(a) != b);
-        }
-        if n[2] == 0 {
-            n[2] += usize::from(bf16(b) != a);
-        }
-        if n[3] == 0 {
-            n[3] += usize::from(f16(b) != a);
-        }
-    }
-
-    /// Whether one side is the other, rounded to 16 bits.
-    pub fn is_rounding(&self) -> bool {
-        self.relation() == Some((Relation::Rounded, None))
-    }
-
-    /// What the sums tell of how the two relate.
+    /// What the sums tell of how the two relate, where each is also asked whether it is the other rounded.
     pub fn relation(&self) -> Option<(Relation, Option<f64>)> {
-        if self.n_differing == 0 || self.n_one_sided > 0 {
+        if self.is_equal() || self.n_one_sided > 0 || self.is_mismatched {
             return None;
         }
-        if self.n_unrounded.contains(&0) {
+        if self.is_rounded {
             return Some((Relation::Rounded, None));
         }
+        self.factor.map(|factor| (Relation::Scaled, Some(factor)))
+    }
+
+    /// The number that B seems to be of A, as far as sums that began in f32 tell.
+    fn supposed_factor(&self) -> Option<f64> {
         let factor = self.product / self.size;
         // ‖b − c·a‖², without another pass.
         let left = self.size_b - factor * self.product;
-        let is_scaled = left.abs() <= 1e-10 * self.size_b && (factor - 1.0).abs() > 1e-5;
-        is_scaled.then_some((Relation::Scaled, Some(factor)))
+        let is_near = left.abs() <= 1e-5 * self.size_b && (factor - 1.0).abs() > 1e-5;
+        // Zeros are no scaled weights: what they were cannot be told from them.
+        (is_near && factor != 0.0 && factor.is_finite()).then_some(factor)
     }
 
     /// Takes in what was found of another part of the same tensor.
@@ -174,12 +177,11 @@ impl StoredDifference {
         self.product += other.product;
         self.size_b += other.size_b;
         self.max_abs = self.max_abs.max(other.max_abs);
-        self.worst_row = self.worst_row.max(other.worst_row);
-        self.n_differing += other.n_differing;
+        self.apart.extend_from_slice(&other.apart);
+        self.n_rows += other.n_rows;
         self.n_one_sided += other.n_one_sided;
-        for (n, other) in self.n_unrounded.iter_mut().zip(other.n_unrounded) {
-            *n += other;
-        }
+        self.is_rounded |= other.is_rounded;
+        self.factor = self.factor.or(other.factor);
         self.is_mismatched |= other.is_mismatched;
         for rows in &other.rows {
             let is_full = self.rows.len() == MOST_ROWS;
@@ -191,54 +193,144 @@ impl StoredDifference {
     }
 }
 
-/// Compares two tensors of one shape as they are stored.
-///
-/// # Errors
-/// When a tensor cannot be read, or the pace stops it.
-pub(super) fn stored_difference(
-    (a, b): (&Tensors, &Tensors),
-    names: (&str, &str),
-    pace: &dyn Pace,
-) -> Result<StoredDifference> {
-    let mut found = StoredDifference::default();
-    let (Some(a), Some(b)) = (a.get(names.0), b.get(names.1)) else {
-        found.is_mismatched = true;
-        return Ok(found);
-    };
-    if a.shape() != b.shape() || !a.info.dtype.is_float() || !b.info.dtype.is_float() {
-        found.is_mismatched = true;
-        return Ok(found);
+/// Some rows of A and of B.
+type Buffers = (Vec<f32>, Vec<f32>);
+
+/// Two tensors of one shape as they are stored: rows of `width` values.
+pub(super) struct StoredPair<'a> {
+    a: TensorView<'a>,
+    b: TensorView<'a>,
+    n_rows: usize,
+    width: usize,
+    pace: &'a dyn Pace,
+}
+
+impl<'a> StoredPair<'a> {
+    /// Two tensors by their names; `None` where their shapes differ, or one holds no floats.
+    pub fn of(
+        (a, b): (&'a Tensors, &'a Tensors),
+        names: (&str, &str),
+        pace: &'a dyn Pace,
+    ) -> Option<Self> {
+        let (a, b) = (a.get(names.0)?, b.get(names.1)?);
+        if a.shape() != b.shape() || !a.info.dtype.is_float() || !b.info.dtype.is_float() {
+            return None;
+        }
+        let n_rows = a.shape().first().copied().unwrap_or(1).max(1);
+        let width = a.info.n_elements() / n_rows;
+        Some(Self {
+            a,
+            b,
+            n_rows,
+            width,
+            pace,
+        })
     }
-    let n_rows = a.shape().first().copied().unwrap_or(1).max(1);
-    let width = a.info.n_elements() / n_rows;
-    if a.shape().is_empty() || a.shape().len() == 1 || !a.is_row_wise() || !b.is_row_wise() {
-        found.add(0, width, &a.widen()?, &b.widen()?);
-        return Ok(found);
+
+    /// Whether rows can be read one after the other.
+    fn is_by_rows(&self) -> bool {
+        self.a.shape().len() > 1 && self.a.is_row_wise() && self.b.is_row_wise()
     }
-    let n_at_once = (AT_ONCE / width.max(1)).max(1);
-    let mut is_equal = true;
-    let mut first = 0;
-    while first < n_rows {
-        if pace.stops() {
+
+    /// How many rows hold so many values, and how many parts of as many rows there are.
+    fn parts(&self, n_values: usize) -> (usize, usize) {
+        let n_at_once = (n_values / self.width.max(1)).max(1);
+        (n_at_once, self.n_rows.div_ceil(n_at_once))
+    }
+
+    /// Reads one part of both.
+    fn part(&self, n_at_once: usize, nth: usize, (a, b): &mut Buffers) -> Result<usize> {
+        if self.pace.stops() {
             return Err(Error::Cancelled);
         }
-        let rows = first..(first + n_at_once).min(n_rows);
-        let next = rows.end;
-        let (of_a, of_b) = (a.widen_rows(rows.clone())?, b.widen_rows(rows)?);
-        let (bits_a, bits_b): (&[u32], &[u32]) =
-            (bytemuck::cast_slice(&of_a), bytemuck::cast_slice(&of_b));
-        if is_equal && bits_a != bits_b {
-            // Nothing was summed up to here: most tensors are the same, and the sums of those serve nobody.
-            is_equal = false;
-            first = 0;
-            continue;
-        }
-        if !is_equal {
-            found.add_in_parallel(first, width, &of_a, &of_b);
-        }
-        first = next;
+        let rows = nth * n_at_once..((nth + 1) * n_at_once).min(self.n_rows);
+        let n = rows.len() * self.width;
+        a.resize(n, 0.0);
+        b.resize(n, 0.0);
+        self.a.widen_rows_into(rows.clone(), a)?;
+        self.b.widen_rows_into(rows.clone(), b)?;
+        Ok(rows.start)
     }
-    Ok(found)
+
+    /// Goes through the rows of both, a task of several threads at a time; `f` hears the first row, and its results come in the
+    /// order of rows.
+    fn each<T: Send>(&self, f: impl Fn(usize, &[f32], &[f32]) -> T + Sync) -> Result<Vec<T>> {
+        if !self.is_by_rows() {
+            return Ok(vec![f(0, &self.a.widen()?, &self.b.widen()?)]);
+        }
+        let (n_at_once, n_parts) = self.parts(TASK);
+        let parts = (0..n_parts).into_par_iter();
+        let of_part = |buffers: &mut Buffers, nth: usize| {
+            let first = self.part(n_at_once, nth, buffers)?;
+            Ok(f(first, &buffers.0, &buffers.1))
+        };
+        parts.map_init(Default::default, of_part).collect()
+    }
+
+    /// Whether both hold the same bits.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read, or the pace stops it.
+    pub fn is_equal(&self) -> Result<bool> {
+        let are_same = |a: &[f32], b: &[f32]| {
+            let (a, b): (&[u32], &[u32]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+            a == b
+        };
+        if !self.is_by_rows() {
+            return Ok(are_same(&self.a.widen()?, &self.b.widen()?));
+        }
+        let (n_at_once, n_parts) = self.parts(TASK);
+        let parts = (0..n_parts).into_par_iter();
+        let of_part = |buffers: &mut Buffers, nth: usize| {
+            self.part(n_at_once, nth, buffers)?;
+            Ok(are_same(&buffers.0, &buffers.1))
+        };
+        let parts = parts.map_init(Default::default, of_part);
+        // The first part that differs ends it.
+        parts
+            .find_any(|part| !matches!(part, Ok(true)))
+            .unwrap_or(Ok(true))
+    }
+
+    /// How far the two lie apart.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read, or the pace stops it.
+    pub fn difference(&self) -> Result<StoredDifference> {
+        let parts = self.each(|first, a, b| {
+            let mut part = StoredDifference::default();
+            part.add(first, self.width, a, b);
+            (part, Roundings::ALL.after(a, b))
+        })?;
+        let mut found = StoredDifference::default();
+        let mut roundings = Roundings::ALL;
+        for (part, possible) in &parts {
+            found.join(part);
+            roundings = roundings.and(*possible);
+        }
+        found.is_rounded = roundings.are_possible();
+        found.factor = match found.supposed_factor() {
+            Some(factor) => self.is_scaled(factor)?.then_some(factor),
+            None => None,
+        };
+        Ok(found)
+    }
+
+    /// Whether B is so many times A, value by value.
+    fn is_scaled(&self, factor: f64) -> Result<bool> {
+        let parts = self.each(|_, a, b| {
+            let (mut left, mut size) = (0.0f64, 0.0f64);
+            for (a, b) in a.iter().zip(b) {
+                let (a, b) = (f64::from(*a), f64::from(*b));
+                left += (b - factor * a) * (b - factor * a);
+                size += b * b;
+            }
+            (left, size)
+        })?;
+        let left: f64 = parts.iter().map(|(left, _)| left).sum();
+        let size: f64 = parts.iter().map(|(_, size)| size).sum();
+        Ok(left <= 1e-10 * size)
+    }
 }
 
 /// Compares two tensors of one name that stand for nothing in a model; `None` where they are equal.
@@ -250,7 +342,14 @@ pub(super) fn by_name(
     name: &str,
     pace: &dyn Pace,
 ) -> Result<Option<TensorDifference>> {
-    let found = stored_difference((a, b), (name, name), pace)?;
+    let found = match StoredPair::of((a, b), (name, name), pace) {
+        Some(pair) if pair.is_equal()? => return Ok(None),
+        Some(pair) => pair.difference()?,
+        None => StoredDifference {
+            is_mismatched: true,
+            ..StoredDifference::default()
+        },
+    };
     if found.is_equal() {
         return Ok(None);
     }

@@ -35,14 +35,23 @@ pub(super) fn renamed(spec: &ModelSpec, map: &LayerMap, key: &str) -> Option<Str
     Some(key.to_owned())
 }
 
+/// Layers of A, as roles name them, that may compute other values than their counterparts from the same input.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Suspects {
+    /// All of them.
+    pub layers: BTreeSet<String>,
+    /// Those that have other knobs, or count positions in another way.
+    pub by_knobs: BTreeSet<String>,
+}
+
 /// The layers of A that may differ from their counterparts by themselves.
 pub(super) fn suspects(
     (a, b): (&ModelSpec, &ModelSpec),
     map: &LayerMap,
     weights: &WeightDifferences,
     inputs: &[(Input, Input)],
-) -> BTreeSet<String> {
-    let mut layers = weights.layers.clone();
+) -> Suspects {
+    let mut layers = BTreeSet::new();
     let (of_a, of_b) = (spec_knobs(a), spec_knobs(b));
     let is_shared = |name: &str| matches!(name, "positions" | "shared_bias");
     let mut all = inputs.iter().any(|(a, b)| a != b);
@@ -71,7 +80,9 @@ pub(super) fn suspects(
             layers.extend(names);
         }
     }
-    layers
+    let by_knobs = layers.clone();
+    layers.extend(weights.layers.iter().cloned());
+    Suspects { layers, by_knobs }
 }
 
 /// Learned values beside the queries and keys of an attention. // sinks: [head], biases: [bucket, head]

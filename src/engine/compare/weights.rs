@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::floors::{Floors, Precision, storage_floor};
 use super::relation::{Part, Relation, alike, is_rounded, relation};
 use super::roles::{Division, Role, Source, roles, transposed};
-use super::stored::{StoredDifference, by_name, is_buffer, stored_difference};
+use super::stored::{StoredDifference, StoredPair, by_name, is_buffer};
 use crate::checkpoint::{Dtype, Tensors};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -292,21 +292,20 @@ impl Work<'_> {
             .0
             .zip(shapes.1)
             .is_some_and(|(a, b)| a.shape == b.shape);
-        let whole = if is_as_stored && is_one_shape {
-            let whole = stored_difference((self.a, self.b), pair.names, self.pace)?;
-            if whole.is_equal() {
-                return Ok((None, false));
-            }
-            Some(whole)
-        } else {
-            None
-        };
+        let stored = (is_as_stored && is_one_shape)
+            .then(|| StoredPair::of((self.a, self.b), pair.names, self.pace))
+            .flatten();
+        if let Some(stored) = &stored
+            && (self.a.is_same_place(pair.names.0, self.b, pair.names.1) || stored.is_equal()?)
+        {
+            return Ok((None, false));
+        }
         let is_table = |role: &Role| matches!(role.source, Source::Table(_));
         let is_large = pair.roles.iter().all(|(a, _)| is_table(a) || is_large(a));
         let mut parts = Parts::default();
-        match whole {
-            Some(whole) if is_large || whole.is_rounding() => parts.take_stored(&whole),
-            _ => {
+        match stored.filter(|_| is_large) {
+            Some(stored) => parts.take_stored(&stored.difference()?),
+            None => {
                 let n_stored = shapes.0.map_or(0, |info| info.n_elements());
                 let mut n_read = 0;
                 for (a, b) in &pair.roles {
@@ -317,10 +316,10 @@ impl Work<'_> {
                     n_read += a.shape().0 * a.shape().1;
                     self.role((a, b), floor, &mut parts)?;
                 }
-                if parts.difference.is_equal() {
-                    return Ok((None, false));
-                }
             }
+        }
+        if parts.difference.is_equal() {
+            return Ok((None, false));
         }
         let is_quantised = [dtype_a, dtype_b]
             .iter()
@@ -337,7 +336,7 @@ impl Work<'_> {
         }
         let is_rounded = related.is_some_and(|(relation, _)| relation == Relation::Rounded);
         let limit = self.floors.precision.tolerance().min(1.0).max(floor);
-        let most = parts.difference.worst_row.max(relative);
+        let most = parts.difference.worst_row().max(relative);
         let is_rounding = is_half && (is_rounded || relative <= floor);
         let found = TensorDifference {
             name: pair.names.0.to_owned(),

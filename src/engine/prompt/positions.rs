@@ -13,6 +13,17 @@ pub enum PositionRule {
     NotPad { pad: u32 },
 }
 
+impl std::fmt::Display for PositionRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Index => f.write_str("all tokens from 0"),
+            Self::Shifted { by } => write!(f, "all tokens from {by}"),
+            Self::RealTokens { first } => write!(f, "real tokens from {first}"),
+            Self::NotPad { pad } => write!(f, "tokens other than {pad} from {}", pad + 1),
+        }
+    }
+}
+
 impl PositionRule {
     /// The position of every token, counted over real ones where the rule itself does not look at them.
     pub fn over_real(self, tokens: &[u32], real: &[bool]) -> Vec<usize> {

@@ -76,7 +76,7 @@ struct IsolatedRow {
     #[schemars(schema_with = "crate::report::schema_parts::stack")]
     stack: Option<&'static str>,
     layer: usize,
-    /// The largest relative difference of what the layer adds to the residual.
+    /// The largest relative difference of what the layer adds to the residual, or of its other hooks where it adds the same.
     relative: Number,
 }
 

@@ -146,11 +146,18 @@ impl Difference<'_> {
         sections.extend(self.weights());
         sections.extend(self.isolated());
         sections.extend(self.hooks());
-        for prompt in &self.comparison.prompts {
-            sections.extend(predictions(prompt));
-            sections.extend(heads(prompt));
+        let prompts = &self.comparison.prompts;
+        for prompt in prompts {
+            // Of several prompts, each is named.
+            let of = if prompts.len() > 1 {
+                format!(" · {}", prompt.id)
+            } else {
+                String::new()
+            };
+            sections.extend(predictions(prompt, &of));
+            sections.extend(heads(prompt, &of));
             if self.comparison.hooks.is_empty() {
-                sections.extend(statistics(prompt));
+                sections.extend(statistics(prompt, &of));
             }
         }
         sections
@@ -206,6 +213,9 @@ impl Difference<'_> {
             let place = Place::layer(layer.stack, layer.layer_idx);
             vec![place.to_string(), digits(layer.relative)]
         });
+        if self.comparison.isolated.is_empty() {
+            return None;
+        }
         let said = "These layers of B differ when they run on A's input; the others only inherit a difference.";
         let titles = ["layer", "relative"];
         section(
@@ -246,6 +256,9 @@ impl Difference<'_> {
         let others: Vec<String> = others
             .map(|hook| format!("{} {}", place(hook), size(hook)))
             .collect();
+        if hooks.is_empty() {
+            return None;
+        }
         let mut titles = vec!["layer"];
         titles.extend(names.iter().map(|hook| hook.name()));
         let said = format!(
@@ -357,7 +370,7 @@ fn parts(tensor: &TensorDifference) -> String {
     }
 }
 
-fn predictions(prompt: &PromptDifference) -> Option<Section> {
+fn predictions(prompt: &PromptDifference, of: &str) -> Option<Section> {
     let mut rows = Vec::new();
     if let Some(found) = &prompt.predictions {
         rows.push(vec!["KL of B from A, nats".to_owned(), digits(found.kl)]);
@@ -370,11 +383,11 @@ fn predictions(prompt: &PromptDifference) -> Option<Section> {
         let loss = format!("{} → {}", digits(a), digits(b));
         rows.push(vec!["loss, nats".to_owned(), loss]);
     }
-    let title = format!("Predictions · {}", prompt.id);
+    let title = format!("Predictions{of}");
     section(&title, "", &["", ""], rows)
 }
 
-fn heads(prompt: &PromptDifference) -> Option<Section> {
+fn heads(prompt: &PromptDifference, of: &str) -> Option<Section> {
     let differing = prompt.heads.iter().filter(|head| head.divergence > 0.0);
     let mut heads: Vec<&HeadDifference> = differing.collect();
     heads.sort_by(|a, b| b.divergence.total_cmp(&a.divergence));
@@ -382,12 +395,12 @@ fn heads(prompt: &PromptDifference) -> Option<Section> {
         let place = Place::layer(head.stack, head.layer_idx).head(head.head_idx);
         vec![place.to_string(), digits(head.divergence)]
     });
-    let title = format!("Patterns that differ most · {}", prompt.id);
+    let title = format!("Patterns that differ most{of}");
     section(&title, "", &["head", "JS, nats"], rows.collect())
 }
 
 /// The statistics that differ most, of tables: nothing else is known of them.
-fn statistics(prompt: &PromptDifference) -> Option<Section> {
+fn statistics(prompt: &PromptDifference, of: &str) -> Option<Section> {
     let mut found: Vec<(f64, Vec<String>)> = Vec::new();
     for head in &prompt.heads {
         let Some([a, b]) = &head.stats else { continue };
@@ -408,6 +421,6 @@ fn statistics(prompt: &PromptDifference) -> Option<Section> {
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
     let rows = found.into_iter().take(MOST_STATISTICS).map(|(_, row)| row);
-    let title = format!("Statistics that differ most · {}", prompt.id);
+    let title = format!("Statistics that differ most{of}");
     section(&title, "", &["head", "statistic", "A", "B"], rows.collect())
 }

@@ -71,7 +71,7 @@ impl<'a, O: Ops> Side<'a, O> {
         self.ops.copy(before, &mut resid)?;
         let scratch = &mut self.scratch;
         self.pass
-            .block_again(at, &weights, &mut resid, scratch, &mut hooks, None)
+            .block_again(at, &weights, &mut resid, scratch, &mut hooks, (None, None))
     }
 
     /// The engine, and the residual that it ended with.

@@ -1,0 +1,149 @@
+//! Sums over pairs of values: how far two slices lie apart.
+
+use super::lanes::Lanes;
+use super::level::{Kernel, Level};
+
+/// Vectors after which sums in f32 are added to those in f64.
+const FLUSH: usize = 16;
+/// Sums below this have lost squares that f32 cannot hold.
+const LEAST: f64 = 1e-24;
+
+/// Sums over the pairs of two slices of one length.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairSums {
+    /// Σ(a − b)².
+    pub squares: f64,
+    /// Σa².
+    pub size: f64,
+    /// Σab.
+    pub product: f64,
+    /// Σb².
+    pub size_b: f64,
+    /// The largest |a − b|.
+    pub max_abs: f32,
+}
+
+impl PairSums {
+    /// Whether the sums mean something: all values are finite, and no square left the range of f32.
+    pub fn are_whole(&self) -> bool {
+        let is_whole = |sum: f64| sum.is_finite() && sum > LEAST;
+        is_whole(self.size)
+            && is_whole(self.size_b)
+            && self.product.is_finite()
+            && (is_whole(self.squares) || self.max_abs == 0.0)
+    }
+}
+
+/// Sums over two slices of one length.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn pair_sums(level: Level, a: &[f32], b: &[f32]) -> PairSums {
+    assert_eq!(a.len(), b.len(), "slices of one length");
+    level.run(PairsOf(a, b))
+}
+
+struct PairsOf<'a>(&'a [f32], &'a [f32]);
+
+impl Kernel for PairsOf<'_> {
+    type Output = PairSums;
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) -> PairSums {
+        let (of_a, of_b) = (L::vectors(self.0), L::vectors(self.1));
+        let n = of_a.len() * L::N;
+        let mut sums = PairSums {
+            squares: 0.0,
+            size: 0.0,
+            product: 0.0,
+            size_b: 0.0,
+            max_abs: 0.0,
+        };
+        let zero = l.splat(0.0);
+        let mut most = zero;
+        for (of_a, of_b) in of_a.chunks(FLUSH).zip(of_b.chunks(FLUSH)) {
+            let (mut squares, mut size, mut product, mut size_b) = (zero, zero, zero, zero);
+            for (a, b) in of_a.iter().zip(of_b) {
+                let apart = l.sub(*a, *b);
+                squares = l.mul_add(apart, apart, squares);
+                size = l.mul_add(*a, *a, size);
+                product = l.mul_add(*a, *b, product);
+                size_b = l.mul_add(*b, *b, size_b);
+                most = l.max(l.abs(apart), most);
+            }
+            sums.squares += f64::from(l.sum(squares));
+            sums.size += f64::from(l.sum(size));
+            sums.product += f64::from(l.sum(product));
+            sums.size_b += f64::from(l.sum(size_b));
+        }
+        sums.max_abs = L::values(&most).iter().copied().fold(0.0, f32::max);
+        for (a, b) in self.0[n..].iter().zip(&self.1[n..]) {
+            let (wide_a, wide_b) = (f64::from(*a), f64::from(*b));
+            let apart = f64::from(a - b);
+            sums.squares += apart * apart;
+            sums.size += wide_a * wide_a;
+            sums.product += wide_a * wide_b;
+            sums.size_b += wide_b * wide_b;
+            sums.max_abs = sums.max_abs.max((a - b).abs());
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_level_sums_as_f64_does() {
+        for n in [0, 1, 5, 16, 700] {
+            let a: Vec<f32> = (0..n)
+                .map(|i| ((i * 7919) % 101) as f32 / 7.0 - 6.0)
+                .collect();
+            let b: Vec<f32> = (0..n)
+                .map(|i| ((i * 104_729) % 97) as f32 / 9.0 - 5.0)
+                .collect();
+            let pairs = || {
+                a.iter()
+                    .zip(&b)
+                    .map(|(a, b)| (f64::from(*a), f64::from(*b)))
+            };
+            let expected = [
+                pairs().map(|(a, b)| (a - b) * (a - b)).sum::<f64>(),
+                pairs().map(|(a, _)| a * a).sum(),
+                pairs().map(|(a, b)| a * b).sum(),
+                pairs().map(|(_, b)| b * b).sum(),
+                pairs().map(|(a, b)| (a - b).abs()).fold(0.0, f64::max),
+            ];
+            for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
+                let found = pair_sums(level, &a, &b);
+                let most = f64::from(found.max_abs);
+                let found = [found.squares, found.size, found.product, found.size_b, most];
+                for (found, expected) in found.iter().zip(&expected) {
+                    let scale = expected.abs().max(n as f64);
+                    assert!((found - expected).abs() <= 1e-5 * scale, "{level:?} {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sums_that_lost_something_say_so() {
+        for odd in [f32::NAN, f32::INFINITY, 3e19] {
+            for at in [0, 40] {
+                let mut a = vec![1.0; 41];
+                let b = a.clone();
+                a[at] = odd;
+                for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
+                    let found = pair_sums(level, &a, &b);
+                    // What fits an f64 alone is no loss.
+                    let fits = odd.is_finite() && at == 40;
+                    assert_eq!(found.are_whole(), fits, "{level:?} {odd} {at}");
+                }
+            }
+        }
+        let tiny = pair_sums(Level::Portable, &[1e-30; 32], &[2e-30; 32]);
+        assert!(!tiny.are_whole());
+        assert!(pair_sums(Level::Portable, &[1.0; 32], &[1.0; 32]).are_whole());
+    }
+}
