@@ -1,6 +1,6 @@
 //! `attnscope [CHECKPOINT] [PROMPT]`: opens the screen.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, stdin, stdout};
 use std::path::{Path, PathBuf};
 
@@ -72,8 +72,12 @@ fn first_of_trace(opening: Opening, prompt: PromptArgs, is_demo: bool) -> FirstP
 }
 
 /// What `--against` names: a path is opened, anything else is a text.
-fn against(args: &Args, prompt: &PromptArgs) -> Result<Option<Against>> {
-    let Some(named) = &args.against else {
+pub(super) fn against_of(
+    named: Option<&OsStr>,
+    run: &RunArgs,
+    prompt: &PromptArgs,
+) -> Result<Option<Against>> {
+    let Some(named) = named else {
         return Ok(None);
     };
     let is_text = named.to_str().is_some_and(|named| !is_path(named));
@@ -86,7 +90,22 @@ fn against(args: &Args, prompt: &PromptArgs) -> Result<Option<Against>> {
     }
     let path = PathBuf::from(named);
     check_exists(&path)?;
-    Ok(Some(Against::Target(args.run.opening(Some(path)))))
+    Ok(Some(Against::Target(run.opening(Some(path)))))
+}
+
+/// What runs first where something stands beside it: the ids of a trace, unless something else was asked for.
+pub(super) fn first_beside(
+    against: Option<&Against>,
+    prompt: PromptArgs,
+    asked: Option<Request>,
+    is_demo: bool,
+) -> FirstPrompt {
+    match against {
+        Some(Against::Target(opening)) if asked.is_none() => {
+            first_of_trace(opening.clone(), prompt, is_demo)
+        }
+        _ => first_prompt(prompt, asked, is_demo),
+    }
 }
 
 /// Says that a word after `--against` is run as a text: a name with a typo would otherwise be run so without a sign.
@@ -207,7 +226,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
-    let against = against(args, &prompt)?;
+    let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let chosen = args.run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
@@ -220,12 +239,7 @@ pub fn run(args: &Args) -> Result<()> {
         .flatten();
     let shown = against.as_ref().map(|_| Shown::of(Panel::Compare));
     let word = word_notice(against.as_ref());
-    let first = match &against {
-        Some(Against::Target(opening)) if asked.is_none() => {
-            first_of_trace(opening.clone(), prompt, is_demo)
-        }
-        _ => first_prompt(prompt, asked, is_demo),
-    };
+    let first = first_beside(against.as_ref(), prompt, asked, is_demo);
     Ok(tui::run(Start {
         opening: args.run.opening(args.checkpoint.clone()),
         first,

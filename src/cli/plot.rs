@@ -1,5 +1,6 @@
 //! `attnscope plot`: a panel as a picture and a table, without a terminal.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -7,12 +8,12 @@ use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
 use super::demo::Begin;
-use super::open::first_prompt;
+use super::open::{against_of, first_beside, first_prompt};
 use super::progress::{RunMeter, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
 use crate::report::{Output, Pair};
 use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
-use crate::worker::{Sink, Worker};
+use crate::worker::{Against, Sink, Worker};
 use attnscope_engine::analysis::is_captured;
 use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks;
@@ -33,6 +34,9 @@ pub struct Args {
     positional: PositionalPrompt,
     #[command(flatten)]
     prompt: PromptArgs,
+    /// Show a second run beside the first: a checkpoint or trace, or another text to run
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["demo", "what_if"])]
+    against: Option<OsString>,
     #[arg(long, value_name = "PANEL", value_parser = panel, help = format!("What to show: {} [default: overview, or what the demo begins with]", panel_names()))]
     panel: Option<Panel>,
     /// Leave texts in the CSV as they are, also those that a spreadsheet would take for a formula
@@ -251,7 +255,7 @@ impl Args {
         demo: Option<demo::Prepared>,
         prompt: PromptArgs,
         asked: Option<Request>,
-        device: Device,
+        (against, device): (Option<&Against>, Device),
     ) -> Result<Box<dyn FnOnce(Sink) -> Worker>> {
         let is_forced = self.run.force;
         let (opening, first) = match demo.map(|demo| demo.begin) {
@@ -268,7 +272,7 @@ impl Args {
             None => {
                 let is_demo = self.checkpoint.is_none();
                 let opening = self.run.opening(self.checkpoint.clone());
-                (opening, first_prompt(prompt, asked, is_demo))
+                (opening, first_beside(against, prompt, asked, is_demo))
             }
         };
         Ok(Box::new(move |sink| {
@@ -310,7 +314,11 @@ impl Args {
             query_idx: self.query,
             key_idx: self.key,
         });
-        let usual_panel = usual.map_or(Panel::Overview, |usual| usual.panel);
+        let usual_panel = match usual {
+            Some(usual) => usual.panel,
+            None if self.against.is_some() => Panel::Compare,
+            None => Panel::Overview,
+        };
         let usual_statistic = usual.map_or(0, |usual| usual.statistic_idx);
         Shown {
             panel: self.panel.unwrap_or(usual_panel),
@@ -346,6 +354,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
+    let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let to_read = args.checkpoint.as_deref().into_iter().chain(prompt.file());
     to_read.for_each(will_read);
     let target = Target::open(&args.output, args.run.force)?;
@@ -360,7 +369,8 @@ pub fn run(args: &Args) -> Result<()> {
         }
         _ => args.what_if.all().to_vec(),
     };
-    let begin = args.begin(demo, prompt.clone(), asked, chosen.device)?;
+    let beside = (against.as_ref(), chosen.device);
+    let begin = args.begin(demo, prompt.clone(), asked, beside)?;
     let meter = RunMeter::new();
     let export = tui::plot(
         Plot {
@@ -370,6 +380,7 @@ pub fn run(args: &Args) -> Result<()> {
             size: args.size,
             shown,
             what_ifs,
+            against,
             is_raw_csv: args.raw_csv,
             story,
         },

@@ -8,7 +8,7 @@ use super::run::{Run, RunState};
 use super::runs::Second;
 use super::scene::Scene;
 use crate::worker::Pair;
-use attnscope_engine::analysis::Step;
+use attnscope_engine::analysis::{Step, Subject};
 use attnscope_engine::compare::{Comparison, HeadDifference, PredictionDifference};
 use attnscope_engine::model::{Hook, Stack};
 
@@ -51,10 +51,10 @@ impl<'a> Scene<'a> {
 
     /// Whether A and B can be compared in lockstep, and are not yet.
     pub fn awaits_comparison(self) -> bool {
-        let are_models = |both: [&Run; 2]| both.iter().all(|run| run.subject.model().is_some());
         let is_open =
             |second: &Second| matches!(second.comparing, Comparing::No | Comparing::Going(_));
-        self.both_runs().is_some_and(are_models)
+        self.both_runs()
+            .is_some_and(|both| both.into_iter().all(has_hooks))
             && self.state().runs.b.as_ref().is_some_and(is_open)
     }
 
@@ -81,15 +81,18 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// Whether a run has hooks to compare: that of a model, or of a trace, which may hold some.
+fn has_hooks(run: &Run) -> bool {
+    !matches!(run.subject, Subject::Alignment(_))
+}
+
 /// Why heads cannot be told apart by the distance of their patterns.
 pub fn no_distance(app: &App) -> Option<&'static str> {
     let Some(both) = app.runs.both() else {
         return Some("there is nothing to compare with: w, E or --against");
     };
-    if both.iter().any(|run| run.subject.model().is_none()) {
-        return Some(
-            "the distance of patterns is computed between two models, and not with a trace",
-        );
+    if !both.into_iter().all(has_hooks) {
+        return Some("the distance of patterns is not computed for alignments");
     }
     (both[0].prompt.tokens != both[1].prompt.tokens)
         .then_some("patterns of two texts have no distance: heads compare by statistics")
@@ -125,8 +128,8 @@ impl App {
             return;
         };
         let can = [a, b]
-            .iter()
-            .all(|run| matches!(run.state, RunState::Done { .. }) && run.subject.model().is_some());
+            .into_iter()
+            .all(|run| matches!(run.state, RunState::Done { .. }) && has_hooks(run));
         let pair = (a.id, b.id);
         if let Some(second) = self.runs.b.as_mut().filter(|_| can)
             && matches!(second.comparing, Comparing::No)

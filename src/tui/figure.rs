@@ -40,6 +40,11 @@ pub fn figure_within(value: f64, width: usize) -> String {
     if usual.len() <= width || !value.is_finite() {
         return usual;
     }
+    // Without the 0 before the point, where that is what is too much.
+    let bare = usual.trim().replacen("-0.", "-.", 1);
+    if bare.starts_with("-.") && bare.len() <= width {
+        return format!("{bare:>width$}");
+    }
     (0..3)
         .rev()
         .map(|decimals| format!("{value:>width$.decimals$}"))

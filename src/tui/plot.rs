@@ -10,7 +10,7 @@ use super::panels;
 use super::run::Run;
 use super::story_view::StoryView;
 use super::theme::Theme;
-use crate::worker::{Event, Sink, Worker};
+use crate::worker::{Against, Event, Sink, Worker};
 use attnscope_engine::analysis::{Subject, WhatIf};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::Stack;
@@ -26,6 +26,8 @@ pub struct Plot {
     pub size: (u16, u16),
     pub shown: Shown,
     pub what_ifs: Vec<WhatIf>,
+    /// What stands beside the run, in place of what-ifs.
+    pub against: Option<Against>,
     /// Leaves texts in the table as they are, also those that a spreadsheet would compute.
     pub is_raw_csv: bool,
     /// The story of a demo, and which of its pages is open.
@@ -138,7 +140,8 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     app.story = plot.story;
     let worker = (plot.begin)(Arc::new(move |event| drop(sender.send(event))));
     let mut what_ifs = plot.what_ifs;
-    let is_compared = !what_ifs.is_empty();
+    let mut against = plot.against;
+    let is_compared = !what_ifs.is_empty() || against.is_some();
     while !is_whole(&app, &shown, is_compared) {
         let event = events.recv().map_err(|_| {
             Error::Prompt("the run ended without a word: --log FILE says more".to_owned())
@@ -147,6 +150,9 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
         take_in(&mut app, &worker, &shown, event, told)?;
         if begins {
             what_ifs.drain(..).for_each(|what_if| app.suppose(what_if));
+            if let Some(against) = against.take() {
+                app.must_compare_with(against);
+            }
         }
     }
     if let Some(check) = shown.check {
@@ -204,8 +210,13 @@ fn take_in(
 fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
     if is_compared {
         let are_judged = |both: [&Run; 2]| both.iter().all(|run| run.judgement.is_some());
-        let has_maps = !app.panel.compares() || app.scene().difference().is_some();
-        let awaits_comparison = app.panel.compares() && app.scene().awaits_comparison();
+        let scene = app.scene();
+        let shows_maps = app.panel.compares()
+            || (scene.shows_difference() && matches!(app.panel, Panel::Overview | Panel::Head));
+        let has_maps = !shows_maps || scene.both_details().is_some();
+        let shows_hooks = app.panel.compares()
+            || (scene.shows_difference() && matches!(app.panel, Panel::Tokens | Panel::Model));
+        let awaits_comparison = shows_hooks && scene.awaits_comparison();
         if !app.scene().both_runs().is_some_and(are_judged) || !has_maps || awaits_comparison {
             return false;
         }

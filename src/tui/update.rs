@@ -499,7 +499,9 @@ impl App {
     pub(super) fn ask_for_head(&mut self, shows: Shows, effects: &mut Vec<Effect>) {
         let scene = Scene::of(self, shows);
         let wanted = scene.wanted_head();
-        let is_due = self.panel.shows_head() && scene.layer().is_some();
+        // The overview's small map is of what is kept anyway, but for the difference of two.
+        let shows_change = self.panel == Panel::Overview && scene.shows_difference();
+        let is_due = (self.panel.shows_head() || shows_change) && scene.layer().is_some();
         if !is_due || scene.shown_detail().is_some() {
             return;
         }

@@ -152,7 +152,9 @@ impl Runner {
         (subject, of_a): (&Subject, &Prompt),
         pace: &dyn Pace,
     ) -> Result<()> {
-        let known = self.other.take().filter(|other| other.against == *against);
+        let is_it =
+            |other: &Other| other.against == *against && other.model.checkpoint.unchanged().is_ok();
+        let known = self.other.take().filter(is_it);
         let (model, reading) = match known {
             Some(other) => (other.model, other.reading),
             None => {

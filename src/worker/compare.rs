@@ -1,23 +1,25 @@
-//! Two runs of models in lockstep: what differs in knobs, in tensors, and hook by hook in the order of execution.
+//! Two runs in lockstep: what differs in knobs, in tensors, and hook by hook in the order of execution.
 
 use std::sync::{Arc, Mutex};
 
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::{Context, Event, ModelRun, RunId, Sink, What};
-use attnscope_engine::analysis::{Progress, Step};
-use attnscope_engine::compare::{Comparing, Comparison};
-use attnscope_engine::error::Result;
+use attnscope_engine::analysis::{Progress, Recorded, Step};
+use attnscope_engine::compare::{Beside, Comparing, Comparison, Recording, Side};
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::Model;
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
 
 /// A, and what it is compared with.
 pub type Pair = (RunId, RunId);
 
-/// Compares two runs, as far as both are models: hooks only where both ran the same ids.
+/// Compares two runs: of models knobs, tensors, and hooks where both ran the same ids; of a model and a trace the hooks that were
+/// recorded.
 ///
 /// # Errors
-/// When a tensor cannot be read, the device fails, or the pace stops it.
+/// When a tensor or a trace cannot be read, the device fails, or the pace stops it.
 pub(super) fn compare(
     context: &Mutex<Context>,
     sink: &Sink,
@@ -26,11 +28,6 @@ pub(super) fn compare(
     pace: &dyn Pace,
 ) -> Result<()> {
     let ran = |run: RunId| lock(context).of_run(run).map(|ran| ran.what.clone());
-    let (Some(What::Model(a)), Some(What::Model(b))) = (ran(pair.0), ran(pair.1)) else {
-        return Ok(());
-    };
-    let comparing = Comparing::default();
-    let mut comparison = Comparison::of_knobs(&a.model, &b.model, &comparing);
     let tell = |what: &str, n_done: usize, n: usize| {
         let step = Step {
             what: what.to_owned(),
@@ -39,40 +36,106 @@ pub(super) fn compare(
         };
         sink(Event::Comparing { pair, step });
     };
-    if !Arc::ptr_eq(&a.model, &b.model) {
-        let mut told = |n_done: usize, n: usize| tell("comparing tensors", n_done, n);
-        comparison.compare_weights(&a.model, &b.model, &comparing, &mut told, pace)?;
-        let ids = |ran: &ModelRun| {
-            let source = ran
-                .input
-                .source
-                .as_ref()
-                .map(|source| source.tokens.clone());
-            (source, ran.input.sequence.tokens.clone())
-        };
-        let are_same_ids = ids(&a) == ids(&b);
-        if comparison.prevented_by.is_none() && are_same_ids {
-            let compute = device.get()?;
-            let n_layers = a.model.spec.n_layers_to_run();
-            let told = |progress: Progress| {
-                if let Progress::Layer { n_done, .. } = progress {
-                    tell("comparing layers", n_done, n_layers);
-                }
-            };
-            let inputs = ((*a.input).clone(), (*b.input).clone());
-            on_device!(&compute, ops => comparison.run_prompt(
-                ops,
-                (&a.model, &b.model),
-                ("prompt", inputs),
-                &comparing,
-                &told,
-                pace,
-            ))?;
+    let comparison = match (ran(pair.0), ran(pair.1)) {
+        (Some(What::Model(a)), Some(What::Model(b))) => models(&a, &b, device, &tell, pace)?,
+        (Some(What::Model(a)), Some(What::Trace(b))) => {
+            beside(&a, (&b, Side::A), device, &tell, pace)?
         }
-    }
+        (Some(What::Trace(a)), Some(What::Model(b))) => {
+            beside(&b, (&a, Side::B), device, &tell, pace)?
+        }
+        (Some(What::Trace(a)), Some(What::Trace(b))) => {
+            let (a, b) = (recording(&a)?, recording(&b)?);
+            Comparison::of_recordings(&a, &b, (ID, None))?
+        }
+        _ => return Ok(()),
+    };
     sink(Event::Compared {
         pair,
         comparison: Arc::new(comparison),
     });
     Ok(())
+}
+
+/// What the only prompt is called.
+const ID: &str = "prompt";
+
+/// Hears what is done, how many of it are, and of how many.
+type Tell<'a> = &'a dyn Fn(&str, usize, usize);
+
+fn models(
+    a: &ModelRun,
+    b: &ModelRun,
+    device: &mut OwnDevice,
+    tell: Tell<'_>,
+    pace: &dyn Pace,
+) -> Result<Comparison> {
+    let comparing = Comparing::default();
+    let mut comparison = Comparison::of_knobs(&a.model, &b.model, &comparing);
+    if Arc::ptr_eq(&a.model, &b.model) {
+        return Ok(comparison);
+    }
+    let mut told = |n_done: usize, n: usize| tell("comparing tensors", n_done, n);
+    comparison.compare_weights(&a.model, &b.model, &comparing, &mut told, pace)?;
+    let ids = |ran: &ModelRun| {
+        let source = ran.input.source.as_ref();
+        let source = source.map(|source| source.tokens.clone());
+        (source, ran.input.sequence.tokens.clone())
+    };
+    if comparison.prevented_by.is_none() && ids(a) == ids(b) {
+        let compute = device.get()?;
+        let told = layers(&a.model, tell);
+        let inputs = ((*a.input).clone(), (*b.input).clone());
+        on_device!(&compute, ops => comparison.run_prompt(
+            ops,
+            (&a.model, &b.model),
+            (ID, inputs),
+            &comparing,
+            &told,
+            pace,
+        ))?;
+    }
+    Ok(comparison)
+}
+
+/// A model beside a trace of the same tokens.
+fn beside(
+    ran: &ModelRun,
+    (trace, model_is): (&Recorded, Side),
+    device: &mut OwnDevice,
+    tell: Tell<'_>,
+    pace: &dyn Pace,
+) -> Result<Comparison> {
+    let recording = recording(trace)?;
+    let given = ran.input.source.as_ref().unwrap_or(&ran.input.sequence);
+    if let Some(recorded) = recording.tokens()?.tokens
+        && recorded != given.tokens
+    {
+        let problem = "hooks are compared on the tokens of the trace, and another text ran";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let compute = device.get()?;
+    let told = layers(&ran.model, tell);
+    let beside = Beside {
+        model: &ran.model,
+        input: &ran.input,
+        recording: &recording,
+        model_is,
+    };
+    on_device!(&compute, ops => Comparison::of_recording(ops, beside, (ID, None), &told, pace))
+}
+
+/// The hooks that a trace holds.
+fn recording(trace: &Recorded) -> Result<Recording> {
+    Recording::open(&trace.captured.path)
+}
+
+/// Tells of layers that are done.
+fn layers<'a>(model: &Model, tell: Tell<'a>) -> impl Fn(Progress) + use<'a> {
+    let n_layers = model.spec.n_layers_to_run();
+    move |progress| {
+        if let Progress::Layer { n_done, .. } = progress {
+            tell("comparing layers", n_done, n_layers);
+        }
+    }
 }

@@ -155,6 +155,18 @@ impl ModelRun {
 }
 
 impl Context {
+    /// What is open, and what stands beside it where that is something else.
+    fn subjects(&self) -> Vec<Subject> {
+        let beside = self.b.as_ref().and_then(|ran| match &ran.what {
+            What::Model(ran) => Some(Subject::Model(ran.model.clone())),
+            What::Trace(recorded) => Some(Subject::Trace(recorded.clone())),
+            What::Alignment(_) => None,
+        });
+        let mut all: Vec<Subject> = self.subject.iter().cloned().collect();
+        all.extend(beside.filter(|beside| !all.iter().any(|open| open.is(beside))));
+        all
+    }
+
     fn of_run(&self, run: RunId) -> Option<&Ran> {
         let both = [&self.a, &self.b];
         both.into_iter().flatten().find(|ran| ran.run == run)

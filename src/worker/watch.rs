@@ -22,7 +22,7 @@ impl Watch {
         let is_over = Arc::new(AtomicBool::new(false));
         let (context, ends) = (context.clone(), is_over.clone());
         let body = move || {
-            let mut told = None;
+            let mut told = Vec::new();
             loop {
                 thread::park_timeout(EVERY);
                 if ends.load(Ordering::Relaxed) {
@@ -48,24 +48,21 @@ impl Drop for Watch {
     }
 }
 
-/// Tells once of what is open that its files changed.
-fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Option<Subject>) {
-    let Some(subject) = lock(context).subject.clone() else {
-        return;
-    };
-    if told.as_ref().is_some_and(|told| told.is(&subject)) {
-        return;
-    }
-    if let Err(error @ Error::Changed { .. }) = subject.unchanged() {
-        // Held while it is told: what is opened next is not marked for what was open before.
-        let context = lock(context);
-        if context
-            .subject
-            .as_ref()
-            .is_some_and(|open| open.is(&subject))
-        {
-            *told = Some(subject);
-            tell_of_change(sink, &error);
+/// Tells once of what is open, or stands beside it, that its files changed.
+fn look(context: &Mutex<Context>, sink: &Sink, told: &mut Vec<Subject>) {
+    let open = lock(context).subjects();
+    told.retain(|told| open.iter().any(|subject| subject.is(told)));
+    for subject in open {
+        if told.iter().any(|told| told.is(&subject)) {
+            continue;
+        }
+        if let Err(error @ Error::Changed { .. }) = subject.unchanged() {
+            // Held while it is told: what is opened next is not marked for what was open before.
+            let context = lock(context);
+            if context.subjects().iter().any(|open| open.is(&subject)) {
+                told.push(subject);
+                tell_of_change(sink, &error);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ mod commands;
 mod demos;
 mod device_choice;
 mod diff_command;
+mod diff_families;
 mod diff_pairs;
 mod export_data;
 mod generated_docs;

@@ -92,6 +92,17 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// The one of two sinks that hears of an attention, while layers are compared.
+    fn sink<'s>(
+        &self,
+        stack: Stack,
+        own: &'s dyn BlockSink,
+        cross: &'s dyn BlockSink,
+    ) -> Option<&'s dyn BlockSink> {
+        let sink = if stack == Stack::Cross { cross } else { own };
+        self.is_on.get().then_some(sink)
+    }
+
     /// Makes room for a layer, of whose scores and patterns `bytes` are kept.
     pub fn begin_layer(&self, stack: Stack, layer_idx: usize, bytes: usize) {
         self.is_on.set(true);
@@ -241,12 +252,8 @@ impl Tap for Keeper<'_> {
     }
 
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
-        let sink: &dyn BlockSink = if stack == Stack::Cross {
-            &self.cross
-        } else {
-            &self.own
-        };
-        self.exchange.is_on.get().then_some(sink)
+        let exchange = self.exchange;
+        exchange.sink(stack, &self.own, &self.cross)
     }
 
     fn memory(&mut self, values: &[f32]) -> Result<()> {
@@ -302,12 +309,8 @@ impl Tap for Comparer<'_> {
     }
 
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
-        let sink: &dyn BlockSink = if stack == Stack::Cross {
-            &self.cross
-        } else {
-            &self.own
-        };
-        self.exchange.is_on.get().then_some(sink)
+        let exchange = self.exchange;
+        exchange.sink(stack, &self.own, &self.cross)
     }
 
     fn memory(&mut self, values: &[f32]) -> Result<()> {

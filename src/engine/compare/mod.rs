@@ -14,6 +14,7 @@ mod noise;
 mod predictions;
 mod prompts;
 mod recorded;
+mod recorded_alone;
 mod recorded_cells;
 mod recording;
 mod recordings;

@@ -13,13 +13,14 @@ use super::knobs::KnobDifference;
 use super::lockstep::{HookSums, Ran, routes};
 use super::noise::Noise;
 use super::predictions::{RowScan, predictions};
+use super::recorded_alone::alone;
 use super::recorded_cells::{CellRows, cells_of};
 use super::recording::{Form, Recording};
 use super::recordings::recordings;
 use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Hooks, Input, LayerWeights, Model, Scratch, Sequence, Stack, StackSpec};
+use crate::model::{Hook, Input, LayerWeights, Model, Scratch, Sequence, Stack};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 use crate::stats::LayerReport;
@@ -108,7 +109,7 @@ impl Beside<'_> {
     }
 
     /// Compares vectors with those that were recorded; `None` where none were.
-    fn gap(
+    pub(super) fn gap(
         &self,
         (stack, layer_idx, hook): (Stack, usize, Hook),
         values: &[f32],
@@ -190,45 +191,6 @@ impl Tap for Listening<'_> {
         } else {
             self.own
         })
-    }
-}
-
-/// Compares what a layer adds when it runs on the recorded input.
-struct FromRecorded<'a> {
-    of: Beside<'a>,
-    layer_idx: usize,
-    stack: Stack,
-    home: Stack,
-    largest: f64,
-    tolerance: f64,
-}
-
-impl Hooks for FromRecorded<'_> {
-    fn wants(&self, hook: Hook) -> bool {
-        matches!(hook, Hook::AttnOut | Hook::MlpOut | Hook::ResidPost)
-    }
-
-    fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
-        let at = (self.stack, self.layer_idx, hook);
-        if let Some(gap) = self.of.gap(at, values, width)? {
-            let relative = gap.total().relative();
-            if relative > self.tolerance {
-                self.largest = self.largest.max(relative);
-            }
-        }
-        if self.stack == Stack::Cross && hook == Hook::ResidPost {
-            self.stack = self.home;
-        }
-        Ok(())
-    }
-
-    fn blocks(&self) -> Option<&dyn BlockSink> {
-        None
-    }
-
-    fn cross(&mut self) -> Option<&mut dyn Hooks> {
-        self.stack = Stack::Cross;
-        Some(self)
     }
 }
 
@@ -392,56 +354,6 @@ fn run<O: Ops>(
         }
     }
     Ok(ran)
-}
-
-/// Runs a layer of the model on its recorded input, and gives the largest relative difference from what was recorded of it.
-fn alone<O: Ops>(
-    ops: &O,
-    of: Beside<'_>,
-    (stack, layer_idx): (&StackSpec, usize),
-    (pass, weights): (&Pass<'_, O>, &LayerWeights<'_, O>),
-    scratch: &mut Scratch<O>,
-    floors: &Floors,
-) -> Result<f64> {
-    let width = of.model.spec.d_input(stack);
-    let (queries, _) = of.sequences(stack.stack);
-    let form = Form::Vectors {
-        n_heads: None,
-        n_positions: queries.len(),
-        width,
-    };
-    let read = |layer_idx: usize, hook| {
-        of.recording
-            .values((Some(stack.stack), Some(layer_idx), hook), form)
-    };
-    let mut input = read(layer_idx, Hook::ResidPre)?;
-    if input.is_none()
-        && let Some(before) = layer_idx.checked_sub(1)
-    {
-        input = read(before, Hook::ResidPost)?;
-    }
-    let Some(input) = input else {
-        return Ok(0.0);
-    };
-    let mut resid = O::Buffer::default();
-    ops.put(&input, width, &mut resid)?; // [position, d_model]
-    let mut hooks = FromRecorded {
-        of,
-        layer_idx,
-        stack: stack.stack,
-        home: stack.stack,
-        largest: 0.0,
-        tolerance: floors.of_hooks,
-    };
-    pass.block_again(
-        (stack, layer_idx),
-        weights,
-        &mut resid,
-        scratch,
-        &mut hooks,
-        (None, None),
-    )?;
-    Ok(hooks.largest)
 }
 
 /// Compares logits, or the last hidden states of a model without a head.

@@ -57,17 +57,13 @@ fn said(app: Scene<'_>) -> Result<&Comparison, String> {
             aligned.n_paired()
         ));
     }
-    if a.subject.model().is_none() || b.subject.model().is_none() {
-        return Err(
-            "A trace holds attention alone: heads compare by statistics and maps. attnscope diff compares the hooks that a \
-             trace holds."
-                .to_owned(),
-        );
-    }
     match &second.comparing {
         Comparing::Done(comparison) => Ok(comparison),
         Comparing::Going(_) => {
-            Err("Comparing tensors, then every hook of both runs … c stops".to_owned())
+            Err("Comparing tensors and every hook of both runs … c stops".to_owned())
+        }
+        Comparing::No if !app.awaits_comparison() => {
+            Err("No hooks are to be compared: heads compare by statistics and maps.".to_owned())
         }
         Comparing::No => Err("The comparison begins once both runs are over …".to_owned()),
         Comparing::Ended(reason) => Err(format!("Not compared: {reason}. Press e to run again.")),
@@ -92,8 +88,16 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
     let mut lines = Vec::new();
     let headline = crate::tui::figure::wrapped(&difference.headline(), width.saturating_sub(2));
     let n_headline = if inside.height >= 8 { 2 } else { 1 };
-    for line in headline.into_iter().take(n_headline) {
-        lines.push(Line::styled(format!(" {line}"), style));
+    let is_cut = headline.len() > n_headline;
+    for (nth, line) in headline.into_iter().take(n_headline).enumerate() {
+        // What follows is told below as well, by knobs and tensors.
+        let more = if is_cut && nth + 1 == n_headline {
+            "…"
+        } else {
+            ""
+        };
+        let line = cut(&format!(" {line}"), width.saturating_sub(more.len().min(1)));
+        lines.push(Line::styled(format!("{line}{more}"), style));
     }
     // It may be broken later than it differs first.
     let broken = comparison.nonfinite().filter(|hook| !hook.is_same);

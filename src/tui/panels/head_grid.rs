@@ -173,7 +173,15 @@ fn title(app: Scene<'_>, grid: &Grid) -> String {
         "distance of patterns".to_owned()
     } else {
         let (nth, n) = (app.statistic_idx + 1, n_statistics());
-        format!("{change}{} · {nth} of {n}", app.statistic().title)
+        let title = format!("{change}{}", app.statistic().title);
+        let count = format!(" · {nth} of {n}");
+        // The count goes first where there is no room for both.
+        let room = (grid.inside.width as usize).saturating_sub(2 + label.chars().count());
+        if title.chars().count() + count.len() <= room {
+            title + &count
+        } else {
+            title
+        }
     };
     format!(
         " {label}{shown}{}{}{kind} ",
@@ -399,7 +407,13 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     } else if app.grid_differs() {
         let second = app.runs.b.as_ref();
         let a = second.map_or("before", |second| second.way.label(Shows::A));
-        format!("   less ←→ more than {a}")
+        let whole = format!("   less ←→ more than {a}");
+        let room = (grid.inside.width as usize).saturating_sub(line.width());
+        if whole.chars().count() <= room {
+            whole
+        } else {
+            "   less ←→ more".to_owned()
+        }
     } else {
         format!("   {} ←→ {}", statistic.low, statistic.high)
     };

@@ -7,25 +7,89 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use crate::tui::app::Axis;
-use crate::tui::figure::{bar, figure, fit, share};
+use crate::tui::figure::{bar, change, figure, fit, share};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
 use attnscope_engine::analysis::{HeadDetail, Pyramid};
+use attnscope_engine::stats::HeadReport;
 
-/// The selected query: its figures, and the keys it gives most to.
+/// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {
     let theme = &app.theme;
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
-    let inside = framed(
-        frame,
-        area,
-        app,
-        format!(" query {query} “{}” ", app.token(Axis::Query, query)),
-    );
+    let both = both(app);
+    let side = match both {
+        Some(_) => "· A → B ",
+        None if app.shows_difference() => "· B ",
+        None => "",
+    };
+    let title = format!(" query {query} “{}” {side}", app.token(Axis::Query, query));
+    let inside = framed(frame, area, app, title);
+    let width = inside.width as usize;
+    let head_idx = app.selection.head_idx;
+    let mut lines = vec![Line::styled(
+        format!(" → key {key} “{}”", app.token(Axis::Key, key)),
+        theme.strong(),
+    )];
+    let shown = app.layer().and_then(|layer| layer.heads.get(head_idx));
+    let of_shown = figures(app, detail, shown, true);
+    let of_a = both.and_then(|[a, _]| {
+        let layers = app.both_layers(app.selection.stack, app.selection.layer_idx)?;
+        Some(figures(app, a, layers[0].heads.get(head_idx), false))
+    });
+    for (name, value) in of_shown {
+        let before = of_a.iter().flatten().find(|(other, _)| *other == name);
+        let text = match before {
+            Some((_, before)) if *before != value => format!("{before} → {value}"),
+            _ => value,
+        };
+        let room = width.saturating_sub(name.chars().count() + text.chars().count() + 3);
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {name}"), theme.dim()),
+            Span::raw(" ".repeat(room.max(1))),
+            Span::raw(text),
+        ]));
+    }
+    lines.push(Line::default());
+    let keys = if detail.pooling() == 1 {
+        "keys it gives most to"
+    } else {
+        "cells it gives most to"
+    };
+    match both {
+        Some(both) => lines.extend(keys_of_both(app, both, keys, inside)),
+        None => lines.push(Line::styled(format!(" {keys}"), theme.title())),
+    }
+    if both.is_none() {
+        let n_bars = (inside.height as usize).saturating_sub(lines.len());
+        let row_idx = query / detail.pooling();
+        lines.extend(top_keys(app, detail, row_idx, n_bars, width));
+    }
+    lines.truncate(inside.height as usize);
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The head in A and in B, where the difference is shown and a row of one is a row of the other.
+fn both(app: Scene<'_>) -> Option<[&HeadDetail; 2]> {
+    let details = app.both_details().filter(|_| app.shows_difference())?;
+    let sizes = details.map(|detail| {
+        let map = detail.pattern.finest();
+        (map.n_rows, map.n_cols, detail.pooling())
+    });
+    (sizes[0] == sizes[1] && !app.shows_part()).then_some(details)
+}
+
+/// Figures of the crosshair and its row, with their names.
+fn figures(
+    app: Scene<'_>,
+    detail: &HeadDetail,
+    head: Option<&HeadReport>,
+    is_shown: bool,
+) -> Vec<(String, String)> {
+    let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let pooling = detail.pooling();
-    let (row_idx, col_idx) = (query / pooling, key / pooling);
     let single = app.part_with(&(query..query + 1), &(key..key + 1));
-    let single = single.filter(|_| app.shows_part());
+    let single = single.filter(|_| is_shown && app.shows_part());
     let (score, probability) = match single {
         Some(part) => {
             let at = (query - part.queries.start, key - part.keys.start);
@@ -33,79 +97,99 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
             (of(&part.scores), of(&part.pattern))
         }
         None => {
-            let of = |values: &Pyramid| values.finest().at(row_idx, col_idx);
+            let of = |values: &Pyramid| values.finest().at(query / pooling, key / pooling);
             (of(&detail.scores), of(&detail.pattern))
         }
     };
-    let mut lines = vec![Line::styled(
-        format!(" → key {key} “{}”", app.token(Axis::Key, key)),
-        theme.strong(),
-    )];
     let is_exact = pooling == 1 || single.is_some();
     let exact = if is_exact { "" } else { " max of cell" };
-    let width = inside.width as usize;
-    let mut entry = |name: &str, value: String| {
-        let room = width.saturating_sub(name.chars().count() + value.chars().count() + 3);
-        lines.push(Line::from(vec![
-            Span::styled(format!(" {name}"), theme.dim()),
-            Span::raw(" ".repeat(room.max(1))),
-            Span::raw(value),
-        ]));
-    };
     let masked = score == f32::NEG_INFINITY;
-    entry(
-        &format!("probability{exact}"),
-        format!("{:.6}", probability),
-    );
-    entry(
-        &format!("score{exact}"),
-        if masked {
-            "masked".to_owned()
-        } else {
-            format!("{score:.5}")
-        },
-    );
-    let head = app
-        .layer()
-        .and_then(|layer| layer.heads.get(app.selection.head_idx));
-    if let Some(head) = head
-        && let Some(row) = head.summary.rows.get(query)
-    {
-        let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
-        let spec = app.attention();
-        // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
-        let is_plain = spec.is_some_and(|s| {
-            s.softcap.is_none() && s.bias == attnscope_engine::attention::Bias::None
-        });
-        if is_plain && app.knows_width() && !masked && pooling == 1 {
-            let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
-            entry("q·k", figure(f64::from(product), 0));
-            entry(
-                "cos(q, k)",
-                figure(f64::from(product / (row.q_norm * k_norm)), 0),
-            );
-        }
-        if app.knows_width() {
-            let norms = [row.q_norm, k_norm].map(|norm| figure(f64::from(norm), 0));
-            entry("‖q‖  ‖k‖", norms.join("  "));
-        }
-        entry("visible keys", row.n_visible.to_string());
-        entry(
-            "row entropy",
-            format!("{} nats", figure(f64::from(row.entropy), 0)),
-        );
-        entry("row sum", format!("{:.6}", row.mass));
-    }
-    lines.push(Line::default());
-    let keys = if pooling == 1 {
-        "keys it gives most to"
+    let score_text = if masked {
+        "masked".to_owned()
     } else {
-        "cells it gives most to"
+        format!("{score:.5}")
     };
-    lines.push(Line::styled(format!(" {keys}"), theme.title()));
-    let n_bars = (inside.height as usize).saturating_sub(lines.len());
-    lines.extend(top_keys(app, detail, row_idx, n_bars, width));
-    frame.render_widget(Paragraph::new(lines), inside);
+    let mut found = vec![
+        (format!("probability{exact}"), format!("{probability:.6}")),
+        (format!("score{exact}"), score_text),
+    ];
+    let Some((head, row)) = head.and_then(|head| Some((head, head.summary.rows.get(query)?)))
+    else {
+        return found;
+    };
+    let mut entry = |name: &str, value: String| found.push((name.to_owned(), value));
+    let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
+    let spec = app.attention();
+    // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
+    let is_plain = spec
+        .is_some_and(|s| s.softcap.is_none() && s.bias == attnscope_engine::attention::Bias::None);
+    // The scale is that of the run on screen.
+    if is_shown && is_plain && app.knows_width() && !masked && pooling == 1 {
+        let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
+        entry("q·k", figure(f64::from(product), 0));
+        let cosine = f64::from(product / (row.q_norm * k_norm));
+        entry("cos(q, k)", figure(cosine, 0));
+    }
+    if app.knows_width() {
+        let norms = [row.q_norm, k_norm].map(|norm| figure(f64::from(norm), 0));
+        entry("‖q‖  ‖k‖", norms.join("  "));
+    }
+    entry("visible keys", row.n_visible.to_string());
+    let entropy = figure(f64::from(row.entropy), 0);
+    entry("row entropy", format!("{entropy} nats"));
+    entry("row sum", format!("{:.6}", row.mass));
+    found
+}
+
+/// The keys that a row of A or of B gives most to, with both probabilities and the change.
+fn keys_of_both(
+    app: Scene<'_>,
+    both: [&HeadDetail; 2],
+    title: &str,
+    inside: Rect,
+) -> Vec<Line<'static>> {
+    const NUMBER: usize = 7;
+    let theme = &app.theme;
+    let width = inside.width as usize;
+    let name_width = width.saturating_sub(3 * NUMBER + 1);
+    let heads = format!(
+        " {}{:>NUMBER$}{:>NUMBER$}{:>NUMBER$}",
+        fit(title, name_width),
+        "A",
+        "B",
+        "change"
+    );
+    let mut lines = vec![Line::styled(heads, theme.title())];
+    let pooling = both[0].pooling();
+    let row_idx = app.selection.query_idx / pooling;
+    let rows = both.map(|detail| {
+        let map = detail.pattern.finest();
+        &map.cells[row_idx * map.n_cols..(row_idx + 1) * map.n_cols]
+    });
+    let most = |cell: &usize| rows[0][*cell].max(rows[1][*cell]);
+    let mut cells: Vec<usize> = (0..rows[0].len())
+        .filter(|cell| most(cell) > 0.0 || most(cell).is_nan())
+        .collect();
+    cells.sort_by(|a, b| most(b).total_cmp(&most(a)));
+    for cell in cells.into_iter().take(inside.height as usize) {
+        let key = cell * pooling;
+        let style = if key / pooling == app.selection.key_idx / pooling {
+            theme.selected()
+        } else {
+            Style::new()
+        };
+        let [a, b] = rows.map(|row| f64::from(row[cell]));
+        let name = format!(
+            "{} {key}",
+            fit(&app.token(Axis::Key, key), name_width.saturating_sub(6))
+        );
+        lines.push(Line::from(vec![
+            Span::styled(format!(" {}", fit(&name, name_width)), style),
+            Span::raw(format!("{}{}", figure(a, NUMBER), figure(b, NUMBER))),
+            Span::styled(change(a, b, NUMBER), theme.title()),
+        ]));
+    }
+    lines
 }
 
 /// The likeliest keys of a row as labelled bars, highest first.

@@ -13,6 +13,7 @@ use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
 use crate::tui::widgets::legend::legend;
+use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
@@ -83,18 +84,30 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     if let Some(area) = parts.ranking {
         ranking::draw(frame, area, app);
     }
-    // No difference of pooled maps: what they show says which side it is of.
+    // Until both heads are there, the map is of one side, and says of which.
+    let change = app.shown_difference().filter(|_| app.shows_difference());
     let side = app.runs.b.as_ref().filter(|_| app.shows_difference());
     let side = side.map_or(String::new(), |second| {
         format!(" · {}", second.way.label(Shows::B))
     });
-    let title = selection_title(app, &format!(" · pattern{side}"));
+    let what = if app.head_view.shows_scores {
+        "scores"
+    } else {
+        "pattern"
+    };
+    let title = match change {
+        Some(_) => selection_title(app, &format!(" · change of {what}")),
+        None => selection_title(app, &format!(" · pattern{side}")),
+    };
     match app
         .layer()
         .and_then(|layer| layer.heads.get(app.selection.head_idx))
     {
         Some(head) => {
-            draw_map(frame, parts.map, app, &head.summary.pooled, &title);
+            match change {
+                Some(change) => draw_change(frame, parts.map, app, change, &title),
+                None => draw_map(frame, parts.map, app, &head.summary.pooled, &title),
+            }
             draw_figures(frame, parts.figures, app, head);
         }
         None => {
@@ -158,6 +171,29 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
     let per_cell = cut(&format!("  {per_cell}"), room);
     line.push_span(Span::styled(per_cell, app.theme.dim()));
     frame.render_widget(line, below);
+}
+
+/// The selected head's map in B less the one in A, as the Compare panel shows it.
+fn draw_change(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, change: &Pyramid, title: &str) {
+    let inside = framed(frame, area, app, title.to_owned());
+    let theme = app.theme.diverging();
+    let cells = change.finest().cells.iter().copied();
+    let most = cells
+        .filter(|v| v.is_finite())
+        .fold(0.0f32, |most, v| most.max(v.abs()));
+    let high = if most > 0.0 { most } else { 1.0 };
+    let whole = WholeMap {
+        theme: &theme,
+        values: change,
+        scale: Scale {
+            low: -high,
+            high,
+            is_log: false,
+        },
+        crosshair: None,
+        margins: None,
+    };
+    draw_whole(frame, inside, &whole);
 }
 
 /// What a person wants to know of a head first.
