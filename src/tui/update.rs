@@ -500,7 +500,7 @@ impl App {
         let scene = Scene::of(self, shows);
         let wanted = scene.wanted_head();
         // The overview's small map is of what is kept anyway, but for the difference of two.
-        let shows_change = self.panel == Panel::Overview && scene.shows_difference();
+        let shows_change = self.panel == Panel::Overview && self.scene().shows_difference();
         let is_due = (self.panel.shows_head() || shows_change) && scene.layer().is_some();
         if !is_due || scene.shown_detail().is_some() {
             return;

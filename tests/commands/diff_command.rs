@@ -277,6 +277,36 @@ fn what_cannot_be_run_side_by_side_is_named_and_the_rest_is_written() {
 }
 
 #[test]
+fn tokenizers_that_give_other_ids_are_named_with_the_first() {
+    let tokenizer = |ids: [u32; 2]| {
+        let vocab = json!({"[UNK]": 0, "a": 1, "cat": ids[0], "sat": ids[1]});
+        json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+            "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+            "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
+        })
+    };
+    let [a, b] = [[2, 3], [3, 2]].map(|ids| {
+        let copy = Copy::of("gpt2");
+        copy.write("tokenizer.json", tokenizer(ids).to_string().into_bytes());
+        copy
+    });
+    let said = refused("diff", a.path(), &[path(b.path()), "--text", "a cat sat"]);
+    assert_says(
+        &said,
+        &[
+            "tokenizers differ at position 1",
+            "2 \"cat\" and 3 \"cat\"",
+            "--tokens",
+        ],
+    );
+    // Where both give the same ids, or ids are given, nothing is in the way.
+    for arguments in [["--text", "a a a"], ["--tokens", "1,2,3"]] {
+        assert_eq!(diff(a.path(), b.path(), &arguments).code, Some(0));
+    }
+}
+
+#[test]
 fn bad_input_is_one_line() {
     let copy = Copy::of("gpt2");
     let model = original("gpt2");

@@ -123,8 +123,17 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
         .saturating_sub(lines.len() + 2)
         .max(1);
     lines.extend(chain(app, comparison, width, n_left));
-    lines.push(named(app, "knobs ", knobs(comparison), width));
-    lines.push(named(app, "tensors ", tensors(comparison), width));
+    let are_models = app
+        .both_runs()
+        .is_some_and(|both| both.iter().all(|run| run.subject.model().is_some()));
+    let said = knobs(comparison);
+    // A trace has neither; what its values tell of a knob is listed.
+    if are_models || !said.is_empty() {
+        lines.push(named(app, "knobs ", said, width));
+    }
+    if are_models {
+        lines.push(named(app, "tensors ", tensors(comparison), width));
+    }
     let alone = isolated(comparison);
     if !alone.is_empty() {
         lines.push(named(app, "differ by themselves ", alone, width));

@@ -39,6 +39,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
     });
     for (name, value) in of_shown {
         let before = of_a.iter().flatten().find(|(other, _)| *other == name);
+        if of_a.is_some() && before.is_none() {
+            continue;
+        }
         let text = match before {
             Some((_, before)) if *before != value => format!("{before} → {value}"),
             _ => value,
