@@ -253,6 +253,7 @@ fn judged(
             target: target.display().to_string(),
             what_if: Vec::new(),
             notes: Vec::new(),
+            unread: Vec::new(),
             error: None,
             verdicts,
         });
@@ -292,7 +293,8 @@ fn judged(
         error: None,
         target: target.display().to_string(),
         what_if: args.what_if.words(),
-        notes: model.checkpoint.settings.of_file().into_iter().collect(),
+        notes: model.checkpoint.remarks(),
+        unread: model.checkpoint.unread.clone(),
         verdicts: judgement.verdicts,
     })
 }

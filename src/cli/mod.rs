@@ -32,6 +32,7 @@ mod sweep_checkpoint;
 mod sweep_place;
 mod targets;
 mod tensors;
+mod tokens;
 mod trace;
 mod verify;
 mod watch;
@@ -117,6 +118,8 @@ enum Command {
     CaptureScript,
     /// List the tensors of a checkpoint
     Tensors(tensors::Args),
+    /// Print the tokens that a checkpoint's tokenizer makes of a text
+    Tokens(tokens::Args),
     /// Print completions for a shell
     Completions(completions::Args),
 }
@@ -126,6 +129,8 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
     let names = [
         "weights",
         "no_settings",
+        "no_adapter",
+        "tokenizer",
         "set",
         "device",
         "threads",
@@ -208,6 +213,7 @@ impl Cli {
             Some(Command::Align(args)) => align::run(&args)?,
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
+            Some(Command::Tokens(args)) => tokens::run(&args)?,
             Some(Command::Completions(args)) => completions::run(&args)?,
         }
         Ok(Ended::Clean)
@@ -243,7 +249,7 @@ pub struct RunArgs {
 }
 
 /// What every command that opens a checkpoint takes.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct WeightArgs {
     /// Which file of the directory holds the weights
     #[arg(long, value_name = "FILE")]
@@ -251,6 +257,12 @@ pub struct WeightArgs {
     /// Ignore attnscope.toml beside the checkpoint
     #[arg(long)]
     no_settings: bool,
+    /// Leave out an adapter (LoRA, …) that lies beside the weights
+    #[arg(long)]
+    no_adapter: bool,
+    /// Tokenizer that lies elsewhere: tokenizer.json, a SentencePiece model, vocab.txt, or a directory that holds one
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
 }
 
 impl WeightArgs {
@@ -258,6 +270,8 @@ impl WeightArgs {
         Opening {
             weights: self.weights.clone(),
             ignores_settings: self.no_settings,
+            ignores_adapter: self.no_adapter,
+            tokenizer: self.tokenizer.clone(),
             bundle: Some(&BUNDLES[0]),
             ..Opening::from(path)
         }
@@ -315,15 +329,14 @@ impl RunArgs {
         }
     }
 
-    /// Opens a model, and says what a file beside it changes in how it is read: whoever made it may have written that file.
+    /// Opens a model, and says what there is to say of how it is read: what a file of settings changes, which tensors no layer reads.
     ///
     /// # Errors
     /// When it cannot be opened, or is not understood.
     fn model(&self, path: &Path) -> Result<Model> {
         let model = family::read(self.opening(Some(path.to_path_buf())).open()?)?;
-        if let Some(said) = model.checkpoint.settings.of_file() {
-            progress::note(&said);
-        }
+        let remarks = model.checkpoint.remarks();
+        remarks.iter().for_each(|said| progress::remark(said));
         Ok(model)
     }
 
@@ -345,7 +358,7 @@ impl RunArgs {
     /// When the device is not to be had, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
         if self.quiet {
-            progress::be_quiet();
+            progress::ask_quiet();
         }
         let of_environment = std::env::var("RAYON_NUM_THREADS").ok();
         let of_environment = of_environment.and_then(|text| text.parse::<usize>().ok());

@@ -1,7 +1,9 @@
 //! Progress of a batch run on standard error: a bar on a terminal, plain lines elsewhere.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,6 +13,10 @@ use attnscope_engine::model::{Input, Model};
 use attnscope_engine::pace::Pace;
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
+/// Whether a person asked for errors alone.
+static IS_ASKED_QUIET: AtomicBool = AtomicBool::new(false);
+/// Remarks that were told.
+static REMARKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// Shows how far a run is: a bar of the arithmetic that is done.
 pub struct Meter {
@@ -190,9 +196,23 @@ pub fn tell(line: &str) {
     say(line);
 }
 
-/// Lets only errors be told from here on: for `--quiet`.
+/// One line to standard error of how a checkpoint is read, told once: the checkpoints of a training are read alike.
+pub fn remark(line: &str) {
+    let mut told = REMARKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !IS_ASKED_QUIET.load(Ordering::Relaxed) && told.insert(line.to_owned()) {
+        say(line);
+    }
+}
+
+/// Lets neither notes nor progress of single runs be told from here on.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Lets only errors be told from here on: for `--quiet`.
+pub fn ask_quiet() {
+    IS_ASKED_QUIET.store(true, Ordering::Relaxed);
+    be_quiet();
 }
 
 fn is_quiet() -> bool {

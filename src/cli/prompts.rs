@@ -96,9 +96,9 @@ pub fn prepare(
     let Some(set) = set else {
         let request = request(args, model, reading)?;
         let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
-        if let Some(said) = model.spec.limits().beyond(&prompt) {
-            note(&said);
-        }
+        let said = model.spec.limits().beyond(&prompt);
+        let said = said.into_iter().chain(prompt.lost_words());
+        said.for_each(|said| note(&said));
         return Ok(vec![Named {
             id: ONLY.to_owned(),
             prompt,
@@ -115,9 +115,9 @@ pub fn prepare(
     });
     let prepared = prepared.collect::<Result<Vec<Named>>>()?;
     for named in &prepared {
-        if let Some(said) = model.spec.limits().beyond(&named.prompt) {
-            note(&format!("{}: {said}", named.id));
-        }
+        let said = model.spec.limits().beyond(&named.prompt);
+        let said = said.into_iter().chain(named.prompt.lost_words());
+        said.for_each(|said| note(&format!("{}: {said}", named.id)));
     }
     Ok(prepared)
 }

@@ -270,7 +270,8 @@ fn ran(session: &Session<'_>, mut opened: Opened, target: &Path, format: Format)
         version: crate::report::VERSION,
         model: ModelRecord::of(model),
         what_if: session.what_ifs(),
-        notes: model.checkpoint.settings.of_file().into_iter().collect(),
+        notes: model.checkpoint.remarks(),
+        unread: model.checkpoint.unread.clone(),
         prompts: records,
     };
     Ok(Ran {

@@ -125,6 +125,7 @@ impl<'a> AlignShown<'a> {
             target: alignment.name(),
             what_if,
             notes: Vec::new(),
+            unread: Vec::new(),
             verdicts: aligned.judge(&Thresholds::default()),
         };
         Self {

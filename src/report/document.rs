@@ -30,6 +30,9 @@ pub struct Report {
     /// What a reader must know of how the checkpoint was read; left out where there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Stored tensors that the model never reads, less buffers and states of optimisers; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
     pub prompts: Vec<PromptRecord>,
 }
 
@@ -59,6 +62,9 @@ pub struct CheckpointRecord {
     /// What a reader must know of how the checkpoint was read; left out where there is nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Stored tensors that the model never reads, less buffers and states of optimisers; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<String>,
     pub prompts: Vec<PromptRecord>,
 }
 
@@ -70,6 +76,7 @@ impl CheckpointRecord {
             model: report.model,
             what_if: report.what_if,
             notes: report.notes,
+            unread: report.unread,
             prompts: report.prompts,
         }
     }

@@ -8,6 +8,7 @@ use super::document::{Report, Several};
 use super::head_types::HeadTypes;
 use super::lab::{RescaleReport, VarianceReport};
 use super::tensors::TensorList;
+use super::tokens::TokenList;
 use super::verdicts;
 use super::verification::Verification;
 use super::{align, difference, sweep};
@@ -34,6 +35,7 @@ pub const SCHEMAS: &[Described] = &[
     ),
     ("align", "attnscope align", of::<align::Document<'_>>),
     ("tensors", "attnscope tensors", of::<TensorList>),
+    ("tokens", "attnscope tokens", of::<TokenList>),
     ("verify", "attnscope verify", of::<Verification>),
     ("diff", "attnscope diff", of::<difference::Document>),
     (

@@ -20,6 +20,8 @@ pub struct TargetVerdict {
     pub what_if: Vec<String>,
     /// What a person must know of how it was read.
     pub notes: Vec<String>,
+    /// Stored tensors that no part of the model reads.
+    pub unread: Vec<String>,
     /// Why nothing could be judged.
     pub error: Option<String>,
     pub verdicts: Vec<(&'static Check, Verdict)>,
@@ -32,6 +34,7 @@ impl TargetVerdict {
             target,
             what_if: Vec::new(),
             notes: Vec::new(),
+            unread: Vec::new(),
             error: Some(reason),
             verdicts: Vec::new(),
         }
@@ -105,6 +108,9 @@ pub(super) struct TargetRecord {
     notes: Vec<String>,
     /// The target as it was named on the command line.
     target: String,
+    /// Stored tensors that the model never reads, less buffers and states of optimisers; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unread: Vec<String>,
     /// What-ifs that were on, as they were written; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     what_if: Vec<String>,
@@ -182,6 +188,7 @@ impl TargetRecord {
             findings: findings.map(FindingRecord::of).collect(),
             notes: target.notes.clone(),
             target: target.target.clone(),
+            unread: target.unread.clone(),
             what_if: target.what_if.clone(),
         }
     }

@@ -329,7 +329,9 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
             } else {
                 ""
             };
-            let text = format!("{}{beyond}{dropped}{origin}{ids}", n_tokens(run));
+            let lost = run.prompt.lost_words();
+            let lost = lost.map_or(String::new(), |said| format!(" · {said}"));
+            let text = format!("{}{beyond}{dropped}{origin}{ids}{lost}", n_tokens(run));
             vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
         }
     };

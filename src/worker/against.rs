@@ -69,6 +69,8 @@ impl PartialEq for Against {
                         weights,
                         opening.set.clone(),
                         opening.ignores_settings,
+                        opening.ignores_adapter,
+                        opening.tokenizer.clone(),
                     )
                 };
                 of(a) == of(b)

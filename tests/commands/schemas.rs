@@ -55,6 +55,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ),
     ("tensors", "tensors @oracle/gpt2/model --format json"),
     (
+        "tokens",
+        "tokens @formats/tokenizers/t5 --text hello --format json",
+    ),
+    (
         "tensors",
         "tensors @oracle/bert/model --stats --format json",
     ),

@@ -46,6 +46,7 @@ fn hostile() -> Vec<TargetVerdict> {
         error: None,
         what_if: Vec::new(),
         notes: vec![format!("a note {HOSTILE}")],
+        unread: vec![HOSTILE.to_owned()],
         target: format!("models/{HOSTILE}"),
         verdicts: vec![
             (check(0), verdict(Status::Fired, errors)),

@@ -34,6 +34,10 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
     let own = [&a, &b].map(|model| model.checkpoint.name.clone());
     let mut compared_names = names(own, [&args.a, &args.b]);
     let mut notes = Vec::new();
+    for (side, model) in [("A", &a), ("B", &b)] {
+        let remarks = model.checkpoint.remarks().into_iter();
+        notes.extend(remarks.map(|said| format!("{side}: {said}")));
+    }
     if args.what_if.is_set() {
         notes.push(format!(
             "what if, of B: {}",

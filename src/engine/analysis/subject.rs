@@ -220,6 +220,12 @@ impl Subject {
         }
     }
 
+    /// What there is to say of how it was opened and read, a sentence each.
+    pub fn remarks(&self) -> Vec<String> {
+        self.model()
+            .map_or_else(Vec::new, |model| model.checkpoint.remarks())
+    }
+
     /// What a person or a file set of how it is read.
     pub fn settings(&self) -> Option<&Settings> {
         Some(&self.model()?.checkpoint.settings)

@@ -55,6 +55,8 @@ impl Bundle {
             tokenizer,
             beside: Map::new(),
             settings: Settings::default(),
+            remarks: Vec::new(),
+            unread: Vec::new(),
             described_by: Vec::new(),
         })
     }

@@ -1,5 +1,6 @@
 //! Bytes on disk → named tensors and a configuration. Knows no architecture.
 
+mod adapter;
 mod blocks;
 mod bundle;
 pub mod captured;
@@ -33,6 +34,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+pub use adapter::{ADAPTER_CONFIG, Adapter};
 pub use blocks::BlockType;
 pub use bundle::Bundle;
 pub use config::{Config, Knob, Origin, SetBy};
@@ -62,6 +64,10 @@ pub struct Checkpoint {
     pub beside: Map<String, Value>,
     /// What a person says about it.
     pub settings: Settings,
+    /// What there is to say of how it was opened and read, a sentence each.
+    pub remarks: Vec<String>,
+    /// Names of stored tensors that the model never reads, less those that are known to be no weights.
+    pub unread: Vec<String>,
     /// The files beside the weights that say what these are.
     pub(crate) described_by: Vec<DataFile>,
 }
@@ -75,6 +81,12 @@ impl Checkpoint {
         Opening::from(Some(path.to_path_buf())).open()
     }
 
+    /// What there is to say of how it is read: the file of settings beside it first.
+    pub fn remarks(&self) -> Vec<String> {
+        let of_file = self.settings.of_file();
+        of_file.into_iter().chain(self.remarks.clone()).collect()
+    }
+
     /// Whether its files are still those that were opened.
     ///
     /// # Errors
@@ -86,15 +98,8 @@ impl Checkpoint {
 
     /// Takes a configuration that the weights tell, where the files hold none, and the tokenizer that goes with it.
     pub fn describe(&mut self, config: Config) {
-        if matches!(
-            self.tokenizer,
-            TokenizerFile::BytePairs { .. }
-                | TokenizerFile::WordPieces { .. }
-                | TokenizerFile::SentencePiece { .. }
-        ) {
-            let directory = config.path().parent().unwrap_or(Path::new("."));
-            let model_type = config.get("model_type").and_then(Value::as_str);
-            self.tokenizer = TokenizerFile::find(directory, model_type);
+        if let Some(kind) = config.get("model_type").and_then(Value::as_str) {
+            self.tokenizer.set_model_type(kind);
         }
         self.config = config;
     }

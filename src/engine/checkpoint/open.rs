@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Map;
 
+use super::adapter::Adapter;
 use super::bundle::Bundle;
 use super::config::Config;
 use super::data_file::DataFile;
@@ -37,10 +38,14 @@ pub struct Opening {
     pub bundle: Option<&'static Bundle>,
     /// Which file of the directory holds the weights.
     pub weights: Option<PathBuf>,
+    /// A tokenizer that lies elsewhere.
+    pub tokenizer: Option<PathBuf>,
     /// Keys and values that correct how it is read.
     pub set: Vec<(String, String)>,
     /// Whether the file of settings beside it counts for nothing.
     pub ignores_settings: bool,
+    /// Whether an adapter beside the weights is left out.
+    pub ignores_adapter: bool,
 }
 
 impl From<Option<PathBuf>> for Opening {
@@ -65,6 +70,9 @@ impl Opening {
                 ));
             };
             let mut demo = bundle.open()?;
+            if let Some(file) = &self.tokenizer {
+                demo.tokenizer = TokenizerFile::named(file, None)?;
+            }
             demo.settings = Settings::of_command_line(&self.set);
             return match &self.weights {
                 None => Ok(demo),
@@ -90,6 +98,7 @@ impl Opening {
         if !file.exists() {
             return Err(Error::file(&file, "no such file; --weights names it"));
         }
+        let of_adapter = Adapter::check(&directory, &file, self.ignores_adapter)?;
         let described_by = describing(&directory, &file)?;
         let settings = if self.ignores_settings {
             Settings::of_command_line(&self.set)
@@ -111,8 +120,13 @@ impl Opening {
         if path.is_dir() && self.weights.is_none() && !is_gguf(&file) {
             checkpoint.name = name_of(path);
         }
+        if let Some(file) = &self.tokenizer {
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            checkpoint.tokenizer = TokenizerFile::named(file, model_type)?;
+        }
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;
+        checkpoint.remarks.extend(of_adapter);
         // Also those that this command may never need, as a tokenizer where ids are given.
         checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
@@ -250,6 +264,8 @@ fn open_gguf(file: &Path, directory: &Path) -> Result<Checkpoint> {
         tokenizer,
         beside: Map::new(),
         settings: Settings::default(),
+        remarks: Vec::new(),
+        unread: Vec::new(),
         described_by: Vec::new(),
     })
 }
@@ -299,6 +315,8 @@ fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpo
         tensors,
         beside,
         settings: Settings::default(),
+        remarks: Vec::new(),
+        unread: Vec::new(),
         described_by: Vec::new(),
     })
 }

@@ -31,6 +31,7 @@ pub struct Reader<'a> {
     knobs: Vec<Knob>,
     read: BTreeSet<String>,
     fixed_read: BTreeSet<String>,
+    remarks: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
@@ -40,6 +41,7 @@ impl<'a> Reader<'a> {
             knobs: Vec::new(),
             read: BTreeSet::new(),
             fixed_read: BTreeSet::new(),
+            remarks: Vec::new(),
         }
     }
 
@@ -374,6 +376,18 @@ impl<'a> Reader<'a> {
             value: value.to_string(),
             origin,
         });
+    }
+
+    /// Keeps a sentence that a person should hear of how the configuration was read.
+    pub fn remark(&mut self, said: String) {
+        if !self.remarks.contains(&said) {
+            self.remarks.push(said);
+        }
+    }
+
+    /// The sentences that were kept.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
     }
 
     /// What was read, and the keys that never were, in the order of the file.

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::config::Config;
 use super::gguf::Vocabulary;
+use crate::error::{Error, Result};
 
 /// What a SentencePiece model is called, in the order of choice.
 const SENTENCE_PIECE: [&str; 4] = [
@@ -86,9 +88,119 @@ impl TokenizerFile {
         if let Some(vocab) = present("vocab.txt") {
             return Self::WordPieces { vocab, model_type };
         }
-        match SENTENCE_PIECE.iter().find_map(|name| present(name)) {
-            Some(model) => Self::SentencePiece { model, model_type },
-            None => present(CHARACTERS).map_or(Self::Missing, Self::Characters),
+        let usual = SENTENCE_PIECE.iter().find_map(|name| present(name));
+        if let Some(model) = usual {
+            return Self::SentencePiece { model, model_type };
+        }
+        if let Some(path) = present(CHARACTERS) {
+            return Self::Characters(path);
+        }
+        match sentence_pieces_in(directory).as_slice() {
+            [] => Self::Missing,
+            [model] => Self::SentencePiece {
+                model: model.clone(),
+                model_type,
+            },
+            _ => Self::Elsewhere(
+                "several files end in .model or .spm; --tokenizer FILE names the tokenizer",
+            ),
         }
     }
+
+    /// Says which kind of model it belongs to, whose habits some forms leave open.
+    pub fn set_model_type(&mut self, kind: &str) {
+        match self {
+            Self::BytePairs { model_type, .. }
+            | Self::WordPieces { model_type, .. }
+            | Self::SentencePiece { model_type, .. } => *model_type = Some(kind.to_owned()),
+            Self::Pair(pair) => pair.iter_mut().for_each(|one| one.set_model_type(kind)),
+            _ => {}
+        }
+    }
+
+    /// The kind of model that the configuration of a directory names.
+    pub fn model_type_in(directory: &Path) -> Option<String> {
+        let config = Config::read(&directory.join("config.json")).ok()?;
+        Some(config.get("model_type")?.as_str()?.to_owned())
+    }
+
+    /// The tokenizer that a person names: by what the file is called, else by how it begins.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is of no form that is known.
+    pub fn named(path: &Path, model_type: Option<&str>) -> Result<Self> {
+        if path.is_dir() {
+            let beside = Self::model_type_in(path);
+            let found = Self::find(path, model_type.or(beside.as_deref()));
+            return match found {
+                Self::Missing => Err(Error::file(path, "holds no tokenizer that is known")),
+                Self::Elsewhere(reason) => Err(Error::file(path, reason)),
+                found => Ok(found),
+            };
+        }
+        if !path.is_file() {
+            return Err(Error::file(path, "no such file; --tokenizer names it"));
+        }
+        let model_type = model_type.map(str::to_owned);
+        let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        let beside = |name: &str| path.parent().map(|parent| parent.join(name));
+        match ending.as_deref() {
+            Some("json") if path.file_name().is_some_and(|name| name == "vocab.json") => {
+                match beside("merges.txt").filter(|merges| merges.is_file()) {
+                    Some(merges) => Ok(Self::BytePairs {
+                        vocab: path.to_path_buf(),
+                        merges,
+                        model_type,
+                    }),
+                    None => Err(Error::file(
+                        path,
+                        "expected merges.txt beside it, found none",
+                    )),
+                }
+            }
+            Some("json") => Ok(Self::Path(path.to_path_buf())),
+            Some("txt") => Ok(Self::WordPieces {
+                vocab: path.to_path_buf(),
+                model_type,
+            }),
+            Some("pkl") => Ok(Self::Characters(path.to_path_buf())),
+            Some("model" | "spm") => Ok(Self::SentencePiece {
+                model: path.to_path_buf(),
+                model_type,
+            }),
+            _ if begins_as_pieces(path) => Ok(Self::SentencePiece {
+                model: path.to_path_buf(),
+                model_type,
+            }),
+            _ => Err(Error::file(
+                path,
+                "expected tokenizer.json, vocab.json with merges.txt beside it, vocab.txt, a SentencePiece model (.model, .spm) \
+                 or meta.pkl, found a file of another kind",
+            )),
+        }
+    }
+}
+
+/// Files of a directory that are SentencePiece models by their endings and by how they begin, in order.
+fn sentence_pieces_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| {
+            let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+            ending.is_some_and(|e| e == "model" || e == "spm")
+                && path.is_file()
+                && begins_as_pieces(path)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether a file begins as a SentencePiece model does: with a piece that begins with its text.
+fn begins_as_pieces(path: &Path) -> bool {
+    use std::io::Read;
+    let mut first = [0u8; 3];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first[0] == 0x0A && first[2] == 0x0A
 }

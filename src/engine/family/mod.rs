@@ -52,6 +52,7 @@ mod starcoder2;
 mod t5;
 mod torch_encoder;
 mod torch_transformer;
+pub mod unread;
 mod xlm_roberta;
 
 pub use self::overrides::settable;
@@ -167,9 +168,14 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let mut spec = (family.read)(&checkpoint, &mut reader)?;
     check_direction(&mut reader, &spec)?;
     overrides.check_read(&reader, spec.family)?;
+    let remarks = reader.remarks();
     (spec.knobs, spec.unread_keys) = reader.finish();
     overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
+    let aside = unread::left_aside(&spec, &checkpoint.tensors);
+    checkpoint.remarks.extend(remarks);
+    checkpoint.remarks.extend(aside.remarks);
+    checkpoint.unread = aside.names;
     checkpoint.settings = settings;
     Ok(Model {
         checkpoint: Arc::new(checkpoint),
@@ -266,7 +272,9 @@ mod tests {
                 path.file_stem()
                     .map(|stem| stem.to_string_lossy().into_owned())
             })
-            .filter(|stem| !["mod", "reading", "layouts", "overrides"].contains(&stem.as_str()))
+            .filter(|stem| {
+                !["mod", "reading", "layouts", "overrides", "unread"].contains(&stem.as_str())
+            })
             .map(|stem| stem.replace("xlm_", "xlm-"))
             .collect();
         files.sort();

@@ -1,12 +1,14 @@
 //! Text, ids and masks → token sequences with labels a person can read.
 
 mod inputs;
+mod lost;
 mod positions;
 mod tokenizer;
 
 pub use inputs::{parse_inputs, read_inputs};
+pub use lost::Lost;
 pub use positions::PositionRule;
-pub use tokenizer::{Reading, Tokenizer, Vocabulary};
+pub use tokenizer::{Reading, Token, Tokenizer, Vocabulary};
 
 use crate::error::{Error, Result};
 
@@ -126,6 +128,8 @@ pub struct Prompt {
     pub source: Option<Box<Prompt>>,
     /// How many tokens the model is to write after these.
     pub n_to_generate: usize,
+    /// How much of a text came through the tokenizer.
+    pub lost: Lost,
 }
 
 impl Prompt {
@@ -145,6 +149,13 @@ impl Prompt {
         longest.tokens.resize(n_longest, 0);
         longest.positions.resize(n_longest, last(&self.positions));
         longest
+    }
+
+    /// What there is to say of characters that did not come through the tokenizer; of a model of two stacks, of both sides.
+    pub fn lost_words(&self) -> Option<String> {
+        let sides = self.source.as_deref().into_iter().chain([self]);
+        let said: Vec<String> = sides.filter_map(|side| side.lost.words()).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// The prompt whose tokens a person gave: the encoder's where there is one.
@@ -241,6 +252,7 @@ fn side(
     limits: Limits,
     is_given: bool,
 ) -> Result<Prompt> {
+    let mut lost = Lost::default();
     let (mut tokens, mut labels): (Vec<u32>, Vec<String>) = match source {
         Source::Text(text) => {
             let tokenizer = match reading {
@@ -252,11 +264,21 @@ fn side(
                 }
             };
             // Special tokens alone are not prompt.
-            let tokens = if text.is_empty() && is_given {
+            let tokens: Vec<u32> = if text.is_empty() && is_given {
                 Vec::new()
             } else {
-                tokenizer.encode(text, request.special_tokens)?
+                let cut = tokenizer.cut(text, request.special_tokens)?;
+                lost = Lost::of(text, &cut);
+                cut.into_iter().map(|token| token.id).collect()
             };
+            if lost.is_all() {
+                let said = lost.words().unwrap_or_default();
+                let problem = format!(
+                    "the tokenizer ({}) does not fit the text: {said}; give ids with --tokens, or another tokenizer with --tokenizer",
+                    tokenizer.source_name()
+                );
+                return Err(Error::Prompt(problem));
+            }
             let labels = tokens.iter().map(|id| tokenizer.label(*id)).collect();
             (tokens, labels)
         }
@@ -325,6 +347,7 @@ fn side(
         n_cut,
         source: None,
         n_to_generate: 0,
+        lost,
     })
 }
 

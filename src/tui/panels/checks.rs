@@ -212,12 +212,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
 }
 
-/// On the lower border: what a file beside the checkpoint changed in how it was read. Whoever made the checkpoint may have written it.
+/// On the lower border: what there is to say of how the checkpoint was read, as what a file of settings beside it changed.
 fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let settings = app.subject().and_then(Subject::settings);
-    let Some(said) = settings.and_then(|settings| settings.of_file()) else {
+    let remarks = app.subject().map_or_else(Vec::new, Subject::remarks);
+    if remarks.is_empty() {
         return;
-    };
+    }
+    let said = remarks.join("; ");
     let border = Rect {
         x: area.x + 1,
         y: area.bottom().saturating_sub(1),

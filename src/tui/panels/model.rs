@@ -10,6 +10,7 @@ use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
 use super::model_change;
+use crate::report::one_line;
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::scene::Scene;
@@ -129,6 +130,12 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
         .map(|found| Line::styled(found.to_string(), app.theme.bad()))
         .into_iter()
         .collect();
+    for said in subject.remarks() {
+        lines.push(Line::styled(
+            one_line(&said).into_owned(),
+            app.theme.notable(),
+        ));
+    }
     lines.push(Line::styled(text, app.theme.dim()));
     let paragraph = Paragraph::new(lines).wrap(ratatui::widgets::Wrap { trim: true });
     frame.render_widget(paragraph, inside);

@@ -4,120 +4,21 @@ use std::collections::BTreeMap;
 
 use super::values::Seen;
 use crate::checks::{Place, UnreadKind, UnreadTensor};
+use crate::family::unread::{NameKind, is_mask_shape, kind_of, layer_of};
 use crate::model::Model;
 
-/// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
-const NO_WEIGHTS: [&str; 30] = [
-    "position_ids",
-    "token_type_ids",
-    "inv_freq",
-    "rotary",
-    "rope_freqs",
-    "freqs_cis",
-    "cos_cached",
-    "sin_cached",
-    "masked_bias",
-    "causal_mask",
-    "attn_mask",
-    "tril",
-    "num_batches_tracked",
-    "optimizer",
-    "exp_avg",
-    "momentum",
-    "scheduler",
-    "ema_",
-    "_ema",
-    "quant",
-    "scale_inv",
-    "weight_scale",
-    "input_scale",
-    "absmax",
-    "qzeros",
-    "g_idx",
-    "SCB",
-    "zero_point",
-    "k_scale",
-    "v_scale",
-];
-/// Parts of names of heads for tasks, of other modalities, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 27] = [
-    "pooler",
-    "classifier",
-    "classification_head",
-    "score.",
-    "qa_outputs",
-    "cls.",
-    "nsp",
-    "seq_relationship",
-    "discriminator",
-    "generator",
-    "vocab_",
-    "mlm",
-    "summary",
-    "multiple_choice_head",
-    "value_head",
-    "v_head",
-    "reward",
-    "vision",
-    "visual",
-    "image",
-    "audio",
-    "speech",
-    "mm_projector",
-    "multi_modal",
-    "mtp",
-    "eh_proj",
-    "medusa",
-];
-const ADAPTERS: [&str; 10] = [
-    "lora_",
-    "lora.",
-    "adapter",
-    "ia3_",
-    "loha_",
-    "hada_",
-    "lokr_",
-    "dora_",
-    "vera_",
-    "prompt_encoder",
-];
-/// How names of unembeddings end.
-const UNEMBEDDINGS: [&str; 4] = [
-    "lm_head.weight",
-    "embed_out.weight",
-    "output_projection.weight",
-    "predictions.decoder.weight",
-];
-
 /// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
-pub(super) fn kind_of(name: &str, n_layers: usize) -> Option<UnreadKind> {
-    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    if has(&ADAPTERS) {
-        return Some(UnreadKind::Adapter);
+fn unread_kind(name: &str, n_layers: usize) -> Option<UnreadKind> {
+    match kind_of(name) {
+        NameKind::Adapter => Some(UnreadKind::Adapter),
+        NameKind::Unembedding => Some(UnreadKind::Unembedding),
+        NameKind::Buffer | NameKind::OtherPart => None,
+        NameKind::Weight => Some(match layer_of(name) {
+            Some(layer_idx) if layer_idx >= n_layers => UnreadKind::BeyondLayers,
+            Some(_) => UnreadKind::OfLayer,
+            None => UnreadKind::Unknown,
+        }),
     }
-    // A causal mask is kept as a buffer called bias, of an attention.
-    let is_mask = ["attn.bias", "attention.bias", ".mask"]
-        .iter()
-        .any(|end| name.ends_with(end));
-    if has(&NO_WEIGHTS) || is_mask || name == "step" {
-        return None;
-    }
-    if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
-        return Some(UnreadKind::Unembedding);
-    }
-    if has(&OTHER_PARTS) {
-        return None;
-    }
-    Some(match layer_of(name) {
-        Some(layer_idx) if layer_idx >= n_layers => UnreadKind::BeyondLayers,
-        Some(_) => UnreadKind::OfLayer,
-        None => UnreadKind::Unknown,
-    })
-}
-
-/// The first number that stands alone between dots: the layer that a tensor belongs to.
-fn layer_of(name: &str) -> Option<usize> {
-    name.split('.').find_map(|part| part.parse().ok())
 }
 
 /// Unread tensors that matter. `look` gives what the values of a stored tensor are like, and is asked only where it matters;
@@ -136,16 +37,14 @@ pub(super) fn unread<E>(
     let mut found = Vec::new();
     for name in model.spec.unused_tensors(tensors) {
         let info = tensors.info(name).filter(|info| info.dtype.is_float());
-        let Some((info, kind)) = info.zip(kind_of(name, n_layers)) else {
+        let Some((info, kind)) = info.zip(unread_kind(name, n_layers)) else {
             continue;
         };
         // A model that is read without a head for words leaves all heads aside.
         if kind == UnreadKind::Unembedding && model.spec.head.is_none() {
             continue;
         }
-        // Axes of a mask that is kept as a buffer.
-        let is_buffer = matches!(info.shape.as_slice(), [1, 1, n, m] if n == m);
-        if is_buffer || info.n_elements() <= 1 {
+        if is_mask_shape(&info.shape) || info.n_elements() <= 1 {
             continue;
         }
         let Some(seen) = look(name)? else { continue };
@@ -200,7 +99,7 @@ mod tests {
             ("optimizer.state.0.exp_avg", None),
             ("vision_tower.blocks.0.attn.qkv.weight", None),
         ] {
-            assert_eq!(kind_of(name, 2), kind, "{name}");
+            assert_eq!(unread_kind(name, 2), kind, "{name}");
         }
     }
 }

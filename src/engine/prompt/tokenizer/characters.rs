@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Inner, Reading, Tokenizer};
+use super::{Inner, Reading, Token, Tokenizer};
 use crate::checkpoint::pytorch;
 use crate::error::{Error, Result};
 
@@ -20,15 +20,21 @@ pub struct Characters {
 impl Characters {
     /// # Errors
     /// When the text holds a character that has no id.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let id = |(at, character): (usize, char)| {
-            self.ids.get(&character).copied().ok_or_else(|| {
+    pub fn encode(&self, text: &str) -> Result<Vec<Token>> {
+        let token = |(at, (byte, character)): (usize, (usize, char))| {
+            let id = self.ids.get(&character).copied().ok_or_else(|| {
                 let n = self.ids.len();
                 let problem = format!("the character {character:?} at position {at} is none of the {n} that the model knows");
                 Error::Prompt(problem)
+            })?;
+            Ok(Token {
+                id,
+                bytes: byte..byte + character.len_utf8(),
+                is_special: false,
+                is_known: true,
             })
         };
-        text.chars().enumerate().map(id).collect()
+        text.char_indices().enumerate().map(token).collect()
     }
 
     pub fn character(&self, id: u32) -> Option<char> {

@@ -15,6 +15,7 @@ use tokenizers::{
     PreTokenizer as _,
 };
 
+use super::Token;
 use super::limited::within_limits;
 
 /// How many times longer a text may become, and how long whatever it was.
@@ -24,11 +25,20 @@ const ALWAYS_ALLOWED: usize = 1 << 18;
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+/// How a file names the token for what is not known.
+#[derive(Debug, Clone)]
+pub enum Unknown {
+    Id(u32),
+    Text(String),
+}
+
 /// A tokenizer, and what each of its steps does.
 #[derive(Clone)]
 pub struct Library(Arc<Steps>);
 
 struct Steps {
+    /// The token that stands for what is not known.
+    unknown: Option<u32>,
     library: tokenizers::Tokenizer,
     normalizers: Vec<(NormalizerWrapper, Option<Swap>)>,
     cuts: Vec<(PreTokenizerWrapper, Option<Regex>)>,
@@ -45,7 +55,11 @@ impl Library {
     ///
     /// # Errors
     /// One clause, when the crate cannot read it.
-    pub fn read(bytes: Vec<u8>, with_decoder: bool) -> Result<Self, String> {
+    pub fn read(
+        bytes: Vec<u8>,
+        with_decoder: bool,
+        unknown: Option<Unknown>,
+    ) -> Result<Self, String> {
         let n_bytes = bytes.len();
         let read = move || {
             let mut library =
@@ -54,12 +68,12 @@ impl Library {
                 let none: Option<tokenizers::DecoderWrapper> = None;
                 library.with_decoder(none);
             }
-            Self::of(library)
+            Self::of(library, unknown)
         };
         within_limits(n_bytes, read)
     }
 
-    fn of(mut library: tokenizers::Tokenizer) -> Result<Self, String> {
+    fn of(mut library: tokenizers::Tokenizer, unknown: Option<Unknown>) -> Result<Self, String> {
         library.with_padding(None);
         let off = library.with_truncation(None);
         off.map_err(|e| format!("its truncation cannot be switched off ({e})"))?;
@@ -71,7 +85,12 @@ impl Library {
         if let Some(cut) = library.get_pre_tokenizer() {
             flatten_cut(cut, &mut cuts)?;
         }
+        let unknown = unknown.and_then(|unknown| match unknown {
+            Unknown::Id(id) => Some(id),
+            Unknown::Text(text) => library.token_to_id(&text),
+        });
         Ok(Self(Arc::new(Steps {
+            unknown,
             library,
             normalizers,
             cuts,
@@ -80,13 +99,13 @@ impl Library {
 
     /// # Errors
     /// One clause, when a limit is passed or the crate cannot encode the text.
-    pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>, String> {
+    pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<Token>, String> {
         let (steps, text) = (self.0.clone(), text.to_owned());
         within_limits(text.len(), move || {
             steps.try_out(&text)?;
-            let encoded = steps.library.encode_fast(text.as_str(), special_tokens);
+            let encoded = steps.library.encode(text.as_str(), special_tokens);
             let encoded = encoded.map_err(|e| e.to_string())?;
-            Ok(encoded.get_ids().to_vec())
+            Ok(steps.tokens(&encoded, &text))
         })
     }
 
@@ -102,6 +121,31 @@ impl Library {
 }
 
 impl Steps {
+    /// The tokens of an encoded text, each with the bytes that it stands for.
+    fn tokens(&self, encoded: &tokenizers::Encoding, text: &str) -> Vec<Token> {
+        let added = self.library.get_added_tokens_decoder();
+        let (ids, offsets) = (encoded.get_ids(), encoded.get_offsets());
+        let masks = encoded.get_special_tokens_mask();
+        let mut at = 0;
+        let each = ids.iter().zip(offsets).zip(masks);
+        each.map(|((id, (start, end)), mask)| {
+            // A token that was put around the text stands where it was put.
+            let bytes = if *mask == 1 { at..at } else { *start..*end };
+            at = bytes.end;
+            let is_spelled = text.get(bytes.clone()).is_some_and(|text| {
+                let own = added.get(id).map(|token| token.content.as_str());
+                own == Some(text)
+            });
+            Token {
+                id: *id,
+                is_special: *mask == 1 || added.get(id).is_some_and(|token| token.special),
+                is_known: *mask == 1 || self.unknown != Some(*id) || is_spelled,
+                bytes,
+            }
+        })
+        .collect()
+    }
+
     /// Goes through every step before the model.
     fn try_out(&self, text: &str) -> Result<(), String> {
         let most = text.len().saturating_mul(MOST_GROWTH).max(ALWAYS_ALLOWED);

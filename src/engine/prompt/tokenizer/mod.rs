@@ -10,6 +10,7 @@ mod special;
 mod stored;
 mod word_pieces;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -32,6 +33,18 @@ enum Inner {
     Library(library::Library),
     Pieces(Box<sentence_piece::Encoder>),
     Characters(characters::Characters),
+}
+
+/// A token of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub id: u32,
+    /// The bytes of the text that it stands for; none where it was put around the text.
+    pub bytes: Range<usize>,
+    /// Whether it is no text: put around one, or found in it as a special token.
+    pub is_special: bool,
+    /// Whether it says what the text is, and not that this is unknown.
+    pub is_known: bool,
 }
 
 /// How prompts can be given: as text, or only as ids, and why.
@@ -145,9 +158,20 @@ impl Tokenizer {
         &self.source_name
     }
 
+    /// Ids of a text.
+    ///
     /// # Errors
     /// When the tokenizer cannot encode the text.
     pub fn encode(&self, text: &str, special_tokens: bool) -> Result<Vec<u32>> {
+        let tokens = self.cut(text, special_tokens)?;
+        Ok(tokens.into_iter().map(|token| token.id).collect())
+    }
+
+    /// Tokens of a text, with the bytes that each stands for.
+    ///
+    /// # Errors
+    /// When the tokenizer cannot encode the text.
+    pub fn cut(&self, text: &str, special_tokens: bool) -> Result<Vec<Token>> {
         match &self.inner {
             Inner::Library(library) => {
                 let encoded = library.encode(text, special_tokens);
@@ -158,6 +182,17 @@ impl Tokenizer {
             }
             Inner::Pieces(encoder) => Ok(encoder.encode(text, special_tokens)),
             Inner::Characters(characters) => characters.encode(text),
+        }
+    }
+
+    /// What the vocabulary writes an id as; `None` where it has no such id.
+    pub fn piece(&self, id: u32) -> Option<String> {
+        match &self.inner {
+            Inner::Library(library) => library.token(id),
+            Inner::Pieces(encoder) => encoder.text_of(id).map(str::to_owned),
+            Inner::Characters(characters) => characters
+                .character(id)
+                .map(|character| character.to_string()),
         }
     }
 

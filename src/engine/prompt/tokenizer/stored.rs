@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::library::Library;
+use super::library::{Library, Unknown};
 use super::sentence_piece::Charsmap;
 use crate::error::{Error, Result};
 
@@ -29,8 +29,15 @@ pub fn open(path: &Path, bytes: &[u8]) -> Result<Library> {
         }
         None => bytes.to_vec(),
     };
+    let unknown = match (&value["model"]["unk_token"], &value["model"]["unk_id"]) {
+        (Value::String(text), _) => Some(Unknown::Text(text.clone())),
+        (_, id) => id
+            .as_u64()
+            .and_then(|id| u32::try_from(id).ok())
+            .map(Unknown::Id),
+    };
     let reads_labels = decoder_is_sound(&value["decoder"]);
-    Library::read(bytes, reads_labels).map_err(|problem| fault(&problem))
+    Library::read(bytes, reads_labels, unknown).map_err(|problem| fault(&problem))
 }
 
 /// How many times longer a decoder's replacements may make a token, all of them together.

@@ -20,6 +20,10 @@ pub static DATA: PanelData = PanelData {
         ("knob", "a value of the configuration as it was understood"),
         ("unread", "a key of the configuration that was never read"),
         (
+            "remark",
+            "a sentence on how the checkpoint was opened and read",
+        ),
+        (
             "nonfinite",
             "the first NaN or infinity of the run, where there was one",
         ),
@@ -91,6 +95,11 @@ fn rows(app: Scene<'_>) -> Vec<Row> {
     rows.extend(subject.unread_keys().iter().map(|key| Row {
         part: "unread",
         name: key.clone(),
+        ..Row::default()
+    }));
+    rows.extend(subject.remarks().into_iter().map(|said| Row {
+        part: "remark",
+        value: said,
         ..Row::default()
     }));
     let nonfinite = app.run().and_then(|run| run.nonfinite.as_ref());

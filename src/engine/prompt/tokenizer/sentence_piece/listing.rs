@@ -2,6 +2,7 @@
 
 use crate::checkpoint::{VOCABULARY, read_whole};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use super::Model;
@@ -60,14 +61,24 @@ impl Listing {
         self.texts.get(&id).map(String::as_str)
     }
 
-    /// Ids of a stretch; a language code in front, `>>fr<<`, is one token.
-    pub fn encode(&self, model: &Model, text: &str, ids: &mut Vec<u32>) {
+    pub fn unknown(&self) -> u32 {
+        self.unknown
+    }
+
+    /// Ids of a stretch, each with the bytes that it stands for; a language code in front, `>>fr<<`, is one token.
+    pub fn encode(&self, model: &Model, text: &str) -> Vec<(u32, Range<usize>)> {
         let id = |text: &str| self.id_of(text).unwrap_or(self.unknown);
         let end = text.starts_with(">>").then(|| text.find("<<")).flatten();
         let (code, rest) = text.split_at(end.map_or(0, |at| at + 2));
+        let mut found = Vec::new();
         if !code.is_empty() {
-            ids.push(id(code));
+            found.push((id(code), 0..code.len()));
         }
-        ids.extend(model.split(rest).iter().map(|piece| id(piece)));
+        let pieces = model.split(rest).into_iter();
+        found.extend(pieces.map(|(piece, range)| {
+            let range = code.len() + range.start..code.len() + range.end;
+            (id(&piece), range)
+        }));
+        found
     }
 }

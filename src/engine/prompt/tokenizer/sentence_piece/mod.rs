@@ -9,6 +9,9 @@ mod pieces;
 mod proto;
 mod unigram;
 
+use std::ops::Range;
+
+use super::Token;
 pub use charsmap::Charsmap;
 pub use family::open;
 pub use listing::Listing;
@@ -76,25 +79,40 @@ impl Model {
         self.pieces.unknown
     }
 
-    /// Ids of a stretch of text; `begins` where the blank before the text belongs.
-    pub fn encode(&self, text: &str, begins: bool) -> Vec<u32> {
-        let text = self.normalise(text, begins);
-        let mut ids = Vec::new();
-        for (piece, text) in self.cut(&text) {
-            self.pieces.push(&mut ids, piece, text);
+    /// Ids of a stretch of text, each with the bytes that it stands for; `begins` where the blank before the text belongs.
+    pub fn encode(&self, text: &str, begins: bool) -> Vec<(u32, Range<usize>)> {
+        let normal = self.normalise(text, begins);
+        let mut found: Vec<(u32, Range<usize>)> = Vec::new();
+        let (unknown, mut at) = (self.unknown(), 0);
+        for (piece, text) in self.cut(&normal.text) {
+            let range = normal.origin(at..at + text.len());
+            at += text.len();
+            let ids = self.pieces.ids(piece, text);
+            match found.last_mut() {
+                // An unknown character after another one is the same token.
+                Some((last, whole)) if *last == unknown && ids == [unknown] => {
+                    whole.end = range.end
+                }
+                _ => found.extend(ids.into_iter().map(|id| (id, range.clone()))),
+            }
         }
-        ids
+        found
     }
 
-    /// The texts of the pieces; of neighbours that are unknown, one text.
-    pub fn split(&self, text: &str) -> Vec<String> {
-        let text = self.normalise(text, true);
-        let mut texts: Vec<String> = Vec::new();
-        let mut after_unknown = false;
-        for (piece, text) in self.cut(&text) {
+    /// The texts of the pieces, each with the bytes that it stands for; of neighbours that are unknown, one text.
+    pub fn split(&self, text: &str) -> Vec<(String, Range<usize>)> {
+        let normal = self.normalise(text, true);
+        let mut texts: Vec<(String, Range<usize>)> = Vec::new();
+        let (mut after_unknown, mut at) = (false, 0);
+        for (piece, text) in self.cut(&normal.text) {
+            let range = normal.origin(at..at + text.len());
+            at += text.len();
             match texts.last_mut() {
-                Some(last) if after_unknown && piece.is_none() => last.push_str(text),
-                _ => texts.push(text.to_owned()),
+                Some((last, whole)) if after_unknown && piece.is_none() => {
+                    last.push_str(text);
+                    whole.end = range.end;
+                }
+                _ => texts.push((text.to_owned(), range)),
             }
             after_unknown = piece.is_none();
         }
@@ -120,19 +138,20 @@ impl Model {
         (&text[..n], n)
     }
 
-    fn normalise(&self, text: &str, begins: bool) -> String {
+    fn normalise(&self, text: &str, begins: bool) -> Normal {
         let mut rest = text;
         if self.collapse_blanks {
             while let (" ", n) = self.replaced(rest) {
                 rest = &rest[n..];
             }
         }
-        let mut normal = String::with_capacity(text.len() + 3);
+        let mut normal = Normal::default();
         if rest.is_empty() {
             return normal;
         }
+        let at = |rest: &str| text.len() - rest.len();
         if self.dummy_prefix && begins {
-            normal.push(BLANK);
+            normal.push(BLANK, at(rest)..at(rest));
         }
         let mut after_blank = self.collapse_blanks;
         while !rest.is_empty() {
@@ -140,8 +159,10 @@ impl Model {
             if after_blank {
                 written = written.trim_start_matches(' ');
             }
+            let from = at(rest)..at(rest) + n;
             for character in written.chars() {
-                normal.push(if character == ' ' { BLANK } else { character });
+                let character = if character == ' ' { BLANK } else { character };
+                normal.push(character, from.clone());
             }
             if !written.is_empty() {
                 after_blank = self.collapse_blanks && written.ends_with(' ');
@@ -149,9 +170,34 @@ impl Model {
             rest = &rest[n..];
         }
         if self.collapse_blanks {
-            normal.truncate(normal.trim_end_matches(BLANK).len());
+            let n_kept = normal.text.trim_end_matches(BLANK).len();
+            normal.text.truncate(n_kept);
         }
         normal
+    }
+}
+
+/// A normalised text, and where its characters come from.
+#[derive(Debug, Default)]
+struct Normal {
+    text: String,
+    /// For each byte, the stretch of the text as it was given.
+    from: Vec<(usize, usize)>,
+}
+
+impl Normal {
+    fn push(&mut self, character: char, from: Range<usize>) {
+        self.text.push(character);
+        self.from.resize(self.text.len(), (from.start, from.end));
+    }
+
+    /// The stretch of the given text that a stretch of the normalised one comes from.
+    fn origin(&self, range: Range<usize>) -> Range<usize> {
+        let ends = self
+            .from
+            .get(range.start)
+            .zip(self.from.get(range.end.saturating_sub(1)));
+        ends.map_or(0..0, |((start, _), (_, end))| *start..*end)
     }
 }
 
@@ -183,14 +229,22 @@ pub enum Numbering {
 const FAIRSEQ_UNKNOWN: u32 = 3;
 
 impl Encoder {
-    /// Ids of a text, with what stands around it where asked.
-    pub fn encode(&self, text: &str, special_tokens: bool) -> Vec<u32> {
-        let mut ids = Vec::new();
-        if special_tokens {
-            ids.extend(&self.before);
-        }
+    /// Tokens of a text, with what stands around it where asked.
+    pub fn encode(&self, text: &str, special_tokens: bool) -> Vec<Token> {
+        let around = |ids: &[u32], at: usize| -> Vec<Token> {
+            let token = |id: &u32| Token {
+                id: *id,
+                bytes: at..at,
+                is_special: true,
+                is_known: true,
+            };
+            let ids = if special_tokens { ids } else { &[] };
+            ids.iter().map(token).collect()
+        };
+        let mut tokens = around(&self.before, 0);
         let (mut rest, mut begins) = (text, true);
         while let Some((at, mark)) = self.marks.first(rest) {
+            let begin = text.len() - rest.len();
             let mut stretch = &rest[..at];
             rest = &rest[at + mark.text.len()..];
             if mark.takes_left {
@@ -199,27 +253,41 @@ impl Encoder {
             if mark.takes_right {
                 rest = rest.trim_start();
             }
-            self.stretch(stretch, begins, &mut ids);
-            ids.push(mark.id);
+            self.stretch(stretch, begin, begins, &mut tokens);
+            tokens.push(Token {
+                id: mark.id,
+                bytes: begin + at..begin + at + mark.text.len(),
+                is_special: true,
+                is_known: true,
+            });
             begins = self.every_stretch_begins;
         }
-        self.stretch(rest, begins, &mut ids);
-        if special_tokens {
-            ids.extend(&self.after);
-        }
-        ids
+        self.stretch(rest, text.len() - rest.len(), begins, &mut tokens);
+        tokens.extend(around(&self.after, text.len()));
+        tokens
     }
 
-    fn stretch(&self, text: &str, begins: bool, ids: &mut Vec<u32>) {
+    /// Tokens of a stretch that begins at byte `at`, between special ones.
+    fn stretch(&self, text: &str, at: usize, begins: bool, tokens: &mut Vec<Token>) {
+        let unknown = self.model.unknown();
         let number = |place: u32| match &self.numbering {
-            Numbering::Fairseq if place == self.model.unknown() => FAIRSEQ_UNKNOWN,
+            Numbering::Fairseq if place == unknown => FAIRSEQ_UNKNOWN,
             Numbering::Fairseq => place + 1,
             _ => place,
         };
-        match &self.numbering {
-            Numbering::Listed(listing) => listing.encode(&self.model, text, ids),
-            _ => ids.extend(self.model.encode(text, begins).into_iter().map(number)),
+        let token = |id: u32, bytes: Range<usize>, is_known: bool| Token {
+            id,
+            bytes: at + bytes.start..at + bytes.end,
+            is_special: false,
+            is_known,
+        };
+        if let Numbering::Listed(listing) = &self.numbering {
+            let cut = listing.encode(&self.model, text).into_iter();
+            tokens.extend(cut.map(|(id, bytes)| token(id, bytes, id != listing.unknown())));
+            return;
         }
+        let cut = self.model.encode(text, begins).into_iter();
+        tokens.extend(cut.map(|(id, bytes)| token(number(id), bytes, id != unknown)));
     }
 
     /// What an id is written as in the vocabulary.

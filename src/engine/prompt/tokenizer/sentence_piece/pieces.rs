@@ -96,16 +96,12 @@ impl Pieces {
         Some(self.list[longest as usize].text.len())
     }
 
-    /// Writes a piece that was found, or what stands for a text that is none: its bytes, or one unknown for a whole stretch.
-    pub fn push(&self, ids: &mut Vec<u32>, piece: Option<u32>, text: &str) {
+    /// The ids of a piece that was found, or of what stands for a text that is none: its bytes, or the unknown token.
+    pub fn ids(&self, piece: Option<u32>, text: &str) -> Vec<u32> {
         match (piece, &self.bytes) {
-            (Some(id), _) => ids.push(id),
-            (None, Some(bytes)) => ids.extend(text.bytes().map(|byte| bytes[usize::from(byte)])),
-            (None, None) => {
-                if ids.last() != Some(&self.unknown) {
-                    ids.push(self.unknown);
-                }
-            }
+            (Some(id), _) => vec![id],
+            (None, Some(bytes)) => text.bytes().map(|byte| bytes[usize::from(byte)]).collect(),
+            (None, None) => vec![self.unknown],
         }
     }
 }

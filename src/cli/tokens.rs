@@ -1,0 +1,137 @@
+//! `attnscope tokens`: what a checkpoint's tokenizer makes of a text.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::WeightArgs;
+use super::progress::note;
+use crate::report::{Output, TokenList, printable};
+use attnscope_engine::checkpoint::{DOCUMENT, TokenizerFile, read_text};
+use attnscope_engine::family;
+use attnscope_engine::prompt::{Lost, Reading, Tokenizer};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint directory or weight file, or a directory that holds only a tokenizer
+    target: PathBuf,
+    /// Text to cut into tokens
+    #[arg(value_name = "PROMPT", required_unless_present_any = ["text", "text_file"])]
+    positional: Option<String>,
+    /// Text to cut into tokens, whatever it looks like
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["positional", "text_file"])]
+    text: Option<String>,
+    /// File that holds the text
+    #[arg(long, value_name = "FILE", conflicts_with = "positional")]
+    text_file: Option<PathBuf>,
+    /// Leave out the tokens that are put around a text
+    #[arg(long)]
+    no_special_tokens: bool,
+    #[command(flatten)]
+    weights: WeightArgs,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Where to write it; - is standard output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let text = match (
+        &args.text_file,
+        args.text.as_ref().or(args.positional.as_ref()),
+    ) {
+        (Some(path), _) => read_text(path, DOCUMENT)?,
+        (None, Some(text)) => text.clone(),
+        (None, None) => bail!("expected a text, found none: --text gives one"),
+    };
+    let reading = Tokenizer::open(&tokenizer_of(args)?)?;
+    let Reading::Tokenizer(tokenizer) = &reading else {
+        bail!("{}: {}", args.target.display(), reading.describe());
+    };
+    let tokens = tokenizer.cut(&text, !args.no_special_tokens)?;
+    if let Some(said) = Lost::of(&text, &tokens).words() {
+        note(&said);
+    }
+    let list = TokenList::of(tokenizer, &tokens);
+    let mut content = Vec::new();
+    match args.format {
+        Format::Text => content = printable(list.text().as_bytes()),
+        Format::Json => list.write_json(&mut content)?,
+    }
+    Ok(Output::open(&args.output)?.write(&content)?)
+}
+
+/// Where the tokenizer lies: as the model has it, or beside weights that cannot be read, or in a directory without any.
+fn tokenizer_of(args: &Args) -> Result<TokenizerFile> {
+    let opening = args.weights.opening(Some(args.target.clone()));
+    let refused = match opening.open() {
+        Ok(checkpoint) => {
+            let stored = checkpoint.tokenizer.clone();
+            return Ok(match family::read(checkpoint) {
+                Ok(model) => model.checkpoint.tokenizer.clone(),
+                Err(_) => stored,
+            });
+        }
+        Err(refused) => refused,
+    };
+    if let Some(file) = &opening.tokenizer {
+        return Ok(TokenizerFile::named(file, None)?);
+    }
+    if args.target.is_dir() {
+        let found = TokenizerFile::find(
+            &args.target,
+            TokenizerFile::model_type_in(&args.target).as_deref(),
+        );
+        if !matches!(found, TokenizerFile::Missing) {
+            return Ok(found);
+        }
+    }
+    Err(refused.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_without_weights_still_has_a_tokenizer() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\n";
+        std::fs::write(directory.path().join("vocab.txt"), vocab).expect("written");
+        std::fs::write(
+            directory.path().join("config.json"),
+            r#"{"model_type": "bert"}"#,
+        )
+        .expect("written");
+        let args = Args {
+            target: directory.path().to_path_buf(),
+            positional: Some("hello".to_owned()),
+            text: None,
+            text_file: None,
+            no_special_tokens: false,
+            weights: WeightArgs::default(),
+            format: Format::Json,
+            output: directory.path().join("tokens.json"),
+        };
+        run(&args).expect("runs");
+        let written = std::fs::read_to_string(&args.output).expect("a file");
+        let value: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+        let ids: Vec<u64> = value["tokens"]
+            .as_array()
+            .expect("tokens")
+            .iter()
+            .filter_map(|token| token["id"].as_u64())
+            .collect();
+        assert_eq!(ids, [2, 5, 3]);
+        assert_eq!(value["tokens"][1]["end"], 5);
+    }
+}

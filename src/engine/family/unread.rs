@@ -1,0 +1,270 @@
+//! Stored tensors that a reading leaves aside: what they are by their names, and what a person is told of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::checkpoint::{TensorInfo, Tensors};
+use crate::model::ModelSpec;
+
+/// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
+const NO_WEIGHTS: [&str; 30] = [
+    "position_ids",
+    "token_type_ids",
+    "inv_freq",
+    "rotary",
+    "rope_freqs",
+    "freqs_cis",
+    "cos_cached",
+    "sin_cached",
+    "masked_bias",
+    "causal_mask",
+    "attn_mask",
+    "tril",
+    "num_batches_tracked",
+    "optimizer",
+    "exp_avg",
+    "momentum",
+    "scheduler",
+    "ema_",
+    "_ema",
+    "quant",
+    "scale_inv",
+    "weight_scale",
+    "input_scale",
+    "absmax",
+    "qzeros",
+    "g_idx",
+    "SCB",
+    "zero_point",
+    "k_scale",
+    "v_scale",
+];
+/// Parts of names of heads for tasks, of other modalities, and of predictions beyond the next token.
+const OTHER_PARTS: [&str; 27] = [
+    "pooler",
+    "classifier",
+    "classification_head",
+    "score.",
+    "qa_outputs",
+    "cls.",
+    "nsp",
+    "seq_relationship",
+    "discriminator",
+    "generator",
+    "vocab_",
+    "mlm",
+    "summary",
+    "multiple_choice_head",
+    "value_head",
+    "v_head",
+    "reward",
+    "vision",
+    "visual",
+    "image",
+    "audio",
+    "speech",
+    "mm_projector",
+    "multi_modal",
+    "mtp",
+    "eh_proj",
+    "medusa",
+];
+const ADAPTERS: [&str; 10] = [
+    "lora_",
+    "lora.",
+    "adapter",
+    "ia3_",
+    "loha_",
+    "hada_",
+    "lokr_",
+    "dora_",
+    "vera_",
+    "prompt_encoder",
+];
+/// How names of unembeddings end.
+const UNEMBEDDINGS: [&str; 4] = [
+    "lm_head.weight",
+    "embed_out.weight",
+    "output_projection.weight",
+    "predictions.decoder.weight",
+];
+
+/// What a stored tensor is for, as its name has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    Adapter,
+    /// A buffer, the state of an optimiser, or a table of quantisation.
+    Buffer,
+    /// A map from the residual to words.
+    Unembedding,
+    /// The head of a task, another modality, or predictions beyond the next token.
+    OtherPart,
+    Weight,
+}
+
+/// The kind of a tensor by its name.
+pub fn kind_of(name: &str) -> NameKind {
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    if has(&ADAPTERS) {
+        return NameKind::Adapter;
+    }
+    // A causal mask is kept as a buffer called bias, of an attention.
+    let is_mask = ["attn.bias", "attention.bias", ".mask"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    if has(&NO_WEIGHTS) || is_mask || name == "step" {
+        NameKind::Buffer
+    } else if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
+        NameKind::Unembedding
+    } else if has(&OTHER_PARTS) {
+        NameKind::OtherPart
+    } else {
+        NameKind::Weight
+    }
+}
+
+/// The first number that stands alone between dots: the layer that a tensor belongs to.
+pub fn layer_of(name: &str) -> Option<usize> {
+    name.split('.').find_map(|part| part.parse().ok())
+}
+
+/// Whether a tensor has the axes of a mask that is kept as a buffer.
+pub fn is_mask_shape(shape: &[usize]) -> bool {
+    matches!(shape, [1, 1, n, m] if n == m)
+}
+
+/// What is left aside: the names, in order, and a sentence for each kind.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftAside {
+    pub names: Vec<String>,
+    pub remarks: Vec<String>,
+}
+
+/// Finds the stored tensors that a spec never reads, less buffers, states of optimisers, and copies of what is read.
+pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
+    let read: BTreeSet<&str> = spec
+        .needed_tensors()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    let is_left = |(name, info): &(&str, &TensorInfo)| {
+        !read.contains(name)
+            && info.n_elements() > 1
+            && !is_mask_shape(&info.shape)
+            && kind_of(name) != NameKind::Buffer
+    };
+    let left: Vec<(&str, &TensorInfo)> = tensors.iter().filter(is_left).collect();
+    let mut aside = LeftAside::default();
+    let (mut others, mut weights) = (Vec::new(), Vec::new());
+    for (name, info) in left {
+        let mut alike = read.iter().filter(|other| {
+            let other = tensors.info(other);
+            other.is_some_and(|other| other.shape == info.shape && other.dtype == info.dtype)
+        });
+        if alike.any(|other| is_copy(tensors, name, other)) {
+            continue;
+        }
+        aside.names.push(name.to_owned());
+        match kind_of(name) {
+            NameKind::OtherPart => others.push(name),
+            _ => weights.push(name),
+        }
+    }
+    if !weights.is_empty() {
+        let said = format!(
+            "{} never read: {}",
+            counted(weights.len()),
+            listed(&weights)
+        );
+        aside.remarks.push(said);
+    }
+    if !others.is_empty() {
+        let said = format!(
+            "{} of other heads or modalities left aside: {}",
+            counted(others.len()),
+            listed(&others)
+        );
+        aside.remarks.push(said);
+    }
+    aside
+}
+
+fn counted(n: usize) -> String {
+    match n {
+        1 => "1 tensor was".to_owned(),
+        n => format!("{n} tensors were"),
+    }
+}
+
+/// Names at most that a sentence lists.
+const MOST_LISTED: usize = 4;
+
+/// Names in a sentence: those that differ in numbers alone are one, with how many they are.
+fn listed(names: &[&str]) -> String {
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let parts = name.split('.');
+        let pattern: Vec<&str> = parts
+            .map(|part| if is_number(part) { "*" } else { part })
+            .collect();
+        groups.entry(pattern.join(".")).or_default().push(name);
+    }
+    let n_more = groups.len().saturating_sub(MOST_LISTED);
+    let words = groups.iter().take(MOST_LISTED);
+    let words: Vec<String> = words
+        .map(|(pattern, names)| match names.as_slice() {
+            [name] => (*name).to_owned(),
+            names => format!("{pattern} ({})", names.len()),
+        })
+        .collect();
+    let words = words.join(", ");
+    match n_more {
+        0 => words,
+        n => format!("{words} and {n} more names"),
+    }
+}
+
+/// Values that are compared at most: weights of two tensors that agree in so many are one tensor stored twice.
+const COMPARED: usize = 1 << 14;
+
+/// Whether two tensors of one shape and type hold the same values, as far as their first rows tell.
+fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
+    if tensors.share_bytes(one, other) {
+        return true;
+    }
+    let first = |name: &str| {
+        let view = tensors.get(name)?;
+        let shape = view.shape().to_vec();
+        let width: usize = shape.iter().skip(1).product::<usize>().max(1);
+        match shape.as_slice() {
+            [n_rows, _] => {
+                let n = (COMPARED / width).clamp(1, *n_rows);
+                view.widen_rows(0..n).ok()
+            }
+            _ if view.shape().iter().product::<usize>() <= COMPARED => view.widen().ok(),
+            _ => None,
+        }
+    };
+    // A tensor of one value is like many others, and none of them's copy.
+    match (first(one), first(other)) {
+        (Some(a), Some(b)) => a == b && a.iter().any(|value| *value != a[0]),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_in_numbers_are_one_in_a_sentence() {
+        let names = ["m.0.a", "m.1.a", "m.12.a", "b", "x.1x.c"];
+        assert_eq!(listed(&names), "b, m.*.a (3), x.1x.c");
+        assert_eq!(
+            listed(&["a", "b", "c", "d", "e", "f"]),
+            "a, b, c, d and 2 more names"
+        );
+        assert_eq!(counted(1), "1 tensor was");
+        assert_eq!(counted(3), "3 tensors were");
+    }
+}
