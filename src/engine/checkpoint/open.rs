@@ -258,13 +258,13 @@ fn open_gguf(file: &Path, directory: &Path) -> Result<Checkpoint> {
         }
     };
     Ok(Checkpoint {
+        remarks: gguf::remark(&opened.config).into_iter().collect(),
         name: stem(file),
         config: opened.config,
         tensors: opened.tensors,
         tokenizer,
         beside: Map::new(),
         settings: Settings::default(),
-        remarks: Vec::new(),
         unread: Vec::new(),
         described_by: Vec::new(),
     })

@@ -15,6 +15,9 @@ const LARGEST_SIZE: u64 = 1 << 26;
 /// The most layers that a configuration may state: each costs a description before any tensor is looked for.
 const MOST_LAYERS: u64 = 4096;
 
+/// Knobs of which transformers does not take null for the default.
+const NEVER_NULL: [&str; 3] = ["norm_eps", "logit_scale", "rotary_share"];
+
 /// A number as a person writes it: 1e-12, not eleven zeros.
 fn short(number: f64) -> String {
     if number != 0.0 && number.abs() < 1e-3 {
@@ -53,6 +56,11 @@ impl<'a> Reader<'a> {
     pub fn value(&mut self, key: &str) -> Option<&'a Value> {
         self.read.insert(key.to_owned());
         self.config.values.get(key).filter(|v| !v.is_null())
+    }
+
+    /// Whether a key is there and is null.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.config.values.get(key).is_some_and(Value::is_null)
     }
 
     /// What a knob is fixed to, or else the value of its key; with where it comes from.
@@ -143,12 +151,22 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is there and is not a number.
     pub fn number_or(&mut self, knob: &'static str, key: &str, default: f64) -> Result<f64> {
+        // Half of these keys stand in a division or under a root, where no value is not the default but a fault.
+        let is_null = self.config.values.get(key).is_some_and(Value::is_null);
+        if is_null && NEVER_NULL.contains(&knob) {
+            let problem = "expected a number, found null";
+            return Err(Error::config(self.path(), key, problem));
+        }
         match self.given(knob, key) {
             None => {
                 self.note(knob, short(default), Origin::Default(key.to_owned()));
                 Ok(default)
             }
             Some((value, origin)) => match value.as_f64().filter(|v| v.is_finite()) {
+                Some(number) if knob == "norm_eps" && number < 0.0 => {
+                    let problem = format!("expected a number from 0, found {number}");
+                    Err(Error::config(self.path(), key, problem))
+                }
                 Some(number) => {
                     self.note(knob, short(number), origin);
                     Ok(number)
@@ -167,7 +185,10 @@ impl<'a> Reader<'a> {
     /// # Errors
     /// When the key is there and is not a truth value.
     pub fn flag_or(&mut self, knob: &'static str, key: &str, default: bool) -> Result<bool> {
+        let is_null = self.config.values.get(key).is_some_and(Value::is_null);
         let (flag, origin) = match self.given(knob, key) {
+            // Where a key says nothing, Python takes it for false.
+            None if is_null => (false, Origin::Key(key.to_owned())),
             None => (default, Origin::Default(key.to_owned())),
             Some((Value::Bool(flag), origin)) => (*flag, origin),
             Some((value, _)) => {

@@ -32,6 +32,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;
     let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
+    if let Some(other) = reader
+        .value("head_dim")
+        .filter(|other| other.as_u64() != Some(d_shared as u64))
+    {
+        let problem = format!("expected {d_shared}, as qk_rope_head_dim has it, found {other}");
+        return Err(Error::config(reader.path(), "head_dim", problem));
+    }
     let d_value = reader.size("d_value", "v_head_dim")?;
     let d_latent = reader.size("d_latent_kv", "kv_lora_rank")?;
     let d_latent_q = match reader.value("q_lora_rank") {

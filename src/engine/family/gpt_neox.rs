@@ -7,7 +7,7 @@ use super::reading::{
 };
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
     StackSpec, TableSource,
@@ -25,6 +25,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     let d_model = reader.size("d_model", "hidden_size")?;
     let d_head = even_heads(reader, "num_attention_heads", d_model, n_heads)?;
+    if let Some(other) = reader
+        .value("head_dim")
+        .filter(|other| other.as_u64() != Some(d_head as u64))
+    {
+        let problem = format!("expected {d_head}, as hidden_size and heads have it, found {other}");
+        return Err(Error::config(reader.path(), "head_dim", problem));
+    }
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;

@@ -1,9 +1,9 @@
 //! GPT-OSS: learned sinks, windows on every second layer, and experts with biases whose gates are clamped.
 
 use super::Family;
-use super::reading::check_counts;
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
 use super::reading::windows::WindowRule;
+use super::reading::{check_counts, check_used};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
@@ -58,6 +58,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         Some(_) => reader.size("n_experts_used", "experts_per_token")?,
         None => reader.size("n_experts_used", "num_experts_per_tok")?,
     };
+    check_used(reader, n_used, n_experts)?;
     reader.value("hidden_act");
     reader.note(
         "activation",

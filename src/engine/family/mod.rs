@@ -1,19 +1,30 @@
 //! One file per checkpoint family: configuration → specs, canonical parts → tensor names. Computes nothing.
 
 mod albert;
+mod aliases;
+mod arcee;
 mod bart;
 mod bert;
+mod blenderbot;
 mod bloom;
+mod classes;
 mod cohere;
 mod cohere2;
+mod cwm;
+mod data2vec_text;
 mod deepseek_v3;
 mod distilbert;
 mod electra;
+mod ernie;
+mod ernie4_5;
+mod eurobert;
+mod exaone4;
 mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3_text;
 mod glm;
+mod glm4;
 mod gpt2;
 mod gpt_bigcode;
 mod gpt_neo;
@@ -21,20 +32,24 @@ mod gpt_neox;
 mod gpt_oss;
 mod gptj;
 mod granite;
+mod helium;
 mod layouts;
 mod llama;
 mod lstm_seq2seq;
 mod marian;
 mod mbart;
+mod ministral;
 mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpt;
 mod nanogpt;
+mod nemotron;
 mod nomic_bert;
 mod olmo;
 mod olmo2;
 mod olmo3;
+mod olmoe;
 mod opt;
 mod overrides;
 mod pegasus;
@@ -46,6 +61,7 @@ mod qwen3;
 mod qwen3_moe;
 mod reading;
 mod roberta;
+mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -53,13 +69,18 @@ mod t5;
 mod torch_encoder;
 mod torch_transformer;
 pub mod unread;
+mod versions;
+mod wrapper;
 mod xlm_roberta;
 
 pub use self::overrides::settable;
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use self::overrides::Overrides;
+use self::wrapper::Wrapper;
 use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{BlockSpec, Model, ModelSpec};
@@ -76,19 +97,28 @@ pub struct Family {
 /// Every family, in the order of its name: one line each.
 pub static FAMILIES: &[Family] = &[
     albert::FAMILY,
+    arcee::FAMILY,
     bart::FAMILY,
     bert::FAMILY,
+    blenderbot::FAMILY,
     bloom::FAMILY,
     cohere::FAMILY,
     cohere2::FAMILY,
+    cwm::FAMILY,
+    data2vec_text::FAMILY,
     deepseek_v3::FAMILY,
     distilbert::FAMILY,
     electra::FAMILY,
+    ernie::FAMILY,
+    ernie4_5::FAMILY,
+    eurobert::FAMILY,
+    exaone4::FAMILY,
     falcon::FAMILY,
     gemma::FAMILY,
     gemma2::FAMILY,
     gemma3_text::FAMILY,
     glm::FAMILY,
+    glm4::FAMILY,
     gpt2::FAMILY,
     gpt_bigcode::FAMILY,
     gpt_neo::FAMILY,
@@ -96,19 +126,23 @@ pub static FAMILIES: &[Family] = &[
     gpt_oss::FAMILY,
     gptj::FAMILY,
     granite::FAMILY,
+    helium::FAMILY,
     llama::FAMILY,
     lstm_seq2seq::FAMILY,
     marian::FAMILY,
     mbart::FAMILY,
+    ministral::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
     modernbert::FAMILY,
     mpt::FAMILY,
     nanogpt::FAMILY,
+    nemotron::FAMILY,
     nomic_bert::FAMILY,
     olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
+    olmoe::FAMILY,
     opt::FAMILY,
     pegasus::FAMILY,
     phi::FAMILY,
@@ -118,6 +152,7 @@ pub static FAMILIES: &[Family] = &[
     qwen3::FAMILY,
     qwen3_moe::FAMILY,
     roberta::FAMILY,
+    seed_oss::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,
     starcoder2::FAMILY,
@@ -141,11 +176,23 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
         layouts::recognise(&mut checkpoint, &overrides)?;
     }
     overrides.before(&mut checkpoint.config);
+    if overrides.has("family")
+        && let Some(kind) = checkpoint.config.get("model_type").and_then(Value::as_str)
+    {
+        checkpoint.tokenizer.set_model_type(kind);
+    }
     // A model of text and pictures keeps what describes its text apart.
-    let text_part = match find(&mut Reader::new(&checkpoint.config)) {
+    let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
         Ok(_) => None,
         Err(_) => checkpoint.config.text_part(),
     };
+    let wrapper = text_part.as_mut().map(|text| {
+        let wrapper = Wrapper::of(&checkpoint.config);
+        let mut names = checkpoint.tensors.iter().map(|(name, _)| name);
+        let has_head = names.any(|name| name.ends_with("lm_head.weight"));
+        wrapper.complete(&checkpoint.config, text, has_head);
+        wrapper
+    });
     let config = text_part.as_ref().unwrap_or(&checkpoint.config);
     let mut reader = Reader::new(config);
     let family = find(&mut reader)?;
@@ -166,10 +213,17 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
         reader.value(key);
     }
     let mut spec = (family.read)(&checkpoint, &mut reader)?;
-    check_direction(&mut reader, &spec)?;
+    if !wrapper.as_ref().is_some_and(Wrapper::reads_prefixes) {
+        check_direction(&mut reader, &spec)?;
+    }
     overrides.check_read(&reader, spec.family)?;
-    let remarks = reader.remarks();
+    let mut remarks = reader.remarks();
     (spec.knobs, spec.unread_keys) = reader.finish();
+    if let Some(wrapper) = &wrapper {
+        remarks.extend(wrapper.apply(&mut spec));
+    }
+    remarks.extend(versions::remark(&checkpoint.config, &spec));
+    classes::without_false_head(&checkpoint.config, &mut spec);
     overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
     let aside = unread::left_aside(&spec, &checkpoint.tensors);
@@ -192,7 +246,7 @@ fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
         .filter_map(BlockSpec::attention)
         .any(|own| own.mask.causal);
     for (key, turns) in [("use_bidirectional_attention", true), ("is_causal", false)] {
-        if is_causal && reader.value(key).and_then(serde_json::Value::as_bool) == Some(turns) {
+        if is_causal && reader.value(key).and_then(Value::as_bool) == Some(turns) {
             let problem = format!(
                 "expected {}: attention to later tokens is not read in this family, found {turns}",
                 !turns
@@ -205,35 +259,44 @@ fn check_direction(reader: &mut Reader<'_>, spec: &ModelSpec) -> Result<()> {
 
 /// The family that a configuration names by its `model_type`, or by the class it was saved from.
 fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
-    let by =
-        |stored: Option<&serde_json::Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
+    let by = |stored: Option<&Value>| stored.and_then(|v| v.as_str()).map(str::to_owned);
     let architectures = reader.value("architectures");
     if let Some(stored) = reader.value("model_type") {
         let name = by(Some(stored)).ok_or_else(|| {
             let problem = format!("found {stored}, expected one of: {}", known());
             Error::config(reader.path(), "model_type", problem)
         })?;
-        let found = FAMILIES.iter().find(|family| family.model_type == name);
-        return found.ok_or_else(|| {
+        let own = aliases::family_of(&name).unwrap_or(&name);
+        let found = FAMILIES.iter().find(|family| family.model_type == own);
+        if let Some(found) = found {
+            if own != name {
+                let origin = Origin::Derived(format!("model_type {name}"));
+                reader.note("read_as", own, origin);
+            }
+            return Ok(found);
+        }
+        // What wraps another model has a class of its own.
+        let class = by(architectures.and_then(|list| list.get(0)));
+        let by_class = class.filter(|_| reader.value("text_config").is_none());
+        let by_class = by_class.and_then(|class| Some((of_class(&class)?, class)));
+        let Some((family, class)) = by_class else {
             let problem = format!("{name:?} is not known; known: {}", known());
-            Error::config(reader.path(), "model_type", problem)
-        });
+            return Err(Error::config(reader.path(), "model_type", problem));
+        };
+        let origin = Origin::Derived(format!("class {class}"));
+        reader.note("read_as", family.model_type, origin);
+        reader.remark(format!(
+            "model_type {name:?} is not known: read as {}, by its class {class}",
+            family.model_type
+        ));
+        return Ok(family);
     }
     let class = by(architectures.and_then(|list| list.get(0)));
     let Some(class) = class else {
         let problem = format!("missing, expected one of: {}", known());
         return Err(Error::config(reader.path(), "model_type", problem));
     };
-    // The longest name that fits: Qwen2Moe before Qwen2.
-    let fits = |family: &&Family| {
-        class
-            .strip_prefix(family.architecture)
-            .is_some_and(is_class_end)
-    };
-    let found = FAMILIES
-        .iter()
-        .filter(fits)
-        .max_by_key(|family| family.architecture.len());
+    let found = of_class(&class);
     found.ok_or_else(|| {
         let problem = format!(
             "{class:?} is not known, and there is no model_type; known: {}",
@@ -241,6 +304,17 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
         );
         Error::config(reader.path(), "architectures", problem)
     })
+}
+
+/// The family of a class by its name: of several the longest that fits, Qwen2Moe before Qwen2.
+fn of_class(class: &str) -> Option<&'static Family> {
+    let fits = |family: &&Family| {
+        class
+            .strip_prefix(family.architecture)
+            .is_some_and(is_class_end)
+    };
+    let all = FAMILIES.iter().filter(fits);
+    all.max_by_key(|family| family.architecture.len())
 }
 
 /// What follows a family's name in the name of a class.
@@ -273,9 +347,23 @@ mod tests {
                     .map(|stem| stem.to_string_lossy().into_owned())
             })
             .filter(|stem| {
-                !["mod", "reading", "layouts", "overrides", "unread"].contains(&stem.as_str())
+                ![
+                    "mod",
+                    "reading",
+                    "aliases",
+                    "classes",
+                    "layouts",
+                    "overrides",
+                    "unread",
+                    "versions",
+                    "wrapper",
+                ]
+                .contains(&stem.as_str())
             })
-            .map(|stem| stem.replace("xlm_", "xlm-"))
+            .map(|stem| {
+                stem.replace("xlm_", "xlm-")
+                    .replace("data2vec_", "data2vec-")
+            })
             .collect();
         files.sort();
         let registered: Vec<&str> = FAMILIES.iter().map(|family| family.model_type).collect();

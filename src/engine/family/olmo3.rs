@@ -5,6 +5,7 @@ use super::reading::llama_like::{
     self, BiasRule, LocalRope, NormPlaces, NormStyle, QkNorm, RMS, Recipe,
 };
 use super::reading::windows::WindowRule;
+use super::versions::saved_by;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
@@ -16,6 +17,26 @@ pub const FAMILY: Family = Family {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    const EARLY: f64 = 500_000.0;
+    // Version 4 gave every layer the one base; version 5 gives layers with a window the family's own.
+    let flat = reader
+        .value("rope_theta")
+        .and_then(serde_json::Value::as_f64);
+    let flat = flat.filter(|theta| *theta != EARLY && reader.value("rope_parameters").is_none());
+    let is_late =
+        saved_by(reader.value("transformers_version")).is_some_and(|version| version >= (5, 0));
+    let shared = flat.filter(|_| !is_late);
+    if let Some(theta) = flat {
+        let (taken, other) = if is_late {
+            (EARLY, theta)
+        } else {
+            (theta, EARLY)
+        };
+        reader.remark(format!(
+            "layers with a window rotate by the base {taken}, as in the version of transformers that saved this model; \
+             another version takes {other}: --set window_rope_theta={other}"
+        ));
+    }
     let recipe = Recipe {
         norm: NormStyle { eps: 1e-5, ..RMS },
         norm_places: NormPlaces::Output,
@@ -24,8 +45,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         o_bias: BiasRule::Key("attention_bias", false),
         theta: 500_000.0,
         local_rope: Some(LocalRope {
-            theta_key: None,
-            theta: 500_000.0,
+            theta_key: shared.map(|_| "rope_theta"),
+            theta: EARLY,
         }),
         window: WindowRule::AllBut {
             every: 4,

@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 use super::reading::is_activation;
-use crate::attention::{AttentionSpec, Mask, Scale, SoftmaxAxis, Window};
+use crate::attention::{AttentionSpec, Bias, Mask, Scale, SoftmaxAxis, Window};
 use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
 use crate::model::recurrent::Recurrence;
 use crate::model::{ModelSpec, StackSpec};
 use crate::nearest::did_you_mean;
+use crate::prompt::PositionRule;
 
 /// Larger sizes are slips, not models.
 const LARGEST: usize = 1 << 26;
@@ -31,7 +32,11 @@ enum Given {
     Window(Option<usize>),
     Softcap(Option<f32>),
     RopeTheta(f64),
+    WindowRopeTheta(f64),
     RopeInterleaved(bool),
+    NoPositions,
+    LogitScale(f32),
+    LogitSoftcap(Option<f32>),
 }
 
 /// Every key, in the order in which messages list them.
@@ -78,6 +83,9 @@ static FIELDS: &[Field] = &[
     field("rope_theta", "a number above 0", |text| {
         above_zero(text).map(Given::RopeTheta)
     }),
+    field("window_rope_theta", "a number above 0", |text| {
+        above_zero(text).map(Given::WindowRopeTheta)
+    }),
     field("rope_interleaved", "true or false", |text| {
         text.parse().ok().map(Given::RopeInterleaved)
     }),
@@ -98,11 +106,23 @@ static FIELDS: &[Field] = &[
         "sqrt_d" => Some(Given::Config(text.into())),
         number => finite(number).map(|scale| Given::Config(scale.into())),
     }),
-    field("positions", "none or sines", |text| {
-        ["none", "sines"]
-            .contains(&text)
-            .then(|| Given::Config(text.into()))
+    field("positions", "none or sines", |text| match text {
+        "none" => Some(Given::NoPositions),
+        "sines" => Some(Given::Config(text.into())),
+        _ => None,
     }),
+    field("logit_scale", "a number other than 0", |text| {
+        let scale = finite(text).filter(|scale| *scale != 0.0)?;
+        Some(Given::LogitScale(scale as f32))
+    }),
+    field(
+        "logit_softcap",
+        "none or a number above 0",
+        |text| match text {
+            "none" => Some(Given::LogitSoftcap(None)),
+            cap => above_zero(cap).map(|cap| Given::LogitSoftcap(Some(cap as f32))),
+        },
+    ),
     field("start_token", TOKEN, token),
     field("end_token", TOKEN, token),
 ];
@@ -196,6 +216,15 @@ impl<'a> Overrides<'a> {
         self.all.iter().any(|(field, ..)| field.name == name)
     }
 
+    /// A word that is given.
+    pub fn word(&self, name: &str) -> Option<&str> {
+        let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
+        match given {
+            Given::Config(value) => value.as_str(),
+            _ => None,
+        }
+    }
+
     /// A whole number that is given.
     pub fn size(&self, name: &str) -> Option<usize> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
@@ -214,6 +243,8 @@ impl<'a> Overrides<'a> {
                     config.put("model_type", value.clone(), origin);
                 }
                 Given::Config(value) => config.fix(field.name, value.clone(), origin),
+                // Families that ask have positions to leave out; of all others they are taken away afterwards.
+                Given::NoPositions => config.fix(field.name, "none", origin),
                 // Only where nothing but a person says it does a family read the mask.
                 Given::Causal(causal) => config.fix(field.name, *causal, origin),
                 _ => {}
@@ -261,8 +292,24 @@ impl<'a> Overrides<'a> {
             }
             let n_changed = change(spec, given);
             if n_changed == 0 {
-                let problem = format!("{} rotates no queries and keys", spec.family);
-                return Err(refused(setting, &problem));
+                let what = match given {
+                    Given::LogitScale(_) | Given::LogitSoftcap(_) => {
+                        "is read without an unembedding"
+                    }
+                    Given::WindowRopeTheta(_) => "has no layer with a window that rotates",
+                    _ => "rotates no queries and keys",
+                };
+                return Err(refused(setting, &format!("{} {what}", spec.family)));
+            }
+            if *given == Given::NoPositions {
+                let gone = [
+                    "rope_scaling",
+                    "rope_theta",
+                    "rotary_share",
+                    "rope_factor",
+                    "score_bias",
+                ];
+                spec.knobs.retain(|knob| !gone.contains(&knob.name));
             }
             let Some(attention) = spec.main_stack().first_attention().cloned() else {
                 continue;
@@ -273,6 +320,7 @@ impl<'a> Overrides<'a> {
                     note(spec, "scale_factor", factor, setting);
                     scale.to_string()
                 }
+                Given::NoPositions => "none".to_owned(),
                 Given::Causal(_) | Given::Window(_) => attention.mask.to_string(),
                 Given::RopeInterleaved(interleaved) => {
                     restate_positions(&mut spec.knobs, *interleaved);
@@ -293,6 +341,20 @@ impl<'a> Overrides<'a> {
 /// Changes every attention that has what is given; says how many have.
 fn change(spec: &mut ModelSpec, given: &Given) -> usize {
     let mut n_changed = 0;
+    if let (Some(head), Given::LogitScale(_) | Given::LogitSoftcap(_)) = (&mut spec.head, given) {
+        match given {
+            Given::LogitScale(scale) => head.scale = *scale,
+            Given::LogitSoftcap(cap) => head.softcap = *cap,
+            _ => {}
+        }
+        return 1;
+    }
+    if *given == Given::NoPositions {
+        for stack in &mut spec.stacks {
+            (stack.embed.positions, stack.bucket_values) = (None, None);
+        }
+        spec.positions = PositionRule::Index;
+    }
     for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
         if let Some(own) = block.own_mut() {
             n_changed += usize::from(change_one(&mut own.attention, given));
@@ -327,6 +389,15 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
             attention.mask = masked(*causal, width);
         }
         Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),
+        Given::NoPositions => (attention.rope, attention.bias) = (None, Bias::None),
+        Given::LogitScale(_) | Given::LogitSoftcap(_) => return false,
+        Given::WindowRopeTheta(theta) => {
+            let has_window = attention.mask.window.is_some();
+            match attention.rope.as_mut().filter(|_| has_window) {
+                Some(rope) => rope.theta = *theta,
+                None => return false,
+            }
+        }
         Given::RopeTheta(_) | Given::RopeInterleaved(_) => {
             let Some(rope) = &mut attention.rope else {
                 return false;

@@ -74,6 +74,15 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
         max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
     };
+    if sizes.n_buckets < 4 || sizes.max_distance <= sizes.n_buckets / 2 {
+        let problem = format!(
+            "expected at least 4 buckets, found {}, and more than {} keys before the last one begins, found {}",
+            sizes.n_buckets,
+            sizes.n_buckets / 2,
+            sizes.max_distance
+        );
+        return Err(Error::config(reader.path(), distance, problem));
+    }
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let is_tied = reader.flag_or("tied_unembedding", "tie_word_embeddings", true)?;
     // Newer configurations call every head tied, and say here whether its output is scaled.

@@ -172,26 +172,23 @@ pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
     if !weights.is_empty() {
         let said = format!(
             "{} never read: {}",
-            counted(weights.len()),
+            counted(weights.len(), ""),
             listed(&weights)
         );
         aside.remarks.push(said);
     }
     if !others.is_empty() {
-        let said = format!(
-            "{} of other heads or modalities left aside: {}",
-            counted(others.len()),
-            listed(&others)
-        );
+        let n = counted(others.len(), " of other heads or modalities");
+        let said = format!("{n} left aside: {}", listed(&others));
         aside.remarks.push(said);
     }
     aside
 }
 
-fn counted(n: usize) -> String {
+fn counted(n: usize, of: &str) -> String {
     match n {
-        1 => "1 tensor was".to_owned(),
-        n => format!("{n} tensors were"),
+        1 => format!("1 tensor{of} was"),
+        n => format!("{n} tensors{of} were"),
     }
 }
 
@@ -228,7 +225,7 @@ fn listed(names: &[&str]) -> String {
 const COMPARED: usize = 1 << 14;
 
 /// Whether two tensors of one shape and type hold the same values, as far as their first rows tell.
-fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
+pub(super) fn is_copy(tensors: &Tensors, one: &str, other: &str) -> bool {
     if tensors.share_bytes(one, other) {
         return true;
     }
@@ -264,7 +261,7 @@ mod tests {
             listed(&["a", "b", "c", "d", "e", "f"]),
             "a, b, c, d and 2 more names"
         );
-        assert_eq!(counted(1), "1 tensor was");
-        assert_eq!(counted(3), "3 tensors were");
+        assert_eq!(counted(1, ""), "1 tensor was");
+        assert_eq!(counted(3, " of it"), "3 tensors of it were");
     }
 }

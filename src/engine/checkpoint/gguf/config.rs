@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::metadata::Metadata;
 use super::rope;
 use super::value::Value as Stored;
+use crate::checkpoint::config::Config;
 use crate::checkpoint::tensors::Tensors;
 use crate::error::{Error, Result};
 
@@ -24,6 +25,32 @@ const UNKNOWN_HERE: &[(&str, f64)] = &[
     ("logit_scale", 1.0),
     ("residual_scale", 1.0),
 ];
+
+/// The key of a window.
+const WINDOW: &str = "attention.sliding_window";
+
+/// Kinds of models whose converters leave out how positions are scaled, or windows.
+const LEFT_OUT: [&str; 4] = ["llama", "mixtral", "qwen2", "qwen3"];
+
+/// What there is to say of settings that a converter leaves out, or that llama.cpp does not use.
+pub(super) fn remark(config: &Config) -> Option<String> {
+    let kind = config.get("model_type")?.as_str()?;
+    if !LEFT_OUT.contains(&kind) {
+        return None;
+    }
+    if let Some(window) = config.get(&format!("{kind}.{WINDOW}")) {
+        return Some(format!(
+            "the GGUF file states a window of {window} and not for which layers: it is left out, as llama.cpp does; \
+             --set window={window} gives it to every layer"
+        ));
+    }
+    let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
+    (!has("rope_scaling") && !has("sliding_window")).then(|| {
+        "the GGUF file states neither a scaling of rotary positions nor a window: converters leave some out, so that the model \
+         as Hugging Face runs it may differ; it is read as llama.cpp reads it"
+            .to_owned()
+    })
+}
 
 /// The sizes that the tensors' order depends on.
 #[derive(Debug, Clone, Copy)]
@@ -242,6 +269,11 @@ pub(super) fn hugging_face(
     // Qwen's windows hold for some layers only, and the format does not say which: left out, as llama.cpp does.
     match model_type {
         "mistral" | "mixtral" | "phi3" | "starcoder2" => set("sliding_window", json!(window)),
+        "qwen2" | "qwen3" => {
+            if let Some(window) = window {
+                set(&key(WINDOW), json!(window));
+            }
+        }
         "gemma2" | "gemma3_text" => {
             let own = gemma(metadata, architecture, sizes, window)?;
             own.into_iter().for_each(|(name, value)| set(name, value));

@@ -40,6 +40,11 @@ pub struct Gguf {
     pub vocabulary: Option<Vocabulary>,
 }
 
+/// What there is to say of settings that the converter of a file left out.
+pub(super) fn remark(config: &Config) -> Option<String> {
+    config::remark(config)
+}
+
 /// Whether a file is one of this format, whatever it is called.
 pub fn is_gguf(path: &Path) -> bool {
     path.is_file() && (is_called_gguf(path) || begins_as_gguf(path))

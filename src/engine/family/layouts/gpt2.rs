@@ -1,7 +1,9 @@
 //! GPT-2's names: stored input-major by Hugging Face, output-major by nanoGPT.
 
 use super::{Facts, Layout};
+use crate::checkpoint::Origin;
 use crate::error::Result;
+use crate::family::unread::is_copy;
 
 pub const LAYOUT: Layout = Layout {
     known_by: "nanoGPT or GPT-2 (transformer.h.0.attn.c_attn.weight)",
@@ -55,10 +57,40 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     facts.by_shape("n_positions", n_ctx, &name("wpe"), &["block_size"])?;
     facts.by_shape("n_inner", d_mlp, &name("h.0.mlp.c_fc"), &[])?;
     facts.needed("n_heads", "n_head", &["n_head"]);
+    if family == "nanogpt" {
+        activation(facts, &name("wte"));
+    }
     if family == "nanogpt" && d_vocab >= 50257 {
         facts.no_text = Some(
             "nanoGPT takes GPT-2's vocabulary from tiktoken; no tokenizer.json, vocab.json with merges.txt or meta.pkl is beside the checkpoint",
         );
     }
     Ok(true)
+}
+
+/// Which form of gelu the weights were trained with: two programs keep these names, and one changed its form.
+fn activation(facts: &mut Facts<'_>, tokens: &str) {
+    const KEY: &str = "activation_function";
+    let args = facts.beside.get("model_args");
+    if facts.overrides.has("activation") {
+        return;
+    }
+    if let Some(args) = args {
+        // nanoGPT kept no choice of biases in its first month, when it computed the tanh form.
+        if args.get("bias").is_none() {
+            let origin = Origin::Derived("nanoGPT before it kept bias".to_owned());
+            facts.config.put(KEY, "gelu_new", origin);
+        }
+        return;
+    }
+    const HEAD: &str = "lm_head.weight";
+    let has_own_head = facts.has(HEAD) && !is_copy(facts.tensors, HEAD, tokens);
+    if has_own_head {
+        let origin = Origin::Derived("an unembedding of its own, as minGPT has".to_owned());
+        facts.config.put(KEY, "gelu_new", origin);
+        facts.remarks.push(
+            "read as minGPT, whose unembedding is its own: tanh form of gelu; a nanoGPT that was not tied takes --set activation=gelu"
+                .to_owned(),
+        );
+    }
 }

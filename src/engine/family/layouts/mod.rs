@@ -1,6 +1,7 @@
 //! Weights without a configuration: the layout is known by tensor names, sizes by shapes, and what neither tells is asked for.
 
 mod bert;
+mod given;
 mod gpt2;
 mod llama;
 mod torch_encoder;
@@ -48,17 +49,30 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
             beside: &checkpoint.beside,
             overrides,
             missing: Vec::new(),
+            remarks: Vec::new(),
             no_text: None,
         };
-        if (layout.describe)(&mut facts)? {
+        let is_known = match (layout.describe)(&mut facts) {
+            Ok(is_known) => is_known,
+            // The names are of a layout that a family with other shapes shares: a person says which.
+            Err(_) if overrides.has("family") => break,
+            Err(e) => return Err(e),
+        };
+        if is_known && facts.is_of_given_family() {
             facts.complete()?;
             let (config, no_text) = (facts.config, facts.no_text);
+            checkpoint.remarks.extend(facts.remarks);
             checkpoint.describe(config);
             if let Some(reason) = no_text {
                 checkpoint.has_no_text(reason);
             }
             return Ok(());
         }
+    }
+    if overrides.has("family") {
+        let config = given::describe(&checkpoint.tensors, checkpoint.config.path());
+        checkpoint.describe(config);
+        return Ok(());
     }
     let known: Vec<&str> = LAYOUTS.iter().map(|layout| layout.known_by).collect();
     let found: Vec<&str> = checkpoint
@@ -87,11 +101,31 @@ struct Facts<'a> {
     beside: &'a serde_json::Map<String, Value>,
     overrides: &'a Overrides<'a>,
     missing: Vec<&'static str>,
+    /// What a person should hear of how the layout was taken.
+    remarks: Vec<String>,
     /// Why prompts can only be ids, where no tokenizer lies beside the weights.
     no_text: Option<&'static str>,
 }
 
+/// Families whose configuration has the keys that a layout fills in.
+const ALIKE: [&[&str]; 4] = [
+    &["gpt2", "nanogpt", "gpt_bigcode"],
+    &["bert", "roberta", "xlm-roberta", "electra"],
+    &["torch_encoder"],
+    &["torch_transformer"],
+];
+
 impl Facts<'_> {
+    /// Whether the family that a person gives, if any, reads the keys that this layout fills in.
+    fn is_of_given_family(&self) -> bool {
+        let found = self.config.get("model_type").and_then(Value::as_str);
+        let (Some(given), Some(found)) = (self.overrides.word("family"), found) else {
+            return true;
+        };
+        let group = |name: &str| ALIKE.iter().position(|group| group.contains(&name));
+        group(given) == group(found)
+    }
+
     fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.info(name).map(|info| info.shape.as_slice())
     }

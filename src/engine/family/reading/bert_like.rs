@@ -155,7 +155,8 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
 pub fn absolute_positions(reader: &mut Reader<'_>) -> Result<()> {
     const KEY: &str = "position_embedding_type";
     let positions = reader.word_or("positions", KEY, "absolute")?;
-    if positions == "absolute" {
+    // Those that a person leaves out are taken away later.
+    if ["absolute", "none"].contains(&positions.as_str()) {
         return Ok(());
     }
     let problem = format!("expected \"absolute\", found {positions:?}, which is not known");

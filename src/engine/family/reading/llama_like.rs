@@ -8,7 +8,8 @@ pub use super::recipe::{
 use super::rope::{RopeRule, rope};
 use super::windows::layer_windows;
 use super::{
-    activation, check_counts, check_groups, linear, note_attention, prefix, stacked, tied_head,
+    activation, check_counts, check_groups, check_used, linear, note_attention, prefix, stacked,
+    tied_head,
 };
 use crate::attention::{AttentionSpec, RopeSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -109,6 +110,7 @@ pub fn read_with_experts(
     let sizes = Sizes::read(reader, recipe.d_head)?;
     let counts = (rule.n_experts, false);
     check_counts(reader, &checkpoint.tensors, sizes.n_layers, counts)?;
+    check_used(reader, rule.router.n_used, rule.n_experts)?;
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
     // Families whose layers all have experts state no other width.
     let d_mlp = if (0..sizes.n_layers).all(is_sparse) {
@@ -223,20 +225,16 @@ pub fn read_with(
     let rotates = rotating_layers(reader, recipe, &windows)?;
     let [score_cap, logit_cap] = match recipe.caps {
         None => [None, None],
-        Some([(score_key, score_cap), (logit_key, logit_cap)]) => [
-            reader.number_or_none("softcap", score_key, Some(score_cap).filter(|c| *c > 0.0))?,
-            reader.number_or_none(
-                "logit_softcap",
-                logit_key,
-                Some(logit_cap).filter(|c| *c > 0.0),
-            )?,
+        Some([score, logit]) => [
+            cap(reader, "softcap", score)?,
+            cap(reader, "logit_softcap", logit)?,
         ],
     };
     let (scale, scale_origin) = score_scale(reader, recipe)?;
     let attention = AttentionSpec {
         scale,
         softcap: score_cap.map(|cap| cap as f32),
-        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, true)
+        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, recipe.is_causal)
     };
     note_attention(reader, &attention, scale_origin);
     let branch_scale = recipe.branch_scale.read(reader, "branch_scale", d_model)?;
@@ -290,6 +288,12 @@ pub fn read_with(
                 block.attn_out = name("post_attention_layernorm");
                 block.mlp_out = name("post_feedforward_layernorm");
             }
+            NormPlaces::AroundByBranch => {
+                block.attn_pre = name("input_layernorm");
+                block.attn_out = name("post_self_attn_layernorm");
+                block.mlp_pre = name("post_attention_layernorm");
+                block.mlp_out = name("post_mlp_layernorm");
+            }
             NormPlaces::Around => {
                 block.attn_pre = name("input_layernorm");
                 block.attn_out = name("post_attention_layernorm");
@@ -312,7 +316,8 @@ pub fn read_with(
     let tokens = format!("{base}embed_tokens.weight");
     let heads = ["lm_head.weight", "language_model.lm_head.weight"];
     let unembed = tied_head(reader, tensors, &heads, &tokens, recipe.is_tied)?;
-    let head_bias = recipe.head_bias.then(|| "lm_head.bias".to_owned());
+    let has_head_bias = recipe.head_bias || tensors.contains("lm_head.bias");
+    let head_bias = has_head_bias.then(|| "lm_head.bias".to_owned());
     let embed = EmbedSpec {
         scale: recipe
             .embed_scale
@@ -332,9 +337,25 @@ pub fn read_with(
     };
     Ok(ModelSpec {
         n_ctx: Some(ropes.full.n_ctx(n_ctx)),
-        is_causal_lm: true,
+        is_causal_lm: recipe.is_causal,
         ..ModelSpec::of_one_stack(recipe.family, stack, Some(head))
     })
+}
+
+/// A cap, and what holds without its key; 0 there stands for none.
+fn cap(
+    reader: &mut Reader<'_>,
+    knob: &'static str,
+    (key, default): (&str, f64),
+) -> Result<Option<f64>> {
+    let default = Some(default).filter(|cap| *cap > 0.0);
+    let cap = reader.number_or_none(knob, key, default)?;
+    if cap == Some(0.0) {
+        let problem = "expected null or a number other than 0, found 0";
+        return Err(Error::config(reader.path(), key, problem));
+    }
+    // Either sign gives the same curve.
+    Ok(cap.map(f64::abs))
 }
 
 /// Whether and how queries and keys are normed, the configuration asked.
@@ -439,7 +460,10 @@ fn rotating_layers<W>(
     let n_layers = windows.len();
     Ok(match recipe.rope_layers {
         RopeLayers::All => vec![true; n_layers],
-        RopeLayers::Windowed => windows.iter().map(Option::is_some).collect(),
+        RopeLayers::WindowedUnlessNull(key) if reader.is_null(key) => vec![true; n_layers],
+        RopeLayers::Windowed | RopeLayers::WindowedUnlessNull(_) => {
+            windows.iter().map(Option::is_some).collect()
+        }
         RopeLayers::Listed(key, every) => match reader.numbers(key)? {
             Some(list) if list.len() == n_layers => list.iter().map(|entry| *entry != 0).collect(),
             Some(list) => {

@@ -292,6 +292,19 @@ pub(super) fn note_bias(reader: &mut Reader<'_>, what: &str) {
     reader.note("score_bias", what, Origin::Family);
 }
 
+/// Refuses more experts for a token than there are.
+///
+/// # Errors
+/// When it is more.
+pub(super) fn check_used(reader: &Reader<'_>, n_used: usize, n_experts: usize) -> Result<()> {
+    if n_used <= n_experts {
+        return Ok(());
+    }
+    let problem =
+        format!("expected at most the {n_experts} experts that there are, found {n_used}");
+    Err(Error::config(reader.path(), "num_experts_per_tok", problem))
+}
+
 /// Refuses more layers and experts than the file can hold, before each of them is described.
 ///
 /// `n_shared` experts of a layer share their tensors; the others have tensors of their own.

@@ -3,7 +3,7 @@
 use super::experts::{GatedNames, USUAL};
 use super::windows::WindowRule;
 use crate::checkpoint::{Origin, Reader};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::NormSource;
 use crate::ops::NormKind;
 
@@ -68,6 +68,8 @@ pub enum NormPlaces {
     Output,
     /// Both.
     Around,
+    /// Both, under names that say which branch a norm follows.
+    AroundByBranch,
     /// One before both branches, which run side by side.
     Shared,
     /// As `Before`, or as `Shared` where this key is true.
@@ -128,7 +130,14 @@ impl FactorRule {
                 factor
             }
             Self::Key(key, default) => reader.number_or(knob, key, default)?,
-            Self::InverseKey(key, default) => 1.0 / reader.number_or(knob, key, default)?,
+            Self::InverseKey(key, default) => {
+                let divisor = reader.number_or(knob, key, default)?;
+                if divisor == 0.0 {
+                    let problem = "expected a number other than 0, found 0";
+                    return Err(Error::config(reader.path(), key, problem));
+                }
+                1.0 / divisor
+            }
         };
         Ok(factor as f32)
     }
@@ -140,6 +149,8 @@ pub enum RopeLayers {
     All,
     /// Those with a window.
     Windowed,
+    /// Those with a window, or all where this key is null.
+    WindowedUnlessNull(&'static str),
     /// Those whose entry in this list is not 0; without the list, all but every n-th.
     Listed(&'static str, usize),
 }
@@ -184,6 +195,7 @@ pub struct Recipe {
     pub caps: Option<[(&'static str, f64); 2]>,
     pub window: WindowRule,
     pub has_sinks: bool,
+    pub is_causal: bool,
     /// What holds without `head_dim`; d_model / n_heads where there is nothing.
     pub d_head: Option<usize>,
 }
@@ -225,6 +237,7 @@ impl Recipe {
             caps: None,
             window: WindowRule::Never,
             has_sinks: false,
+            is_causal: true,
             d_head: None,
         }
     }

@@ -261,7 +261,12 @@ fn original_n_ctx(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> R
     const KEY: &str = "original_max_position_embeddings";
     // What stands outside wins, as in transformers.
     if reader.value(KEY).is_some() {
-        return reader.number_or("rope_original_n_ctx", KEY, n_ctx);
+        let outer = reader.number_or("rope_original_n_ctx", KEY, n_ctx)?;
+        if outer < 1.0 {
+            let problem = format!("expected a number from 1, found {outer}");
+            return Err(Error::config(reader.path(), KEY, problem));
+        }
+        return Ok(outer);
     }
     match inside.number(reader, "rope_original_n_ctx", KEY)? {
         Some(inner) => Ok(inner),

@@ -16,6 +16,19 @@ pub enum WindowRule {
         every_key: Option<&'static str>,
         width: usize,
     },
+    /// Those that a list names; all without a list, where a width is stated; and the width without one.
+    ListedOrAlways(Option<usize>),
+    /// All but the first of every n; and the default width.
+    AllButFirst {
+        every: usize,
+        width: usize,
+    },
+    /// All but every n-th, unless the width is null; the key that states n, and the default width.
+    AllButIfAny {
+        every: usize,
+        every_key: &'static str,
+        width: usize,
+    },
     /// Where `use_sliding_window` is on: from this layer on; without the key from the layer of this number.
     From(&'static str, usize),
     /// Where `use_sliding_window` is on: every second layer before this one.
@@ -40,26 +53,52 @@ pub fn layer_windows(
         return Ok(none);
     }
     let default_width = match rule {
-        WindowRule::Always(width) => *width,
-        WindowRule::AllBut { width, .. } => Some(*width),
+        WindowRule::Always(width) | WindowRule::ListedOrAlways(width) => *width,
+        WindowRule::AllBut { width, .. }
+        | WindowRule::AllButFirst { width, .. }
+        | WindowRule::AllButIfAny { width, .. } => Some(*width),
         _ => None,
     };
     let width =
         reader.number_or_none("window", "sliding_window", default_width.map(|w| w as f64))?;
-    let is_optional = !matches!(rule, WindowRule::Always(_) | WindowRule::AllBut { .. });
+    let is_optional = default_width.is_none() && !matches!(rule, WindowRule::Always(_));
     // A list of layers speaks for itself in the family that has both.
     let has_list =
         matches!(rule, WindowRule::WhereZero(..)) && reader.value("layer_types").is_some();
     if is_optional && !reader.flag_or("uses_window", "use_sliding_window", false)? && !has_list {
+        let types = reader.words_by_layer("layer_types", n_layers)?;
+        if types.is_some_and(|types| types.iter().any(|kind| kind == "sliding_attention")) {
+            let problem = "lists layers with a window, and use_sliding_window is false";
+            return Err(Error::config(reader.path(), "layer_types", problem));
+        }
         return Ok(none);
     }
-    let Some(width) = width.filter(|w| *w >= 1.0) else {
-        return Ok(none);
-    };
-    let window = Some(Window::Back(width as usize));
+    let types = reader.words_by_layer("layer_types", n_layers)?;
     // Families whose layers are all alike carry the list at most by accident, and transformers passes it by.
     let is_listed = !matches!(rule, WindowRule::Always(_));
-    let types = reader.words_by_layer("layer_types", n_layers)?;
+    let slides_by_list = types
+        .as_ref()
+        .filter(|_| is_listed)
+        .map(|types| types.iter().any(|kind| kind == "sliding_attention"));
+    let Some(width) = width else {
+        let must = matches!(
+            rule,
+            WindowRule::AllBut { .. } | WindowRule::AllButFirst { .. }
+        );
+        if slides_by_list.unwrap_or(must) {
+            let problem = "missing, expected a whole number from 1: some layers have a window";
+            return Err(Error::config(reader.path(), "sliding_window", problem));
+        }
+        return Ok(none);
+    };
+    if width < 1.0 || width.fract() != 0.0 {
+        if slides_by_list == Some(false) {
+            return Ok(none);
+        }
+        let problem = format!("expected a whole number from 1, found {width}");
+        return Err(Error::config(reader.path(), "sliding_window", problem));
+    }
+    let window = Some(Window::Back(width as usize));
     if let Some(types) = types.filter(|_| is_listed) {
         let of_type = |kind: &String| match kind.as_str() {
             "sliding_attention" => Ok(window),
@@ -82,7 +121,17 @@ pub fn layer_windows(
     }
     let slides: Box<dyn Fn(usize) -> bool> = match *rule {
         WindowRule::Never => Box::new(|_| false),
-        WindowRule::Always(_) | WindowRule::IfUsed => Box::new(|_| true),
+        WindowRule::Always(_) | WindowRule::ListedOrAlways(_) | WindowRule::IfUsed => {
+            Box::new(|_| true)
+        }
+        WindowRule::AllButFirst { every, .. } => Box::new(move |i| i % every != 0),
+        WindowRule::AllButIfAny {
+            every, every_key, ..
+        } => {
+            let default = Origin::Default(every_key.to_owned());
+            let every = reader.size_or("full_every", every_key, every, default)?;
+            Box::new(move |i| (i + 1) % every != 0)
+        }
         WindowRule::AllBut {
             every, every_key, ..
         } => {

@@ -263,7 +263,8 @@ fn pieces(
         after: after.into_iter().collect(),
         marks: Marks::new(marks)
             .map_err(|problem| Error::config(path, "tokenizer.ggml.tokens", problem))?,
-        every_stretch_begins: algorithm == Algorithm::Unigram,
+        every_stretch_begins: true,
+        ends_once: false,
         numbering: Numbering::Same,
         model,
     };

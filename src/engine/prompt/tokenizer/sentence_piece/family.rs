@@ -223,6 +223,7 @@ fn listed(model: Model, list: &Path, settings: &Settings) -> Result<Encoder> {
         after: after.map(|(id, _)| *id).into_iter().collect(),
         marks: marks(&settings.path, tokens)?,
         every_stretch_begins: true,
+        ends_once: false,
         numbering: Numbering::Listed(listing),
         model,
     })
@@ -318,12 +319,13 @@ fn encoder(model: Model, habits: &Habits, settings: &Settings) -> Result<Encoder
         };
         after.push(*id);
     }
-    let legacy = habits.obeys_flags && settings.flag("legacy")?.unwrap_or(false);
+    let legacy = habits.obeys_flags && settings.flag("legacy")?.unwrap_or(true);
     Ok(Encoder {
         before,
         after,
         marks: marks(&settings.path, tokens)?,
         every_stretch_begins: habits.every_stretch_begins || legacy,
+        ends_once: habits.n_sentinels > 0,
         numbering: habits.numbering.clone(),
         model,
     })

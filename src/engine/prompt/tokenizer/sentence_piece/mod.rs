@@ -212,6 +212,8 @@ pub struct Encoder {
     pub marks: Marks,
     /// Whether the blank before the text stands after every mark too.
     pub every_stretch_begins: bool,
+    /// Whether what is written after a text is left out where the text ends with it.
+    pub ends_once: bool,
     pub numbering: Numbering,
 }
 
@@ -263,7 +265,12 @@ impl Encoder {
             begins = self.every_stretch_begins;
         }
         self.stretch(rest, text.len() - rest.len(), begins, &mut tokens);
-        tokens.extend(around(&self.after, text.len()));
+        // T5's own tokenizer writes no second end after one that is spelled out.
+        let ends =
+            self.ends_once && tokens.last().map(|token| token.id) == self.after.first().copied();
+        if !ends {
+            tokens.extend(around(&self.after, text.len()));
+        }
         tokens
     }
 

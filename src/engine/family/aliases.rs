@@ -1,0 +1,31 @@
+//! Kinds of models that are another kind under a name of their own: read as that one, bit by bit.
+
+/// The name in a configuration, and the family that reads it.
+const ALIASES: &[(&str, &str)] = &[
+    ("camembert", "roberta"),
+    ("kimi_k2", "deepseek_v3"),
+    ("mt5", "t5"),
+    ("mvp", "bart"),
+    ("plbart", "bart"),
+];
+
+/// The family that reads models of this kind; `None` where the kind has a family of its own, or none.
+pub(super) fn family_of(model_type: &str) -> Option<&'static str> {
+    let found = ALIASES.iter().find(|(name, _)| *name == model_type);
+    found.map(|(_, family)| *family)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::FAMILIES;
+
+    #[test]
+    fn aliases_are_sorted_and_name_families() {
+        assert!(ALIASES.is_sorted());
+        for (name, family) in ALIASES {
+            let known = |name: &str| FAMILIES.iter().any(|family| family.model_type == name);
+            assert!(known(family) && !known(name), "{name}");
+        }
+    }
+}
