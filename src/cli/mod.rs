@@ -18,6 +18,7 @@ mod history_reading;
 mod lab;
 mod log_file;
 mod log_target;
+mod names;
 mod open;
 mod open_training;
 mod plot;
@@ -131,6 +132,8 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
         "no_settings",
         "no_adapter",
         "tokenizer",
+        "base",
+        "offline",
         "set",
         "device",
         "threads",
@@ -257,12 +260,18 @@ pub struct WeightArgs {
     /// Ignore attnscope.toml beside the checkpoint
     #[arg(long)]
     no_settings: bool,
-    /// Leave out an adapter (LoRA, …) that lies beside the weights
+    /// Leave out an adapter (LoRA, …): open its base alone
     #[arg(long)]
     no_adapter: bool,
     /// Tokenizer that lies elsewhere: tokenizer.json, a SentencePiece model, vocab.txt, or a directory that holds one
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
+    /// The base of a LoRA adapter, where it is not the one that adapter_config.json names
+    #[arg(long, value_name = "TARGET")]
+    base: Option<PathBuf>,
+    /// Download nothing: names of the hub are looked for in the cache alone
+    #[arg(long)]
+    offline: bool,
 }
 
 impl WeightArgs {
@@ -272,6 +281,8 @@ impl WeightArgs {
             ignores_settings: self.no_settings,
             ignores_adapter: self.no_adapter,
             tokenizer: self.tokenizer.clone(),
+            base: self.base.clone(),
+            hub: names::hub(self.offline),
             bundle: Some(&BUNDLES[0]),
             ..Opening::from(path)
         }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::CommandFactory;
 
+use super::names;
 use super::targets::is_path;
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training};
 use crate::history::is_checkpoint;
@@ -162,7 +163,8 @@ fn beside(checkpoint: Option<&Path>) -> Vec<PathBuf> {
 
 /// Refuses a name that is not a file, whether or not there is a terminal; a word may have been meant as a command.
 fn check_exists(path: &Path) -> Result<()> {
-    if path.symlink_metadata().is_ok() {
+    let is_named = path.to_str().is_some_and(names::is_model);
+    if path.symlink_metadata().is_ok() || is_named {
         return Ok(());
     }
     match unknown_command(Some(path.as_os_str().to_owned())) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use super::names;
 use super::progress::note;
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
@@ -123,7 +124,11 @@ pub(super) fn is_path(argument: &str) -> bool {
             .any(|known| ending.eq_ignore_ascii_case(known))
     });
     let is_one_word = !argument.contains(char::is_whitespace);
-    is_one_word && (ends_as_file || argument.contains('/') || argument.starts_with('~'))
+    is_one_word
+        && (ends_as_file
+            || argument.contains('/')
+            || argument.starts_with('~')
+            || names::is_model(argument))
 }
 
 /// The checkpoints in a directory that is none itself; `None` for anything else.

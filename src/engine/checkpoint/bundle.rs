@@ -57,6 +57,7 @@ impl Bundle {
             settings: Settings::default(),
             remarks: Vec::new(),
             unread: Vec::new(),
+            knobs: Vec::new(),
             described_by: Vec::new(),
         })
     }

@@ -1,6 +1,6 @@
 //! Bytes on disk → named tensors and a configuration. Knows no architecture.
 
-mod adapter;
+pub mod adapter;
 mod blocks;
 mod bundle;
 pub mod captured;
@@ -9,8 +9,13 @@ mod data_file;
 mod dtype;
 pub mod embeddings;
 pub mod gguf;
+pub mod hub;
 mod identity;
+mod kinds;
+mod locate;
+mod made;
 mod npy;
+mod npz;
 mod open;
 mod packed;
 pub mod pytorch;
@@ -27,6 +32,7 @@ mod stored;
 mod tensor_view;
 mod tensors;
 mod tokenizer_file;
+mod unwrap;
 mod whole_file;
 mod writers;
 
@@ -34,7 +40,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-pub use adapter::{ADAPTER_CONFIG, Adapter};
 pub use blocks::BlockType;
 pub use bundle::Bundle;
 pub use config::{Config, Knob, Origin, SetBy};
@@ -68,6 +73,8 @@ pub struct Checkpoint {
     pub remarks: Vec<String>,
     /// Names of stored tensors that the model never reads, less those that are known to be no weights.
     pub unread: Vec<String>,
+    /// Facts about how it was opened, beside those that its configuration gives.
+    pub knobs: Vec<Knob>,
     /// The files beside the weights that say what these are.
     pub(crate) described_by: Vec<DataFile>,
 }

@@ -90,6 +90,16 @@ impl<R: Read> Npy<R> {
         }
     }
 
+    /// Bytes before the first element.
+    pub fn n_before(&self) -> usize {
+        self.n_before
+    }
+
+    /// Whether elements of several bytes have the most significant one first.
+    pub fn is_big_endian(&self) -> bool {
+        self.kind.is_big_endian && self.kind.n_bytes > 1
+    }
+
     pub fn n_elements(&self) -> usize {
         self.shape.iter().product()
     }

@@ -4,30 +4,24 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Map;
 
-use super::adapter::Adapter;
+use super::adapter::{self, AdapterConfig};
 use super::bundle::Bundle;
 use super::config::Config;
 use super::data_file::DataFile;
+use super::hub::{Found, Hub};
+use super::kinds::Format;
+use super::locate::{self, Located, Weights};
 use super::pytorch::StateDict;
 use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::TokenizerFile;
-use super::{Checkpoint, Quantisation, gguf, packed, pytorch, safetensors};
+use super::{Checkpoint, Quantisation, gguf, npz, packed, pytorch, safetensors, shards};
 use crate::error::{Error, Result};
 
 const CONFIG: &str = "config.json";
 /// Sizes beside weights as Meta publishes them.
 const PARAMS: &str = "params.json";
-const SAFETENSORS: &str = "model.safetensors";
-const SAFETENSORS_INDEX: &str = "model.safetensors.index.json";
-const PYTORCH: &str = "pytorch_model.bin";
-const PYTORCH_INDEX: &str = "pytorch_model.bin.index.json";
-const TRAINER: &str = "ckpt.pt";
-
-/// What a directory is searched for, for messages.
-const LOOKED_FOR: &str = "model.safetensors, model.safetensors.index.json, pytorch_model.bin, \
-     pytorch_model.bin.index.json, one .gguf, ckpt.pt, one .pt or .pth, or one other .safetensors";
 
 /// What a checkpoint is to be opened from, and what a person says about it.
 #[derive(Debug, Clone, Default)]
@@ -44,8 +38,12 @@ pub struct Opening {
     pub set: Vec<(String, String)>,
     /// Whether the file of settings beside it counts for nothing.
     pub ignores_settings: bool,
-    /// Whether an adapter beside the weights is left out.
+    /// The base of an adapter, where it is not the one that the adapter names.
+    pub base: Option<PathBuf>,
+    /// Whether an adapter counts for nothing: its base opens alone.
     pub ignores_adapter: bool,
+    /// Where names of the hub are looked for.
+    pub hub: Hub,
 }
 
 impl From<Option<PathBuf>> for Opening {
@@ -64,41 +62,144 @@ impl Opening {
     /// When the path is missing, there are no weights, or a file lies.
     pub fn open(&self) -> Result<Checkpoint> {
         let Some(path) = &self.path else {
-            let Some(bundle) = self.bundle else {
-                return Err(Error::Setting(
-                    "expected a checkpoint, found none".to_owned(),
-                ));
-            };
-            let mut demo = bundle.open()?;
-            if let Some(file) = &self.tokenizer {
-                demo.tokenizer = TokenizerFile::named(file, None)?;
-            }
-            demo.settings = Settings::of_command_line(&self.set);
-            return match &self.weights {
-                None => Ok(demo),
-                Some(_) => Err(Error::Setting(
-                    "--weights: expected the directory it is in as the checkpoint".to_owned(),
-                )),
-            };
+            return self.open_bundle();
         };
-        if !path.exists() {
-            let problem =
-                "no such file or directory; expected a checkpoint directory or a weight file";
-            return Err(Error::file(path, problem));
+        let found = self.hub.find(path)?;
+        let directory = match adapter::directory_at(&found.path) {
+            None => locate::adapter_below(&found.path)?,
+            known => known,
+        };
+        if let Some(directory) = directory {
+            return self.open_adapter(&found, &directory);
         }
-        let (directory, file) = match (path.is_dir(), &self.weights) {
-            (true, Some(weights)) => (path.clone(), path.join(weights)),
-            (true, None) => (path.clone(), weights_in(path)?),
-            (false, None) => (directory_of(path), path.clone()),
+        let mut checkpoint = self.open_model(&found)?;
+        if self.base.is_some() {
+            let name = &checkpoint.name;
+            let said = format!("--base counts for nothing: {name} is no adapter");
+            checkpoint.remarks.push(said);
+        }
+        Ok(checkpoint)
+    }
+
+    fn open_bundle(&self) -> Result<Checkpoint> {
+        let Some(bundle) = self.bundle else {
+            return Err(Error::Setting(
+                "expected a checkpoint, found none".to_owned(),
+            ));
+        };
+        let mut demo = bundle.open()?;
+        if let Some(file) = &self.tokenizer {
+            demo.tokenizer = TokenizerFile::named(file, None)?;
+        }
+        demo.settings = Settings::of_command_line(&self.set);
+        match &self.weights {
+            None => Ok(demo),
+            Some(_) => Err(Error::Setting(
+                "--weights: expected the directory it is in as the checkpoint".to_owned(),
+            )),
+        }
+    }
+
+    /// Opens the base of an adapter, and puts the adapter on it.
+    fn open_adapter(&self, found: &Found, directory: &Path) -> Result<Checkpoint> {
+        let config = AdapterConfig::read(directory)?;
+        let base = self.base_of(&config, directory)?;
+        let mut checkpoint = self.open_model(&base)?;
+        if self.ignores_adapter {
+            return Ok(checkpoint);
+        }
+        adapter::apply(&mut checkpoint, &config, directory)?;
+        if base.path != directory {
+            checkpoint.name = match &found.name {
+                Some(name) => name.clone(),
+                None => name_of(directory),
+            };
+            let config_path = directory.join(adapter::CONFIG);
+            checkpoint
+                .described_by
+                .push(DataFile::open_as(&config_path, "a file")?);
+            let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
+            // Tokens that were added with the adapter are in its own tokenizer.
+            let own = TokenizerFile::find(directory, model_type);
+            if self.tokenizer.is_none() && !matches!(own, TokenizerFile::Missing) {
+                checkpoint.tokenizer = own;
+            }
+        }
+        checkpoint.files().into_iter().for_each(will_read);
+        Ok(checkpoint)
+    }
+
+    /// The base of an adapter: the one that was named, the weights beside it, or the one that it names itself.
+    fn base_of(&self, config: &AdapterConfig, directory: &Path) -> Result<Found> {
+        let here = |path: &Path| Found {
+            path: path.to_path_buf(),
+            name: None,
+        };
+        if let Some(base) = &self.base {
+            return self.hub.find(base);
+        }
+        // As transformers does: a complete model with an adapter in it is its own base.
+        if locate::has_own_weights(directory) {
+            return Ok(here(directory));
+        }
+        let Some(named) = &config.base else {
+            let problem = "names no base; --base names it";
+            return Err(Error::config(
+                config.path(),
+                "base_model_name_or_path",
+                problem,
+            ));
+        };
+        let path = Path::new(named);
+        let beside = [directory.join(path), directory.join("..").join(path)];
+        if !path.exists() && path.is_relative() {
+            if let Some(found) = beside.iter().find(|path| path.exists()) {
+                return Ok(here(found));
+            }
+            // A directory that was moved together with its base.
+            let moved = path.file_name().map(|name| directory.join("..").join(name));
+            if named.contains("./")
+                && let Some(found) = moved.filter(|path| locate::has_own_weights(path))
+            {
+                return Ok(here(&found));
+            }
+        }
+        let target = match &config.revision {
+            Some(revision) if !path.exists() => PathBuf::from(format!("{named}@{revision}")),
+            _ => path.to_path_buf(),
+        };
+        self.hub.find(&target).map_err(|e| {
+            let problem = format!("is an adapter, and its base {named} cannot be opened ({e}); --base names another place");
+            Error::file(directory, problem)
+        })
+    }
+
+    /// Opens a directory or a weight file.
+    fn open_model(&self, found: &Found) -> Result<Checkpoint> {
+        let path = &found.path;
+        let located = match (path.is_dir(), &self.weights) {
+            (true, Some(weights)) => {
+                let file = path.join(weights);
+                if !file.exists() {
+                    return Err(Error::file(&file, "no such file; --weights names it"));
+                }
+                Located {
+                    directory: path.clone(),
+                    weights: locate::of_file(&file)?,
+                }
+            }
+            (true, None) => locate::weights_in(path)?,
+            (false, None) => Located {
+                directory: directory_of(path),
+                weights: locate::of_file(path)?,
+            },
             (false, Some(_)) => {
                 let problem = "found a file; --weights chooses a file of a directory";
                 return Err(Error::file(path, problem));
             }
         };
-        if !file.exists() {
-            return Err(Error::file(&file, "no such file; --weights names it"));
-        }
-        let of_adapter = Adapter::check(&directory, &file, self.ignores_adapter)?;
+        let directory = described_in(&located.directory, path);
+        let file = located.weights.first().to_path_buf();
         let described_by = describing(&directory, &file)?;
         let settings = if self.ignores_settings {
             Settings::of_command_line(&self.set)
@@ -106,8 +207,8 @@ impl Opening {
             Settings::read(&directory, &self.set)?
         };
         let opened = match Format::of(&file)? {
-            Format::Gguf => open_gguf(&file, &directory),
-            format => open_weights(format, &file, &directory),
+            Format::Gguf => open_gguf(&located.weights, &directory),
+            format => open_weights(format, &located.weights, &directory),
         };
         // A file that is written meanwhile may look damaged: that it changed says more.
         described_by.iter().try_for_each(DataFile::unchanged)?;
@@ -117,8 +218,19 @@ impl Opening {
         };
         checkpoint.tensors.unchanged()?;
         // A directory with several models in it, or a bare file, is called after the file.
-        if path.is_dir() && self.weights.is_none() && !is_gguf(&file) {
+        if let Some(name) = &found.name {
+            checkpoint.name = name.clone();
+        } else if path.is_dir() && self.weights.is_none() && Format::of(&file)? != Format::Gguf {
             checkpoint.name = name_of(path);
+        }
+        if located.directory != *path && path.is_dir() {
+            let inside = located
+                .directory
+                .strip_prefix(path)
+                .unwrap_or(&located.directory);
+            checkpoint
+                .remarks
+                .push(format!("opened {} of {}", inside.display(), path.display()));
         }
         if let Some(file) = &self.tokenizer {
             let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
@@ -126,48 +238,20 @@ impl Opening {
         }
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;
-        checkpoint.remarks.extend(of_adapter);
         // Also those that this command may never need, as a tokenizer where ids are given.
         checkpoint.files().into_iter().for_each(will_read);
         Ok(checkpoint)
     }
 }
 
-/// How weights are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Safetensors,
-    SafetensorsIndex,
-    Pytorch,
-    PytorchIndex,
-    Gguf,
-}
-
-impl Format {
-    /// By the end of the name, or by how the file begins.
-    fn of(file: &Path) -> Result<Self> {
-        let name = file
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .to_lowercase();
-        let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-        if ends(&[".safetensors.index.json"]) {
-            Ok(Self::SafetensorsIndex)
-        } else if ends(&[".bin.index.json"]) {
-            Ok(Self::PytorchIndex)
-        } else if ends(&[".safetensors"]) {
-            Ok(Self::Safetensors)
-        } else if ends(&[".bin", ".pt", ".pth"]) {
-            Ok(Self::Pytorch)
-        } else if gguf::is_gguf(file) {
-            Ok(Self::Gguf)
-        } else {
-            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .gguf), \
-                           found a file of another kind";
-            Err(Error::file(file, problem))
-        }
-    }
+/// The directory of the files that say what weights are: the one they lie in, or one above it up to what was opened.
+fn described_in(directory: &Path, opened: &Path) -> PathBuf {
+    let mut above = directory.ancestors();
+    let has =
+        |directory: &&Path| directory.join(CONFIG).is_file() || directory.join(PARAMS).is_file();
+    let inside = above.by_ref().take_while(|path| path.starts_with(opened));
+    let described: Option<&Path> = inside.into_iter().find(has);
+    described.unwrap_or(directory).to_path_buf()
 }
 
 /// The files that say what the weights of another one are: another save of theirs would not go with these.
@@ -182,58 +266,8 @@ fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
         .collect()
 }
 
-/// The file of a directory that holds the weights.
-fn weights_in(directory: &Path) -> Result<PathBuf> {
-    let named = |name: &str| Some(directory.join(name)).filter(|path| path.exists());
-    let by_name = [SAFETENSORS, SAFETENSORS_INDEX, PYTORCH, PYTORCH_INDEX];
-    if let Some(found) = by_name.iter().find_map(|name| named(name)) {
-        return Ok(found);
-    }
-    if let Some(found) = gguf::file_at(directory)? {
-        return Ok(found);
-    }
-    if let Some(found) = named(TRAINER) {
-        return Ok(found);
-    }
-    for endings in [&["pt", "pth"][..], &["safetensors"]] {
-        let mut found = ending_in(directory, endings);
-        match found.len() {
-            0 => {}
-            1 => return Ok(found.remove(0)),
-            n => {
-                let kinds: Vec<String> =
-                    endings.iter().map(|ending| format!(".{ending}")).collect();
-                let problem = format!(
-                    "holds {n} files that end in {}; --weights FILE names the one to open",
-                    kinds.join(" or ")
-                );
-                return Err(Error::file(directory, problem));
-            }
-        }
-    }
-    let problem = format!("no weights here; expected {LOOKED_FOR}");
-    Err(Error::file(directory, problem))
-}
-
-/// Files of a directory by the ends of their names, in order.
-fn ending_in(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            let ending = path.extension().map(|e| e.to_string_lossy().to_lowercase());
-            path.is_file() && ending.is_some_and(|e| endings.contains(&e.as_str()))
-        })
-        .collect();
-    found.sort();
-    found
-}
-
-fn is_gguf(file: &Path) -> bool {
-    matches!(Format::of(file), Ok(Format::Gguf))
-}
-
-fn directory_of(file: &Path) -> PathBuf {
+/// The directory of a file.
+pub(super) fn directory_of(file: &Path) -> PathBuf {
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_path_buf()
 }
@@ -245,8 +279,12 @@ fn name_of(directory: &Path) -> String {
     name.unwrap_or_else(|| directory.display().to_string())
 }
 
-fn open_gguf(file: &Path, directory: &Path) -> Result<Checkpoint> {
-    let opened = gguf::open_file(file)?;
+fn open_gguf(weights: &Weights, directory: &Path) -> Result<Checkpoint> {
+    let file = weights.first();
+    let opened = match weights {
+        Weights::Shards(files) => gguf::open_parts(files)?,
+        _ => gguf::open_file(file)?,
+    };
     let tokenizer = match opened.vocabulary {
         Some(vocabulary) => TokenizerFile::Gguf {
             path: file.to_path_buf(),
@@ -266,6 +304,7 @@ fn open_gguf(file: &Path, directory: &Path) -> Result<Checkpoint> {
         beside: Map::new(),
         settings: Settings::default(),
         unread: Vec::new(),
+        knobs: Vec::new(),
         described_by: Vec::new(),
     })
 }
@@ -275,7 +314,8 @@ fn stem(file: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpoint> {
+fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<Checkpoint> {
+    let file = weights.first();
     let config_path = directory.join(CONFIG);
     let config = if config_path.exists() {
         Config::read(&config_path)?
@@ -289,11 +329,24 @@ fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpo
     let StateDict {
         mut tensors,
         mut beside,
-    } = match format {
-        Format::Safetensors => alone(safetensors::open_file(file)?),
-        Format::SafetensorsIndex => alone(safetensors::open_sharded(file)?),
-        Format::PytorchIndex => pytorch::open_sharded(file)?,
-        Format::Pytorch | Format::Gguf => pytorch::open_file(file)?,
+    } = match (format, weights) {
+        (Format::Pytorch, Weights::Slices(files)) => shards::joined(
+            files
+                .iter()
+                .map(|file| pytorch::open_file(file))
+                .collect::<Result<_>>()?,
+        )?,
+        (Format::Safetensors, Weights::Slices(files)) => {
+            let open = |file: &PathBuf| safetensors::open_file(file).map(alone);
+            shards::joined(files.iter().map(open).collect::<Result<_>>()?)?
+        }
+        (Format::Pytorch, Weights::Shards(files)) => pytorch::open_files(files)?,
+        (Format::Safetensors, Weights::Shards(files)) => alone(safetensors::open_files(files)?),
+        (Format::Npz, _) => alone(npz::open_file(file)?),
+        (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
+        (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
+        (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
+        (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
     };
     // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
     if let Ok(quantisation) = Quantisation::read(&config) {
@@ -317,6 +370,7 @@ fn open_weights(format: Format, file: &Path, directory: &Path) -> Result<Checkpo
         settings: Settings::default(),
         remarks: Vec::new(),
         unread: Vec::new(),
+        knobs: Vec::new(),
         described_by: Vec::new(),
     })
 }

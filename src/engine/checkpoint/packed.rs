@@ -226,6 +226,7 @@ mod tests {
                 bytes: 0..0,
                 stored: Stored::AsIs,
                 scales: None,
+                made: None,
             };
             tensors.index.insert(name.to_owned(), info);
         }

@@ -74,6 +74,11 @@ impl<'a> Reader<'a> {
         stored.map(|value| (value, origin.unwrap_or_else(|| Origin::Key(key.to_owned()))))
     }
 
+    /// Takes back what was noted of some knobs.
+    pub fn forget(&mut self, names: &[&str]) {
+        self.knobs.retain(|knob| !names.contains(&knob.name));
+    }
+
     /// Fixed knobs that nobody asked for.
     pub fn fixed_unread(&self) -> Vec<&'a str> {
         let all = self.config.fixed.keys().map(String::as_str);

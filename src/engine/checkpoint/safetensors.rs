@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use safetensors::Dtype as StDtype;
 use safetensors::tensor::TensorInfo as StInfo;
@@ -60,6 +60,14 @@ pub fn open_sharded(index_path: &Path) -> Result<Tensors> {
     shards::open(index_path, |tensors, file| add(tensors, file).map(drop))
 }
 
+/// Opens shards that no index names.
+///
+/// # Errors
+/// As for [`open_file`], and when a tensor stands in two of them.
+pub fn open_files(files: &[PathBuf]) -> Result<Tensors> {
+    shards::open_all(files, |tensors, file| add(tensors, file).map(drop))
+}
+
 /// Reads the header of a file and adds its tensors; gives the strings beside them.
 fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>> {
     let path = file.path().to_path_buf();
@@ -68,7 +76,7 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
     let described = header.check_places(&path)?;
     if n_held != described {
         let problem = format!(
-            "truncated or lengthened: the header describes {described} bytes of data, the file holds {n_held}"
+            "truncated or lengthened: the header describes {described} bytes of data, the file holds {n_held}; download or copy it again"
         );
         return Err(Error::file(&path, problem));
     }
@@ -85,6 +93,7 @@ fn add(tensors: &mut Tensors, file: DataFile) -> Result<BTreeMap<String, String>
             bytes: start + first..start + last,
             stored: Stored::AsIs,
             scales: None,
+            made: None,
         };
         (name, described)
     });
@@ -120,7 +129,7 @@ fn header(file: &DataFile) -> Result<(usize, Header)> {
         .filter(|n| *n <= n_after.min(LONGEST_HEADER));
     let Some(n) = n else {
         return Err(refused(format!(
-            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it"
+            "truncated or not a safetensors file: the header claims {claimed} bytes, the file holds {n_after} after it; download or copy it again"
         )));
     };
     let start = LENGTH_BYTES + n;

@@ -20,6 +20,7 @@ pub struct TensorView<'a> {
     /// Its bytes in the file.
     bytes: Range<usize>,
     file: &'a DataFile,
+    files: &'a [DataFile],
     scales: Option<(&'a Scales, &'a DataFile)>,
 }
 
@@ -27,18 +28,17 @@ pub struct TensorView<'a> {
 const READ_AT_ONCE: usize = 1 << 18;
 
 impl<'a> TensorView<'a> {
-    /// A tensor of a file, with the scales that its values are multiplied by and their file.
-    pub(super) fn new(
-        info: &'a TensorInfo,
-        file: &'a DataFile,
-        scales: Option<(&'a Scales, &'a DataFile)>,
-    ) -> Self {
+    /// A tensor that lies in some of these files.
+    pub(super) fn new(info: &'a TensorInfo, files: &'a [DataFile]) -> Self {
+        let scales = info.scales.as_ref();
+        let scales = scales.map(|scales| (scales, &files[scales.file_idx]));
         Self {
             info,
             shape: info.shape.clone(),
             strides: info.strides.clone(),
             bytes: info.bytes.clone(),
-            file,
+            file: &files[info.file_idx],
+            files,
             scales,
         }
     }
@@ -49,6 +49,10 @@ impl<'a> TensorView<'a> {
         let n_ones = |shape: &[usize]| shape.iter().take_while(|n| **n == 1).count();
         let (own, meant) = (n_ones(&self.shape), n_ones(shape));
         if self.shape[own..] != shape[meant..] {
+            return None;
+        }
+        // One index of its first axis is then not what it was.
+        if self.info.made.is_some() && self.shape != shape {
             return None;
         }
         if let Some(strides) = &mut self.strides {
@@ -82,7 +86,10 @@ impl<'a> TensorView<'a> {
 
     /// Whether some rows can be read without all the others.
     pub fn is_row_wise(&self) -> bool {
-        self.strides.is_none() && self.info.stored != Stored::Transposed
+        match &self.info.made {
+            Some(made) => made.is_row_wise(),
+            None => self.strides.is_none() && self.info.stored != Stored::Transposed,
+        }
     }
 
     /// Bytes of the tensor, counted from its first, still encoded.
@@ -124,6 +131,9 @@ impl<'a> TensorView<'a> {
 
     /// Rows `rows` of a matrix as f32, row-major.
     pub fn widen_rows(&self, rows: Range<usize>) -> Result<Cow<'a, [f32]>> {
+        if let Some(made) = &self.info.made {
+            return made.rows(self.files, rows, &self.shape).map(Cow::Owned);
+        }
         if let Some(strides) = &self.strides {
             return self.gather(strides, rows).map(Cow::Owned);
         }
@@ -269,6 +279,7 @@ mod tests {
             strides: None,
             stored: Stored::AsIs,
             scales: None,
+            made: None,
             file_idx: 0,
             bytes: 0..n_bytes,
         }

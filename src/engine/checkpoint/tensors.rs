@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
+use super::made::Made;
 use super::scales::Scales;
 use super::stored::Stored;
 use super::tensor_view::TensorView;
@@ -27,12 +29,14 @@ pub struct TensorInfo {
     pub(super) stored: Stored,
     /// Another tensor's bytes, by which the values are multiplied.
     pub(super) scales: Option<Scales>,
+    /// How it is put together from other tensors, where no file holds it as it is.
+    pub(super) made: Option<Arc<Made>>,
 }
 
 impl TensorInfo {
     /// Whether the elements lie in the file as they are used: in row-major order, nothing to undo.
     pub fn is_plain(&self) -> bool {
-        self.strides.is_none() && self.stored == Stored::AsIs
+        self.strides.is_none() && self.stored == Stored::AsIs && self.made.is_none()
     }
 
     /// Which of the checkpoint's files it lies in.
@@ -47,6 +51,9 @@ impl TensorInfo {
 
     /// Size of its elements, and of their scales, in the files.
     pub fn n_bytes(&self) -> usize {
+        if let Some(made) = &self.made {
+            return made.n_bytes();
+        }
         match self.strides {
             // What lies between the elements is not the tensor's.
             Some(_) => self.n_elements() * self.dtype.size(),
@@ -83,7 +90,9 @@ impl Tensors {
     /// Whether two names stand for one place in the files.
     pub fn share_bytes(&self, a: &str, b: &str) -> bool {
         match (self.index.get(a), self.index.get(b)) {
-            (Some(a), Some(b)) => (a.file_idx, &a.bytes) == (b.file_idx, &b.bytes),
+            (Some(a), Some(b)) => {
+                (a.file_idx, &a.bytes, &a.made) == (b.file_idx, &b.bytes, &b.made)
+            }
             _ => false,
         }
     }
@@ -164,6 +173,7 @@ impl Tensors {
     pub fn squeeze(&mut self, name: &str) {
         if let Some(info) = self.index.get_mut(name)
             && info.stored == Stored::AsIs
+            && info.made.is_none()
         {
             let is_kept: Vec<bool> = info.shape.iter().map(|n| *n != 1).collect();
             let mut kept = is_kept.iter().copied();
@@ -209,8 +219,6 @@ impl Tensors {
     }
 
     fn view<'a>(&'a self, info: &'a TensorInfo) -> TensorView<'a> {
-        let scales = info.scales.as_ref();
-        let scales = scales.map(|scales| (scales, &self.files[scales.file_idx]));
-        TensorView::new(info, &self.files[info.file_idx], scales)
+        TensorView::new(info, &self.files)
     }
 }

@@ -22,6 +22,7 @@ use super::config::Config;
 use super::data_file::DataFile;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
+use super::{kinds, shards};
 use crate::error::{Error, Result};
 
 /// How the names of these files end.
@@ -55,7 +56,7 @@ fn is_called_gguf(path: &Path) -> bool {
         .is_some_and(|e| e.eq_ignore_ascii_case(ENDING))
 }
 
-/// The only GGUF file in a directory.
+/// The only model of this format in a directory, by its file or the first of its parts; projectors of pictures are none.
 ///
 /// # Errors
 /// When a directory holds several.
@@ -65,8 +66,15 @@ pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
     };
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_file() && is_called_gguf(path))
+        .filter(|path| path.is_file() && is_called_gguf(path) && !kinds::is_beside_weights(path))
         .collect();
+    found.sort();
+    if let Some(first) = found.first()
+        && let Some(parts) = shards::set_of(first)?
+        && found.iter().all(|file| parts.contains(file))
+    {
+        return Ok(Some(found.remove(0)));
+    }
     if found.len() > 1 {
         let problem = format!(
             "holds {} GGUF files; --weights FILE names the one to open",
@@ -90,19 +98,43 @@ fn begins_as_gguf(path: &Path) -> bool {
 /// # Errors
 /// When it cannot be read, its header lies, or it holds something other than a model of a known architecture.
 pub fn open_file(path: &Path) -> Result<Gguf> {
-    open(DataFile::open(path)?)
+    open(DataFile::open(path)?, &[])
 }
 
-fn open(file: DataFile) -> Result<Gguf> {
+/// Opens the parts of one model, in order; the first of them says what the model is.
+///
+/// # Errors
+/// As for [`open_file`], and when a tensor stands in two of them.
+pub fn open_parts(paths: &[PathBuf]) -> Result<Gguf> {
+    match paths {
+        [first, others @ ..] => open(DataFile::open(first)?, others),
+        [] => Err(Error::file("", "expected a file, found none")),
+    }
+}
+
+fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     let path = file.path().to_path_buf();
     let (Header { entries, tensors }, data) = header::read(&file)?;
     let metadata = Metadata::new(&path, &data, &entries);
-    let architecture = architecture(&metadata)?;
+    let architecture = architecture(&metadata, 1 + others.len())?;
     let sizes = config::sizes(&metadata, architecture.name)?;
     let mut named = Tensors::default();
     named.files.push(file);
     for tensor in tensors {
         add(&mut named, &path, architecture, sizes, tensor)?;
+    }
+    for (idx, path) in others.iter().enumerate() {
+        let file = DataFile::open(path)?;
+        let (Header { entries, tensors }, data) = header::read(&file)?;
+        let number = Metadata::new(path, &data, &entries).whole("split.no")?;
+        if number.is_some_and(|number| number != idx as u64 + 1) {
+            let problem = format!("expected part {}, found another", idx + 1);
+            return Err(Error::config(path, "split.no", problem));
+        }
+        named.files.push(file);
+        for tensor in tensors {
+            add(&mut named, path, architecture, sizes, tensor)?;
+        }
     }
     let values = config::hugging_face(&metadata, architecture.name, sizes, &named)?;
     Ok(Gguf {
@@ -113,11 +145,15 @@ fn open(file: DataFile) -> Result<Gguf> {
 }
 
 /// The architecture of a file that holds one whole model.
-fn architecture(metadata: &Metadata<'_>) -> Result<&'static Architecture> {
+fn architecture(metadata: &Metadata<'_>, n_held: usize) -> Result<&'static Architecture> {
     let path = metadata.path;
-    if let Some(n_parts) = metadata.whole("split.count")?.filter(|n| *n > 1) {
-        let problem =
-            format!("is one of {n_parts} parts of a model; expected them merged into one file");
+    if let Some(n_parts) = metadata
+        .whole("split.count")?
+        .filter(|n| *n > 1 && *n != n_held as u64)
+    {
+        let problem = format!(
+            "is one of {n_parts} parts of a model, found {n_held}; expected all of them under their own names, or one merged file"
+        );
         return Err(Error::file(path, problem));
     }
     if let Some(kind) = metadata
@@ -156,15 +192,17 @@ fn add(
         mut shape,
         bytes,
     } = tensor;
+    let file_idx = named.files.len() - 1;
     let mut insert = |name: String, shape: Vec<usize>, bytes, stored| {
         let info = TensorInfo {
             strides: None,
             dtype,
             shape,
-            file_idx: 0,
+            file_idx,
             bytes,
             stored,
             scales: None,
+            made: None,
         };
         match named.index.insert(name, info) {
             None => Ok(()),

@@ -7,12 +7,12 @@ mod memo;
 mod pickle;
 mod place;
 mod scan;
-mod state_dict;
+pub(super) mod state_dict;
 mod value;
-mod zip;
+pub(super) mod zip;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json};
 
@@ -55,6 +55,16 @@ pub fn open_file(path: &Path) -> Result<StateDict> {
 pub fn open_sharded(index: &Path) -> Result<StateDict> {
     let mut beside = Map::new();
     let tensors = shards::open(index, |tensors, file| add(tensors, &mut beside, file))?;
+    finish(StateDict { tensors, beside })
+}
+
+/// Opens shards that no index names.
+///
+/// # Errors
+/// As for [`open_file`], and when a tensor stands in two of them.
+pub fn open_files(files: &[PathBuf]) -> Result<StateDict> {
+    let mut beside = Map::new();
+    let tensors = shards::open_all(files, |tensors, file| add(tensors, &mut beside, file))?;
     finish(StateDict { tensors, beside })
 }
 

@@ -114,6 +114,7 @@ pub fn collect(
         let info = TensorInfo {
             stored: Stored::AsIs,
             scales: None,
+            made: None,
             dtype,
             shape: tensor.shape.clone(),
             strides: place.strides,
@@ -189,6 +190,7 @@ mod tests {
         let info = TensorInfo {
             stored: Stored::AsIs,
             scales: None,
+            made: None,
             dtype: Dtype::F32,
             shape: vec![0],
             strides: None,

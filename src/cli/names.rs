@@ -1,0 +1,24 @@
+//! Names of the hub on the command line: whether they may be fetched, and what tells one from a text.
+
+use attnscope_engine::checkpoint::hub::{self, Hub};
+
+/// Variables that forbid every download, as `huggingface_hub` and transformers read them.
+const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
+
+/// Where names are looked for: in the cache, and on the hub where nothing forbids it.
+pub fn hub(is_offline: bool) -> Hub {
+    let is_set = |name: &&str| {
+        std::env::var(name)
+            .is_ok_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
+    };
+    if is_offline || OFFLINE.iter().any(|name| is_set(&name)) {
+        Hub::default()
+    } else {
+        Hub { fetch: None }
+    }
+}
+
+/// Whether an argument names a model rather than a text: it has the scheme of an address, or is in the cache.
+pub fn is_model(argument: &str) -> bool {
+    !argument.contains(char::is_whitespace) && hub::is_known(argument)
+}
