@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::number::Number;
-use attnscope_engine::analysis::{NonFinite, Observer, Outcome, Progress};
+use attnscope_engine::analysis::{LabelAt, NonFinite, Observer, Outcome, Progress};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::model::{Model, Stack};
 use attnscope_engine::prompt::Prompt;
@@ -151,9 +151,55 @@ pub struct PromptRecord {
     #[serde(serialize_with = "optional_number")]
     #[schemars(with = "Option<Number>")]
     pub loss: Option<f64>,
+    /// Labels that a classifier gives: all of them for the text, or the likeliest of each token; left out for other models.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<LabelRecord>,
     /// The first NaN or infinity of the run; null where there was none.
     pub first_nonfinite: Option<String>,
     pub layers: Vec<LayerRecord>,
+}
+
+/// A label of a classifier, and where it is given.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct LabelRecord {
+    /// The token at which the label is read.
+    pub position: usize,
+    /// Name of the label.
+    pub label: String,
+    /// What the head gives.
+    pub logit: Number,
+    /// Probability of the label; null where the head gives a number.
+    pub probability: Option<Number>,
+}
+
+impl LabelRecord {
+    /// The labels that a model gives a text.
+    pub fn of(model: &Model, outcome: &Outcome) -> Vec<Self> {
+        let labels = model
+            .spec
+            .head
+            .as_ref()
+            .and_then(|head| head.labels.as_ref());
+        let found = outcome
+            .predictions
+            .as_ref()
+            .map(|found| found.labels.as_slice());
+        let (Some(labels), Some(found)) = (labels, found) else {
+            return Vec::new();
+        };
+        let record = |found: &LabelAt| Self {
+            position: found.position_idx,
+            label: labels
+                .names
+                .get(found.label_idx)
+                .cloned()
+                .unwrap_or_default(),
+            logit: Number(f64::from(found.logit)),
+            probability: found.probability.map(|p| Number(f64::from(p))),
+        };
+        found.iter().map(record).collect()
+    }
 }
 
 /// Statistics of a layer and of its heads.
@@ -217,12 +263,19 @@ impl<P: FnMut(Progress)> Recorder<P> {
     }
 
     /// Closes the record of one prompt.
-    pub fn finish(self, id: String, prompt: &Prompt, outcome: &Outcome) -> PromptRecord {
+    pub fn finish(
+        self,
+        id: String,
+        model: &Model,
+        prompt: &Prompt,
+        outcome: &Outcome,
+    ) -> PromptRecord {
         PromptRecord {
             id,
             tokens: prompt.given().tokens.clone(),
             decoder_tokens: prompt.source.as_ref().map(|_| prompt.tokens.clone()),
             loss: outcome.predictions.as_ref().and_then(|p| p.loss),
+            labels: LabelRecord::of(model, outcome),
             first_nonfinite: outcome.nonfinite.as_ref().map(NonFinite::to_string),
             layers: self.layers,
         }

@@ -158,7 +158,7 @@ impl TracePlan {
         }
         if plan.hooks.contains(&Hook::Logits) {
             let (name, width) = match &spec.head {
-                Some(_) => ("logits", spec.d_vocab),
+                Some(head) => ("logits", head.unembed.n_out()),
                 None => ("last_hidden_state", model.spec.d_hidden()),
             };
             plan.add(

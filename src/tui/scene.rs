@@ -200,8 +200,20 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What an id of the vocabulary reads as.
+    /// The label that an output of the head stands for, where its outputs are no words.
+    fn class_label(self, id: u32) -> Option<String> {
+        let Some(Subject::Model(model)) = self.subject() else {
+            return None;
+        };
+        let labels = model.spec.head.as_ref()?.labels.as_ref()?;
+        labels.names.get(id as usize).cloned()
+    }
+
+    /// What an output of the head reads as.
     pub fn vocabulary_label(self, id: u32) -> String {
+        if let Some(name) = self.class_label(id) {
+            return name;
+        }
         let label = self.run().and_then(|run| run.label(id));
         label.map_or_else(|| id.to_string(), str::to_owned)
     }
@@ -294,6 +306,9 @@ impl<'a> Scene<'a> {
 
     /// What a token that A or B predicts reads as.
     pub fn predicted_label(self, id: u32) -> String {
+        if let Some(name) = self.class_label(id) {
+            return name;
+        }
         let runs = self.both_runs().into_iter().flatten();
         let label = runs.into_iter().find_map(|run| run.label(id));
         label.map_or_else(|| id.to_string(), str::to_owned)

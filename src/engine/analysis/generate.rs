@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, Input, LayerWeights, Memory, Model, NoHooks, Scratch, Sequence, StackSpec, embed,
-    final_hidden, logits_in_chunks, run_layer,
+    BlockContext, Input, LayerWeights, Memory, Model, ModelSpec, NoHooks, ReadsAgain, Scratch,
+    Sequence, StackSpec, embed, final_hidden, logits_in_chunks, run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -28,6 +28,23 @@ pub fn generate<O: Ops>(
         return Ok(());
     };
     if prompt.n_to_generate == 0 {
+        return Ok(());
+    }
+    if reads_again(spec) {
+        let rotates = start.reads_again == ReadsAgain::Rotated;
+        if let (Some(first), Some(last), true) = (
+            prompt.tokens.first_mut(),
+            given.tokens.last().copied(),
+            rotates,
+        ) {
+            *first = last;
+            prompt.labels[0] = label(last);
+        }
+        let n = given.tokens.len().saturating_sub(1);
+        for id in given.tokens[..n].to_vec() {
+            prompt.push(id, label(id), spec.positions);
+        }
+        prompt.n_to_generate = 0;
         return Ok(());
     }
     let writer = Writer { ops, model, pace };
@@ -58,6 +75,19 @@ pub fn generate<O: Ops>(
         wrote(prompt);
     }
     Ok(())
+}
+
+/// Whether a decoder reads the text of its encoder again: it writes nothing where its head gives labels, or where there is none.
+fn reads_again(spec: &ModelSpec) -> bool {
+    let Some(start) = &spec.decoder_start else {
+        return false;
+    };
+    match (&spec.head, start.reads_again) {
+        (_, ReadsAgain::Never) => false,
+        (Some(head), _) => head.labels.is_some(),
+        (None, ReadsAgain::ForLabels) => false,
+        (None, ReadsAgain::Shifted | ReadsAgain::Rotated) => true,
+    }
 }
 
 /// A prompt as the model takes it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::kept::Kept;
+use super::label_scan::LabelScan;
 use super::layer::report;
 use super::observer::Progress;
 use super::pipeline::{Job, Options, Outcome};
@@ -17,7 +18,7 @@ use crate::kernels::first_nonfinite;
 use crate::model::recurrent::Ends;
 use crate::model::{
     AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, LayerWeights, Memory, Model,
-    ModelSpec, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
+    ModelSpec, Pooled, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
     run_layer,
 };
 use crate::ops::Ops;
@@ -300,7 +301,23 @@ impl<'a, O: Ops> Pass<'a, O> {
                 None => Ok(()),
             };
         };
+        if head
+            .labels
+            .as_ref()
+            .is_some_and(|labels| labels.pooled == Pooled::Mean)
+        {
+            let host = ops.get(&hidden)?;
+            let mean = mean_of_real(&host.values, host.width, sequence);
+            ops.put(&mean, host.width, &mut hidden)?;
+        }
         let mut scan = Scan::new(targets(spec, sequence));
+        let labels = head.labels.as_deref();
+        let mut labels = labels.map(|labels| {
+            let given = self.job.input.source.as_ref().unwrap_or(sequence);
+            LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {
+                sequence.is_real(idx)
+            })
+        });
         logits_in_chunks(
             ops,
             model,
@@ -309,7 +326,10 @@ impl<'a, O: Ops> Pass<'a, O> {
             sequence.len(),
             self.pace,
             |range, logits| {
-                scan.add(&range, logits);
+                match &mut labels {
+                    Some(labels) => labels.add(&range, logits),
+                    None => scan.add(&range, logits),
+                }
                 if self.outcome.nonfinite.is_none()
                     && let Some(element) = first_nonfinite(logits)
                 {
@@ -331,9 +351,33 @@ impl<'a, O: Ops> Pass<'a, O> {
         )?;
         // A pair counts when both its tokens are real: padding is neither context nor label.
         let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
-        self.outcome.predictions = Some(scan.finish(spec.is_causal_lm, is_counted));
+        self.outcome.predictions = Some(match labels {
+            Some(labels) => labels.finish(),
+            None => scan.finish(spec.is_causal_lm, is_counted),
+        });
         Ok(())
     }
+}
+
+/// The mean of the rows of real tokens, in every row. // [position, width]
+fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence) -> Vec<f32> {
+    let mut sum = vec![0.0f64; width];
+    let mut n_real = 0;
+    for (_, row) in hidden
+        .chunks(width.max(1))
+        .enumerate()
+        .filter(|(idx, _)| sequence.is_real(*idx))
+    {
+        n_real += 1;
+        sum.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    let mean: Vec<f32> = sum
+        .iter()
+        .map(|sum| (sum / f64::from(n_real.max(1))) as f32)
+        .collect();
+    mean.repeat(sequence.len())
 }
 
 /// The tokens that a stack reads.

@@ -13,7 +13,18 @@ pub const N_TOP: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TopToken {
     pub id: u32,
+    /// For a head that gives numbers as they are, the number.
     pub probability: f32,
+}
+
+/// A label, at the position that it is for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LabelAt {
+    pub position_idx: usize,
+    pub label_idx: usize,
+    pub logit: f32,
+    /// Of this label among all, by itself, or of this position among all; `None` for a number as it is.
+    pub probability: Option<f32>,
 }
 
 /// Predictions of a whole prompt.
@@ -25,6 +36,8 @@ pub struct Predictions {
     pub next_loss: Option<Vec<f32>>,
     /// Mean of `next_loss` over pairs of real tokens, in nats.
     pub loss: Option<f64>,
+    /// Where the head gives labels: all of them at the position that counts, or the likeliest of each position.
+    pub labels: Vec<LabelAt>,
 }
 
 /// Reads logits chunk by chunk and keeps only what predictions need.
@@ -143,6 +156,7 @@ impl Scan {
                 top,
                 next_loss: None,
                 loss: None,
+                labels: Vec::new(),
             };
         }
         let n_losses = self.rows.len().saturating_sub(1);
@@ -162,6 +176,7 @@ impl Scan {
             top,
             next_loss: Some(next_loss),
             loss,
+            labels: Vec::new(),
         }
     }
 }

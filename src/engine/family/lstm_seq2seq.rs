@@ -10,8 +10,8 @@ use crate::model::recurrent::{
     Additive, Bridge, ReaderSpec, Recurrence, ScoreSource, Start, WriterSpec,
 };
 use crate::model::{
-    DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, Stack, StackSpec,
-    TableSource,
+    DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, ReadsAgain, Stack,
+    StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family {
@@ -69,6 +69,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let decoder = Recurrence::Writer(Box::new(writer));
     let output = linear_bias_if_stored(tensors, "output", sizes.d_out, d_vocab);
     let start = DecoderStart {
+        reads_again: ReadsAgain::Never,
         start_token: needed_token(reader, "bos_token_id", d_vocab)?,
         end_tokens,
         forced_token: None,

@@ -4,7 +4,7 @@ use super::Family;
 use super::reading::bart_like::{self, BartLike, Positions};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, ReadsAgain};
 
 pub const FAMILY: Family = Family {
     model_type: "marian",
@@ -23,6 +23,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         positions: Positions::Sinusoid,
         norms_before: false,
         norms_embedding: false,
+        reads_again: ReadsAgain::ForLabels,
         start_token: Some("pad_token_id"),
     };
     bart_like::read(checkpoint, reader, like)

@@ -81,7 +81,7 @@ use serde_json::Value;
 
 use self::overrides::Overrides;
 use self::wrapper::Wrapper;
-use crate::checkpoint::{Checkpoint, Origin, Quantisation, Reader};
+use crate::checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{BlockSpec, Model, ModelSpec};
 
@@ -172,8 +172,51 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let settings = std::mem::take(&mut checkpoint.settings);
     let overrides = Overrides::read(&settings)?;
     overrides.check_order(&checkpoint.tensors)?;
+    let (config, names) = (
+        checkpoint.config.clone(),
+        checkpoint.tensors.names_as_they_are(),
+    );
+    let spec = match read_spec(&mut checkpoint, &overrides) {
+        Err(refused @ (Error::Tensor { .. } | Error::File { .. })) => {
+            checkpoint.tensors.take_names(names);
+            read_unwrapped(&mut checkpoint, &config, &overrides).ok_or(refused)?
+        }
+        read => read?,
+    };
+    checkpoint.settings = settings;
+    Ok(Model {
+        checkpoint: Arc::new(checkpoint),
+        spec,
+    })
+}
+
+/// Reads weights that were saved inside something else: under their names without what stands before them.
+fn read_unwrapped(
+    checkpoint: &mut Checkpoint,
+    config: &Config,
+    overrides: &Overrides<'_>,
+) -> Option<ModelSpec> {
+    for unwrapped in checkpoint.tensors.unwrapped() {
+        let without = unwrapped.without.clone();
+        checkpoint.tensors.take_names(unwrapped);
+        checkpoint.config = config.clone();
+        if let Ok(mut spec) = read_spec(checkpoint, overrides) {
+            let origin = Origin::Derived("tensor names".to_owned());
+            spec.knobs.push(Knob {
+                name: "tensor_names",
+                value: format!("without {without}"),
+                origin,
+            });
+            return Some(spec);
+        }
+    }
+    None
+}
+
+/// Reads how weights are to be run under the names that they have now.
+fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<ModelSpec> {
     if checkpoint.config.is_absent() {
-        layouts::recognise(&mut checkpoint, &overrides)?;
+        layouts::recognise(checkpoint, overrides)?;
     }
     overrides.before(&mut checkpoint.config);
     if overrides.has("family")
@@ -212,7 +255,8 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     ] {
         reader.value(key);
     }
-    let mut spec = (family.read)(&checkpoint, &mut reader)?;
+    let mut spec = (family.read)(checkpoint, &mut reader)?;
+    reading::tasks::settle(checkpoint, &mut reader, &mut spec)?;
     if !wrapper.as_ref().is_some_and(Wrapper::reads_prefixes) {
         check_direction(&mut reader, &spec)?;
     }
@@ -224,17 +268,14 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     }
     remarks.extend(versions::remark(&checkpoint.config, &spec));
     classes::without_false_head(&checkpoint.config, &mut spec);
+    spec.knobs.extend(checkpoint.knobs.iter().cloned());
     overrides.after(&mut spec)?;
     spec.check_tensors(&checkpoint.tensors)?;
     let aside = unread::left_aside(&spec, &checkpoint.tensors);
     checkpoint.remarks.extend(remarks);
     checkpoint.remarks.extend(aside.remarks);
     checkpoint.unread = aside.names;
-    checkpoint.settings = settings;
-    Ok(Model {
-        checkpoint: Arc::new(checkpoint),
-        spec,
-    })
+    Ok(spec)
 }
 
 /// Refuses switches that turn a decoder to both sides: a family reads its own before, and they must agree with it.

@@ -122,6 +122,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ..HeadSpec::plain(LinearSource::whole(weight, None, sizes.d_model, d_vocab))
     });
     let encoder = sizes.stack("encoder", Stack::Encoder, n_layers, tokens_of("encoder"));
+    // An encoder that was saved alone is a model of one stack.
+    if !tensors.contains("decoder.final_layer_norm.weight")
+        && tensors.contains("encoder.final_layer_norm.weight")
+    {
+        let origin = Origin::Derived("tensor names".to_owned());
+        reader.note("half", "encoder alone", origin);
+        for key in ["decoder_start_token_id", "eos_token_id", "pad_token_id"] {
+            reader.value(key);
+        }
+        let only = StackSpec {
+            stack: Stack::Only,
+            ..encoder
+        };
+        return Ok(ModelSpec::of_one_stack(FAMILY.model_type, only, None));
+    }
     let decoder = sizes.stack("decoder", Stack::Decoder, n_decoder_layers, decoder_tokens);
     let start = decoder_start(reader, Some("pad_token_id"), d_vocab)?;
     Ok(ModelSpec {

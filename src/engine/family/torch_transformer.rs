@@ -6,7 +6,7 @@ use super::reading::torch_layers::{NONE, TorchLayers, named};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::{DecoderStart, ModelSpec, Stack, StackSpec};
+use crate::model::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 
 pub const FAMILY: Family = Family {
     model_type: "torch_transformer",
@@ -65,6 +65,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_ctx,
         is_causal_lm: head.is_some(),
         decoder_start: Some(DecoderStart {
+            reads_again: ReadsAgain::Never,
             has_own_vocabulary,
             ..start
         }),

@@ -9,6 +9,7 @@ mod forward;
 mod grouped;
 mod heads;
 mod hook;
+mod labels;
 mod layer;
 mod needed;
 pub mod recurrent;
@@ -25,13 +26,14 @@ pub use embed::{Input, Sequence, embed};
 pub use exception::{Ablation, Exceptions, Variant};
 pub use forward::{AttendedHeads, AttentionRun, attend_heads};
 pub use hook::{Hook, Hooks, NoHooks};
+pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
     BlockSpec, CrossSpec, DecoderStart, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec,
-    LatentSpec, Layers, Mixer, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, RouterRule,
-    RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
+    LatentSpec, Layers, Mixer, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, ReadsAgain,
+    RouterRule, RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
 pub use weights::{BlockWeights, linear_on_host};

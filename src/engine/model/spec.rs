@@ -1,6 +1,7 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
 use super::exception::Exceptions;
+use super::labels::Labels;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use crate::attention::AttentionSpec;
@@ -336,6 +337,8 @@ pub struct HeadSpec {
     pub softcap: Option<f32>,
     /// Added to the logits last. // [d_vocab]
     pub extra_bias: Option<String>,
+    /// What its outputs stand for, where they are no words.
+    pub labels: Option<Box<Labels>>,
 }
 
 impl HeadSpec {
@@ -346,8 +349,22 @@ impl HeadSpec {
             scale: 1.0,
             softcap: None,
             extra_bias: None,
+            labels: None,
         }
     }
+}
+
+/// How a decoder reads the text of its encoder again, one place later, where it has nothing to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadsAgain {
+    /// It does not: a target has to be given.
+    Never,
+    /// After its start token, where its head gives labels.
+    ForLabels,
+    /// After its start token, whatever its head.
+    Shifted,
+    /// After the text's own last token.
+    Rotated,
 }
 
 /// What a model with an encoder needs beside its stacks.
@@ -361,6 +378,8 @@ pub struct DecoderStart {
     pub forced_token: Option<u32>,
     /// Tokens that are never written.
     pub never_written: Vec<u32>,
+    /// The decoder reads the encoder's text again where no target is given.
+    pub reads_again: ReadsAgain,
     /// Ids mean other words than those of the encoder.
     pub has_own_vocabulary: bool,
 }

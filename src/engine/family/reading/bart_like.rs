@@ -6,7 +6,8 @@ use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
-    ModelSpec, NormSource, PositionTable, ProjectionSpec, Sines, Stack, StackSpec, TableSource,
+    ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack, StackSpec,
+    TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -31,6 +32,8 @@ pub struct BartLike {
     /// Norms stand before the branches, and one after the last block; else after each branch.
     pub norms_before: bool,
     pub norms_embedding: bool,
+    /// What the decoder reads where no target is given and none can be written.
+    pub reads_again: ReadsAgain,
     /// The decoder's first token where the configuration names none.
     pub start_token: Option<&'static str>,
 }
@@ -70,7 +73,18 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     let activation = activation(reader, "activation_function", "gelu")?;
     let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
-    let base = prefix(tensors, &["model.", ""], "encoder.layers.0.fc1.weight");
+    let base = prefix(tensors, &["model.", ""], "decoder.layers.0.fc1.weight");
+    let base = if tensors.contains(&format!("{base}decoder.layers.0.fc1.weight")) {
+        base
+    } else {
+        prefix(tensors, &["model.", ""], "encoder.layers.0.fc1.weight")
+    };
+    let has_side = |side: &str| tensors.contains(&format!("{base}{side}.layers.0.fc1.weight"));
+    let half = match (has_side("encoder"), has_side("decoder")) {
+        (true, false) => Some(Stack::Encoder),
+        (false, true) => Some(Stack::Decoder),
+        _ => None,
+    };
     let shared = format!("{base}shared.weight");
     let tokens_of = |side: &str| {
         let own = format!("{base}{side}.embed_tokens.weight");
@@ -139,9 +153,18 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
         Positions::Sinusoid => "sines and cosines".to_owned(),
     };
     reader.note("positions", positions, Origin::Family);
-    let start = decoder_start(reader, like.start_token, d_vocab)?;
+    // A half that was saved alone is a model of one stack.
+    let start = match half {
+        None => Some(DecoderStart {
+            reads_again: like.reads_again,
+            ..decoder_start(reader, like.start_token, d_vocab)?
+        }),
+        Some(_) => None,
+    };
     let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
-    let has_head = tensors.contains("lm_head.weight") || tensors.contains("final_logits_bias");
+    let has_head = tensors.contains("lm_head.weight")
+        || tensors.contains("final_logits_bias")
+        || (half == Some(Stack::Decoder) && is_tied);
     let head = has_head.then(|| {
         let stored = tensors.contains("lm_head.weight");
         let weight = if stored || !is_tied {
@@ -155,6 +178,23 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
             ..HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_vocab))
         }
     });
+    let stacks = match half {
+        None => vec![encoder.stack(), decoder.stack()],
+        Some(half) => {
+            let side = if half == Stack::Encoder {
+                &encoder
+            } else {
+                &decoder
+            };
+            reader.note(
+                "half",
+                format!("{half:?} alone").to_lowercase(),
+                Origin::Derived("tensor names".to_owned()),
+            );
+            vec![side.alone()]
+        }
+    };
+    let head = head.filter(|_| half != Some(Stack::Encoder));
     Ok(ModelSpec {
         d_model,
         n_ctx: Some(n_ctx),
@@ -162,9 +202,9 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
             Positions::Learned { n_rows_before } => PositionRule::Shifted { by: n_rows_before },
             Positions::Sinusoid => PositionRule::Index,
         },
-        stacks: vec![encoder.stack(), decoder.stack()],
+        stacks,
         is_causal_lm: head.is_some(),
-        decoder_start: Some(start),
+        decoder_start: start,
         ..ModelSpec::of_one_stack(like.family, encoder.stack(), head)
     })
 }
@@ -201,6 +241,7 @@ pub fn decoder_start(
     Ok(DecoderStart {
         forced_token: forced.map(|id| id as u32),
         never_written,
+        reads_again: ReadsAgain::ForLabels,
         has_own_vocabulary: false,
         start_token: start,
         end_tokens,
@@ -261,6 +302,19 @@ impl Side<'_> {
             mlp_pre,
             mlp_post,
             ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+        }
+    }
+
+    /// The stack of a side that is a model of its own: without the attention to the other.
+    fn alone(&self) -> StackSpec {
+        let mut stack = self.stack();
+        stack
+            .blocks_mut()
+            .iter_mut()
+            .for_each(|block| block.cross = None);
+        StackSpec {
+            stack: Stack::Only,
+            ..stack
         }
     }
 

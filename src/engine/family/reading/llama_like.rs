@@ -169,9 +169,10 @@ fn dense(
 }
 
 /// Prefixes under which such models are saved: plain, without their base, inside a model of text and pictures.
-const BASES: [&str; 5] = [
+const BASES: [&str; 6] = [
     "model.",
     "",
+    "transformer.",
     "language_model.model.",
     "model.language_model.",
     "model.text_model.",

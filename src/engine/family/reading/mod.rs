@@ -6,6 +6,7 @@ pub(super) mod experts;
 pub(super) mod llama_like;
 mod recipe;
 pub(super) mod rope;
+pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
 pub(super) mod windows;

@@ -1,0 +1,325 @@
+//! What a model was made for, by the class that it was saved from: predicting words, labels, spans, or nothing at all.
+
+use serde_json::Value;
+
+use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
+use crate::error::Result;
+use crate::model::{
+    HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, NormSource, Pooled, TransformSpec,
+};
+use crate::ops::Activation;
+
+/// Labels of one head at most.
+const MOST_LABELS: usize = 1 << 16;
+
+/// What a class does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// It gives hidden states.
+    Hidden,
+    Words,
+    /// A label for the text.
+    Sequence,
+    /// A label for each token.
+    Token,
+    /// Where an answer starts and ends.
+    Question,
+    /// A number at each token beside words.
+    Value,
+    /// No class is named, or none that is known.
+    Unknown,
+}
+
+impl Task {
+    fn of(class: &str) -> Self {
+        const ENDS: [(&str, Task); 22] = [
+            ("ForCausalLM", Task::Words),
+            ("ForMaskedLM", Task::Words),
+            ("LMHeadModel", Task::Words),
+            ("DoubleHeadsModel", Task::Words),
+            ("ForPreTraining", Task::Words),
+            ("ForConditionalGeneration", Task::Words),
+            ("MTModel", Task::Words),
+            ("LMHead", Task::Words),
+            ("WithValueHead", Task::Value),
+            ("ForSequenceClassification", Task::Sequence),
+            ("ForTextClassification", Task::Sequence),
+            ("ForMultipleChoice", Task::Sequence),
+            ("ForRewardModel", Task::Sequence),
+            ("RewardModel", Task::Sequence),
+            ("ForScore", Task::Sequence),
+            ("ForTokenClassification", Task::Token),
+            ("ForProcessRewardModel", Task::Token),
+            ("ForQuestionAnswering", Task::Question),
+            ("ForQuestionAnsweringSimple", Task::Question),
+            ("EncoderModel", Task::Hidden),
+            ("Encoder", Task::Hidden),
+            ("Model", Task::Hidden),
+        ];
+        let end = ENDS.iter().find(|(end, _)| class.ends_with(end));
+        end.map_or(Self::Unknown, |(_, task)| *task)
+    }
+}
+
+/// Gives a model the head that its class has, whatever the family took for one.
+///
+/// # Errors
+/// When the labels of a configuration cannot be right.
+pub fn settle(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+) -> Result<()> {
+    let class = checkpoint
+        .config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let tensors = &checkpoint.tensors;
+    let task = Task::of(&class);
+    // A head of its own that is stored counts, whatever the class is called.
+    let embeddings: Vec<&str> = spec
+        .stacks
+        .iter()
+        .map(|stack| stack.embed.tokens.tensor.as_str())
+        .collect();
+    let is_stored = spec.head.as_ref().is_some_and(|head| {
+        let weight = head.unembed.weight.as_str();
+        tensors.contains(weight) && !embeddings.contains(&weight)
+    });
+    let is_missing = spec
+        .head
+        .as_ref()
+        .is_some_and(|head| !tensors.contains(&head.unembed.weight));
+    match task {
+        Task::Words => return Ok(()),
+        Task::Hidden if is_stored => return Ok(()),
+        Task::Unknown if !is_missing => return Ok(()),
+        _ => {}
+    }
+    let found = match task {
+        Task::Hidden => None,
+        _ => label_head(tensors, spec, task),
+    };
+    match (found, task) {
+        (Some(head), _) => {
+            let n_labels = head.unembed.n_out();
+            let labels = Labels {
+                names: names(reader, task, n_labels),
+                kind: kind(reader, task, n_labels),
+                pooled: pooled(reader, task, &head, spec),
+            };
+            let said = format!("{n_labels} labels at the {}", labels.pooled.word());
+            let origin = Origin::Derived(format!("class {class}"));
+            drop_head_knobs(reader);
+            reader.note("head", said, origin);
+            spec.head = Some(HeadSpec {
+                labels: Some(Box::new(labels)),
+                ..head
+            });
+            spec.is_causal_lm = false;
+        }
+        // Without a class, a head that is missing is a lack.
+        (None, Task::Unknown) => {}
+        (None, _) => {
+            let origin = Origin::Derived(format!("class {class}"));
+            drop_head_knobs(reader);
+            reader.note("head", "none", origin);
+            spec.head = None;
+            spec.is_causal_lm = false;
+        }
+    }
+    Ok(())
+}
+
+/// What a family said of a head that is not the one that counts.
+fn drop_head_knobs(reader: &mut Reader<'_>) {
+    reader.forget(&["head", "unembedding", "tied_unembedding"]);
+}
+
+/// The head that gives labels, by the names of its tensors.
+fn label_head(tensors: &Tensors, spec: &ModelSpec, task: Task) -> Option<HeadSpec> {
+    const OF_TEXT: [&str; 14] = [
+        "score",
+        "score.2",
+        "classifier.out_proj",
+        "classification_head.out_proj",
+        "classifier",
+        "v_head.summary",
+        "v_head",
+        "value_head.summary",
+        "value_head",
+        "reward_head",
+        "rm_head",
+        "regression_head",
+        "logits_proj",
+        "reward_model_head",
+    ];
+    const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
+    let outs: &[&str] = match task {
+        Task::Question => &OF_SPAN,
+        _ => &OF_TEXT,
+    };
+    // Names may stand in a wrapper.
+    let shape_of = |name: &str| {
+        tensors
+            .info(&format!("{name}.weight"))
+            .map(|info| info.shape.clone())
+    };
+    let (out, shape) = outs.iter().find_map(|out| {
+        let shape = shape_of(out)?;
+        (shape.len() == 2 && shape[0] <= MOST_LABELS).then_some((*out, shape))
+    })?;
+    let (n_labels, n_in) = (shape[0], shape[1]);
+    let d_model = spec.d_hidden();
+    let linear = |name: &str, n_in: usize, n_out: usize| {
+        let bias = Some(format!("{name}.bias")).filter(|bias| tensors.contains(bias));
+        LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
+    };
+    let transform = transform_of(tensors, spec, task, out);
+    let transform = match transform {
+        Some(Transform::Own(transform)) => Some(*transform),
+        Some(Transform::Dense(name, activation)) => Some(TransformSpec {
+            dense: linear(&name, d_model, n_in),
+            activation: Some(activation),
+            norm: None::<NormSource>,
+        }),
+        None => None,
+    };
+    Some(HeadSpec {
+        transform,
+        ..HeadSpec::plain(linear(out, n_in, n_labels))
+    })
+}
+
+/// What stands between the last hidden state and a head's last map.
+enum Transform {
+    /// One that the family knows.
+    Own(Box<TransformSpec>),
+    /// A map of this name, and what follows it.
+    Dense(String, Activation),
+}
+
+fn transform_of(tensors: &Tensors, spec: &ModelSpec, task: Task, out: &str) -> Option<Transform> {
+    let has = |name: &str| tensors.contains(&format!("{name}.weight"));
+    let dense =
+        |name: &str, activation| has(name).then(|| Transform::Dense(name.to_owned(), activation));
+    let is_text = matches!(task, Task::Sequence | Task::Unknown);
+    match out {
+        "score.2" => dense("score.0", Activation::Relu),
+        "classifier.out_proj" => {
+            let activation = if spec.family == "electra" {
+                Activation::Gelu
+            } else {
+                Activation::Tanh
+            };
+            dense("classifier.dense", activation)
+        }
+        "classification_head.out_proj" => dense("classification_head.dense", Activation::Tanh),
+        "classifier" if has("head.dense") => {
+            let own = spec.head.as_ref().and_then(|head| head.transform.clone());
+            own.map(|transform| Transform::Own(Box::new(transform)))
+        }
+        "classifier" if is_text => dense("pre_classifier", Activation::Relu).or_else(|| {
+            let ends = ["pooler.dense.weight", "pooler.weight"];
+            let found = ends.iter().find_map(|end| {
+                let mut names = tensors.iter().map(|(name, _)| name);
+                names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
+            })?;
+            let name = found.strip_suffix(".weight")?;
+            Some(Transform::Dense(name.to_owned(), Activation::Tanh))
+        }),
+        _ => None,
+    }
+}
+
+/// What the configuration calls the labels.
+fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
+    reader.value("label2id");
+    reader.value("num_labels");
+    let stored = reader.value("id2label").and_then(Value::as_object);
+    let of_span = ["start", "end"];
+    (0..n_labels)
+        .map(|idx| {
+            if task == Task::Question && n_labels == of_span.len() {
+                return of_span[idx].to_owned();
+            }
+            let name = stored.and_then(|names| names.get(&idx.to_string())?.as_str());
+            name.map_or_else(|| format!("LABEL_{idx}"), str::to_owned)
+        })
+        .collect()
+}
+
+fn kind(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> LabelKind {
+    let problem = reader.value("problem_type").and_then(Value::as_str);
+    match (task, problem) {
+        (Task::Question, _) => LabelKind::Span,
+        (Task::Value, _) | (_, Some("regression")) => LabelKind::Value,
+        (_, Some("multi_label_classification")) => LabelKind::Several,
+        _ if n_labels == 1 => LabelKind::Value,
+        _ => LabelKind::OneOf,
+    }
+}
+
+fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec) -> Pooled {
+    let id = |reader: &mut Reader<'_>, key: &str| {
+        let id = reader.value(key).and_then(Value::as_u64);
+        id.and_then(|id| u32::try_from(id).ok())
+    };
+    if matches!(task, Task::Token | Task::Question | Task::Value) {
+        return Pooled::Every;
+    }
+    if reader.value("classifier_pooling").and_then(Value::as_str) == Some("mean") {
+        return Pooled::Mean;
+    }
+    let out = head.unembed.weight.trim_end_matches(".weight");
+    if out.starts_with("classification_head") {
+        return match id(reader, "eos_token_id") {
+            Some(end) => Pooled::LastOf(end),
+            None => Pooled::Last(None),
+        };
+    }
+    let first = spec.main_stack().blocks().first();
+    let is_causal = first
+        .and_then(|block| block.attention())
+        .is_some_and(|own| own.mask.causal);
+    if is_causal
+        && head
+            .transform
+            .as_ref()
+            .is_none_or(|_| out.starts_with("score"))
+    {
+        Pooled::Last(id(reader, "pad_token_id"))
+    } else {
+        Pooled::First
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_tell_their_task() {
+        for (class, task) in [
+            ("LlamaForCausalLM", Task::Words),
+            ("GPT2LMHeadModel", Task::Words),
+            ("GPT2DoubleHeadsModel", Task::Words),
+            ("MarianMTModel", Task::Words),
+            ("BertForPreTraining", Task::Words),
+            ("GPT2Model", Task::Hidden),
+            ("T5EncoderModel", Task::Hidden),
+            ("Qwen2ForRewardModel", Task::Sequence),
+            ("BertForSequenceClassification", Task::Sequence),
+            ("BertForTokenClassification", Task::Token),
+            ("LlamaForQuestionAnswering", Task::Question),
+            ("AutoModelForCausalLMWithValueHead", Task::Value),
+            ("", Task::Unknown),
+            ("Something", Task::Unknown),
+        ] {
+            assert_eq!(Task::of(class), task, "{class}");
+        }
+    }
+}

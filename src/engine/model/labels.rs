@@ -1,0 +1,89 @@
+//! What the outputs of a head stand for, where they are no words: labels of a text, of its tokens, or of spans of it.
+
+/// The labels of a head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Labels {
+    /// One for each output.
+    pub names: Vec<String>,
+    pub kind: LabelKind,
+    pub pooled: Pooled,
+}
+
+/// How outputs become figures between 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelKind {
+    /// One label holds: softmax over labels.
+    OneOf,
+    /// Each label holds or does not: a sigmoid each.
+    Several,
+    /// Numbers as they are: a regression, a reward.
+    Value,
+    /// Where a span starts and ends: softmax over positions.
+    Span,
+}
+
+/// Which positions the outputs count at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooled {
+    /// Each position has its own.
+    Every,
+    First,
+    /// The last whose token is not this one, with which texts are filled up.
+    Last(Option<u32>),
+    /// The last that has this token, with which texts end.
+    LastOf(u32),
+    /// The mean of the hidden states of all real positions: each position has the same outputs.
+    Mean,
+}
+
+impl Pooled {
+    /// The position that counts; `None` where all do.
+    pub fn position(self, tokens: &[u32]) -> Option<usize> {
+        match self {
+            Self::Every => None,
+            Self::First | Self::Mean => Some(0),
+            Self::Last(None) => tokens.len().checked_sub(1),
+            Self::Last(Some(pad)) => {
+                Some(tokens.iter().rposition(|token| *token != pad).unwrap_or(0))
+            }
+            Self::LastOf(end) => {
+                let last = tokens.len().saturating_sub(1);
+                Some(
+                    tokens
+                        .iter()
+                        .rposition(|token| *token == end)
+                        .unwrap_or(last),
+                )
+            }
+        }
+    }
+
+    /// The name for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Every => "every token",
+            Self::First => "first token",
+            Self::Last(_) => "last token",
+            Self::LastOf(_) => "last end token",
+            Self::Mean => "mean of tokens",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_position_that_counts_is_that_of_transformers() {
+        let tokens = [5, 0, 7, 2, 0, 0];
+        assert_eq!(Pooled::Every.position(&tokens), None);
+        assert_eq!(Pooled::First.position(&tokens), Some(0));
+        assert_eq!(Pooled::Last(None).position(&tokens), Some(5));
+        assert_eq!(Pooled::Last(Some(0)).position(&tokens), Some(3));
+        assert_eq!(Pooled::Last(Some(9)).position(&tokens), Some(5));
+        assert_eq!(Pooled::Last(Some(0)).position(&[0, 0]), Some(0));
+        assert_eq!(Pooled::LastOf(0).position(&[0, 3, 0, 4]), Some(2));
+        assert_eq!(Pooled::LastOf(9).position(&tokens), Some(5));
+    }
+}
