@@ -27,3 +27,4 @@ mod quantised_refused;
 mod reading_settings;
 mod spellings;
 mod tokenizer_files;
+mod wrapped;

@@ -6,6 +6,8 @@ use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use rayon::prelude::*;
 
+use super::iq_blocks::Iq;
+
 /// Blocks that are decoded in one piece: few enough to stay in a cache, many enough to pay for the call.
 const AT_ONCE: usize = 512;
 
@@ -16,7 +18,14 @@ pub struct BlockType {
     pub name: &'static str,
     pub n_values: usize,
     pub n_bytes: usize,
-    decoder: Option<GgmlDType>,
+    decoder: Option<Decoder>,
+}
+
+/// What turns a block into values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decoder {
+    Candle(GgmlDType),
+    Own(Iq),
 }
 
 impl BlockType {
@@ -31,7 +40,22 @@ impl BlockType {
             name,
             n_values,
             n_bytes,
-            decoder: Some(decoder),
+            decoder: Some(Decoder::Candle(decoder)),
+        }
+    }
+
+    /// A kind of block that is decoded here.
+    pub(super) const fn own(
+        name: &'static str,
+        n_values: usize,
+        n_bytes: usize,
+        decoder: Iq,
+    ) -> Self {
+        Self {
+            name,
+            n_values,
+            n_bytes,
+            decoder: Some(Decoder::Own(decoder)),
         }
     }
 
@@ -52,8 +76,17 @@ impl BlockType {
 
     /// The values of whole blocks; `None` when this kind cannot be decoded.
     pub(super) fn decode(self, bytes: &[u8]) -> Option<Vec<f32>> {
-        let decoder = self.decoder?;
         let mut values = vec![0.0f32; bytes.len() / self.n_bytes * self.n_values];
+        let decoder = match self.decoder? {
+            Decoder::Candle(decoder) => decoder,
+            Decoder::Own(own) => {
+                values
+                    .par_chunks_mut(self.n_values)
+                    .zip(bytes.par_chunks_exact(self.n_bytes))
+                    .for_each(|(values, block)| own.decode(block, values));
+                return Some(values);
+            }
+        };
         values
             .par_chunks_mut(AT_ONCE * self.n_values)
             .zip(bytes.par_chunks(AT_ONCE * self.n_bytes))

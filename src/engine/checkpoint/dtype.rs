@@ -24,6 +24,8 @@ pub enum Dtype {
     F8E5m2,
     /// Four-bit numbers in groups of 32, whose scales are stored apart; means nothing without them.
     Mxfp4,
+    /// Numbers of a few bits whose scales are stored apart, by the name of the method; means nothing without them.
+    Packed(&'static str),
     /// Values quantised together, a block at a time.
     Block(BlockType),
     /// Anything that is not a weight (stored masks, position ids); named as the file names it.
@@ -37,7 +39,7 @@ impl Dtype {
             Self::F64 => 8,
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
-            Self::F8E4m3 | Self::F8E5m2 => 1,
+            Self::F8E4m3 | Self::F8E5m2 | Self::Packed(_) => 1,
             Self::Mxfp4 => GROUP_BYTES,
             Self::Block(block) => block.n_bytes,
             Self::Other(_, size) => size,
@@ -117,7 +119,7 @@ impl Dtype {
             Self::Block(block) => Cow::Owned(block.decode(bytes)?),
             Self::F8E4m3 => Cow::Owned(bytes.iter().map(|b| E4M3[usize::from(*b)]).collect()),
             Self::F8E5m2 => Cow::Owned(bytes.iter().map(|b| E5M2[usize::from(*b)]).collect()),
-            Self::Mxfp4 | Self::Other(..) => return None,
+            Self::Mxfp4 | Self::Packed(_) | Self::Other(..) => return None,
         })
     }
 }
@@ -132,6 +134,7 @@ impl fmt::Display for Dtype {
             Self::F8E4m3 => "f8_e4m3",
             Self::F8E5m2 => "f8_e5m2",
             Self::Mxfp4 => "mxfp4",
+            Self::Packed(name) => name,
             Self::Block(block) => block.name,
             Self::Other(name, _) => name,
         })

@@ -92,9 +92,9 @@ pub fn weights_in(directory: &Path) -> Result<Located> {
     })
 }
 
-/// Whether a directory holds weights itself, beside those of an adapter.
+/// Whether a directory holds a model itself, beside an adapter.
 pub fn has_own_weights(directory: &Path) -> bool {
-    matches!(in_directory(directory), Ok(Some(_)))
+    directory.join("config.json").is_file() && matches!(in_directory(directory), Ok(Some(_)))
 }
 
 /// The directory of an adapter that a trainer left in a directory of steps.

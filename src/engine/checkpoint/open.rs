@@ -16,7 +16,9 @@ use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::TokenizerFile;
-use super::{Checkpoint, Quantisation, gguf, npz, packed, pytorch, safetensors, shards};
+use super::{
+    Checkpoint, Quantisation, gguf, npz, packed, packed_bits, pytorch, safetensors, shards,
+};
 use crate::error::{Error, Result};
 
 const CONFIG: &str = "config.json";
@@ -350,8 +352,16 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
     };
     // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
     if let Ok(quantisation) = Quantisation::read(&config) {
+        packed_bits::combine(&mut tensors, quantisation)?;
         packed::combine(&mut tensors, quantisation)?;
     }
+    // A module that was pickled whole carries its configuration.
+    let config = match beside.remove(pytorch::MODULE_CONFIG) {
+        Some(serde_json::Value::Object(values)) if config.is_absent() => {
+            Config::from_map(file, values)
+        }
+        _ => config,
+    };
     let params = directory.join(PARAMS);
     if config.is_absent() && params.is_file() {
         let path = params.clone();

@@ -14,8 +14,8 @@ use super::tensor_view::TensorView;
 use crate::error::{Error, Result};
 
 /// Blocks that can be widened, for messages.
-const READABLE: &str =
-    "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, and f32, f16, bf16";
+const READABLE: &str = "q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq2_xxs, iq2_xs, iq2_s, iq3_xxs, iq3_s, iq4_nl, iq4_xs, \
+     tq1_0, tq2_0, mxfp4, and f32, f16, bf16";
 
 /// Where a tensor lies and how it is encoded.
 #[derive(Debug, Clone, PartialEq)]

@@ -160,7 +160,7 @@ fn of_storage(dtype: Dtype) -> f64 {
         // Three and two bits of mantissa, of values that are spread evenly between powers of two; twice that.
         Dtype::F8E4m3 => 2.0 * 2f64.powi(-4) / 3f64.sqrt(),
         Dtype::F8E5m2 => 2.0 * 2f64.powi(-3) / 3f64.sqrt(),
-        Dtype::Mxfp4 => 0.35,
+        Dtype::Mxfp4 | Dtype::Packed(_) => 0.35,
         // Steps of a block reach from −max to max, and max is about 2.5 standard deviations; twice the rounding error.
         Dtype::Block(block) => {
             let bits = (8 * block.n_bytes / block.n_values.max(1)).clamp(1, 16) as i32;

@@ -2,11 +2,13 @@
 
 mod adapted;
 mod joined;
+mod quantised;
 
 use std::ops::Range;
 
 pub(super) use self::adapted::{Adapted, Low, Magnitude};
 pub(super) use self::joined::Joined;
+pub(super) use self::quantised::{Layout, Nested, Quantised};
 
 use super::data_file::DataFile;
 use super::tensor_view::TensorView;
@@ -20,6 +22,8 @@ pub(super) enum Made {
     Adapted(Adapted),
     /// Parts of one tensor that lie in several.
     Joined(Joined),
+    /// A matrix of a few bits with scales.
+    Quantised(Box<Quantised>),
 }
 
 impl Made {
@@ -36,6 +40,7 @@ impl Made {
         match self {
             Self::Adapted(adapted) => adapted.rows(files, rows, shape),
             Self::Joined(joined) => joined.rows(files, rows, shape),
+            Self::Quantised(quantised) => quantised.rows(files, rows, shape),
         }
     }
 
@@ -52,6 +57,7 @@ impl Made {
                 .as_ref()
                 .is_none_or(|magnitude| !magnitude.of_columns),
             Self::Joined(_) => true,
+            Self::Quantised(quantised) => quantised.is_row_wise(),
         }
     }
 
@@ -59,6 +65,7 @@ impl Made {
         match self {
             Self::Adapted(adapted) => adapted.parts(),
             Self::Joined(joined) => joined.parts.iter().collect(),
+            Self::Quantised(quantised) => quantised.parts(),
         }
     }
 }

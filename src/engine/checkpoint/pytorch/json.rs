@@ -105,6 +105,15 @@ impl<'p, 'a> Writer<'p, 'a> {
                 described
             }
             Value::Storage(_) => Json::from("storage"),
+            Value::Name(name, _) => {
+                self.write(name.len())?;
+                Json::from(name.as_ref())
+            }
+            Value::Object(idx) => {
+                let class = &heap.objects[*idx].class;
+                self.write(class.len())?;
+                Json::from(class.as_ref())
+            }
         })
     }
 

@@ -95,7 +95,7 @@ fn pickles(data: &[u8]) -> Result<(Pickled<'_>, Pickled<'_>, usize), String> {
         }
         _ => return Err("the system description has no little_endian".to_owned()),
     }
-    let pickled = pickle::read(&data[at..], Scope::Tensors)?;
+    let pickled = pickle::read_weights(&data[at..])?;
     at += pickled.n_bytes;
     let keys = pickle::read(&data[at..], Scope::Plain).map_err(|e| format!("storage keys: {e}"))?;
     at += keys.n_bytes;

@@ -4,6 +4,7 @@ mod globals;
 mod json;
 mod legacy;
 mod memo;
+mod modules;
 mod pickle;
 mod place;
 mod scan;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json};
 
 use self::globals::Scope;
+pub use self::state_dict::MODULE_CONFIG;
 use self::state_dict::{Found, Problem};
 use self::value::Value;
 use self::zip::Archive;
@@ -179,8 +181,7 @@ fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Proble
         return Err(problem.into());
     }
     let bytes = file.read(place)?;
-    let pickled =
-        pickle::read(&bytes, Scope::Tensors).map_err(|problem| format!("{PICKLE}: {problem}"))?;
+    let pickled = pickle::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
     let find = |key: &str| stored(&format!("data/{key}"));
     state_dict::collect(&pickled, file, &find, file_idx)
 }

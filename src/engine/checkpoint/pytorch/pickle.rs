@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::globals::{Global, Scope, size};
+use super::globals::{Global, Scope, call_by_name, size};
 use super::memo::Memo;
 use super::scan::Scan;
 use super::value::{DictKind, Heap, Storage, Value, quote};
@@ -25,6 +25,8 @@ pub struct Pickled<'a> {
     /// Bytes up to and with the opcode that ends it.
     pub n_bytes: usize,
     pub n_opcodes: usize,
+    /// Why it would be refused without its modules.
+    pub refusal: Option<String>,
 }
 
 /// Reads the pickle that `bytes` begin with.
@@ -51,12 +53,31 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
                     heap: machine.heap,
                     n_bytes: machine.scan.at(),
                     n_opcodes: n_before + 1,
+                    refusal: None,
                 });
             }
             Err(problem) => return Err(format!("pickle, byte {at}: {problem}")),
         }
     }
     Err(format!("pickle: more than {MOST_OPCODES} opcodes"))
+}
+
+/// Reads the pickle that `bytes` begin with: of tensors and plain values, or else of modules that hold tensors.
+///
+/// # Errors
+/// As for [`read`], of a pickle without modules.
+pub fn read_weights(bytes: &[u8]) -> Result<Pickled<'_>, String> {
+    let refusal = match read(bytes, Scope::Tensors) {
+        Ok(pickled) => return Ok(pickled),
+        Err(refusal) => refusal,
+    };
+    match read(bytes, Scope::Modules) {
+        Ok(pickled) => Ok(Pickled {
+            refusal: Some(refusal),
+            ..pickled
+        }),
+        Err(_) => Err(refusal),
+    }
 }
 
 struct Machine<'a> {
@@ -169,7 +190,7 @@ impl<'a> Machine<'a> {
             0x81 => {
                 let arguments = self.pop("NEWOBJ")?;
                 match self.top("NEWOBJ")? {
-                    Value::Global(Global::Namespace | Global::OrderedDict) => {}
+                    Value::Global(Global::Namespace | Global::OrderedDict) | Value::Name(..) => {}
                     Value::Global(other) => {
                         return Err(format!("NEWOBJ of {} is not understood", other.name()));
                     }
@@ -311,6 +332,8 @@ impl<'a> Machine<'a> {
     fn extend(&mut self, opcode: &str, items: Vec<Value<'a>>) -> Result<(), String> {
         let idx = match (self.top(opcode)?, opcode) {
             (Value::List(idx), "APPEND" | "APPENDS") | (Value::Set(idx), "ADDITEMS") => *idx,
+            // An instance of a class that is a list as well.
+            (Value::Object(_), _) => return Ok(()),
             (other, _) => return Err(format!("{opcode} to {}", other.kind())),
         };
         self.heap.lists[idx].extend(items);
@@ -324,6 +347,12 @@ impl<'a> Machine<'a> {
                 self.heap.dicts[idx].entries.extend(entries);
                 Ok(())
             }
+            // An instance of a class that is a dictionary as well.
+            Value::Object(idx) => {
+                let state = self.heap.objects[*idx].state;
+                self.heap.dicts[state].entries.extend(entries);
+                Ok(())
+            }
             other => Err(format!("{opcode} to {}", other.kind())),
         }
     }
@@ -334,15 +363,22 @@ impl<'a> Machine<'a> {
     }
 
     fn global(&mut self, opcode: &str, module: &str, name: &str) -> Result<(), String> {
-        let found = Global::find(module, name, self.scope).map_err(|e| format!("{opcode} {e}"))?;
-        self.push(Value::Global(found))
+        let found = Global::find(module, name, self.scope).map_err(|e| format!("{opcode} {e}"));
+        match (found, self.scope) {
+            (Ok(found), _) => self.push(Value::Global(found)),
+            (Err(refusal), Scope::Modules) => {
+                let name = Rc::from(format!("{module}.{name}"));
+                self.push(Value::Name(name, Rc::from(refusal)))
+            }
+            (Err(refusal), _) => Err(refusal),
+        }
     }
 
     fn call(&mut self, opcode: &str, arguments: &Value<'a>) -> Result<(), String> {
         let callee = self.pop(opcode)?;
-        let Value::Global(global) = callee else {
+        if !matches!(callee, Value::Global(_) | Value::Name(..)) {
             return Err(format!("{opcode} calls {}", callee.kind()));
-        };
+        }
         let Value::Tuple(idx) = arguments else {
             let kind = arguments.kind();
             return Err(format!(
@@ -352,7 +388,12 @@ impl<'a> Machine<'a> {
         self.check_containers()?;
         // The tuple stays: it may be remembered, and be the argument of another call.
         let arguments = std::mem::take(&mut self.heap.lists[*idx]);
-        let result = global.call(&arguments, &mut self.heap);
+        let result = match &callee {
+            Value::Global(global) => global.call(&arguments, &mut self.heap),
+            Value::Name(name, _) if opcode == "NEWOBJ" => Ok(self.heap.add_object(name.clone())),
+            Value::Name(name, refusal) => call_by_name(name, refusal, &arguments, &mut self.heap),
+            other => Err(format!("calls {}", other.kind())),
+        };
         self.heap.lists[*idx] = arguments;
         let result = result.map_err(|e| format!("{opcode}: {e}"))?;
         self.push(result)
@@ -363,6 +404,13 @@ impl<'a> Machine<'a> {
         let state = self.pop("BUILD")?;
         let idx = match self.top("BUILD")? {
             Value::Dict(idx) => *idx,
+            Value::Object(idx) => return self.build_object(*idx, &state),
+            // What a tensor or a class carries beside its values says nothing of the weights.
+            Value::Tensor(_) | Value::Name(..) | Value::Set(_) | Value::List(_)
+                if self.scope == Scope::Modules =>
+            {
+                return Ok(());
+            }
             other => return Err(format!("BUILD of {} is refused", other.kind())),
         };
         let Value::Dict(state_idx) = state else {
@@ -385,13 +433,47 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Attributes of an instance: a dictionary, or one beside a dictionary of slots.
+    fn build_object(&mut self, object_idx: usize, state: &Value<'a>) -> Result<(), String> {
+        let dicts: Vec<usize> = match state {
+            Value::Dict(idx) => vec![*idx],
+            Value::Tuple(idx) => {
+                let parts = self.heap.lists[*idx].iter();
+                let dict = |part: &Value<'a>| match part {
+                    Value::Dict(idx) => Some(*idx),
+                    _ => None,
+                };
+                parts.filter_map(dict).collect()
+            }
+            _ => Vec::new(),
+        };
+        let own = self.heap.objects[object_idx].state;
+        for idx in dicts.into_iter().filter(|idx| *idx != own) {
+            // The dictionary stays: another object may have it too.
+            let attributes = self.heap.dicts[idx].entries.clone();
+            if self.heap.dicts[own].entries.len() + attributes.len() > MOST_CONTAINERS {
+                return Err(format!("more than {MOST_CONTAINERS} attributes"));
+            }
+            self.heap.dicts[own].entries.extend(attributes);
+        }
+        Ok(())
+    }
+
     /// `("storage", class, key, device, elements[, part])`, as `torch.save` writes it.
     fn storage(&mut self) -> Result<(), String> {
         let id = self.pop("BINPERSID")?;
-        if self.scope != Scope::Tensors {
+        if !matches!(self.scope, Scope::Tensors | Scope::Modules) {
             return Err("opcode BINPERSID is refused: expected plain values".to_owned());
         }
         self.check_containers()?;
+        // Old files name the source of a module's class so.
+        if self.scope == Scope::Modules
+            && let Some([Value::Text(tag), class, ..]) = self.heap.items(&id)
+            && tag.as_ref() == "module"
+        {
+            let class = class.clone();
+            return self.push(class);
+        }
         let (class, key, n_elements, part) = match self.heap.items(&id) {
             Some(
                 [

@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde_json::{Map, Value as Json};
 
 use super::json::{self, Writer};
+use super::modules;
 use super::pickle::Pickled;
 use super::place::{Place, place};
 use super::value::{StoredTensor, Value, quote};
@@ -16,7 +17,30 @@ use crate::checkpoint::tensors::TensorInfo;
 use crate::error::Error;
 
 /// Names under which trainers keep the weights.
-const NESTS: &[&str] = &["model", "state_dict", "model_state_dict", "module"];
+const NESTS: &[&str] = &[
+    "model",
+    "state_dict",
+    "model_state_dict",
+    "module",
+    "net",
+    "network",
+    "weights",
+    "params",
+    "model_state",
+    "state",
+    "app",
+    "policy",
+    "student",
+    "generator",
+    "ema",
+    "model_ema",
+    "ema_model",
+    "ema_state_dict",
+];
+/// Dictionaries around the weights at most, beside the outermost.
+const DEEPEST_NEST: usize = 2;
+/// What the configuration that a pickled module carries is kept as.
+pub const MODULE_CONFIG: &str = "module.config";
 /// What `torch.compile` puts before a name.
 const COMPILED: &str = "_orig_mod.";
 /// What data-parallel wrappers put before every name.
@@ -62,19 +86,29 @@ pub fn collect(
     file_idx: usize,
 ) -> Result<Found, Problem> {
     let heap = &pickled.heap;
-    let Value::Dict(root_idx) = pickled.root else {
-        let kind = pickled.root.kind();
-        let problem =
-            format!("expected a state dict, which is a dictionary of tensors, found {kind}");
-        return Err(Problem::File(problem));
+    let root_idx = match pickled.root {
+        Value::Dict(idx) => Some(idx),
+        _ => None,
     };
-    let nest = NESTS.iter().find_map(|name| {
-        let inside = heap.entry(&pickled.root, name)?;
-        holds_tensors(pickled, inside).then_some((*name, inside))
-    });
-    let (nest_name, weights_idx) = match nest {
-        Some((name, Value::Dict(idx))) => (Some(name), *idx),
-        _ => (None, root_idx),
+    let nest = nest_of(pickled, &pickled.root, DEEPEST_NEST);
+    let (nest_name, weights) = match &nest {
+        Some((name, inside)) => (Some(*name), *inside),
+        None => (None, &pickled.root),
+    };
+    let module = modules::tensors_of(pickled, weights)?;
+    // What is no plain state dict counts only where it is a module.
+    if let (Some(refusal), None) = (&pickled.refusal, &module) {
+        return Err(Problem::File(refusal.clone()));
+    }
+    let weights_idx = match (weights, &module) {
+        (Value::Dict(idx), _) => Some(*idx),
+        (_, Some(_)) => None,
+        (other, None) => {
+            let kind = other.kind();
+            let problem =
+                format!("expected a state dict, which is a dictionary of tensors, found {kind}");
+            return Err(Problem::File(problem));
+        }
     };
 
     let locate = |tensor: &StoredTensor| {
@@ -88,7 +122,7 @@ pub fn collect(
     let mut tensors = BTreeMap::new();
     let mut beside = Map::new();
     let beside_of = |problem| Problem::File(format!("a value beside the weights: {problem}"));
-    if let Some(nest_name) = nest_name {
+    if let (Some(nest_name), Some(root_idx)) = (nest_name, root_idx) {
         for (key, value) in &heap.dicts[root_idx].entries {
             let key = writer.key(key).map_err(beside_of)?;
             if key != nest_name {
@@ -99,16 +133,7 @@ pub fn collect(
             }
         }
     }
-    for (key, value) in &heap.dicts[weights_idx].entries {
-        let name = writer.key(key).map_err(beside_of)?;
-        let Value::Tensor(idx) = value else {
-            if !beside.contains_key(&name) {
-                let value = writer.value(value).map_err(beside_of)?;
-                beside.insert(name, value);
-            }
-            continue;
-        };
-        let tensor = &heap.tensors[*idx];
+    let mut add = |name: String, tensor: &StoredTensor| {
         let (dtype, place) =
             locate(tensor).map_err(|problem| Problem::Tensor(name.clone(), problem))?;
         let info = TensorInfo {
@@ -122,6 +147,36 @@ pub fn collect(
             bytes: place.bytes,
         };
         tensors.insert(name, info);
+        Ok::<_, Problem>(())
+    };
+    let entries = weights_idx.map(|idx| heap.dicts[idx].entries.as_slice());
+    for (key, value) in entries.unwrap_or_default() {
+        let name = writer.key(key).map_err(beside_of)?;
+        match value {
+            Value::Tensor(idx) => add(name, &heap.tensors[*idx])?,
+            _ if !beside.contains_key(&name) => {
+                let value = writer.value(value).map_err(beside_of)?;
+                beside.insert(name, value);
+            }
+            _ => {}
+        }
+    }
+    for (name, idx) in module.into_iter().flatten() {
+        add(name, &heap.tensors[idx])?;
+    }
+    if let Value::Object(idx) = weights
+        && let Some(Value::Object(config)) =
+            heap.entry(&Value::Dict(heap.objects[*idx].state), "config")
+        && let Ok(Json::Object(mut config)) =
+            writer.value(&Value::Dict(heap.objects[*config].state))
+    {
+        let class = heap.objects[*idx]
+            .class
+            .rsplit('.')
+            .next()
+            .unwrap_or_default();
+        config.insert("architectures".to_owned(), Json::from(vec![class]));
+        beside.insert(MODULE_CONFIG.to_owned(), Json::Object(config));
     }
     if tensors.is_empty() {
         let problem = format!(
@@ -131,6 +186,32 @@ pub fn collect(
         return Err(Problem::File(problem));
     }
     Ok(Found { tensors, beside })
+}
+
+/// The part of a checkpoint that holds its weights, under the name that it has in the outermost dictionary.
+fn nest_of<'p, 'a>(
+    pickled: &'p Pickled<'a>,
+    value: &'p Value<'a>,
+    depth: usize,
+) -> Option<(&'static str, &'p Value<'a>)> {
+    let known = NESTS.iter().filter_map(|name| {
+        let inside = pickled.heap.entry(value, name)?;
+        Some((*name, inside))
+    });
+    for (name, inside) in known {
+        // A module that lies in a dictionary, or the weights themselves.
+        let is_module = matches!(inside, Value::Object(_))
+            && matches!(modules::tensors_of(pickled, inside), Ok(Some(_)));
+        if is_module || holds_tensors(pickled, inside) {
+            return Some((name, inside));
+        }
+        if depth > 0
+            && let Some((_, weights)) = nest_of(pickled, inside, depth - 1)
+        {
+            return Some((name, weights));
+        }
+    }
+    None
 }
 
 fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {

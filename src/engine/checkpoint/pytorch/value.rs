@@ -24,6 +24,10 @@ pub enum Value<'a> {
     Set(usize),
     Dict(usize),
     Global(Global),
+    /// A class or function of which only the name is known, and why it is refused where it would be run.
+    Name(Rc<str>, Rc<str>),
+    /// An instance of a class of which only the name is known.
+    Object(usize),
     Storage(usize),
     Tensor(usize),
 }
@@ -42,7 +46,8 @@ impl Value<'_> {
             Self::Tuple(_) => "a tuple",
             Self::Set(_) => "a set",
             Self::Dict(_) => "a dictionary",
-            Self::Global(_) => "a class or function",
+            Self::Global(_) | Self::Name(..) => "a class or function",
+            Self::Object(_) => "an object",
             Self::Storage(_) => "a storage",
             Self::Tensor(_) => "a tensor",
         }
@@ -86,6 +91,14 @@ pub struct StoredTensor {
     pub strides: Vec<usize>,
 }
 
+/// An instance: its class by name, and its attributes.
+#[derive(Debug)]
+pub struct Object {
+    pub class: Rc<str>,
+    /// The dictionary of its attributes.
+    pub state: usize,
+}
+
 /// Everything that values refer to by place.
 #[derive(Debug, Default)]
 pub struct Heap<'a> {
@@ -94,6 +107,7 @@ pub struct Heap<'a> {
     pub dicts: Vec<Dict<'a>>,
     pub storages: Vec<Storage>,
     pub tensors: Vec<StoredTensor>,
+    pub objects: Vec<Object>,
 }
 
 impl<'a> Heap<'a> {
@@ -107,8 +121,19 @@ impl<'a> Heap<'a> {
         self.dicts.len() - 1
     }
 
+    /// An instance without attributes.
+    pub fn add_object(&mut self, class: Rc<str>) -> Value<'a> {
+        let state = self.add_dict(DictKind::Plain, Vec::new());
+        self.objects.push(Object { class, state });
+        Value::Object(self.objects.len() - 1)
+    }
+
     pub fn n_containers(&self) -> usize {
-        self.lists.len() + self.dicts.len() + self.storages.len() + self.tensors.len()
+        self.lists.len()
+            + self.dicts.len()
+            + self.storages.len()
+            + self.tensors.len()
+            + self.objects.len()
     }
 
     /// The items of a list or tuple.

@@ -1,0 +1,116 @@
+//! Whole modules that were pickled: their tensors, by walking what `torch.nn.Module` and TorchScript keep in an object. No class
+//! is looked up, made or run: an object is its class's name and the attributes that the pickle lists.
+
+use super::pickle::Pickled;
+use super::value::Value;
+
+/// Modules inside each other at most.
+const DEEPEST: usize = 64;
+/// Modules and tensors of one file at most.
+const MOST: usize = 1 << 20;
+
+/// Where the tensors of a pickle stand: names, and places in its heap.
+pub type Named = Vec<(String, usize)>;
+
+/// The tensors of a module; `None` for anything else.
+///
+/// # Errors
+/// When modules nest or repeat beyond reason.
+pub fn tensors_of(pickled: &Pickled<'_>, value: &Value<'_>) -> Result<Option<Named>, String> {
+    let Value::Object(_) = value else {
+        return Ok(None);
+    };
+    let mut walk = Walk {
+        pickled,
+        found: Vec::new(),
+        n_seen: 0,
+    };
+    walk.object(value, "", 0)?;
+    Ok((!walk.found.is_empty()).then_some(walk.found))
+}
+
+struct Walk<'p, 'a> {
+    pickled: &'p Pickled<'a>,
+    found: Named,
+    n_seen: usize,
+}
+
+impl<'p, 'a> Walk<'p, 'a> {
+    fn object(&mut self, value: &Value<'a>, prefix: &str, depth: usize) -> Result<(), String> {
+        let Value::Object(idx) = value else {
+            return Ok(());
+        };
+        self.n_seen += 1;
+        if depth > DEEPEST || self.n_seen > MOST {
+            return Err("modules inside each other beyond reason".to_owned());
+        }
+        let heap = &self.pickled.heap;
+        let state = Value::Dict(heap.objects[*idx].state);
+        let is_module = heap.entry(&state, "_modules").is_some();
+        if !is_module {
+            // TorchScript keeps tensors and modules as attributes.
+            let mut attributes: Vec<(String, &'p Value<'a>)> = Vec::new();
+            for (key, value) in &heap.dicts[heap.objects[*idx].state].entries {
+                if let Value::Text(key) = key {
+                    attributes.push((key.to_string(), value));
+                }
+            }
+            for (key, value) in attributes {
+                match value {
+                    Value::Tensor(tensor) => self.add(prefix, &key, *tensor)?,
+                    Value::Object(_) => {
+                        self.object(value, &format!("{prefix}{key}."), depth + 1)?
+                    }
+                    _ => {}
+                }
+            }
+            return Ok(());
+        }
+        let passing = heap.entry(&state, "_non_persistent_buffers_set");
+        let is_passing = |name: &str| {
+            let Some(Value::Set(idx)) = passing else {
+                return false;
+            };
+            heap.lists[*idx]
+                .iter()
+                .any(|item| matches!(item, Value::Text(text) if text.as_ref() == name))
+        };
+        for part in ["_parameters", "_buffers"] {
+            for (key, value) in self.entries(&state, part) {
+                if let Value::Tensor(tensor) = value
+                    && !(part == "_buffers" && is_passing(&key))
+                {
+                    self.add(prefix, &key, *tensor)?;
+                }
+            }
+        }
+        for (key, value) in self.entries(&state, "_modules") {
+            self.object(value, &format!("{prefix}{key}."), depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn entries(&self, state: &Value<'a>, part: &str) -> Vec<(String, &'p Value<'a>)> {
+        let heap = &self.pickled.heap;
+        let Some(Value::Dict(idx)) = heap.entry(state, part) else {
+            return Vec::new();
+        };
+        let named = heap.dicts[*idx]
+            .entries
+            .iter()
+            .filter_map(|(key, value)| match key {
+                Value::Text(text) => Some((text.to_string(), value)),
+                _ => None,
+            });
+        named.collect()
+    }
+
+    fn add(&mut self, prefix: &str, key: &str, tensor: usize) -> Result<(), String> {
+        self.n_seen += 1;
+        if self.n_seen > MOST {
+            return Err("more tensors than any model has".to_owned());
+        }
+        self.found.push((format!("{prefix}{key}"), tensor));
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Adapters, packed weights and everything else that stands around a model: held against what the libraries compute.
+
+use std::path::{Path, PathBuf};
+
+use attnscope_engine::checkpoint::{Checkpoint, Opening};
+use attnscope_engine::family;
+use attnscope_engine::model::Model;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::Request;
+use safetensors::SafeTensors;
+use testing::hooks::hooks_of;
+
+/// Largest difference of a probability, and of logits relative to the largest.
+const PATTERN_TOLERANCE: f32 = 2e-4;
+const LOGIT_TOLERANCE: f32 = 2e-3;
+
+pub const ADAPTERS: [&str; 7] = [
+    "lora",
+    "rslora",
+    "dora",
+    "whole",
+    "gpt2",
+    "gpt2_dora",
+    "bias",
+];
+const PACKED: [&str; 16] = [
+    "awq",
+    "bnb_fp4",
+    "bnb_int8",
+    "bnb_nf4",
+    "bnb_nf4_nested",
+    "ct_float",
+    "ct_float_rows",
+    "ct_int8",
+    "ct_packed",
+    "ct_packed_zeros",
+    "fp8_tensor",
+    "gptq_3_v2",
+    "gptq_4",
+    "gptq_8_reordered",
+    "mlx_4",
+    "mlx_8",
+];
+
+pub fn adapter(name: &str) -> PathBuf {
+    testing::root().join("fixtures/formats/adapters").join(name)
+}
+
+fn packed(name: &str) -> PathBuf {
+    testing::root().join("fixtures/formats/packed").join(name)
+}
+
+pub fn opened(path: &Path) -> Model {
+    let opened = Checkpoint::open(path).and_then(family::read);
+    opened.unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn f32s(bytes: &[u8]) -> Vec<f32> {
+    let chunks = bytes.chunks(4);
+    chunks
+        .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
+        .collect()
+}
+
+/// Logits and the pattern of the first layer.
+pub fn ran(model: &Model) -> [Vec<f32>; 2] {
+    let ids = vec![5, 7, 9, 11, 6, 3, 2];
+    let mut hooks = hooks_of(&Cpu, model, &Request::ids(ids));
+    ["logits", "blocks.0.attn.pattern"].map(|hook| hooks.remove(hook).expect(hook))
+}
+
+fn largest(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let gaps = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    // A difference that is NaN is not a small one.
+    gaps.fold(0.0, |most, gap| if gap <= most { most } else { gap })
+}
+
+/// Holds what a model computes against its reference.
+fn agrees(directory: &Path) {
+    let bytes = std::fs::read(directory.join("reference.safetensors")).expect("a reference");
+    let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+    let expected = |name: &str| f32s(reference.tensor(name).expect(name).data());
+    let [logits, pattern] = ran(&opened(directory));
+    let name = directory.display();
+    let gap = largest(&pattern, &expected("pattern"));
+    assert!(gap <= PATTERN_TOLERANCE, "{name}: patterns differ by {gap}");
+    let expected = expected("logits");
+    // A classifier has logits at one position.
+    let found = &logits[..expected.len()];
+    let scale = expected.iter().fold(1.0f32, |most, v| most.max(v.abs()));
+    let gap = largest(found, &expected) / scale;
+    assert!(gap <= LOGIT_TOLERANCE, "{name}: logits differ by {gap}");
+}
+
+#[test]
+fn adapted_models_compute_what_peft_computes() {
+    for name in ADAPTERS {
+        agrees(&adapter(name));
+    }
+}
+
+#[test]
+fn an_adapter_counts_unless_it_is_left_out_and_its_base_may_be_named() {
+    let plain = ran(&opened(&adapter("llama_base")));
+    let lora = adapter("lora");
+    let alone = Opening {
+        ignores_adapter: true,
+        ..Opening::from(Some(lora.clone()))
+    };
+    assert_eq!(
+        ran(&family::read(alone.open().expect("opens")).expect("reads")),
+        plain
+    );
+    let adapted = opened(&lora);
+    assert_ne!(ran(&adapted), plain);
+    assert_eq!(adapted.checkpoint.name, "lora");
+    let remarks = adapted.checkpoint.remarks().join("\n");
+    assert!(
+        remarks.contains("LoRA of rank 2, 3, 4") && remarks.contains("base llama_base"),
+        "{remarks}"
+    );
+
+    // Moved away from its base, an adapter asks for it.
+    let moved = tempfile::tempdir().expect("a directory");
+    for file in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::copy(lora.join(file), moved.path().join(file)).expect("copies");
+    }
+    let said = Checkpoint::open(moved.path())
+        .expect_err("no base")
+        .to_string();
+    assert!(
+        said.contains("--base") && said.contains("llama_base"),
+        "{said}"
+    );
+    let named = Opening {
+        base: Some(adapter("llama_base")),
+        ..Opening::from(Some(moved.path().to_path_buf()))
+    };
+    let named = family::read(named.open().expect("opens")).expect("reads");
+    assert_eq!(ran(&named), ran(&adapted));
+    // Beside a whole model, it is for that model.
+    for file in ["config.json", "model.safetensors"] {
+        let base = adapter("llama_base").join(file);
+        std::fs::copy(base, moved.path().join(file)).expect("copies");
+    }
+    assert_eq!(ran(&opened(moved.path())), ran(&adapted));
+    // Rows of an adapted matrix, read alone, are those of the whole.
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let view = adapted.checkpoint.tensors.get(name).expect("a tensor");
+    let whole = view.widen().expect("reads");
+    let width = view.shape()[1];
+    for row in 0..view.shape()[0] {
+        let found = view.widen_rows(row..row + 1).expect("reads");
+        assert_eq!(*found, whole[row * width..(row + 1) * width]);
+    }
+}
+
+#[test]
+fn adapters_that_do_not_fit_are_refused_in_one_line() {
+    let refused = |change: &dyn Fn(&Path), part: &str| {
+        let directory = tempfile::tempdir().expect("a directory");
+        for file in ["adapter_config.json", "adapter_model.safetensors"] {
+            std::fs::copy(adapter("lora").join(file), directory.path().join(file)).expect("copies");
+        }
+        change(directory.path());
+        let opening = Opening {
+            base: Some(adapter("llama_base")),
+            ..Opening::from(Some(directory.path().to_path_buf()))
+        };
+        let said = opening.open().expect_err(part).to_string();
+        assert!(said.contains(part), "expected {part:?} in: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    let config = |directory: &Path, from: &str, to: &str| {
+        let path = directory.join("adapter_config.json");
+        let text = std::fs::read_to_string(&path).expect("reads");
+        assert!(text.contains(from), "{from}");
+        std::fs::write(path, text.replace(from, to)).expect("writes");
+    };
+    refused(
+        &|at| config(at, "\"LORA\"", "\"IA3\""),
+        "peft_type: IA3 cannot be applied",
+    );
+    refused(
+        &|at| config(at, "\"use_dora\": false", "\"use_dora\": true"),
+        "magnitudes are missing",
+    );
+    refused(
+        &|at| config(at, "\"down_proj\": 3", "\"(\": 3"),
+        "no regular expression",
+    );
+    refused(
+        &|at| std::fs::write(at.join("adapter_config.json"), "{").expect("writes"),
+        "not valid JSON",
+    );
+    refused(
+        &|at| std::fs::remove_file(at.join("adapter_model.safetensors")).expect("removes"),
+        "expected adapter_model",
+    );
+    let gpt2 = adapter("gpt2").join("adapter_model.safetensors");
+    refused(
+        &|at| drop(std::fs::copy(&gpt2, at.join("adapter_model.safetensors")).expect("copies")),
+        "the base has no tensor for it",
+    );
+}
+
+#[test]
+fn packed_weights_mean_to_the_bit_what_they_mean_to_their_library() {
+    for name in PACKED {
+        let bytes = std::fs::read(packed(name).join("reference.safetensors")).expect("a reference");
+        let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+        let checkpoint = Checkpoint::open(&packed(name)).unwrap_or_else(|e| panic!("{e}"));
+        let mut n = 0;
+        for meant in reference.names() {
+            let Some(tensor) = meant.strip_prefix("dequantised.") else {
+                continue;
+            };
+            let expected = reference.tensor(meant).expect("a tensor");
+            let view = checkpoint.tensors.expect(tensor, expected.shape());
+            let view = view.unwrap_or_else(|e| panic!("{name}: {e}"));
+            let expected = f32s(expected.data());
+            let bits =
+                |values: &[f32]| -> Vec<u32> { values.iter().map(|v| v.to_bits()).collect() };
+            assert_eq!(
+                bits(&view.widen().expect("reads")),
+                bits(&expected),
+                "{name}: {tensor}"
+            );
+            let width = view.shape()[1];
+            let rows = view.widen_rows(3..7).expect("reads");
+            assert_eq!(
+                bits(&rows),
+                bits(&expected[3 * width..7 * width]),
+                "{name}: {tensor}, rows"
+            );
+            n += 1;
+        }
+        assert_eq!(n, 2, "{name}");
+        agrees(&packed(name));
+    }
+}
