@@ -4,6 +4,8 @@
 
 pub mod bundles;
 pub mod cli;
+#[cfg(feature = "hub")]
+pub mod fetch;
 pub mod history;
 pub mod record;
 pub mod report;

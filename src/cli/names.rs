@@ -1,6 +1,8 @@
 //! Names of the hub on the command line: whether they may be fetched, and what tells one from a text.
 
-use attnscope_engine::checkpoint::hub::{self, Hub};
+use std::path::Path;
+
+use attnscope_engine::checkpoint::hub::{self, Address, Hub};
 
 /// Variables that forbid every download, as `huggingface_hub` and transformers read them.
 const OFFLINE: [&str; 2] = ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"];
@@ -14,8 +16,30 @@ pub fn hub(is_offline: bool) -> Hub {
     if is_offline || OFFLINE.iter().any(|name| is_set(&name)) {
         Hub::default()
     } else {
-        Hub { fetch: None }
+        online()
     }
+}
+
+/// A hub from which models may be fetched.
+#[cfg(feature = "hub")]
+fn online() -> Hub {
+    crate::fetch::tells(super::progress::fetched);
+    Hub {
+        fetch: Some(crate::fetch::fetch),
+    }
+}
+
+/// This program was built without what fetches.
+#[cfg(not(feature = "hub"))]
+fn online() -> Hub {
+    Hub::default()
+}
+
+/// Whether an argument may name a model of the hub, in the cache or not.
+pub fn may_be_model(argument: &Path) -> bool {
+    argument
+        .to_str()
+        .is_some_and(|text| matches!(Address::parse(text), Some(Ok(_))))
 }
 
 /// Whether an argument names a model rather than a text: it has the scheme of an address, or is in the cache.

@@ -169,6 +169,7 @@ fn check_exists(path: &Path) -> Result<()> {
     }
     match unknown_command(Some(path.as_os_str().to_owned())) {
         Some(reason) => bail!(reason),
+        None if names::may_be_model(path) => Ok(()),
         None => bail!("{}: there is no such file or directory", path.display()),
     }
 }
@@ -242,8 +243,13 @@ pub fn run(args: &Args) -> Result<()> {
     let shown = against.as_ref().map(|_| Shown::of(Panel::Compare));
     let word = word_notice(against.as_ref());
     let first = first_beside(against.as_ref(), prompt, asked, is_demo);
+    let mut opening = args.run.opening(args.checkpoint.clone());
+    // What has to be fetched is fetched before the screen opens.
+    if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
+        opening.path = Some(opening.hub.find(path)?.path);
+    }
     Ok(tui::run(Start {
-        opening: args.run.opening(args.checkpoint.clone()),
+        opening,
         first,
         is_forced: args.run.force,
         device: chosen.device,

@@ -178,6 +178,43 @@ impl StepMeter {
     }
 }
 
+/// The file that is being fetched, and its bar.
+#[cfg(feature = "hub")]
+static FETCHING: Mutex<Option<(String, Option<ProgressBar>)>> = Mutex::new(None);
+
+/// Shows how far a file of the hub has come: a bar on a terminal, a line for each file elsewhere.
+#[cfg(feature = "hub")]
+pub fn fetched(fetched: crate::fetch::Fetched<'_>) {
+    if is_quiet() {
+        return;
+    }
+    let mut fetching = FETCHING.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_known = fetching
+        .as_ref()
+        .is_some_and(|(file, _)| file == fetched.file);
+    if !is_known {
+        let bar = shows_bars().then(|| {
+            let bar = ProgressBar::new(fetched.n_all.unwrap_or(0));
+            let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_message(one_line(fetched.file).into_owned());
+            bar
+        });
+        if bar.is_none() {
+            say(&format!("fetching {}", fetched.file));
+        }
+        *fetching = Some((fetched.file.to_owned(), bar));
+    }
+    if let Some((_, Some(bar))) = fetching.as_ref() {
+        bar.set_position(fetched.n_bytes);
+        if fetched.n_all == Some(fetched.n_bytes) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// Tells that one of several targets failed, in the form in which the program tells why it ends.
 pub fn failed(reason: &str) {
     say(&format!("attnscope: {reason}"));

@@ -18,6 +18,7 @@ mod export_data;
 mod generated_docs;
 mod history_command;
 mod hostile_names;
+mod hub_names;
 mod lab_command;
 mod order_probe;
 mod places;

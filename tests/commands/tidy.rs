@@ -23,6 +23,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("compare", 4),
     ("signals", 4),
     ("bundles", 5),
+    ("fetch", 5),
     ("worker", 5),
     ("report", 5),
     ("record", 6),

@@ -281,7 +281,7 @@ fn factors_that_are_no_known_scaling_are_refused() {
 fn blocks_that_cannot_be_read_are_refused_when_they_are_needed() {
     let place = Place::default();
     let mut opaque = Pieces::sound();
-    opaque.tensors[0] = tensor("token_embd.weight", &[256, 1], 23, 128);
+    opaque.tensors[0] = tensor("token_embd.weight", &[256, 1], 29, 128);
     opaque.tensors[1] = tensor("output.weight", &[4], 26, 0);
     opaque.data.resize(512, 0);
     let opened = gguf::open_file(&place.write(&opaque.bytes())).expect("opens");
@@ -293,7 +293,7 @@ fn blocks_that_cannot_be_read_are_refused_when_they_are_needed() {
             .expect("a tensor")
             .dtype
             .to_string(),
-        "iq4_xs"
+        "iq1_m"
     );
     assert!(
         opened
@@ -311,7 +311,7 @@ fn blocks_that_cannot_be_read_are_refused_when_they_are_needed() {
         .to_string();
     assert!(
         error.contains(
-            "tensor model.embed_tokens.weight: iq4_xs blocks cannot be read; readable: q4_0"
+            "tensor model.embed_tokens.weight: iq1_m blocks cannot be read; readable: q4_0"
         ),
         "{error}"
     );

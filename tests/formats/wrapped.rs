@@ -8,13 +8,14 @@ use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Request;
 use safetensors::SafeTensors;
+use testing::checkpoint_copy::{Stored, Weights, file_of, weights};
 use testing::hooks::hooks_of;
 
 /// Largest difference of a probability, and of logits relative to the largest.
 const PATTERN_TOLERANCE: f32 = 2e-4;
 const LOGIT_TOLERANCE: f32 = 2e-3;
 
-pub const ADAPTERS: [&str; 7] = [
+const ADAPTERS: [&str; 7] = [
     "lora",
     "rslora",
     "dora",
@@ -42,7 +43,7 @@ const PACKED: [&str; 16] = [
     "mlx_8",
 ];
 
-pub fn adapter(name: &str) -> PathBuf {
+fn adapter(name: &str) -> PathBuf {
     testing::root().join("fixtures/formats/adapters").join(name)
 }
 
@@ -50,7 +51,7 @@ fn packed(name: &str) -> PathBuf {
     testing::root().join("fixtures/formats/packed").join(name)
 }
 
-pub fn opened(path: &Path) -> Model {
+fn opened(path: &Path) -> Model {
     let opened = Checkpoint::open(path).and_then(family::read);
     opened.unwrap_or_else(|e| panic!("{e}"))
 }
@@ -63,7 +64,7 @@ fn f32s(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Logits and the pattern of the first layer.
-pub fn ran(model: &Model) -> [Vec<f32>; 2] {
+fn ran(model: &Model) -> [Vec<f32>; 2] {
     let ids = vec![5, 7, 9, 11, 6, 3, 2];
     let mut hooks = hooks_of(&Cpu, model, &Request::ids(ids));
     ["logits", "blocks.0.attn.pattern"].map(|hook| hooks.remove(hook).expect(hook))
@@ -239,4 +240,244 @@ fn packed_weights_mean_to_the_bit_what_they_mean_to_their_library() {
         assert_eq!(n, 2, "{name}");
         agrees(&packed(name));
     }
+}
+
+/// What stands around the model's own files, as PyTorch, Lightning, DeepSpeed and NumPy write it.
+const CONTAINERS: [&str; 8] = [
+    "averaged",
+    "deepspeed",
+    "lightning_logs_around",
+    "nest_twice",
+    "npz",
+    "torchscript",
+    "whole_module_alone",
+    "whole_module_legacy",
+];
+
+#[test]
+fn a_model_inside_something_else_computes_what_it_computes_alone() {
+    let plain = ran(&opened(&adapter("llama_base")));
+    for name in CONTAINERS {
+        let directory = testing::root()
+            .join("fixtures/formats/containers")
+            .join(name);
+        assert_eq!(ran(&opened(&directory)), plain, "{name}");
+    }
+    let bytes = std::fs::read(adapter("llama_base").join("model.safetensors")).expect("reads");
+    let weights = weights(&bytes);
+    let wrapped = |rename: &dyn Fn(&str) -> String, files: &[&str]| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = adapter("llama_base").join("config.json");
+        std::fs::copy(config, directory.path().join("config.json")).expect("copies");
+        for (nth, file) in files.iter().enumerate() {
+            let own = weights
+                .iter()
+                .enumerate()
+                .filter(|(idx, _)| idx % files.len() == nth);
+            let own: Weights = own
+                .map(|(_, (name, stored))| (rename(name), stored.clone()))
+                .collect();
+            std::fs::write(directory.path().join(file), file_of(&own)).expect("writes");
+        }
+        directory
+    };
+    for prefix in [
+        "net.",
+        "model.",
+        "module.",
+        "_orig_mod.",
+        "module._orig_mod.",
+        "a.b.c.",
+    ] {
+        let directory = wrapped(&|name| format!("{prefix}{name}"), &["model.safetensors"]);
+        assert_eq!(ran(&opened(directory.path())), plain, "{prefix}");
+    }
+    let fsdp = |name: &str| {
+        format!(
+            "_fsdp_wrapped_module.{}",
+            name.replace("layers.0.", "layers.0._checkpoint_wrapped_module.")
+        )
+    };
+    assert_eq!(
+        ran(&opened(wrapped(&fsdp, &["model.safetensors"]).path())),
+        plain
+    );
+    let shards = [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+    ];
+    let directory = wrapped(&str::to_owned, &shards);
+    assert_eq!(ran(&opened(directory.path())), plain);
+    assert_eq!(ran(&opened(&directory.path().join(shards[1]))), plain);
+    std::fs::remove_file(directory.path().join(shards[0])).expect("removes");
+    let said = Checkpoint::open(directory.path())
+        .expect_err("a shard is missing")
+        .to_string();
+    assert!(
+        said.contains(shards[0]) && said.contains("download or copy it again"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_trainer_s_directory_opens_at_its_newest_step() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for step in [9, 10] {
+        let at = directory.path().join(format!("checkpoint-{step}"));
+        std::fs::create_dir(&at).expect("makes");
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::copy(adapter("llama_base").join(file), at.join(file)).expect("copies");
+        }
+        std::fs::write(at.join("optimizer.pt"), "state").expect("writes");
+    }
+    let model = opened(directory.path());
+    assert!(
+        model
+            .checkpoint
+            .remarks()
+            .join(" ")
+            .contains("opened checkpoint-10")
+    );
+}
+
+#[test]
+fn slices_of_one_model_are_put_together_by_rule() {
+    // One model in Meta's names, whole and in two slices.
+    let name = "meta";
+    let at = testing::root()
+        .join("fixtures/formats/homegrown")
+        .join(name);
+    let whole = Checkpoint::open(&at).expect("opens");
+    let directory = tempfile::tempdir().expect("a directory");
+    for entry in std::fs::read_dir(&at).expect("lists") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|ending| ending == "json") {
+            std::fs::copy(
+                &path,
+                directory.path().join(path.file_name().expect("a name")),
+            )
+            .expect("copies");
+        }
+    }
+    for slice in 0..2 {
+        let own: Weights = whole
+            .tensors
+            .iter()
+            .map(|(name, info)| {
+                let values = whole
+                    .tensors
+                    .get(name)
+                    .expect("a tensor")
+                    .widen()
+                    .expect("reads");
+                let part = match (info.shape.as_slice(), name) {
+                    (&[rows, columns], _)
+                        if !name.contains("wo.")
+                            && !name.contains("w2.")
+                            && !name.contains("tok_") =>
+                    {
+                        let rows = rows / 2;
+                        Stored::f32(
+                            &[rows, columns],
+                            &values[slice * rows * columns..(slice + 1) * rows * columns],
+                        )
+                    }
+                    (&[rows, columns], _) => {
+                        let half = columns / 2;
+                        let kept = values
+                            .chunks(columns)
+                            .flat_map(|row| &row[slice * half..(slice + 1) * half]);
+                        Stored::f32(&[rows, half], &kept.copied().collect::<Vec<f32>>())
+                    }
+                    (shape, _) => Stored::f32(shape, &values),
+                };
+                (name.to_owned(), part)
+            })
+            .collect();
+        let file = format!("consolidated.{slice:02}.safetensors");
+        std::fs::write(directory.path().join(file), file_of(&own)).expect("writes");
+    }
+    let joined = Checkpoint::open(directory.path()).expect("opens");
+    for (name, info) in whole.tensors.iter() {
+        let found = joined
+            .tensors
+            .expect(name, &info.shape)
+            .unwrap_or_else(|e| panic!("{e}"));
+        let expected = whole.tensors.get(name).expect("a tensor");
+        assert_eq!(
+            found.widen().expect("reads"),
+            expected.widen().expect("reads"),
+            "{name}"
+        );
+        if info.shape.len() == 2 {
+            assert_eq!(
+                found.widen_rows(1..3).expect("reads"),
+                expected.widen_rows(1..3).expect("reads")
+            );
+        }
+    }
+    std::fs::remove_file(directory.path().join("consolidated.00.safetensors")).expect("removes");
+    let said = Checkpoint::open(directory.path())
+        .expect_err("a slice is missing")
+        .to_string();
+    assert!(
+        said.contains("consolidated.00.safetensors") && said.contains("missing"),
+        "{said}"
+    );
+}
+
+#[test]
+fn files_of_other_kinds_say_what_they_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    for (name, bytes, part) in [
+        ("model.safetensors", pointer, "git-lfs pointer"),
+        ("program.pt2", "PK", "torch.export"),
+        ("part.distcp", "x", "torch.distributed"),
+        ("graph.onnx", "x", "ONNX"),
+        ("flax_model.msgpack", "x", "Flax"),
+        ("tf_model.h5", "x", "TensorFlow"),
+    ] {
+        std::fs::write(at(name), bytes).expect("writes");
+        let said = Checkpoint::open(&at(name)).expect_err(name).to_string();
+        assert!(said.contains(part) && said.contains(name), "{name}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        std::fs::remove_file(at(name)).expect("removes");
+    }
+    for (name, part) in [
+        ("__0_0.distcp", "torch.distributed"),
+        ("latest_checkpointed_iteration.txt", "Megatron"),
+        ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "DeepSpeed"),
+    ] {
+        std::fs::write(at(name), "7").expect("writes");
+        let said = Checkpoint::open(directory.path())
+            .expect_err(name)
+            .to_string();
+        assert!(said.contains(part), "{name}: {said}");
+        std::fs::remove_file(at(name)).expect("removes");
+    }
+    std::os::unix::fs::symlink("../../blobs/gone", at("model.safetensors")).expect("links");
+    for path in [directory.path().to_path_buf(), at("model.safetensors")] {
+        let said = Checkpoint::open(&path).expect_err("dangling").to_string();
+        assert!(said.contains("symbolic link to ../../blobs/gone"), "{said}");
+    }
+}
+
+#[test]
+fn pickles_that_would_run_something_are_refused_even_around_a_module() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("model.bin");
+    // A module, and beside it a call.
+    let pickle = b"\x80\x02}(X\x01\0\0\0ac__main__\nNet\n)\x81}X\x08\0\0\0_modules}sbX\x01\0\0\0bcos\nsystem\nX\x04\0\0\0true\x85Ru.";
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&file).expect("a file"));
+    let stored =
+        zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    archive
+        .start_file("archive/data.pkl", stored)
+        .expect("begins");
+    std::io::Write::write_all(&mut archive, pickle).expect("writes");
+    archive.finish().expect("ends");
+    let said = Checkpoint::open(&file).expect_err("refused").to_string();
+    assert!(said.contains("no code of a pickle is run"), "{said}");
 }

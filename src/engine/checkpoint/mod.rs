@@ -51,6 +51,7 @@ pub use quantisation::Quantisation;
 pub use read_files::{was_read, will_read};
 pub use reader::Reader;
 pub use settings::{Setting, Settings};
+pub use shards::files_of as index_files;
 pub use tensor_view::TensorView;
 pub use tensors::{TensorInfo, Tensors};
 pub use tokenizer_file::TokenizerFile;

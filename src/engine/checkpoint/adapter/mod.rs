@@ -80,6 +80,7 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
         match part_of(&name) {
             Part::Whole(tensor) => replaced.push((tensor, info)),
             Part::Of(module, role) => places.add(module, role, info),
+            Part::Copy => {}
             Part::Unknown(what) => {
                 let problem =
                     format!("{what} cannot be applied; --no-adapter opens the base alone");
@@ -90,6 +91,16 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
     let file = file_of(&adapter, "");
     checkpoint.tensors.files.extend(adapter.files);
     checkpoint.tensors.metadata.extend(adapter.metadata);
+    let n_replaced = replaced.len();
+    for (tensor, info) in replaced {
+        let name = base_name(&checkpoint.tensors, &tensor).unwrap_or(tensor);
+        if let Some(base) = checkpoint.tensors.index.get(&name).cloned()
+            && !config.ties_weights
+        {
+            keep_tied_head(&mut checkpoint.tensors, &name, &base);
+        }
+        checkpoint.tensors.index.insert(name, info);
+    }
     let (mut n_adapted, mut ranks) = (0, Vec::new());
     for (module, parts) in places.of_modules {
         let refused = |problem: String| Error::tensor(&file, &module, problem);
@@ -171,16 +182,6 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
             ranks.push(rank);
         }
         n_adapted += 1;
-        checkpoint.tensors.index.insert(name, info);
-    }
-    let n_replaced = replaced.len();
-    for (tensor, info) in replaced {
-        let name = base_name(&checkpoint.tensors, &tensor).unwrap_or(tensor);
-        if let Some(base) = checkpoint.tensors.index.get(&name).cloned()
-            && !config.ties_weights
-        {
-            keep_tied_head(&mut checkpoint.tensors, &name, &base);
-        }
         checkpoint.tensors.index.insert(name, info);
     }
     if n_adapted + n_replaced == 0 {

@@ -16,6 +16,8 @@ pub enum Part {
     Whole(String),
     /// A part of what is added to a module.
     Of(String, Role),
+    /// A copy of what the base holds, that nothing uses.
+    Copy,
     /// Something else, in a word.
     Unknown(&'static str),
 }
@@ -98,6 +100,9 @@ pub fn part_of(name: &str) -> Part {
             _ => Part::Unknown("an adapter of another name than default"),
         };
     }
+    if name.contains(".original_module.") {
+        return Part::Copy;
+    }
     if name.contains("trainable_tokens") {
         return Part::Unknown("an adapter of single tokens (trainable_token_indices)");
     }
@@ -122,7 +127,6 @@ fn plain(name: &str) -> String {
     name.replace(".base_layer.", ".")
         .replace(".modules_to_save.default.", ".")
         .replace(".modules_to_save.", ".")
-        .replace(".original_module.", ".")
 }
 
 #[cfg(test)]
@@ -160,6 +164,7 @@ mod tests {
                 Part::Whole("score.weight".to_owned()),
             ),
             ("h.q.base_layer.bias", Part::Whole("h.q.bias".to_owned())),
+            ("base_model.model.score.original_module.bias", Part::Copy),
         ] {
             assert_eq!(part_of(name), part, "{name}");
         }

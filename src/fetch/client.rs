@@ -1,0 +1,275 @@
+//! Questions to the hub: which files a model has, and the bytes of one; with the token of whoever asks, and never to another host.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::config::RedirectAuthHeaders;
+use ureq::http::Response;
+use ureq::{Agent, Body};
+
+use attnscope_engine::checkpoint::hub::Address;
+
+const ENDPOINT: &str = "https://huggingface.co";
+/// How long to wait for a connection, and for the beginning of an answer.
+const CONNECT: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(60);
+/// Bytes of a listing at most.
+const LONGEST_LISTING: u64 = 64 << 20;
+
+/// Why the hub gives nothing.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It answers with this status, and with a word of its own where it has one.
+    Status(u16, Option<String>),
+    /// It cannot be reached, or the answer cannot be understood.
+    Other(String),
+}
+
+impl Refusal {
+    /// What to say of it, and what to do.
+    pub fn words(&self, address: &Address) -> String {
+        let revision = &address.revision;
+        match self {
+            Self::Status(status, word) => match (word.as_deref(), status) {
+                (Some("GatedRepo"), _) | (_, 403) => format!(
+                    "is gated ({status}): ask for access on its page, and set HF_TOKEN to a token that may read it"
+                ),
+                (Some("RevisionNotFound"), _) => format!("has no revision {revision} on the hub"),
+                (Some("EntryNotFound"), _) => "has no such file on the hub".to_owned(),
+                (_, 401) => {
+                    "there is no model of this name on the hub, or it is private (401): check the name, or set HF_TOKEN"
+                        .to_owned()
+                }
+                (_, 404) => format!("there is no model of this name on the hub, at revision {revision} (404)"),
+                (_, 429) => "the hub answers that it was asked too often (429); try again later".to_owned(),
+                _ => format!("the hub answers with status {status}"),
+            },
+            Self::Other(problem) => format!(
+                "there is no such file or directory, and the hub cannot be reached ({problem}); --offline looks in the cache alone"
+            ),
+        }
+    }
+}
+
+/// Asks one hub.
+pub struct Client {
+    agent: Agent,
+    endpoint: String,
+    token: Option<String>,
+}
+
+/// The files of a model at one commit.
+#[derive(Debug)]
+pub struct Listing {
+    pub commit: String,
+    pub files: Vec<String>,
+}
+
+/// What the hub says of a file before it is fetched.
+#[derive(Debug)]
+pub struct About {
+    /// What its blob is called.
+    pub etag: String,
+    pub commit: Option<String>,
+    pub n_bytes: Option<u64>,
+}
+
+impl Client {
+    /// The hub that the environment names, with the token that it or the usual file holds.
+    pub fn of_environment() -> Self {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(ANSWER))
+            .http_status_as_error(false)
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+            .user_agent(concat!("attnscope/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let endpoint = std::env::var("HF_ENDPOINT")
+            .ok()
+            .filter(|set| !set.is_empty());
+        let endpoint = endpoint.unwrap_or_else(|| ENDPOINT.to_owned());
+        Self {
+            agent: Agent::new_with_config(config),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            token: token(),
+        }
+    }
+
+    /// The files of a model.
+    ///
+    /// # Errors
+    /// When the hub refuses, or cannot be reached.
+    pub fn listing(&self, address: &Address) -> Result<Listing, Refusal> {
+        let revision = escaped(&address.revision);
+        let url = format!(
+            "{}/api/models/{}/revision/{revision}",
+            self.endpoint, address.repository
+        );
+        let mut answer = self.get(&url, None)?;
+        let text = answer
+            .body_mut()
+            .with_config()
+            .limit(LONGEST_LISTING)
+            .read_to_string();
+        let text = text.map_err(|e| Refusal::Other(e.to_string()))?;
+        let said: Value = serde_json::from_str(&text)
+            .map_err(|e| Refusal::Other(format!("its answer is not valid JSON: {e}")))?;
+        let files = said
+            .get("siblings")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let files = files
+            .iter()
+            .filter_map(|file| file.get("rfilename")?.as_str())
+            .map(str::to_owned)
+            .collect();
+        let commit = said
+            .get("sha")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        if commit.is_empty() || !commit.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(Refusal::Other("its answer names no commit".to_owned()));
+        }
+        Ok(Listing { commit, files })
+    }
+
+    /// Where the bytes of a file are asked for.
+    fn url(&self, address: &Address, commit: &str, file: &str) -> String {
+        let file: Vec<String> = file.split('/').map(escaped).collect();
+        format!(
+            "{}/{}/resolve/{commit}/{}",
+            self.endpoint,
+            address.repository,
+            file.join("/")
+        )
+    }
+
+    /// What the hub says of a file. It is asked without going on to where the bytes lie, whose answer says less.
+    ///
+    /// # Errors
+    /// When the hub refuses, or cannot be reached.
+    pub fn about(&self, address: &Address, commit: &str, file: &str) -> Result<About, Refusal> {
+        let mut url = self.url(address, commit, file);
+        // A model that was given another name answers with a path of its own.
+        for _ in 0..4 {
+            let request = self
+                .agent
+                .head(&url)
+                .config()
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .build();
+            let request = match &self.token {
+                Some(token) => request.header("authorization", format!("Bearer {token}")),
+                None => request,
+            };
+            let request = request.header("accept-encoding", "identity");
+            let answer = request.call().map_err(|e| Refusal::Other(e.to_string()))?;
+            let status = answer.status().as_u16();
+            if status >= 400 {
+                return Err(refusal(&answer));
+            }
+            let header = |name: &str| {
+                let value = answer.headers().get(name)?.to_str().ok()?;
+                Some(value.to_owned())
+            };
+            if let Some(to) =
+                header("location").filter(|to| (300..400).contains(&status) && to.starts_with('/'))
+            {
+                url = format!("{}{to}", self.endpoint);
+                continue;
+            }
+            let size =
+                header("x-linked-size").or(header("content-length").filter(|_| status < 300));
+            let etag = header("x-linked-etag").or(header("etag"));
+            let etag = etag.map(|etag| etag.trim_start_matches("W/").trim_matches('"').to_owned());
+            let is_name = |etag: &String| {
+                let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+                !etag.is_empty() && etag.len() <= 128 && etag.chars().all(plain)
+            };
+            return Ok(About {
+                etag: etag.filter(is_name).ok_or_else(|| {
+                    Refusal::Other(format!("its answer names no content of {file}"))
+                })?,
+                commit: header("x-repo-commit"),
+                n_bytes: size.and_then(|size| size.parse().ok()),
+            });
+        }
+        Err(Refusal::Other(
+            "it leads from one place to another without end".to_owned(),
+        ))
+    }
+
+    /// The bytes of a file, from one of them on.
+    ///
+    /// # Errors
+    /// When the hub refuses, or cannot be reached.
+    pub fn bytes(
+        &self,
+        address: &Address,
+        commit: &str,
+        file: &str,
+        from: u64,
+    ) -> Result<Response<Body>, Refusal> {
+        self.get(
+            &self.url(address, commit, file),
+            Some(from).filter(|from| *from > 0),
+        )
+    }
+
+    fn get(&self, url: &str, from: Option<u64>) -> Result<Response<Body>, Refusal> {
+        let mut request = self.agent.get(url).header("accept-encoding", "identity");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        if let Some(from) = from {
+            request = request.header("range", format!("bytes={from}-"));
+        }
+        let answer = request.call().map_err(|e| Refusal::Other(e.to_string()))?;
+        if answer.status().as_u16() >= 400 {
+            return Err(refusal(&answer));
+        }
+        Ok(answer)
+    }
+}
+
+fn refusal(answer: &Response<Body>) -> Refusal {
+    let word = answer
+        .headers()
+        .get("x-error-code")
+        .and_then(|word| word.to_str().ok());
+    Refusal::Status(answer.status().as_u16(), word.map(str::to_owned))
+}
+
+/// A part of a path as an address writes it.
+fn escaped(text: &str) -> String {
+    use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+        .remove(b'-')
+        .remove(b'_')
+        .remove(b'.')
+        .remove(b'~');
+    utf8_percent_encode(text, PLAIN).to_string()
+}
+
+/// The token of whoever asks: from the environment, or from the file that `hf auth login` writes.
+fn token() -> Option<String> {
+    let set = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    };
+    if let Some(token) = set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")) {
+        return Some(token.trim().to_owned());
+    }
+    let file = match (set("HF_TOKEN_PATH"), set("HF_HOME")) {
+        (Some(path), _) => PathBuf::from(path),
+        (None, Some(home)) => Path::new(&home).join("token"),
+        (None, None) => Path::new(&set("HOME")?).join(".cache/huggingface/token"),
+    };
+    let token = std::fs::read_to_string(file).ok()?;
+    Some(token.trim().to_owned()).filter(|token| !token.is_empty())
+}

@@ -1,0 +1,174 @@
+//! Which files of a repository a model needs: its configuration, its tokenizer, and its weights in one form.
+
+use std::path::{Component, Path};
+
+use attnscope_engine::checkpoint::index_files;
+use attnscope_engine::error::Error;
+
+/// Files that say what weights are, and those of tokenizers.
+const BESIDE: [&str; 20] = [
+    "config.json",
+    "params.json",
+    "adapter_config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "vocab.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+    "generation_config.json",
+    "trainer_state.json",
+];
+/// Weights in one or several files, the best first.
+const WEIGHTS: [&str; 8] = [
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "adapter_model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "adapter_model.bin",
+    "consolidated.safetensors",
+    "consolidated.00.pth",
+];
+
+/// The files that are needed of those that there are; of one of them that was named, what stands beside it too.
+///
+/// # Errors
+/// Says what there is where no weights can be chosen.
+pub fn wanted(files: &[String], named: Option<&str>) -> Result<Vec<String>, String> {
+    let files: Vec<&str> = files
+        .iter()
+        .map(String::as_str)
+        .filter(|file| is_inside(file))
+        .collect();
+    let mut wanted: Vec<String> = Vec::new();
+    let has = |name: &str| files.contains(&name);
+    let beside = match named.and_then(|file| file.rsplit_once('/')) {
+        Some((directory, _)) => format!("{directory}/"),
+        None => String::new(),
+    };
+    for name in BESIDE {
+        let name = format!("{beside}{name}");
+        if has(&name) {
+            wanted.push(name);
+        }
+    }
+    if let Some(file) = named {
+        if !has(file) {
+            return Err(format!("has no file {file} on the hub"));
+        }
+        wanted.push(file.to_owned());
+        return Ok(wanted);
+    }
+    if let Some(name) = WEIGHTS.iter().find(|name| has(name)) {
+        wanted.push((*name).to_owned());
+        return Ok(wanted);
+    }
+    for ending in [".safetensors", ".gguf", ".bin", ".pt", ".pth", ".ckpt"] {
+        let found: Vec<&str> = files
+            .iter()
+            .copied()
+            .filter(|file| file.ends_with(ending) && !file.contains('/') && !is_state(file))
+            .collect();
+        match found.as_slice() {
+            [] => {}
+            // Shards without an index are one model.
+            many if many.len() == 1 || many.iter().all(|file| file.contains("-of-")) => {
+                wanted.extend(many.iter().map(|file| (*file).to_owned()));
+                return Ok(wanted);
+            }
+            many => {
+                let first: Vec<&str> = many.iter().copied().take(6).collect();
+                return Err(format!(
+                    "holds {} files that end in {ending}; name one, as in hf://ORG/NAME/{}: {}",
+                    many.len(),
+                    first[0],
+                    first.join(", ")
+                ));
+            }
+        }
+    }
+    Err("holds no weights that can be read".to_owned())
+}
+
+/// What trainers upload beside weights.
+fn is_state(file: &str) -> bool {
+    [
+        "optimizer",
+        "scheduler",
+        "training_args",
+        "rng_state",
+        "scaler",
+        "mmproj",
+    ]
+    .iter()
+    .any(|word| file.starts_with(word))
+}
+
+/// Whether a name of the hub stays in its directory.
+fn is_inside(file: &str) -> bool {
+    !file.is_empty()
+        && Path::new(file)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// The shards that an index names.
+///
+/// # Errors
+/// When it is no index.
+pub fn shards_of(index: &Path) -> Result<Vec<String>, Error> {
+    index_files(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[&str], named: Option<&str>) -> Result<Vec<String>, String> {
+        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+        wanted(&files, named)
+    }
+
+    #[test]
+    fn one_form_of_weights_is_chosen_with_what_stands_beside_it() {
+        let files = [
+            "README.md",
+            "config.json",
+            "flax_model.msgpack",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "vocab.txt",
+        ];
+        assert_eq!(
+            of(&files, None).expect("chosen"),
+            ["config.json", "vocab.txt", "model.safetensors"]
+        );
+        let old = ["config.json", "pytorch_model.bin", "optimizer.pt"];
+        assert_eq!(
+            of(&old, None).expect("chosen"),
+            ["config.json", "pytorch_model.bin"]
+        );
+        let quantised = ["m.Q4_K_M.gguf", "m.Q8_0.gguf"];
+        assert!(
+            of(&quantised, None)
+                .expect_err("two")
+                .contains("hf://ORG/NAME/m.Q4_K_M.gguf")
+        );
+        assert_eq!(
+            of(&quantised, Some("m.Q8_0.gguf")).expect("named"),
+            ["m.Q8_0.gguf"]
+        );
+        assert!(of(&files, Some("other.bin")).is_err());
+        assert!(of(&["../config.json", "/etc/x.safetensors"], None).is_err());
+    }
+}
