@@ -1,7 +1,7 @@
 //! What stands before the names of tensors where a model was saved inside something else: a trainer's module, a compiled or
 //! averaged copy, a pipeline.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tensors::{TensorInfo, Tensors};
 
@@ -25,7 +25,16 @@ const LEAST_TENSORS: usize = 4;
 pub struct Unwrapped {
     /// What was taken away, for people.
     pub without: String,
+    /// Names that were other ones before.
+    moved: BTreeSet<String>,
     index: BTreeMap<String, TensorInfo>,
+}
+
+impl Unwrapped {
+    /// Whether a tensor had another name before.
+    pub fn has_moved(&self, name: &str) -> bool {
+        self.moved.contains(name)
+    }
 }
 
 impl Tensors {
@@ -47,20 +56,28 @@ impl Tensors {
         };
         let mut found = Vec::new();
         if is_changed {
+            let moved = from.keys().filter(|name| !self.index.contains_key(*name));
             found.push(Unwrapped {
                 without: wrappers.to_owned(),
+                moved: moved.cloned().collect(),
                 index: from.clone(),
             });
         }
         for prefix in prefixes(from) {
-            let index = without(from, |name| {
+            let Some(index) = without(from, |name| {
                 name.strip_prefix(&prefix).unwrap_or(name).to_owned()
-            });
-            let without = match wrappers {
-                "" => prefix,
-                _ => format!("{wrappers} and {prefix}"),
+            }) else {
+                continue;
             };
-            found.extend(index.map(|index| Unwrapped { without, index }));
+            let moved = from.keys().filter_map(|name| name.strip_prefix(&prefix));
+            found.push(Unwrapped {
+                moved: moved.map(str::to_owned).collect(),
+                without: match wrappers {
+                    "" => prefix,
+                    _ => format!("{wrappers} and {prefix}"),
+                },
+                index,
+            });
         }
         found
     }
@@ -69,13 +86,14 @@ impl Tensors {
     pub fn names_as_they_are(&self) -> Unwrapped {
         Unwrapped {
             without: String::new(),
+            moved: BTreeSet::new(),
             index: self.index.clone(),
         }
     }
 
     /// Takes other names over.
-    pub fn take_names(&mut self, unwrapped: Unwrapped) {
-        self.index = unwrapped.index;
+    pub fn take_names(&mut self, unwrapped: &Unwrapped) {
+        self.index.clone_from(&unwrapped.index);
     }
 }
 

@@ -83,7 +83,7 @@ use self::overrides::Overrides;
 use self::wrapper::Wrapper;
 use crate::checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
-use crate::model::{BlockSpec, Model, ModelSpec};
+use crate::model::{BlockSpec, Model, ModelSpec, StackSpec};
 
 /// How checkpoints of one `model_type` are read.
 pub struct Family {
@@ -178,7 +178,7 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     );
     let spec = match read_spec(&mut checkpoint, &overrides) {
         Err(refused @ (Error::Tensor { .. } | Error::File { .. })) => {
-            checkpoint.tensors.take_names(names);
+            checkpoint.tensors.take_names(&names);
             read_unwrapped(&mut checkpoint, &config, &overrides).ok_or(refused)?
         }
         read => read?,
@@ -197,14 +197,20 @@ fn read_unwrapped(
     overrides: &Overrides<'_>,
 ) -> Option<ModelSpec> {
     for unwrapped in checkpoint.tensors.unwrapped() {
-        let without = unwrapped.without.clone();
-        checkpoint.tensors.take_names(unwrapped);
+        checkpoint.tensors.take_names(&unwrapped);
         checkpoint.config = config.clone();
+        let remarks = checkpoint.remarks.len();
         if let Ok(mut spec) = read_spec(checkpoint, overrides) {
+            // A prefix of a part alone would hide that part, and with it what is missing there.
+            let embeds = |stack: &StackSpec| unwrapped.has_moved(&stack.embed.tokens.tensor);
+            if !spec.stacks.iter().all(embeds) {
+                checkpoint.remarks.truncate(remarks);
+                continue;
+            }
             let origin = Origin::Derived("tensor names".to_owned());
             spec.knobs.push(Knob {
                 name: "tensor_names",
-                value: format!("without {without}"),
+                value: format!("without {}", unwrapped.without),
                 origin,
             });
             return Some(spec);

@@ -249,7 +249,10 @@ impl Quantised {
                         _ => bits_at(|word| of_row[word], input, self.bits),
                     };
                     *value = match (&added, &zeros) {
-                        (Some(added), _) => self.rounded(code as f32 * scales[at] + added[at]),
+                        (Some(added), _) => {
+                            // MLX rounds the product, and then the sum.
+                            self.rounded(self.rounded(code as f32 * scales[at]) + added[at])
+                        }
                         (_, Some(zeros)) => {
                             self.rounded((code - offset - zeros[at]) as f32 * scales[at])
                         }
