@@ -231,6 +231,11 @@ pub fn run(args: &Args) -> Result<()> {
     let asked = prompt.request()?;
     let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let chosen = args.run.set_up()?;
+    let mut opening = args.run.opening(args.checkpoint.clone());
+    // What has to be fetched is fetched before the screen opens.
+    if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
+        opening.path = Some(opening.hub.find(path)?.path);
+    }
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(
             "the screen needs a terminal; without one, attnscope report CHECKPOINT writes the same statistics"
@@ -243,11 +248,6 @@ pub fn run(args: &Args) -> Result<()> {
     let shown = against.as_ref().map(|_| Shown::of(Panel::Compare));
     let word = word_notice(against.as_ref());
     let first = first_beside(against.as_ref(), prompt, asked, is_demo);
-    let mut opening = args.run.opening(args.checkpoint.clone());
-    // What has to be fetched is fetched before the screen opens.
-    if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
-        opening.path = Some(opening.hub.find(path)?.path);
-    }
     Ok(tui::run(Start {
         opening,
         first,

@@ -30,6 +30,11 @@ impl Refusal {
     /// What to say of it, and what to do.
     pub fn words(&self, address: &Address) -> String {
         let revision = &address.revision;
+        let nowhere = if address.has_scheme {
+            "there is no model of this name on the hub"
+        } else {
+            "there is no such file or directory, and no model of this name on the hub"
+        };
         match self {
             Self::Status(status, word) => match (word.as_deref(), status) {
                 (Some("GatedRepo"), _) | (_, 403) => format!(
@@ -38,11 +43,12 @@ impl Refusal {
                 (Some("RevisionNotFound"), _) => format!("has no revision {revision} on the hub"),
                 (Some("EntryNotFound"), _) => "has no such file on the hub".to_owned(),
                 (_, 401) => {
-                    "there is no model of this name on the hub, or it is private (401): check the name, or set HF_TOKEN"
-                        .to_owned()
+                    format!("{nowhere}, or it is private (401): check the name, or set HF_TOKEN")
                 }
-                (_, 404) => format!("there is no model of this name on the hub, at revision {revision} (404)"),
-                (_, 429) => "the hub answers that it was asked too often (429); try again later".to_owned(),
+                (_, 404) => format!("{nowhere}, at revision {revision} (404)"),
+                (_, 429) => {
+                    "the hub answers that it was asked too often (429); try again later".to_owned()
+                }
                 _ => format!("the hub answers with status {status}"),
             },
             Self::Other(problem) => format!(

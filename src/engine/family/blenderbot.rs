@@ -4,7 +4,7 @@ use super::Family;
 use super::reading::bart_like::{self, BartLike, Positions};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, ReadsAgain};
 
 pub const FAMILY: Family = Family {
     model_type: "blenderbot",
@@ -18,6 +18,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         positions: Positions::Learned { n_rows_before: 0 },
         norms_before: true,
         norms_embedding: false,
+        reads_again: ReadsAgain::ForLabels,
         start_token: None,
     };
     bart_like::read(checkpoint, reader, like)

@@ -52,6 +52,13 @@ impl Hub {
             return Err(missing());
         };
         let address = address.map_err(|problem| Error::file(target, problem))?;
+        // A name in a directory that is there is a path with a slip.
+        let parent = target
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        if !address.has_scheme && parent.is_some_and(Path::is_dir) {
+            return Err(missing());
+        }
         self.of_address(&address, target)
     }
 
