@@ -226,8 +226,12 @@ fn a_trace_as_b() {
         screen.against(target(&trace));
         screen.go(Panel::Compare);
         shows("compare_trace", size, &mut screen);
+        // Hooks that the trace holds are compared, and nothing is said of knobs and tensors, which it has none of.
+        assert!(screen.text().contains("differs first at scores of L1"));
+        assert!(!screen.text().contains("every knob"));
         screen.typed("d");
-        assert!(screen.text().contains("not with a trace"));
+        assert!(screen.text().contains("distance of patterns"));
+        screen.typed("d");
         screen.go(Panel::Model);
         assert!(screen.text().contains("no knobs and no weights"));
         for panel in [

@@ -1,5 +1,7 @@
 //! The selected query's row: its figures at the crosshair, and the keys it gives most to.
 
+use std::fmt::Write as _;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -32,10 +34,20 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
         theme.strong(),
     )];
     let shown = app.layer().and_then(|layer| layer.heads.get(head_idx));
-    let of_shown = figures(app, detail, shown, true);
+    let digits = if both.is_some() {
+        Digits::Few
+    } else {
+        Digits::All
+    };
+    let of_shown = figures(app, (detail, shown), true, digits);
     let of_a = both.and_then(|[a, _]| {
         let layers = app.both_layers(app.selection.stack, app.selection.layer_idx)?;
-        Some(figures(app, a, layers[0].heads.get(head_idx), false))
+        Some(figures(
+            app,
+            (a, layers[0].heads.get(head_idx)),
+            false,
+            digits,
+        ))
     });
     for (name, value) in of_shown {
         let before = of_a.iter().flatten().find(|(other, _)| *other == name);
@@ -43,7 +55,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
             continue;
         }
         let text = match before {
-            Some((_, before)) if *before != value => format!("{before} → {value}"),
+            Some((_, before)) if *before != value => {
+                format!("{before} → {value}")
+            }
             _ => value,
         };
         let room = width.saturating_sub(name.chars().count() + text.chars().count() + 3);
@@ -82,12 +96,28 @@ fn both(app: Scene<'_>) -> Option<[&HeadDetail; 2]> {
     (sizes[0] == sizes[1] && !app.shows_part()).then_some(details)
 }
 
+/// How many digits there is room for: those of two sides stand on one line.
+#[derive(Clone, Copy, PartialEq)]
+enum Digits {
+    All,
+    Few,
+}
+
+impl Digits {
+    fn of(self, value: f32, n_decimals: usize) -> String {
+        match self {
+            Self::All => format!("{value:.n_decimals$}"),
+            Self::Few => figure(f64::from(value), 0),
+        }
+    }
+}
+
 /// Figures of the crosshair and its row, with their names.
 fn figures(
     app: Scene<'_>,
-    detail: &HeadDetail,
-    head: Option<&HeadReport>,
+    (detail, head): (&HeadDetail, Option<&HeadReport>),
     is_shown: bool,
+    digits: Digits,
 ) -> Vec<(String, String)> {
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let pooling = detail.pooling();
@@ -110,10 +140,10 @@ fn figures(
     let score_text = if masked {
         "masked".to_owned()
     } else {
-        format!("{score:.5}")
+        digits.of(score, 5)
     };
     let mut found = vec![
-        (format!("probability{exact}"), format!("{probability:.6}")),
+        (format!("probability{exact}"), digits.of(probability, 6)),
         (format!("score{exact}"), score_text),
     ];
     let Some((head, row)) = head.and_then(|head| Some((head, head.summary.rows.get(query)?)))
@@ -135,12 +165,22 @@ fn figures(
     }
     if app.knows_width() {
         let norms = [row.q_norm, k_norm].map(|norm| figure(f64::from(norm), 0));
-        entry("‖q‖  ‖k‖", norms.join("  "));
+        if digits == Digits::All {
+            entry("‖q‖  ‖k‖", norms.join("  "));
+        } else {
+            let [of_query, of_key] = norms;
+            entry("‖q‖", of_query);
+            entry("‖k‖", of_key);
+        }
     }
     entry("visible keys", row.n_visible.to_string());
     let entropy = figure(f64::from(row.entropy), 0);
-    entry("row entropy", format!("{entropy} nats"));
-    entry("row sum", format!("{:.6}", row.mass));
+    if digits == Digits::All {
+        entry("row entropy", format!("{entropy} nats"));
+    } else {
+        entry("entropy, nats", entropy);
+    }
+    entry("row sum", digits.of(row.mass, 6));
     found
 }
 
@@ -152,16 +192,22 @@ fn keys_of_both(
     inside: Rect,
 ) -> Vec<Line<'static>> {
     const NUMBER: usize = 7;
+    const NARROW: usize = 34;
     let theme = &app.theme;
     let width = inside.width as usize;
-    let name_width = width.saturating_sub(3 * NUMBER + 1);
-    let heads = format!(
-        " {}{:>NUMBER$}{:>NUMBER$}{:>NUMBER$}",
+    // Without room for names, what changed can be seen from the two.
+    let has_change = width >= NARROW;
+    let n_numbers = if has_change { 3 } else { 2 };
+    let name_width = width.saturating_sub(n_numbers * NUMBER + 1);
+    let mut heads = format!(
+        " {}{:>NUMBER$}{:>NUMBER$}",
         fit(title, name_width),
         "A",
-        "B",
-        "change"
+        "B"
     );
+    if has_change {
+        let _ = write!(heads, "{:>NUMBER$}", "change");
+    }
     let mut lines = vec![Line::styled(heads, theme.title())];
     let pooling = both[0].pooling();
     let row_idx = app.selection.query_idx / pooling;
@@ -186,11 +232,14 @@ fn keys_of_both(
             "{} {key}",
             fit(&app.token(Axis::Key, key), name_width.saturating_sub(6))
         );
-        lines.push(Line::from(vec![
+        let mut spans = vec![
             Span::styled(format!(" {}", fit(&name, name_width)), style),
             Span::raw(format!("{}{}", figure(a, NUMBER), figure(b, NUMBER))),
-            Span::styled(change(a, b, NUMBER), theme.title()),
-        ]));
+        ];
+        if has_change {
+            spans.push(Span::styled(change(a, b, NUMBER), theme.title()));
+        }
+        lines.push(Line::from(spans));
     }
     lines
 }

@@ -17,7 +17,8 @@ const FIGURE: usize = 10;
 
 /// Draws both lists; the first line of each that is shown is as far down as the panel is scrolled.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&Run; 2]) {
-    let Some(comparison) = app.comparison() else {
+    let are_models = both.iter().all(|run| run.subject.model().is_some());
+    let Some(comparison) = app.comparison().filter(|_| are_models) else {
         return draw_waiting(frame, area, app, both);
     };
     let [left, right] =
