@@ -156,7 +156,9 @@ impl Family {
         let d = self.d_head;
         // The row of queries that an output is, and the way back.
         let of_queries = |at: usize| match self.laid {
-            Laid::PerHead => (at / d % 3 == 0).then(|| at / (3 * d) * d + at % d),
+            Laid::PerHead => (at / d)
+                .is_multiple_of(3)
+                .then(|| at / (3 * d) * d + at % d),
             _ => (at < n).then_some(at),
         };
         let output = |row: usize| match self.laid {
