@@ -9,7 +9,7 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
 use crate::history::{LINES, Side, State};
-use crate::tui::figure::{colour_range, cut, fit, share};
+use crate::tui::figure::{colour_range, cut, figure, fit, share};
 use crate::tui::history_view::HistoryView;
 use crate::tui::scene::Scene;
 use attnscope_engine::checks::Severity;
@@ -386,8 +386,15 @@ pub fn draw_loss(strip: &Strip, view: &HistoryView, area: Rect, app: Scene<'_>, 
     } else {
         (ends.0 - 0.5, ends.1 + 0.5)
     };
+    let width = LABELS as usize - 1;
+    let usual = [high, low].map(|end| figure(end, width));
+    let is_alike = usual[0] == usual[1];
     for (y, value) in [(area.y, high), (area.bottom() - 1, low)] {
-        let label = crate::tui::figure::figure(value, LABELS as usize - 1);
+        // A loss that hardly moves needs more digits to be two numbers.
+        let label = match is_alike {
+            true => fit(&format!("{value:>width$.5}"), width),
+            false => figure(value, width),
+        };
         buf.set_string(strip.cells.x - LABELS, y, label, app.theme.dim());
     }
     let color = app.theme.accent().fg.unwrap_or_default();
