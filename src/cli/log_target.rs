@@ -84,6 +84,7 @@ pub fn judged(
         what_if: Vec::new(),
         notes,
         error: None,
+        unread: Vec::new(),
         verdicts,
     })
 }
