@@ -1,6 +1,7 @@
 //! What files hold, whole and damaged.
 
 mod align_files;
+mod as_saved;
 mod bad_checkpoint;
 mod captured;
 mod captured_damage;
@@ -25,6 +26,7 @@ mod pytorch_refused;
 mod quantised_files;
 mod quantised_refused;
 mod reading_settings;
+mod reading_wholly;
 mod spellings;
 mod tokenizer_files;
 mod wrapped;

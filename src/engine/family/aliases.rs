@@ -4,7 +4,6 @@
 const ALIASES: &[(&str, &str)] = &[
     ("camembert", "roberta"),
     ("kimi_k2", "deepseek_v3"),
-    ("mt5", "t5"),
     ("mvp", "bart"),
     ("plbart", "bart"),
 ];

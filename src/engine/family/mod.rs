@@ -43,6 +43,7 @@ mod mistral;
 mod mixtral;
 mod modernbert;
 mod mpt;
+mod mt5;
 mod nanogpt;
 mod nemotron;
 mod nomic_bert;
@@ -136,6 +137,7 @@ pub static FAMILIES: &[Family] = &[
     mixtral::FAMILY,
     modernbert::FAMILY,
     mpt::FAMILY,
+    mt5::FAMILY,
     nanogpt::FAMILY,
     nemotron::FAMILY,
     nomic_bert::FAMILY,

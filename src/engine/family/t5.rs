@@ -32,6 +32,33 @@ struct Sizes {
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let like = T5Like {
+        family: FAMILY.model_type,
+        feed_forward: "relu",
+        scales_tied: true,
+    };
+    read_as(checkpoint, reader, like)
+}
+
+/// What a family that keeps T5's names changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct T5Like {
+    pub family: &'static str,
+    /// The kind of feed-forward layer where the configuration names none.
+    pub feed_forward: &'static str,
+    /// Whether the logits of a tied head are scaled, where the configuration does not say.
+    pub scales_tied: bool,
+}
+
+/// Reads a family that keeps T5's names.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_as(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: T5Like,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("num_layers")?;
     let n_decoder_layers = match reader.value("num_decoder_layers") {
@@ -43,7 +70,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         "relative_attention_num_buckets",
         "relative_attention_max_distance",
     );
-    let word = reader.word_or("feed_forward", "feed_forward_proj", "relu")?;
+    let word = reader.word_or("feed_forward", "feed_forward_proj", like.feed_forward)?;
     let (is_gated, name) = match word.strip_prefix("gated-") {
         // By this name the models mean the tanh form.
         Some("gelu") => (true, "gelu_new"),
@@ -86,7 +113,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let is_tied = reader.flag_or("tied_unembedding", "tie_word_embeddings", true)?;
     // Newer configurations call every head tied, and say here whether its output is scaled.
-    let is_scaled = reader.flag_or("scaled_logits", "scale_decoder_outputs", is_tied)?;
+    let is_scaled = reader.flag_or(
+        "scaled_logits",
+        "scale_decoder_outputs",
+        is_tied && like.scales_tied,
+    )?;
     note_attention(reader, &sizes.attention(true), Origin::Family);
     note_bias(reader, "learned, by buckets of distance");
     let shared = TableSource {
@@ -143,7 +174,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         stacks: vec![encoder.clone(), decoder],
         is_causal_lm: head.is_some(),
         decoder_start: Some(start),
-        ..ModelSpec::of_one_stack(FAMILY.model_type, encoder, head)
+        ..ModelSpec::of_one_stack(like.family, encoder, head)
     })
 }
 

@@ -115,7 +115,7 @@ pub fn kind_of(name: &str) -> NameKind {
         NameKind::Buffer
     } else if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
         NameKind::Unembedding
-    } else if has(&OTHER_PARTS) {
+    } else if has(&OTHER_PARTS) || name.starts_with("head.") {
         NameKind::OtherPart
     } else {
         NameKind::Weight

@@ -1,0 +1,25 @@
+//! mT5: T5 1.1 with a vocabulary of a hundred languages.
+
+use super::Family;
+use super::t5::{self, T5Like};
+use super::versions::saved_by;
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+pub const FAMILY: Family = Family {
+    model_type: "mt5",
+    architecture: "MT5",
+    read,
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    // Version 5 of transformers calls every head of this kind tied, and scales none.
+    let version = saved_by(reader.value("transformers_version"));
+    let like = T5Like {
+        family: FAMILY.model_type,
+        feed_forward: "gated-gelu",
+        scales_tied: version.is_none_or(|version| version < (5, 0)),
+    };
+    t5::read_as(checkpoint, reader, like)
+}
