@@ -94,6 +94,7 @@ fn an_unknown_model_type_is_named_with_the_known_ones() {
     let copy = Copy::of("gpt2");
     copy.config(|config| {
         config.insert("model_type".to_owned(), json!("gpt9"));
+        config.insert("architectures".to_owned(), json!(["Gpt9LMHeadModel"]));
     });
     let said = refused_by_all(&copy);
     assert_says(

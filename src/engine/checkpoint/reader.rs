@@ -58,6 +58,11 @@ impl<'a> Reader<'a> {
         self.config.values.get(key).filter(|v| !v.is_null())
     }
 
+    /// Whether a person gave the value of a key.
+    pub fn is_set(&self, key: &str) -> bool {
+        matches!(self.config.origins.get(key), Some(Origin::Set(_)))
+    }
+
     /// Whether a key is there and is null.
     pub fn is_null(&self, key: &str) -> bool {
         self.config.values.get(key).is_some_and(Value::is_null)

@@ -324,9 +324,10 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
             }
             return Ok(found);
         }
-        // What wraps another model has a class of its own.
+        // What wraps another model has a class of its own, and a person who names a family means that one.
         let class = by(architectures.and_then(|list| list.get(0)));
-        let by_class = class.filter(|_| reader.value("text_config").is_none());
+        let is_alone = reader.value("text_config").is_none() && !reader.is_set("model_type");
+        let by_class = class.filter(|_| is_alone);
         let by_class = by_class.and_then(|class| Some((of_class(&class)?, class)));
         let Some((family, class)) = by_class else {
             let problem = format!("{name:?} is not known; known: {}", known());
