@@ -13,7 +13,7 @@ pub fn hub(is_offline: bool) -> Hub {
         std::env::var(name)
             .is_ok_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
     };
-    if is_offline || OFFLINE.iter().any(|name| is_set(&name)) {
+    if is_offline || OFFLINE.iter().any(is_set) {
         Hub::default()
     } else {
         online()

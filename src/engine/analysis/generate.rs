@@ -41,7 +41,8 @@ pub fn generate<O: Ops>(
             prompt.labels[0] = label(last);
         }
         let n = given.tokens.len().saturating_sub(1);
-        for id in given.tokens[..n].to_vec() {
+        let again: Vec<u32> = given.tokens[..n].to_vec();
+        for id in again {
             prompt.push(id, label(id), spec.positions);
         }
         prompt.n_to_generate = 0;

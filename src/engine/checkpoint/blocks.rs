@@ -6,7 +6,7 @@ use candle_core::CpuStorage;
 use candle_core::quantized::GgmlDType;
 use rayon::prelude::*;
 
-use super::iq_blocks::Iq;
+use super::iq_blocks::OwnBlock;
 
 /// Blocks that are decoded in one piece: few enough to stay in a cache, many enough to pay for the call.
 const AT_ONCE: usize = 512;
@@ -25,7 +25,7 @@ pub struct BlockType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decoder {
     Candle(GgmlDType),
-    Own(Iq),
+    Own(OwnBlock),
 }
 
 impl BlockType {
@@ -49,7 +49,7 @@ impl BlockType {
         name: &'static str,
         n_values: usize,
         n_bytes: usize,
-        decoder: Iq,
+        decoder: OwnBlock,
     ) -> Self {
         Self {
             name,

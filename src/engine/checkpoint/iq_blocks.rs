@@ -9,7 +9,7 @@ use super::small_floats::{half_scale, scaled_e2m1};
 
 /// A kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Iq {
+pub enum OwnBlock {
     Iq2Xxs,
     Iq2Xs,
     Iq2S,
@@ -74,7 +74,7 @@ fn signed(to: &mut [f32], magnitudes: &[f32], signs: u32, scale: f32) {
     }
 }
 
-impl Iq {
+impl OwnBlock {
     /// The values of one block.
     pub fn decode(self, block: &[u8], to: &mut [f32]) {
         match self {
@@ -209,7 +209,7 @@ fn tq1(block: &[u8], to: &mut [f32]) {
         for digit in 0..n_digits {
             for byte in bytes {
                 let shifted = byte.wrapping_mul(3u8.wrapping_pow(digit));
-                let value = (u16::from(shifted) * 3 >> 8) as i16 - 1;
+                let value = ((u16::from(shifted) * 3) >> 8) as i16 - 1;
                 to[at] = d * f32::from(value);
                 at += 1;
             }

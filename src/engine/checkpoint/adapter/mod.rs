@@ -161,7 +161,7 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
             keep_tied_head(&mut checkpoint.tensors, &name, &base);
         }
         let (by_row, by_column) = if is_turned { (a, b) } else { (b, a) };
-        let made = Made::Adapted(Adapted {
+        let made = Made::Adapted(Box::new(Adapted {
             scale: config.scale(&module, rank)? as f32,
             low: Low {
                 by_row,
@@ -170,7 +170,7 @@ pub fn apply(checkpoint: &mut Checkpoint, config: &AdapterConfig, directory: &Pa
             },
             magnitude,
             base: base.clone(),
-        });
+        }));
         let info = TensorInfo {
             strides: None,
             stored: Stored::AsIs,

@@ -4,7 +4,7 @@ use candle_core::quantized::GgmlDType;
 
 use crate::checkpoint::blocks::BlockType;
 use crate::checkpoint::dtype::Dtype;
-use crate::checkpoint::iq_blocks::Iq;
+use crate::checkpoint::iq_blocks::OwnBlock;
 
 /// Number in the file, type. Sizes as ggml defines them (`ggml-common.h`).
 const TYPES: &[(u32, Dtype)] = &[
@@ -23,14 +23,14 @@ const TYPES: &[(u32, Dtype)] = &[
     (13, known("q5_k", 256, 176, GgmlDType::Q5K)),
     (14, known("q6_k", 256, 210, GgmlDType::Q6K)),
     (15, opaque("q8_k", 256, 292)),
-    (16, own("iq2_xxs", 256, 66, Iq::Iq2Xxs)),
-    (17, own("iq2_xs", 256, 74, Iq::Iq2Xs)),
-    (18, own("iq3_xxs", 256, 98, Iq::Iq3Xxs)),
+    (16, own("iq2_xxs", 256, 66, OwnBlock::Iq2Xxs)),
+    (17, own("iq2_xs", 256, 74, OwnBlock::Iq2Xs)),
+    (18, own("iq3_xxs", 256, 98, OwnBlock::Iq3Xxs)),
     (19, opaque("iq1_s", 256, 50)),
-    (20, own("iq4_nl", 32, 18, Iq::Iq4Nl)),
-    (21, own("iq3_s", 256, 110, Iq::Iq3S)),
-    (22, own("iq2_s", 256, 82, Iq::Iq2S)),
-    (23, own("iq4_xs", 256, 136, Iq::Iq4Xs)),
+    (20, own("iq4_nl", 32, 18, OwnBlock::Iq4Nl)),
+    (21, own("iq3_s", 256, 110, OwnBlock::Iq3S)),
+    (22, own("iq2_s", 256, 82, OwnBlock::Iq2S)),
+    (23, own("iq4_xs", 256, 136, OwnBlock::Iq4Xs)),
     (24, Dtype::Other("i8", 1)),
     (25, Dtype::Other("i16", 2)),
     (26, Dtype::Other("i32", 4)),
@@ -38,9 +38,9 @@ const TYPES: &[(u32, Dtype)] = &[
     (28, Dtype::F64),
     (29, opaque("iq1_m", 256, 56)),
     (30, Dtype::Bf16),
-    (34, own("tq1_0", 256, 54, Iq::Tq1)),
-    (35, own("tq2_0", 256, 66, Iq::Tq2)),
-    (39, own("mxfp4", 32, 17, Iq::Mxfp4)),
+    (34, own("tq1_0", 256, 54, OwnBlock::Tq1)),
+    (35, own("tq2_0", 256, 66, OwnBlock::Tq2)),
+    (39, own("mxfp4", 32, 17, OwnBlock::Mxfp4)),
     (40, opaque("nvfp4", 64, 36)),
     (41, opaque("q1_0", 128, 18)),
 ];
@@ -49,7 +49,7 @@ const fn known(name: &'static str, n_values: usize, n_bytes: usize, decoder: Ggm
     Dtype::Block(BlockType::known(name, n_values, n_bytes, decoder))
 }
 
-const fn own(name: &'static str, n_values: usize, n_bytes: usize, decoder: Iq) -> Dtype {
+const fn own(name: &'static str, n_values: usize, n_bytes: usize, decoder: OwnBlock) -> Dtype {
     Dtype::Block(BlockType::own(name, n_values, n_bytes, decoder))
 }
 

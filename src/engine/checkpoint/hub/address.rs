@@ -88,10 +88,7 @@ fn of_site(rest: &str) -> Result<Address, String> {
     let parts: Vec<&str> = rest.trim_matches('/').split('/').collect();
     refuse_other_kind(parts[0])?;
     let is_word = |word: &&str| ["tree", "resolve", "blob", "raw"].contains(word);
-    let n_name = parts
-        .iter()
-        .position(|part| is_word(&part))
-        .unwrap_or(parts.len());
+    let n_name = parts.iter().position(is_word).unwrap_or(parts.len());
     if !(1..=2).contains(&n_name) {
         return Err("expected the address of a model: https://huggingface.co/ORG/NAME".to_owned());
     }

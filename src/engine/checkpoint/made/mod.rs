@@ -19,7 +19,7 @@ use crate::error::Result;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Made {
     /// A matrix plus a product of two narrow ones.
-    Adapted(Adapted),
+    Adapted(Box<Adapted>),
     /// Parts of one tensor that lie in several.
     Joined(Joined),
     /// A matrix of a few bits with scales.

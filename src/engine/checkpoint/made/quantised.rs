@@ -52,8 +52,8 @@ pub enum Layout {
     Mlx,
     /// Codes of a table, two in a byte, in blocks of the flattened matrix; scales of one level or two.
     Table {
-        values: TensorInfo,
-        nested: Option<Nested>,
+        values: Box<TensorInfo>,
+        nested: Option<Box<Nested>>,
     },
     /// Eight-bit floating point [output, input]; scales [output, 1] or one for all.
     Float,
@@ -79,8 +79,8 @@ impl Quantised {
         parts.extend(&self.zeros);
         parts.extend(&self.groups);
         if let Layout::Table { values, nested } = &self.layout {
-            parts.push(values);
-            if let Some(nested) = nested {
+            parts.push(values.as_ref());
+            if let Some(nested) = nested.as_deref() {
                 parts.extend([&nested.scales, &nested.values]);
             }
         }
@@ -109,7 +109,7 @@ impl Quantised {
             Layout::Gptq { zeros_less } => self.gptq(files, rows, [n_out, n_in], *zeros_less),
             Layout::Awq => self.awq(files, rows, [n_out, n_in]),
             Layout::Table { values, nested } => {
-                self.table(files, rows, n_in, values, nested.as_ref())
+                self.table(files, rows, n_in, values, nested.as_deref())
             }
             Layout::VectorWise => self.vector_wise(files, rows, n_in),
             Layout::Float => self.float(files, rows, n_in),

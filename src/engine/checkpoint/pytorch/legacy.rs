@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::globals::Scope;
+use super::modules;
 use super::pickle::{self, Pickled};
 use super::state_dict::Problem;
 use super::value::{Value, quote};
@@ -95,7 +96,7 @@ fn pickles(data: &[u8]) -> Result<(Pickled<'_>, Pickled<'_>, usize), String> {
         }
         _ => return Err("the system description has no little_endian".to_owned()),
     }
-    let pickled = pickle::read_weights(&data[at..])?;
+    let pickled = modules::read_weights(&data[at..])?;
     at += pickled.n_bytes;
     let keys = pickle::read(&data[at..], Scope::Plain).map_err(|e| format!("storage keys: {e}"))?;
     at += keys.n_bytes;

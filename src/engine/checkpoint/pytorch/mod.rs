@@ -181,7 +181,8 @@ fn of_zip(file: &DataFile, file_idx: usize) -> std::result::Result<Found, Proble
         return Err(problem.into());
     }
     let bytes = file.read(place)?;
-    let pickled = pickle::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
+    let pickled =
+        modules::read_weights(&bytes).map_err(|problem| format!("{PICKLE}: {problem}"))?;
     let find = |key: &str| stored(&format!("data/{key}"));
     state_dict::collect(&pickled, file, &find, file_idx)
 }

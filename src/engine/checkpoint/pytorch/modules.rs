@@ -1,7 +1,8 @@
 //! Whole modules that were pickled: their tensors, by walking what `torch.nn.Module` and TorchScript keep in an object. No class
 //! is looked up, made or run: an object is its class's name and the attributes that the pickle lists.
 
-use super::pickle::Pickled;
+use super::globals::Scope;
+use super::pickle::{Pickled, read};
 use super::value::Value;
 
 /// Modules inside each other at most.
@@ -27,6 +28,24 @@ pub fn tensors_of(pickled: &Pickled<'_>, value: &Value<'_>) -> Result<Option<Nam
     };
     walk.object(value, "", 0)?;
     Ok((!walk.found.is_empty()).then_some(walk.found))
+}
+
+/// Reads the pickle that `bytes` begin with: of tensors and plain values, or else of modules that hold tensors.
+///
+/// # Errors
+/// As for [`read`], of a pickle without modules.
+pub fn read_weights(bytes: &[u8]) -> Result<Pickled<'_>, String> {
+    let refusal = match read(bytes, Scope::Tensors) {
+        Ok(pickled) => return Ok(pickled),
+        Err(refusal) => refusal,
+    };
+    match read(bytes, Scope::Modules) {
+        Ok(pickled) => Ok(Pickled {
+            refusal: Some(refusal),
+            ..pickled
+        }),
+        Err(_) => Err(refusal),
+    }
 }
 
 struct Walk<'p, 'a> {

@@ -62,24 +62,6 @@ pub fn read(bytes: &[u8], scope: Scope) -> Result<Pickled<'_>, String> {
     Err(format!("pickle: more than {MOST_OPCODES} opcodes"))
 }
 
-/// Reads the pickle that `bytes` begin with: of tensors and plain values, or else of modules that hold tensors.
-///
-/// # Errors
-/// As for [`read`], of a pickle without modules.
-pub fn read_weights(bytes: &[u8]) -> Result<Pickled<'_>, String> {
-    let refusal = match read(bytes, Scope::Tensors) {
-        Ok(pickled) => return Ok(pickled),
-        Err(refusal) => refusal,
-    };
-    match read(bytes, Scope::Modules) {
-        Ok(pickled) => Ok(Pickled {
-            refusal: Some(refusal),
-            ..pickled
-        }),
-        Err(_) => Err(refusal),
-    }
-}
-
 struct Machine<'a> {
     scan: Scan<'a>,
     scope: Scope,
@@ -405,7 +387,6 @@ impl<'a> Machine<'a> {
         let idx = match self.top("BUILD")? {
             Value::Dict(idx) => *idx,
             Value::Object(idx) => return self.build_object(*idx, &state),
-            // What a tensor or a class carries beside its values says nothing of the weights.
             Value::Tensor(_) | Value::Name(..) | Value::Set(_) | Value::List(_)
                 if self.scope == Scope::Modules =>
             {
@@ -466,7 +447,6 @@ impl<'a> Machine<'a> {
             return Err("opcode BINPERSID is refused: expected plain values".to_owned());
         }
         self.check_containers()?;
-        // Old files name the source of a module's class so.
         if self.scope == Scope::Modules
             && let Some([Value::Text(tag), class, ..]) = self.heap.items(&id)
             && tag.as_ref() == "module"
