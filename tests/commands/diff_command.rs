@@ -321,7 +321,7 @@ fn bad_input_is_one_line() {
     let said = refused(
         "diff",
         pruned.path(),
-        &[path(&of_layer), "--tokens", "5,9,2,5,9,2,5"],
+        &[path(&of_layer), "--quiet", "--tokens", "5,9,2,5,9,2,5"],
     );
     assert_says(&said, &["ids"]);
     let no_logits = copy.output("layer.safetensors");
@@ -340,7 +340,7 @@ fn bad_input_is_one_line() {
         PROMPT,
     ];
     assert!(attnscope(&all.concat()).status.success());
-    let said = refused("diff", pruned.path(), &[path(&no_logits)]);
+    let said = refused("diff", pruned.path(), &[path(&no_logits), "--quiet"]);
     assert_says(&said, &["hooks in common", "blocks.2.attn"]);
     // A context that only one side has.
     let long = Copy::of("llama");

@@ -56,13 +56,13 @@ fn a_knob_is_found_at_the_hook_that_it_acts_on_first() {
         "",
         "activation Gelu Relu",
     );
-    let found = knob("t5_v11", "relative_attention_max_distance", 4);
+    let found = knob("t5_v11", "relative_attention_max_distance", 6);
     assert!(
         found.first().starts_with("scores encoder L0"),
         "{}",
         found.first()
     );
-    assert_eq!(found.knobs(), "bias_max_distance 16 4");
+    assert_eq!(found.knobs(), "bias_max_distance 16 6");
 }
 
 #[test]
