@@ -417,7 +417,11 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         }
     }
     // The others are made without positions, or too short.
-    assert!(4 * n_ordered >= 3 * cases.len(), "{n_ordered}");
+    assert!(
+        3 * n_ordered >= 2 * cases.len(),
+        "{n_ordered} of {}",
+        cases.len()
+    );
     // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
     // that is left out is left out by the designs of eight cases.
     let checks: Vec<&str> = fired.keys().copied().collect();

@@ -119,7 +119,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: Stat::EntropyRelative,
         what_if: &[],
-        hint: "←→ walks through steps · f goes through what begins · Enter opens 150, 250 or 400",
+        hint: "←→ walks through steps · f finds what begins · Enter opens 150, 250 or 400",
         figures: Figures::Text(history::figures),
     },
 ];

@@ -221,7 +221,9 @@ fn open_weights(directory: &Path) -> Result<Tensors> {
     if pytorch.is_file() {
         return Ok(pytorch::open_file(&pytorch)?.tensors);
     }
-    let problem = format!("expected {SAFETENSORS} or {PYTORCH} beside {CONFIG}");
+    let problem = format!(
+        "expected {SAFETENSORS} or {PYTORCH} beside {CONFIG}; --no-adapter opens the weights without it"
+    );
     Err(Error::file(directory, problem))
 }
 
