@@ -108,6 +108,9 @@ impl Opening {
         let base = self.base_of(&config, directory)?;
         let mut checkpoint = self.open_model(&base)?;
         if self.ignores_adapter {
+            let path = directory.join(adapter::CONFIG);
+            let remark = format!("the adapter of {} is left out", path.display());
+            checkpoint.remarks.push(remark);
             return Ok(checkpoint);
         }
         adapter::apply(&mut checkpoint, &config, directory)?;
