@@ -3,22 +3,19 @@
 //! It prints nothing and names no terminal.
 
 pub mod analysis;
-pub mod attention;
 pub mod caught;
 pub mod checkpoint;
 pub mod checks;
 pub mod compare;
-pub mod error;
 pub mod family;
-pub mod kernels;
 pub mod machine;
 pub mod model;
 pub mod nearest;
-pub mod ops;
-pub mod pace;
 pub mod place;
 pub mod prompt;
 pub mod stats;
+
+pub use attnscope_compute::{attention, bootstrap, error, kernels, on_device, ops, pace};
 
 /// A file of the repository's fixtures, for tests.
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms and their levels; imports go to a lower level, or along an edge below.
 const LEVELS: &[(&str, u32)] = &[
+    ("bootstrap", 0),
     ("caught", 0),
     ("error", 0),
     ("checkpoint", 0),
@@ -78,7 +79,10 @@ fn level_of(room: &str) -> Option<u32> {
 
 fn room_of(path: &Path) -> String {
     let inside = path.strip_prefix(root().join("src")).expect("a source");
-    let inside = inside.strip_prefix("engine").unwrap_or(inside);
+    let inside = ["compute", "engine"]
+        .iter()
+        .find_map(|name| inside.strip_prefix(name).ok())
+        .unwrap_or(inside);
     let first = inside
         .iter()
         .next()
@@ -103,7 +107,8 @@ fn rooms_import_only_what_lies_below_them() {
         let text = std::fs::read_to_string(&path).expect("a source file");
         let own = text.match_indices("crate::");
         let of_engine = text.match_indices("attnscope_engine::");
-        for (at, before) in own.chain(of_engine) {
+        let of_compute = text.match_indices("attnscope_compute::");
+        for (at, before) in own.chain(of_engine).chain(of_compute) {
             let imported: String = text[at + before.len()..]
                 .chars()
                 .take_while(|c| c.is_ascii_lowercase() || *c == '_')

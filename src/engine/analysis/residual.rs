@@ -113,8 +113,27 @@ const N_BUCKETS: usize = 1 << 15;
 /// Tasks of a count: each holds as many counters as there are buckets.
 const N_COUNTS: usize = 8;
 
-/// The median of |value|, exactly: counted by the upper half of the bits, then looked for among those that share them.
+/// Values up to which their own bits are sorted through, rather than counted.
+const FEW: usize = 1 << 15;
+
+/// The median of |value|, exactly.
 fn median_abs(rows: &[(usize, &[f32])]) -> Option<f32> {
+    let n: usize = rows.iter().map(|(_, row)| row.len()).sum();
+    if n > FEW {
+        return median_of_many(rows);
+    }
+    let values = rows.iter().flat_map(|(_, row)| row.iter());
+    let mut bits: Vec<u32> = values.map(|value| value.abs().to_bits()).collect();
+    // Above the bits of infinity stand those of NaN.
+    if bits.iter().any(|bits| *bits > f32::INFINITY.to_bits()) {
+        return Some(f32::NAN);
+    }
+    let (_, median, _) = (n > 0).then(|| bits.select_nth_unstable(n / 2))?;
+    Some(f32::from_bits(*median))
+}
+
+/// The median of |value|, exactly: counted by the upper half of the bits, then looked for among those that share them.
+fn median_of_many(rows: &[(usize, &[f32])]) -> Option<f32> {
     let bits = |value: &f32| value.abs().to_bits();
     let of_task = rows.len().div_ceil(N_COUNTS).max(1);
     let count = |rows: &[(usize, &[f32])]| {
@@ -179,5 +198,18 @@ mod tests {
             Some(values[0].abs().max(values[1].abs()))
         );
         assert_eq!(median_abs(&[]), None);
+        assert_eq!(median_of_many(&[(0, &values)]), Some(sorted[499]));
+        assert_eq!(median_of_many(&[]), None);
+    }
+
+    #[test]
+    fn a_value_that_is_not_a_number_makes_the_median_none_whatever_their_count() {
+        for n in [3, FEW + 1] {
+            let mut values = vec![1.0; n];
+            values[n / 2] = f32::INFINITY;
+            assert_eq!(median_abs(&[(0, &values)]), Some(1.0));
+            values[n - 1] = -f32::NAN;
+            assert!(median_abs(&[(0, &values)]).is_some_and(f32::is_nan));
+        }
     }
 }

@@ -20,10 +20,10 @@
 //! ## Example
 //! A loss of 6.1 nats against the next token and of 0.02 against the token itself.
 
-use super::bootstrap::interval_of_mean;
 use super::evidence::{Evidence, LabelsProbe, Probed};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Place, Thresholds};
+use crate::bootstrap::interval_of_mean;
 
 pub static CHECK: Check = Check {
     id: "label-shift",

@@ -3,7 +3,6 @@
 mod attention_sink;
 mod batch_leak;
 mod beyond_context;
-mod bootstrap;
 mod cache_mismatch;
 pub mod collapse;
 mod copied_layer;

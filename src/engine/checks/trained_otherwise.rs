@@ -29,10 +29,10 @@
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
-use super::bootstrap::{interval_of_mean, is_surely_positive, positions_wanted};
 use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
+use crate::bootstrap::{interval_of_mean, is_surely_positive, positions_wanted};
 use crate::model::Stack;
 use crate::place::Place;
 
