@@ -2,6 +2,7 @@
 //!
 //! The program's own parts, for its tests; other programs use `attnscope_engine`.
 
+pub mod batch;
 pub mod bundles;
 pub mod cli;
 #[cfg(feature = "hub")]

@@ -1,6 +1,6 @@
 //! `attnscope check`: leaks, collapse and other findings, with an exit code.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -12,16 +12,17 @@ use super::log_target::{self, log_of};
 use super::progress::{StepMeter, failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
+use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{
-    Output, TargetVerdict, printable, read_baseline, write_github, write_junit_by, write_sarif,
-    write_text, write_verdicts,
+    Output, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
+    write_verdicts,
 };
 use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::will_read;
-use attnscope_engine::checks::{self, Baseline, Check, Thresholds};
+use attnscope_engine::checks::{self, Check, Thresholds};
 use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
 
@@ -42,8 +43,8 @@ pub struct Args {
     /// Table of thresholds that changes some of the defaults (see attnscope thresholds)
     #[arg(long, value_name = "FILE")]
     thresholds: Option<PathBuf>,
-    /// Report (attnscope report --format json) to compare statistics with, by the prompts' ids
-    #[arg(long, value_name = "REPORT.json")]
+    /// Report in JSON, or table (.parquet, .csv) of a report or a merge, to compare statistics with by the prompts' ids
+    #[arg(long, value_name = "REPORT")]
     baseline: Option<PathBuf>,
     /// The least severity of a finding that makes the exit code 1, and a failure of a case in JUnit
     #[arg(long, value_enum, default_value_t = FailOn::Error)]
@@ -143,8 +144,8 @@ pub fn run(args: &Args) -> Result<Ended> {
         None => Thresholds::default(),
     };
     let baselines = match &args.baseline {
-        Some(path) => read_baseline(path)?,
-        None => BTreeMap::new(),
+        Some(path) => Baselines::read(path)?,
+        None => Baselines::default(),
     };
     let ignored: BTreeSet<&str> = args.ignore.iter().copied().collect();
     let wants = |check: &Check| {
@@ -227,7 +228,7 @@ fn judged(
     prompt: &PromptArgs,
     session: &Session<'_>,
     target: &Path,
-    (thresholds, baselines): (&Thresholds, &BTreeMap<String, Baseline>),
+    (thresholds, baselines): (&Thresholds, &Baselines),
     wants: &dyn Fn(&Check) -> bool,
 ) -> Result<TargetVerdict> {
     if let Some(log) = log_of(target) {
@@ -272,6 +273,7 @@ fn judged(
     };
     session.ready(&mut opened, options, 0)?;
     let Opened { model, named, .. } = opened;
+    let baselines = &baselines.of_checkpoint(&model.checkpoint.name)?;
     let prompts: Vec<(String, Input)> = named
         .into_iter()
         .map(|named| (named.id, input_of(&named.prompt)))

@@ -1,6 +1,8 @@
 //! The command line: what can be asked for, and one file per subcommand.
 
 pub mod align;
+mod batch;
+mod batch_unit;
 mod cache;
 mod capture_script;
 mod check;
@@ -18,6 +20,8 @@ mod history_reading;
 mod lab;
 mod log_file;
 mod log_target;
+mod merge;
+mod merge_summary;
 mod names;
 mod open;
 mod open_training;
@@ -31,6 +35,7 @@ mod sweep;
 mod sweep_args;
 mod sweep_checkpoint;
 mod sweep_place;
+mod table_baselines;
 mod targets;
 mod tensors;
 mod tokens;
@@ -83,6 +88,12 @@ enum Command {
         mut_arg("output", |output| output.help(REPORT_OUTPUT))
     )]
     Report(report::Args),
+    /// Write the statistics of many checkpoints on many prompts, unit by unit, from any number of workers
+    #[command(after_help = BATCH_EXIT)]
+    Batch(Box<batch::Args>),
+    /// Put the units of a batch into one table, and judge them all
+    #[command(mut_arg("force", |force| force.help("Replace a file that exists")), after_help = MERGE_EXIT)]
+    Merge(merge::Args),
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
@@ -159,6 +170,20 @@ Exit codes:
   1  at least one finding is as severe as --fail-on
   2  a target could not be judged, or an argument is wrong";
 
+/// What the exit code of `batch` means.
+const BATCH_EXIT: &str = "\
+Exit codes:
+  0    every unit of this share is done
+  2    some units failed, or an argument is wrong
+  143  SIGTERM ended it: units that were finished stay, and running it again goes on";
+
+/// What the exit code of `merge` means.
+const MERGE_EXIT: &str = "\
+Exit codes:
+  0  no finding is as severe as --fail-on; by default only errors count
+  1  at least one finding is as severe as --fail-on
+  2  units are missing or failed, and --partial was not given, or an argument is wrong";
+
 /// What the exit code of `diff` means.
 const DIFF_EXIT: &str = "\
 Exit codes:
@@ -202,6 +227,8 @@ impl Cli {
             Some(Command::Explain(args)) => explain::run(&args)?,
             Some(Command::Thresholds) => explain::thresholds()?,
             Some(Command::Report(args)) => return report::run(&args),
+            Some(Command::Batch(args)) => return batch::run(&args),
+            Some(Command::Merge(args)) => return merge::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::History(args)) => return history::run(&args),
             Some(Command::Watch(args)) => return watch::run(&args),
@@ -237,7 +264,7 @@ pub struct RunArgs {
     /// Where to compute: cpu, candle (the CPU through candle-core), cuda, cuda:N or auto
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     device: String,
-    /// Threads to use [default: all cores]
+    /// Threads to use [default: SLURM_CPUS_PER_TASK, else all cores that the process may use]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Run even when the run needs more memory than the machine has left
@@ -378,7 +405,11 @@ impl RunArgs {
         {
             anyhow::bail!("RAYON_NUM_THREADS={threads}: expected at most {MOST_THREADS}");
         }
-        if let Some(threads) = self.threads {
+        // The cores of a job of Slurm are not always all that the process sees.
+        let of_job = std::env::var("SLURM_CPUS_PER_TASK").ok();
+        let of_job = of_job.and_then(|text| text.trim().parse::<usize>().ok());
+        let of_job = of_job.filter(|n| of_environment.is_none() && (1..=MOST_THREADS).contains(n));
+        if let Some(threads) = self.threads.or(of_job) {
             if !(1..=MOST_THREADS).contains(&threads) {
                 anyhow::bail!("--threads {threads}: expected 1 to {MOST_THREADS}");
             }

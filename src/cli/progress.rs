@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,11 +23,12 @@ static REMARKED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 pub struct Meter {
     bar: Option<ProgressBar>,
     n_layers: usize,
+    until: Option<Instant>,
 }
 
 impl Pace for Meter {
     fn stops(&self) -> bool {
-        false
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     fn did(&self, multiply_adds: u64) {
@@ -48,7 +50,16 @@ impl Meter {
             }
             bar
         });
-        Self { bar, n_layers }
+        Self {
+            bar,
+            n_layers,
+            until: None,
+        }
+    }
+
+    /// Stops the run when its time is over.
+    pub fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
     }
 
     pub fn show(&self, progress: Progress) {

@@ -1,6 +1,7 @@
 //! The prompts of a batch command: one from the flags, or a set from a file.
 
 use std::io::{Read, stdin};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
@@ -11,6 +12,7 @@ use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
+use attnscope_engine::pace::Pace;
 use attnscope_engine::prompt::{self, Prompt, Reading, Request, parse_inputs, read_inputs};
 
 /// The id of a prompt that is the only one.
@@ -74,6 +76,29 @@ fn standard_input(name: &Path) -> Result<String> {
         return Err(Error::file(name, problem));
     }
     Ok(text)
+}
+
+impl PromptSet {
+    /// A set of one prompt, which flags give.
+    pub fn of_one(request: Request) -> Self {
+        Self {
+            path: PathBuf::new(),
+            requests: vec![(ONLY.to_owned(), request)],
+        }
+    }
+
+    /// The prompts with their ids, in the order of the file.
+    pub fn requests(&self) -> &[(String, Request)] {
+        &self.requests
+    }
+
+    /// Some of the prompts.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self {
+            path: self.path.clone(),
+            requests: self.requests[range].to_vec(),
+        }
+    }
 }
 
 /// A prompt and what reports call it.
@@ -151,6 +176,7 @@ pub fn write_targets(
     model: &Model,
     reading: &Reading,
     compute: &Compute,
+    pace: &dyn Pace,
 ) -> Result<()> {
     let reading = reading.of_target(model.spec.limits());
     for Named { id, prompt } in named {
@@ -161,7 +187,7 @@ pub fn write_targets(
         let mut wrote = |_: &Prompt| meter.wrote_one();
         let label = |id| reading.label(id);
         on_device!(compute, ops => {
-            generate(ops, model, prompt, &label, &mut wrote, &|| false)
+            generate(ops, model, prompt, &label, &mut wrote, pace)
         })?;
         meter.finish();
     }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Result;
 
@@ -25,6 +26,8 @@ pub struct Session<'a> {
     what_if: &'a WhatIfArgs,
     prompt: PromptArgs,
     set: Option<PromptSet>,
+    /// When runs are stopped, for commands that limit them.
+    pub until: Option<Instant>,
 }
 
 /// What came of one prompt.
@@ -61,6 +64,7 @@ impl<'a> Session<'a> {
             run,
             what_if,
             prompt,
+            until: None,
         })
     }
 
@@ -74,14 +78,45 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When it cannot be read, or a prompt cannot be run by it.
     pub fn open(&self, target: &Path) -> Result<Opened> {
+        let mut opened = self.open_alone(target)?;
+        let (model, reading) = (&opened.model, &opened.reading);
+        opened.named = prepare(&self.prompt, self.set.as_ref(), model, reading)?;
+        Ok(opened)
+    }
+
+    /// The set of prompts, or the one that flags give; `None` where nothing was given.
+    ///
+    /// # Errors
+    /// When a file of text cannot be read.
+    pub fn set(&mut self) -> Result<Option<PromptSet>> {
+        match self.set.take() {
+            Some(set) => Ok(Some(set)),
+            None => Ok(self.prompt.request()?.map(PromptSet::of_one)),
+        }
+    }
+
+    /// Opens a target without prompts.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open_alone(&self, target: &Path) -> Result<Opened> {
         let model = self.what_if.suppose(self.run.model(target)?)?;
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
-        let named = prepare(&self.prompt, self.set.as_ref(), &model, &reading)?;
         Ok(Opened {
             model,
-            named,
+            named: Vec::new(),
             reading,
         })
+    }
+
+    /// Prepares some prompts for a target that is open, in place of those that it had.
+    ///
+    /// # Errors
+    /// When a prompt cannot be run by it.
+    pub fn give(&self, opened: &mut Opened, set: &PromptSet) -> Result<()> {
+        opened.named.clear();
+        opened.named = prepare(&self.prompt, Some(set), &opened.model, &opened.reading)?;
+        Ok(())
     }
 
     /// Opens a target as its files say it is, with nothing supposed of it.
@@ -125,7 +160,7 @@ impl<'a> Session<'a> {
         keeps: bool,
     ) -> Result<Vec<Ran>> {
         let inputs: Vec<Input> = chunk.iter().map(|named| input_of(&named.prompt)).collect();
-        let meter = Meter::of(model, &inputs, options);
+        let meter = Meter::of(model, &inputs, options).until(self.until);
         // The first prompt speaks for all.
         let says = |idx: usize| {
             let meter = &meter;
@@ -174,6 +209,7 @@ impl<'a> Session<'a> {
             &opened.model,
             &opened.reading,
             &self.compute,
+            &|| self.until.is_some_and(|until| Instant::now() >= until),
         )?)
     }
 }

@@ -113,6 +113,32 @@ fn in_order(a: &Path, b: &Path) -> Ordering {
     natural(&a.to_string_lossy(), &b.to_string_lossy())
 }
 
+impl Targets {
+    /// Puts the steps of a training in place of a directory that holds them beside one configuration: files of weights, each named
+    /// by its step.
+    ///
+    /// # Errors
+    /// When a directory cannot be listed.
+    pub fn with_steps(mut self) -> Result<Self> {
+        let mut targets = Vec::new();
+        for target in self.targets {
+            let inside = if target.is_dir() {
+                directly_in(&target)?
+            } else {
+                Vec::new()
+            };
+            let are_steps = inside.len() > 1 && inside.iter().all(|found| found.path.is_file());
+            if are_steps {
+                targets.extend(inside.into_iter().map(|found| found.path));
+            } else {
+                targets.push(target);
+            }
+        }
+        self.targets = targets;
+        Ok(self)
+    }
+}
+
 /// Whether an argument is a path rather than a text.
 pub(super) fn is_path(argument: &str) -> bool {
     if Path::new(argument).symlink_metadata().is_ok() {

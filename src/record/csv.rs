@@ -14,13 +14,31 @@ impl Table {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_csv(&self, is_raw: bool, to: &mut impl Write) -> io::Result<()> {
-        let mut writer = ::csv::Writer::from_writer(to);
-        writer.write_record(names())?;
-        for row in &self.rows {
-            writer.write_record(cells(row, is_raw))?;
-        }
-        writer.flush()
+        write_csv_header(to)?;
+        write_csv_rows(&self.rows, is_raw, to)
     }
+}
+
+/// Writes the header of a table alone.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_csv_header(to: &mut impl Write) -> io::Result<()> {
+    let mut writer = ::csv::Writer::from_writer(to);
+    writer.write_record(names())?;
+    writer.flush()
+}
+
+/// Writes some rows without a header.
+///
+/// # Errors
+/// When the target cannot be written.
+pub fn write_csv_rows(rows: &[Row], is_raw: bool, to: &mut impl Write) -> io::Result<()> {
+    let mut writer = ::csv::Writer::from_writer(to);
+    for row in rows {
+        writer.write_record(cells(row, is_raw))?;
+    }
+    writer.flush()
 }
 
 fn cells(row: &Row, is_raw: bool) -> Vec<String> {

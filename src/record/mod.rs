@@ -2,6 +2,7 @@
 
 mod columns;
 mod csv;
+mod json;
 mod natural;
 mod parquet;
 mod read_csv;
@@ -10,6 +11,10 @@ mod step;
 mod table;
 
 pub use self::columns::{COLUMNS, Kind, SCHEMA};
+pub use self::csv::{write_csv_header, write_csv_rows};
+pub use self::json::write_json_row;
 pub use self::natural::natural;
-pub use self::step::step_of;
-pub use self::table::{About, Row, Source, Table};
+pub use self::parquet::ParquetWriter;
+pub use self::read_parquet::ParquetReader;
+pub use self::step::{step_of, step_of_name};
+pub use self::table::{About, Row, Source, Table, in_order};

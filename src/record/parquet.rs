@@ -12,11 +12,78 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::columns::{COLUMNS, Kind, SCHEMA};
-use super::table::{Row, Table};
+use super::table::{About, Row, Table};
 use attnscope_engine::stats::STATISTICS;
 
 /// Rows that are compressed together: some megabytes.
 const GROUP: usize = 1 << 16;
+/// Rows of a group in a file that is read again piece by piece, beside many others.
+const SMALL_GROUP: usize = 1 << 9;
+
+/// A table that is written as its rows come. The same rows give the same bytes, however they come.
+pub struct ParquetWriter<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+    rows: Vec<Row>,
+    n_group: usize,
+}
+
+impl<W: Write + Send> ParquetWriter<W> {
+    /// Begins a table that this version of the program writes.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn new(to: W) -> Result<Self> {
+        Self::begin(to, env!("CARGO_PKG_VERSION"), GROUP)
+    }
+
+    /// Begins a table that can be read a few rows at a time, beside many others.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn for_pieces(to: W) -> Result<Self> {
+        Self::begin(to, env!("CARGO_PKG_VERSION"), SMALL_GROUP)
+    }
+
+    fn begin(to: W, version: &str, n_group: usize) -> Result<Self> {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_created_by(format!("attnscope {version}"))
+            .build();
+        Ok(Self {
+            writer: SerializedFileWriter::new(to, schema()?, Arc::new(properties))?,
+            rows: Vec::new(),
+            n_group,
+        })
+    }
+
+    /// Adds a row; rows come in the order of the table.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn add(&mut self, row: Row) -> Result<()> {
+        self.rows.push(row);
+        if self.rows.len() == self.n_group {
+            write_group(&mut self.writer, &self.rows)?;
+            self.rows.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes what is left, and what the rows come from.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn finish(mut self, about: &About) -> Result<()> {
+        if !self.rows.is_empty() {
+            write_group(&mut self.writer, &self.rows)?;
+        }
+        for entry in metadata(about) {
+            self.writer.append_key_value_metadata(entry);
+        }
+        self.writer.close()?;
+        Ok(())
+    }
+}
 
 impl Table {
     /// Writes the table. The same rows give the same bytes.
@@ -24,35 +91,45 @@ impl Table {
     /// # Errors
     /// When the target cannot be written.
     pub fn write_parquet(&self, to: &mut (impl Write + Send)) -> Result<()> {
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_created_by(format!("attnscope {}", self.about.version))
-            .set_key_value_metadata(Some(self.metadata()))
-            .build();
-        let mut writer = SerializedFileWriter::new(to, schema()?, Arc::new(properties))?;
-        for rows in self.rows.chunks(GROUP) {
-            let mut group = writer.next_row_group()?;
-            write_places(&mut group, rows)?;
-            for idx in 0..STATISTICS.len() {
-                doubles(&mut group, rows.iter().map(|row| row.stats[idx]))?;
-            }
-            group.close()?;
-        }
-        writer.close()?;
-        Ok(())
+        self.write_in_groups(to, GROUP)
     }
 
-    fn metadata(&self) -> Vec<KeyValue> {
-        let what_if = self.about.what_if.join("; ");
-        [
-            ("attnscope.version", self.about.version.clone()),
-            ("attnscope.schema", SCHEMA.to_string()),
-            ("attnscope.models", self.about.models.clone()),
-            ("attnscope.what_if", what_if),
-        ]
-        .map(|(key, value)| KeyValue::new(key.to_owned(), value))
-        .into()
+    /// Writes the table so that it can be read a few rows at a time, beside many others.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_part(&self, to: &mut (impl Write + Send)) -> Result<()> {
+        self.write_in_groups(to, SMALL_GROUP)
     }
+
+    fn write_in_groups(&self, to: &mut (impl Write + Send), n_group: usize) -> Result<()> {
+        let mut writer = ParquetWriter::begin(to, &self.about.version, n_group)?;
+        for rows in self.rows.chunks(n_group) {
+            write_group(&mut writer.writer, rows)?;
+        }
+        writer.finish(&self.about)
+    }
+}
+
+fn write_group<W: Write + Send>(writer: &mut SerializedFileWriter<W>, rows: &[Row]) -> Result<()> {
+    let mut group = writer.next_row_group()?;
+    write_places(&mut group, rows)?;
+    for idx in 0..STATISTICS.len() {
+        doubles(&mut group, rows.iter().map(|row| row.stats[idx]))?;
+    }
+    group.close()?;
+    Ok(())
+}
+
+fn metadata(about: &About) -> [KeyValue; 4] {
+    let what_if = about.what_if.join("; ");
+    [
+        ("attnscope.version", about.version.clone()),
+        ("attnscope.schema", SCHEMA.to_string()),
+        ("attnscope.models", about.models.clone()),
+        ("attnscope.what_if", what_if),
+    ]
+    .map(|(key, value)| KeyValue::new(key.to_owned(), value))
 }
 
 fn schema() -> Result<TypePtr> {

@@ -1,7 +1,7 @@
 //! The table read back from Parquet: columns are known by their names, and others are passed over.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType};
@@ -29,32 +29,75 @@ impl Table {
     /// # Errors
     /// When it cannot be read, lacks a column, or a column holds something else than it should.
     pub fn read_parquet(path: &Path) -> Result<Self> {
+        let mut reader = ParquetReader::open(path)?;
+        will_read(path);
+        let mut rows = Vec::new();
+        while let Some(more) = reader.next_rows()? {
+            rows.extend(more);
+        }
+        Ok(Self {
+            about: reader.about(),
+            rows,
+        })
+    }
+}
+
+/// A table in Parquet that is read a group of rows at a time.
+pub struct ParquetReader {
+    path: PathBuf,
+    reader: SerializedFileReader<File>,
+    next: usize,
+}
+
+impl ParquetReader {
+    /// Opens a table, and reads what its columns are.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is no table.
+    pub fn open(path: &Path) -> Result<Self> {
         let cannot = |e: std::io::Error| Error::file(path, format!("cannot be opened ({e})"));
         if !path.metadata().map_err(cannot)?.is_file() {
             return Err(Error::file(path, "expected a file, found something else"));
         }
         let file = File::open(path).map_err(cannot)?;
-        will_read(path);
-        // The crate panics on some damaged files.
-        let read = caught(|| whole(path, file));
-        read.unwrap_or_else(|said| {
-            let problem = format!("expected a table, found a damaged file ({said})");
-            Err(Error::file(path, problem))
+        let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
+        let reader = undamaged(path, || SerializedFileReader::new(file).map_err(damaged))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            reader,
+            next: 0,
         })
+    }
+
+    /// The rows that come next; `None` at the end.
+    ///
+    /// # Errors
+    /// When they cannot be read, lack a column, or a column holds something else than it should.
+    pub fn next_rows(&mut self) -> Result<Option<Vec<Row>>> {
+        if self.next >= self.reader.num_row_groups() {
+            return Ok(None);
+        }
+        let (path, idx) = (&self.path, self.next);
+        let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
+        let rows = undamaged(path, || {
+            let group = self.reader.get_row_group(idx).map_err(damaged)?;
+            rows_of(path, &*group)
+        })?;
+        self.next += 1;
+        Ok(Some(rows))
+    }
+
+    /// What the rows come from.
+    pub fn about(&self) -> About {
+        about(&self.reader)
     }
 }
 
-fn whole(path: &Path, file: File) -> Result<Table> {
-    let damaged = |e: ParquetError| Error::file(path, format!("expected a table, found {e}"));
-    let reader = SerializedFileReader::new(file).map_err(damaged)?;
-    let mut rows = Vec::new();
-    for idx in 0..reader.num_row_groups() {
-        let group = reader.get_row_group(idx).map_err(damaged)?;
-        rows.extend(rows_of(path, &*group)?);
-    }
-    Ok(Table {
-        about: about(&reader),
-        rows,
+/// Does the work of the crate, which panics on some damaged files.
+fn undamaged<T>(path: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(work).unwrap_or_else(|said| {
+        let problem = format!("expected a table, found a damaged file ({said})");
+        Err(Error::file(path, problem))
     })
 }
 

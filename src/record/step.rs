@@ -10,11 +10,11 @@ const WORDS: [&str; 6] = ["checkpoint", "ckpt", "step", "steps", "iter", "iterat
 /// The step: from the name (`checkpoint-500`, `step_500`, `global_step500`, `iter_0000500`), else from the `trainer_state.json` of
 /// transformers' Trainer beside the weights; `None` where neither tells.
 pub fn step_of(path: &Path, name: &str) -> Option<u64> {
-    named(name).or_else(|| of_trainer(path))
+    step_of_name(name).or_else(|| of_trainer(path))
 }
 
 /// The number after the last word that names steps.
-fn named(name: &str) -> Option<u64> {
+pub fn step_of_name(name: &str) -> Option<u64> {
     let name = name.to_ascii_lowercase();
     let mut found = None;
     let mut word_start = None;
@@ -71,7 +71,7 @@ mod tests {
             ("stepwise3", None),
             ("checkpoint-99999999999999999999999", None),
         ] {
-            assert_eq!(named(name), step, "{name}");
+            assert_eq!(step_of_name(name), step, "{name}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! The table as a value: rows of heads and of whole layers, and what was run to get them.
 
+use std::cmp::Ordering;
+
 use super::natural::natural;
 use crate::report::{LayerRecord, ModelRecord, PromptRecord};
 use attnscope_engine::model::Stack;
@@ -84,14 +86,17 @@ impl Table {
 
     /// Sorts by step, checkpoint, prompt, stack, layer and head; checkpoints without a step by their names, before the others.
     fn sort(&mut self) {
-        self.rows.sort_by(|a, b| {
-            a.step
-                .cmp(&b.step)
-                .then_with(|| natural(&a.checkpoint, &b.checkpoint))
-                .then_with(|| a.prompt.cmp(&b.prompt))
-                .then_with(|| order_of(a).cmp(&order_of(b)))
-        });
+        self.rows.sort_by(in_order);
     }
+}
+
+/// The order of rows: by step, checkpoint, prompt, stack, layer and head.
+pub fn in_order(a: &Row, b: &Row) -> Ordering {
+    a.step
+        .cmp(&b.step)
+        .then_with(|| natural(&a.checkpoint, &b.checkpoint))
+        .then_with(|| a.prompt.cmp(&b.prompt))
+        .then_with(|| order_of(a).cmp(&order_of(b)))
 }
 
 /// Stacks in the order they run, layers, the whole layer before its heads.

@@ -5,6 +5,7 @@ mod baseline;
 pub mod chart;
 mod difference;
 mod document;
+mod finding;
 mod github;
 mod head_types;
 mod history;
@@ -14,6 +15,7 @@ mod junit;
 mod key_statistics;
 pub mod lab;
 mod markdown;
+mod merged;
 mod named_place;
 mod number;
 mod output;
@@ -31,6 +33,7 @@ mod text_table;
 mod tokens;
 mod trace;
 mod trace_plan;
+mod unit;
 mod verdict_text;
 mod verdicts;
 mod verification;
@@ -41,21 +44,24 @@ pub use difference::{Difference, Document as DifferenceDocument};
 pub use document::{
     CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
 };
+pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use history::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,
     HistoryStep, HistoryTrend, HistoryWarning, write_history,
 };
-pub use html::write_html;
+pub use html::{Slow, Strip, write_batch_page, write_html};
 pub use json::{write_json, write_several};
 pub use junit::{write_junit, write_junit_by};
 pub use markdown::write_markdown;
+pub use merged::{FailedUnit, Merged, MergedCheckpoint, MissingUnit, UnitCounts, named};
 pub use number::{Number, number};
 pub use output::Output;
 pub use pair::Pair;
 pub use plain::{cell, cell_or_number, is_hidden, one_line, printable, text_of_cell};
 pub use readable::{Found, LayerMaps, Readable, Shown};
+pub use run_findings::judge_run;
 pub use sarif::write_sarif;
 pub use schemas::{SCHEMAS, schema};
 pub use story::{Map, Page, Passage, Picture, Sheet, Table};
@@ -65,6 +71,7 @@ pub use text_table::{digits, text_table, wrapped};
 pub use tokens::TokenList;
 pub use trace::TraceWriter;
 pub use trace_plan::{Selection, TracePlan};
+pub use unit::{UNIT_VERSION, UnitRecord};
 pub use verdict_text::write_text;
 pub use verdicts::{TargetVerdict, write_verdicts};
 pub use verification::{Engines, Verification};

@@ -1,6 +1,6 @@
 //! Numbers as JSON carries them.
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// JSON has no word for NaN: it becomes a string, never null and never 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,6 +14,29 @@ impl Serialize for Number {
             f64::NEG_INFINITY => to.serialize_str("-Infinity"),
             v => to.serialize_f64(v),
         }
+    }
+}
+
+/// What stands for a number in JSON.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Number(f64),
+    Word(String),
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let value = match Written::deserialize(from)? {
+            Written::Number(value) => value,
+            Written::Word(word) => match word.as_str() {
+                "NaN" => f64::NAN,
+                "Infinity" => f64::INFINITY,
+                "-Infinity" => f64::NEG_INFINITY,
+                _ => return Err(serde::de::Error::custom(format!("{word:?} is no number"))),
+            },
+        };
+        Ok(Self(value))
     }
 }
 
@@ -36,6 +59,12 @@ mod tests {
         for value in [0.1, 1.0, 1e-300, -2.5e20, 0.0] {
             assert_eq!(number(value).parse::<f64>().expect("a number"), value);
         }
+        for value in [0.1, f64::INFINITY, f64::NEG_INFINITY] {
+            let written = serde_json::to_string(&Number(value)).expect("writes");
+            let read: Number = serde_json::from_str(&written).expect("reads");
+            assert_eq!(read, Number(value));
+        }
+        assert!(serde_json::from_str::<Number>("\"many\"").is_err());
         assert_eq!(number(f64::NEG_INFINITY), "-Infinity");
         assert_eq!(number(f64::NAN), "NaN");
     }

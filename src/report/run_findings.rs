@@ -11,7 +11,7 @@ use attnscope_engine::stats::LayerReport;
 const NO_PROBES: &str = "not run in a report: attnscope check does";
 
 /// Every check's verdict on one finished run, at the default thresholds.
-pub(super) fn judge_run(
+pub fn judge_run(
     model: &Model,
     layers: &[Arc<LayerReport>],
     outcome: &Outcome,

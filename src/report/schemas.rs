@@ -24,6 +24,12 @@ pub const SCHEMAS: &[Described] = &[
         "attnscope report CHECKPOINT…",
         of::<Several>,
     ),
+    (
+        "batch-unit",
+        "parts/ID.json of attnscope batch",
+        of::<super::unit::UnitRecord>,
+    ),
+    ("merge", "attnscope merge DIR", of::<super::merged::Merged>),
     ("check", "attnscope check", of::<verdicts::Document>),
     ("heads", "attnscope heads", of::<HeadTypes>),
     ("sweep", "attnscope sweep", of::<sweep::Document<'_>>),
@@ -49,10 +55,11 @@ pub const SCHEMAS: &[Described] = &[
 pub fn schema(name: &str) -> Option<Schema> {
     let (_, command, schema) = SCHEMAS.iter().find(|(other, ..)| *other == name)?;
     let mut schema = schema();
-    schema.insert(
-        "title".to_owned(),
-        format!("{command} --format json").into(),
-    );
+    let title = match command.starts_with("attnscope") {
+        true => format!("{command} --format json"),
+        false => (*command).to_owned(),
+    };
+    schema.insert("title".to_owned(), title.into());
     Some(schema)
 }
 

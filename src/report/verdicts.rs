@@ -5,7 +5,7 @@ use std::io::Write;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::number::Number;
+use super::finding::FindingRecord;
 use attnscope_engine::checks::{Check, Finding, Severity, Status, Verdict};
 
 /// Changes when a reader of the old shape would misread the new one.
@@ -128,40 +128,6 @@ struct CheckRecord {
     why: String,
 }
 
-/// A finding of a check.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct FindingRecord {
-    /// What to do.
-    advice: String,
-    /// Id of the check.
-    check: &'static str,
-    /// One sentence: what was seen.
-    evidence: String,
-    place: PlaceRecord,
-    #[schemars(schema_with = "super::schema_parts::severity")]
-    severity: &'static str,
-    /// Where the check fires.
-    threshold: Number,
-    /// Unit of value and threshold; empty for pure numbers.
-    unit: &'static str,
-    /// What was measured.
-    value: Number,
-}
-
-/// The place of a finding; indices count from 0, and those that do not apply are null.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-struct PlaceRecord {
-    head: Option<usize>,
-    key: Option<usize>,
-    layer: Option<usize>,
-    query: Option<usize>,
-    /// Stack of the layer; null for the only stack, and for findings about the whole target.
-    #[schemars(schema_with = "super::schema_parts::stack")]
-    stack: Option<&'static str>,
-}
-
 /// Writes the verdicts of all targets.
 ///
 /// # Errors
@@ -190,28 +156,6 @@ impl TargetRecord {
             target: target.target.clone(),
             unread: target.unread.clone(),
             what_if: target.what_if.clone(),
-        }
-    }
-}
-
-impl FindingRecord {
-    fn of(finding: &Finding) -> Self {
-        let place = &finding.place;
-        Self {
-            advice: finding.advice.clone(),
-            check: finding.check,
-            evidence: finding.evidence.clone(),
-            place: PlaceRecord {
-                head: place.head_idx,
-                key: place.key_idx,
-                layer: place.layer_idx,
-                query: place.query_idx,
-                stack: place.grid().label(),
-            },
-            severity: finding.severity.label(),
-            threshold: Number(finding.threshold),
-            unit: finding.unit,
-            value: Number(finding.value),
         }
     }
 }

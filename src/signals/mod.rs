@@ -9,7 +9,7 @@ mod watch;
 
 pub use temporary::{Temporary, undisturbed};
 #[cfg(unix)]
-pub use watch::{Claim, can_stop, claim, die_if_asked, stop, watch};
+pub use watch::{Claim, can_stop, claim, die_if_asked, end_with_a_code, stop, watch};
 
 /// What a signal asks of a screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,3 +27,6 @@ pub fn watch() {}
 
 #[cfg(not(unix))]
 pub fn die_if_asked() {}
+
+#[cfg(not(unix))]
+pub fn end_with_a_code() {}

@@ -9,7 +9,7 @@ use nix::unistd::{getpid, getppid, getsid};
 use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH, SIGXFSZ};
 use signal_hook::iterator::{Handle, Signals};
-use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::{self, emulate_default_handler};
 
 use super::Asked;
 use super::temporary::remove_all;
@@ -21,6 +21,8 @@ const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
 
 /// The signal that ends the program; 0 for none.
 static ENDED_BY: AtomicI32 = AtomicI32::new(0);
+/// Whether SIGTERM ends the program with a code of its own.
+static HAS_CODE: AtomicBool = AtomicBool::new(false);
 static HANDLE: OnceLock<Handle> = OnceLock::new();
 
 /// A screen that signals are told to.
@@ -107,9 +109,17 @@ fn end(signal: i32, signals: &mut Signals) {
 /// Ends the program as the signal does by itself, so that whoever waits for it sees which one it was.
 fn die(signal: i32) {
     remove_all();
+    if signal == SIGTERM && HAS_CODE.load(Ordering::SeqCst) {
+        low_level::exit(128 + SIGTERM);
+    }
     if let Err(e) = emulate_default_handler(signal) {
         log::error!("signal {signal}: {e}");
     }
+}
+
+/// Lets SIGTERM end the program with the code 143, which schedulers report where they preempt a job, instead of by the signal.
+pub fn end_with_a_code() {
+    HAS_CODE.store(true, Ordering::SeqCst);
 }
 
 /// Dies by the signal that a screen was ended by, if it was.

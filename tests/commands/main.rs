@@ -3,6 +3,7 @@
 mod agreeing_verdicts;
 mod bad_input;
 mod baselines;
+mod batch_command;
 mod beyond_context;
 mod check_boundaries;
 mod check_command;

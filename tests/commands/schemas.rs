@@ -1,6 +1,7 @@
 //! Documents that the program writes, against the schemas that the docs have of them.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use attnscope::report::{SCHEMAS, schema};
 use boon::{Compiler, Schemas};
@@ -90,6 +91,9 @@ const COMMANDS: &[(&str, &str)] = &[
         "diff",
         "diff @formats/gguf/llama-f32.gguf @formats/gguf/llama-q8_0.gguf --tokens 5,9,2 --format json",
     ),
+    // One of two checkpoints that can be read, and one that cannot: the others are missing.
+    ("batch-unit", "batch"),
+    ("merge", "batch merged"),
     ("history", "history @history/run.jsonl --format json"),
     (
         "history",
@@ -107,6 +111,9 @@ fn written(words: &[&str]) -> Value {
 /// What a command of [`COMMANDS`] writes.
 fn document(command: &str) -> Value {
     let fixtures = testing::root().join("fixtures");
+    if let Some(more) = command.strip_prefix("batch") {
+        return of_batch(&fixtures, !more.is_empty());
+    }
     let word = |word: &str| match word.strip_prefix('@') {
         Some(path) => fixtures.join(path).display().to_string(),
         None => word.to_owned(),
@@ -114,6 +121,35 @@ fn document(command: &str) -> Value {
     let words: Vec<String> = command.split_whitespace().map(word).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     written(&words)
+}
+
+/// What a batch leaves of a unit with findings, or what all of it is merged to.
+fn of_batch(fixtures: &Path, is_merged: bool) -> Value {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |path: &Path| path.display().to_string();
+    let steps = ["step-400", "step-401", "step-250"];
+    let steps = steps.map(|name| at(&fixtures.join("history").join(name)) + ".safetensors");
+    let to = at(directory.path());
+    let [first, nowhere, third] = &steps;
+    let flags = ["--tokens", "5,9,2,20,7", "--output", &to, "--shard"];
+    for shard in ["0/3", "1/3"] {
+        let words = [&["batch", first, nowhere, third], &flags[..], &[shard]].concat();
+        assert!(attnscope(&words).status.code().is_some());
+    }
+    if is_merged {
+        return written(&["merge", &to, "--format", "json"]);
+    }
+    let parts = std::fs::read_dir(directory.path().join("parts")).expect("the units");
+    let mut records = parts.map(|part| part.expect("an entry").path());
+    let records = records
+        .by_ref()
+        .filter(|path| path.extension().is_some_and(|e| e == "json"));
+    let read = |path: PathBuf| std::fs::read(path).expect("reads");
+    let mut records =
+        records.map(|path| -> Value { serde_json::from_slice(&read(path)).expect("JSON") });
+    records
+        .find(|record| record["status"] == "done")
+        .expect("a unit")
 }
 
 /// A schema, ready to be held against documents.

@@ -28,6 +28,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("worker", 5),
     ("report", 5),
     ("record", 6),
+    ("batch", 6),
     ("history", 6),
     ("tui", 7),
     ("cli", 8),
@@ -47,6 +48,8 @@ const EDGES: &[(&str, &str)] = &[
     ("checks", "stats"),
     ("compare", "analysis"),
     ("history", "record"),
+    ("batch", "record"),
+    ("batch", "history"),
 ];
 
 /// Lines of a file at most.

@@ -1,8 +1,9 @@
 //! Two tables of reports.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::{Args, Compared, names};
 use crate::record::Table;
@@ -23,6 +24,19 @@ pub(super) fn is_table(path: &Path) -> bool {
 /// Compares two tables, head by head.
 pub(super) fn both(args: &Args) -> Result<Compared> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let (a, b) = match (a.checkpoints(), b.checkpoints()) {
+        // Two tables of one checkpoint each are compared whatever these are called.
+        (0..=1, 0..=1) => (a.heads(""), b.heads("")),
+        (0..=1, _) => {
+            let only = a.only();
+            (a.heads(&only), b.heads(&only))
+        }
+        (_, 0..=1) => {
+            let only = b.only();
+            (a.heads(&only), b.heads(&only))
+        }
+        _ => (a.heads_of_all(), b.heads_of_all()),
+    };
     let name = |path: &Path| {
         let name = path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
@@ -35,27 +49,53 @@ pub(super) fn both(args: &Args) -> Result<Compared> {
     })
 }
 
+/// The heads of a table, each with the name of its checkpoint.
+struct Heads(Vec<(String, TableHead)>);
+
+impl Heads {
+    fn checkpoints(&self) -> usize {
+        let names: BTreeSet<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.len()
+    }
+
+    /// The name of the only checkpoint.
+    fn only(&self) -> String {
+        self.0
+            .first()
+            .map_or(String::new(), |(name, _)| name.clone())
+    }
+
+    /// The heads of one checkpoint, or all where no name is given.
+    fn heads(self, checkpoint: &str) -> Vec<TableHead> {
+        let heads = self.0.into_iter();
+        let heads = heads.filter(|(name, _)| checkpoint.is_empty() || name == checkpoint);
+        heads.map(|(_, head)| head).collect()
+    }
+
+    /// All heads; the prompts of each checkpoint are prompts of their own.
+    fn heads_of_all(self) -> Vec<TableHead> {
+        let of_checkpoint = |(name, head): (String, TableHead)| TableHead {
+            prompt: format!("{name}: {}", head.prompt),
+            ..head
+        };
+        self.0.into_iter().map(of_checkpoint).collect()
+    }
+}
+
 /// The heads of a table.
-fn read(path: &Path) -> Result<Vec<TableHead>> {
+fn read(path: &Path) -> Result<Heads> {
     let table = match ending(path) {
-        Some("json") => return of_report(path),
+        Some("json") => {
+            let heads = of_report(path)?.into_iter();
+            return Ok(Heads(heads.map(|head| (String::new(), head)).collect()));
+        }
         Some("parquet") => Table::read_parquet(path)?,
         _ => Table::read_csv(path)?,
     };
-    let mut checkpoints: Vec<&str> = table.rows.iter().map(|r| r.checkpoint.as_str()).collect();
-    checkpoints.dedup();
-    if checkpoints.len() > 1 {
-        bail!(
-            "{}: expected a table of one checkpoint, found {}: {}, …",
-            path.display(),
-            checkpoints.len(),
-            checkpoints[..2].join(", ")
-        );
-    }
     let stacks = [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross];
     let heads = table.rows.iter().filter_map(|row| {
         let label = row.stack.as_deref();
-        Some(TableHead {
+        let head = TableHead {
             prompt: row.prompt.clone(),
             stack: stacks.into_iter().find(|stack| stack.label() == label)?,
             layer_idx: row.layer as usize,
@@ -65,9 +105,10 @@ fn read(path: &Path) -> Result<Vec<TableHead>> {
                 let value = index_of(id).and_then(|idx| row.stats.get(idx).copied().flatten());
                 value.unwrap_or(f64::NAN)
             }),
-        })
+        };
+        Some((row.checkpoint.clone(), head))
     });
-    Ok(heads.collect())
+    Ok(Heads(heads.collect()))
 }
 
 /// The heads of a report in JSON.

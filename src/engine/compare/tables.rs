@@ -1,5 +1,7 @@
 //! Two tables of statistics: heads by what was measured of them, where both have the head.
 
+use std::collections::BTreeMap;
+
 use super::comparison::{Comparison, HeadDifference, PromptDifference};
 use super::floors::{F32_FLOOR, Floors, Precision};
 use crate::error::{Error, Result};
@@ -26,11 +28,14 @@ impl Comparison {
     pub fn of_tables((a, b): (&[TableHead], &[TableHead]), tolerance: Option<f64>) -> Result<Self> {
         let floors = Floors::new([Precision::Single; 2], 1, tolerance);
         let mut comparison = Self::empty(floors);
+        let place = |head: &TableHead| (head.stack, head.layer_idx, head.head_idx);
+        let others = b
+            .iter()
+            .map(|head| ((head.prompt.as_str(), place(head)), head));
+        let others: BTreeMap<_, &TableHead> = others.collect();
+        let mut nth_of: BTreeMap<&str, usize> = BTreeMap::new();
         for head in a {
-            let place = |head: &TableHead| (head.stack, head.layer_idx, head.head_idx);
-            let is_it =
-                |other: &&TableHead| other.prompt == head.prompt && place(other) == place(head);
-            let Some(other) = b.iter().find(is_it) else {
+            let Some(other) = others.get(&(head.prompt.as_str(), place(head))) else {
                 continue;
             };
             let difference = HeadDifference {
@@ -41,7 +46,8 @@ impl Comparison {
                 stats: Some([head.stats.clone(), other.stats.clone()]),
             };
             let prompts = &mut comparison.prompts;
-            match prompts.iter_mut().find(|prompt| prompt.id == head.prompt) {
+            let nth = *nth_of.entry(&head.prompt).or_insert(prompts.len());
+            match prompts.get_mut(nth) {
                 Some(prompt) => prompt.heads.push(difference),
                 None => prompts.push(PromptDifference {
                     id: head.prompt.clone(),

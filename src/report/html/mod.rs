@@ -1,5 +1,6 @@
 //! The report as one HTML file that needs nothing beside itself: no network, no script.
 
+mod batch;
 mod charts;
 mod colour;
 mod findings;
@@ -12,6 +13,7 @@ use std::io::{self, Write};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+pub use self::batch::{Slow, Strip, write_batch_page};
 use self::colour::Colours;
 use self::findings::Marks;
 use super::document::{ModelRecord, PromptRecord};

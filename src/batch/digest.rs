@@ -1,0 +1,61 @@
+//! Digests as hexadecimal letters.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+/// Bytes that are read of a file at a time.
+const PIECE: usize = 1 << 20;
+
+/// The digest of some parts, each with its length before it, so that no two lists of parts are alike.
+pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    letters(&digest.finalize())
+}
+
+/// The digest of bytes as `sha256sum` prints it.
+pub fn of_bytes(bytes: &[u8]) -> String {
+    letters(&Sha256::digest(bytes))
+}
+
+/// The digest of a file as `sha256sum` prints it.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn of_file(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut digest = Sha256::new();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(letters(&digest.finalize())),
+            n => digest.update(&piece[..n]),
+        }
+    }
+}
+
+fn letters(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_count_with_their_lengths_and_a_file_as_its_bytes() {
+        let of = |parts: [&str; 2]| of_parts(parts.map(str::as_bytes));
+        assert_ne!(of(["ab", "c"]), of(["a", "bc"]));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), "abc").expect("writes");
+        let known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(of_file(file.path()).expect("reads"), known);
+        assert_eq!(of_bytes(b"abc"), known);
+    }
+}

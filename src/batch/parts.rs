@@ -1,0 +1,250 @@
+//! The files of units: rows and record, each written whole or not at all.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::digest;
+use crate::report::UnitRecord;
+use crate::signals::{Temporary, undisturbed};
+use attnscope_engine::error::{Error, Result};
+
+/// The directory of units in that of a batch.
+const PARTS: &str = "parts";
+/// Temporary files of workers that were killed are removed after so long.
+const LEFT_BEHIND: Duration = Duration::from_secs(24 * 3600);
+
+/// The units of a batch that have ended.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    directory: PathBuf,
+}
+
+/// What is there of a unit.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Nothing, or files that do not belong together.
+    Missing,
+    Done(UnitRecord),
+    Failed(UnitRecord),
+}
+
+impl Parts {
+    /// The units in the directory of a batch, which is made where it is missing.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn open(batch: &Path) -> Result<Self> {
+        let directory = batch.join(PARTS);
+        let cannot = |e: io::Error| Error::file(&directory, format!("cannot be written ({e})"));
+        fs::create_dir_all(&directory).map_err(cannot)?;
+        // Tells at once whether anything can be written.
+        drop(Temporary::new_in(&directory).map_err(|e| cannot(e.kind().into()))?);
+        remove_left_behind(&directory);
+        Ok(Self { directory })
+    }
+
+    /// The units in the directory of a batch that is only read.
+    pub fn of(batch: &Path) -> Self {
+        Self {
+            directory: batch.join(PARTS),
+        }
+    }
+
+    /// The file of a unit's rows.
+    pub fn rows(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.parquet"))
+    }
+
+    fn record(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+
+    /// What is there of a unit. Rows that are not those of the record count as missing.
+    pub fn state(&self, id: &str) -> State {
+        let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
+            return State::Missing;
+        };
+        if let Some(expected) = &record.digest
+            && digest::of_file(&self.rows(id)).ok().as_ref() != Some(expected)
+        {
+            return State::Missing;
+        }
+        if record.is_done() {
+            State::Done(record)
+        } else {
+            State::Failed(record)
+        }
+    }
+
+    /// The records of all units that have ended, in the order of their ids, and the names of files that are damaged.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub fn records(&self) -> Result<(Vec<UnitRecord>, Vec<String>)> {
+        let entries = fs::read_dir(&self.directory).map_err(|e| {
+            let problem = format!("expected the units of a batch, cannot be listed ({e})");
+            Error::file(&self.directory, problem)
+        })?;
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|ending| ending == "json"));
+        paths.sort();
+        let (mut records, mut damaged) = (Vec::new(), Vec::new());
+        for path in paths {
+            match read(&path) {
+                Some(record) if path.file_stem() == Some(OsStr::new(&record.id)) => {
+                    records.push(record);
+                }
+                _ => damaged.push(base_name(&path)),
+            }
+        }
+        Ok((records, damaged))
+    }
+
+    /// Writes a unit: its rows, where it has any, then its record. Another worker may write the same unit at the same time.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn write(&self, mut record: UnitRecord, rows: Option<&[u8]>) -> Result<()> {
+        record.digest = rows.map(digest::of_bytes);
+        let of_rows = self.rows(&record.id);
+        let wrote_rows = rows.map(|rows| self.temporary(rows)).transpose()?;
+        let wrote_record = self.temporary_record(&record)?;
+        undisturbed(|| {
+            if let Some(rows) = wrote_rows {
+                persist(rows, &of_rows)?;
+            }
+            persist(wrote_record, &self.record(&record.id))
+        })?;
+        // Of two workers on unlike machines each may have left one file: the last record to come is made to fit.
+        if record.digest.is_some() {
+            let found = digest::of_file(&of_rows).ok();
+            if found.is_some() && found != record.digest {
+                record.digest = found;
+                persist(self.temporary_record(&record)?, &self.record(&record.id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn temporary_record(&self, record: &UnitRecord) -> Result<Temporary> {
+        let mut content = serde_json::to_vec_pretty(record).map_err(|e| {
+            Error::file(
+                &self.directory,
+                format!("a record that cannot be written ({e})"),
+            )
+        })?;
+        content.push(b'\n');
+        self.temporary(&content)
+    }
+
+    fn temporary(&self, content: &[u8]) -> Result<Temporary> {
+        temporary(&self.directory, content)
+    }
+}
+
+fn read(path: &Path) -> Option<UnitRecord> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn base_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// Writes a small file whole or not at all, and makes its directory.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn put(directory: &Path, name: &str, content: &[u8]) -> Result<()> {
+    let target = directory.join(name);
+    fs::create_dir_all(directory)
+        .map_err(|e| Error::file(directory, format!("cannot be written ({e})")))?;
+    persist(temporary(directory, content)?, &target)
+}
+
+/// Content under a name of no meaning, on disk before anybody knows of it.
+fn temporary(directory: &Path, content: &[u8]) -> Result<Temporary> {
+    let write = || {
+        let mut temporary = Temporary::new_in(directory)?;
+        temporary.as_file_mut().write_all(content)?;
+        temporary.as_file().sync_data()?;
+        Ok(temporary)
+    };
+    write().map_err(|e: io::Error| Error::file(directory, format!("cannot be written ({e})")))
+}
+
+fn persist(temporary: Temporary, target: &Path) -> Result<()> {
+    let kept = temporary.persist(target, true);
+    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))
+}
+
+/// Removes temporary files of workers that were killed long ago.
+fn remove_left_behind(directory: &Path) {
+    let now = SystemTime::now();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_temporary = entry.file_name().to_string_lossy().starts_with(".tmp");
+        let written = entry.metadata().and_then(|about| about.modified());
+        let is_old = written.is_ok_and(|written| {
+            now.duration_since(written)
+                .is_ok_and(|age| age > LEFT_BEHIND)
+        });
+        if is_temporary && is_old {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, error: Option<&str>) -> UnitRecord {
+        let prompts = vec!["p".to_owned()];
+        UnitRecord::ended(
+            id.to_owned(),
+            "step-1".to_owned(),
+            prompts,
+            error.map(str::to_owned),
+        )
+    }
+
+    #[test]
+    fn a_unit_is_there_once_both_files_are_and_belong_together() {
+        let batch = tempfile::tempdir().expect("a directory");
+        let parts = Parts::open(batch.path()).expect("opens");
+        assert_eq!(parts.state("a"), State::Missing);
+        parts
+            .write(record("a", None), Some(b"rows"))
+            .expect("writes");
+        assert!(matches!(parts.state("a"), State::Done(_)));
+        parts.write(record("b", Some("why")), None).expect("writes");
+        assert!(
+            matches!(parts.state("b"), State::Failed(record) if record.error.as_deref() == Some("why"))
+        );
+        fs::write(parts.rows("a"), "other rows").expect("writes");
+        assert_eq!(parts.state("a"), State::Missing);
+        fs::remove_file(parts.rows("a")).expect("removes");
+        assert_eq!(parts.state("a"), State::Missing);
+        let n_files = fs::read_dir(batch.path().join(PARTS))
+            .expect("lists")
+            .count();
+        assert_eq!(n_files, 2, "a temporary file was left behind");
+    }
+
+    #[test]
+    fn what_is_not_a_record_is_named() {
+        let batch = tempfile::tempdir().expect("a directory");
+        let parts = Parts::open(batch.path()).expect("opens");
+        parts
+            .write(record("a", None), Some(b"rows"))
+            .expect("writes");
+        fs::write(batch.path().join(PARTS).join("b.json"), "{").expect("writes");
+        fs::copy(parts.record("a"), parts.record("c")).expect("copies");
+        let (records, damaged) = parts.records().expect("lists");
+        assert_eq!(records.len(), 1);
+        assert_eq!(damaged, ["b.json", "c.json"]);
+    }
+}

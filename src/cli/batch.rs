@@ -1,0 +1,332 @@
+//! `attnscope batch`: many checkpoints on many prompts, unit by unit, from any number of workers.
+
+use std::env::var;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+
+use super::batch_unit::{self, RanUnit};
+use super::progress::{be_quiet, failed, tell};
+use super::prompts::{InputsArgs, PromptSet};
+use super::session::{Opened, Session};
+use super::targets::TargetArgs;
+use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights, digest};
+use crate::report::{UnitRecord, named};
+use crate::signals;
+use attnscope_engine::error::Error;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    targets: TargetArgs,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// Directory of the batch: every worker writes its units there
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Do one of N shares of the checkpoints, I from 0 to N − 1 [default: what a job array of Slurm or an indexed Job tells, else all]
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Prompts of a unit
+    #[arg(long, value_name = "PROMPTS", default_value_t = 64, value_parser = at_least_one)]
+    chunk: usize,
+    /// Do only these chunks of prompts, counted from 0
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    only_chunks: Vec<usize>,
+    /// Stop a unit that takes longer, and record it as failed
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    unit_timeout: Option<Duration>,
+    /// Run units again that failed before
+    #[arg(long)]
+    retry_failed: bool,
+    /// Write the plan alone, and print it as JSON
+    #[arg(long)]
+    plan: bool,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let n = text.parse::<usize>().ok().filter(|n| *n > 0);
+    n.ok_or_else(|| "expected a number of at least 1".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "expected a number of seconds above 0".to_owned())
+}
+
+/// How many units ended in which way.
+#[derive(Debug, Default)]
+struct Counts {
+    n_done: usize,
+    n_there: usize,
+    n_failed: usize,
+    n_failed_before: usize,
+}
+
+/// What all units have in common.
+struct Batch<'a> {
+    args: &'a Args,
+    session: Session<'a>,
+    set: PromptSet,
+    plan: Plan,
+    parts: Parts,
+    counts: Counts,
+}
+
+/// A unit that has ended, in whatever way.
+struct UnitEnd {
+    id: String,
+    checkpoint: String,
+    prompts: Vec<String>,
+    seconds: f64,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    let shard = shard_of(args)?;
+    let mut found = args.targets.resolve()?;
+    if args.run.weights.weights.is_none() {
+        found = found.with_steps()?;
+    }
+    let mut prompt = args.prompt.clone();
+    prompt.positional(found.prompt.clone())?;
+    let mut session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    found.tell();
+    let Some(set) = session.set()? else {
+        bail!("expected --inputs FILE.jsonl or a prompt, found neither");
+    };
+    let plan = plan_of(args, &session, &found.targets, &set);
+    if let Some(chunk) = args
+        .only_chunks
+        .iter()
+        .find(|chunk| **chunk >= plan.chunks.len())
+    {
+        bail!(
+            "--only-chunks {chunk}: expected less than {}",
+            plan.chunks.len()
+        );
+    }
+    let parts = Parts::open(&args.output)?;
+    if args.only_chunks.is_empty() {
+        plan.write(&args.output)?;
+    }
+    if args.plan {
+        return print(&plan);
+    }
+    signals::end_with_a_code();
+    let mut batch = Batch {
+        args,
+        session,
+        set,
+        plan,
+        parts,
+        counts: Counts::default(),
+    };
+    be_quiet();
+    let own: Vec<usize> = (0..found.targets.len())
+        .filter(|idx| shard.takes(*idx))
+        .collect();
+    for (nth, target_idx) in own.iter().enumerate() {
+        let said = format!("{} of {}", nth + 1, own.len());
+        batch.checkpoint(*target_idx, &found.targets[*target_idx], &said)?;
+    }
+    batch.end(shard)
+}
+
+/// The share that was asked for, or that a scheduler gives.
+fn shard_of(args: &Args) -> Result<Shard> {
+    if let Some(shard) = args.shard {
+        return Ok(shard);
+    }
+    let told = Shard::of_environment(|name| var(name).ok()).map_err(|problem| anyhow!(problem))?;
+    Ok(told.unwrap_or(Shard::WHOLE))
+}
+
+fn plan_of(args: &Args, session: &Session<'_>, targets: &[PathBuf], set: &PromptSet) -> Plan {
+    let chunks = set.requests().chunks(args.chunk).map(|requests| Chunk {
+        digest: digest::of_bytes(format!("{requests:?}").as_bytes()),
+        prompts: requests.iter().map(|(id, _)| id.clone()).collect(),
+    });
+    let run = &args.run;
+    let weights = &run.weights;
+    let options = format!(
+        "{:?}\n{:?}\n{}\n{:?}\n{:?} {:?} {:?} {} {}",
+        session.usual(),
+        session.what_ifs(),
+        run.device,
+        run.set,
+        weights.weights,
+        weights.tokenizer,
+        weights.base,
+        weights.no_settings,
+        weights.no_adapter,
+    );
+    Plan::new(
+        targets
+            .iter()
+            .map(|target| PlannedTarget::of(target))
+            .collect(),
+        chunks.collect(),
+        options.as_bytes(),
+    )
+}
+
+fn print(plan: &Plan) -> Result<Ended> {
+    let mut text = serde_json::to_vec_pretty(plan)?;
+    text.push(b'\n');
+    match stdout().lock().write_all(&text) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            bail!("standard output: cannot be written ({e})")
+        }
+        Err(_) | Ok(()) => Ok(Ended::Clean),
+    }
+}
+
+impl Batch<'_> {
+    /// Does the units of one checkpoint that are missing.
+    ///
+    /// # Errors
+    /// When nothing can be written; a unit that fails is recorded.
+    fn checkpoint(&mut self, target_idx: usize, target: &Path, said: &str) -> Result<()> {
+        let planned = self.plan.targets[target_idx].clone();
+        let hub = self.args.run.weights.opening(None).hub;
+        let found = hub.find(target).ok().map(|found| found.path);
+        let weights = Weights::of(&self.args.output, &planned.target, found.as_deref())?;
+        let wanted = &self.args.only_chunks;
+        let chunks =
+            (0..self.plan.chunks.len()).filter(|idx| wanted.is_empty() || wanted.contains(idx));
+        let mut missing = Vec::new();
+        for chunk_idx in chunks {
+            let id = self
+                .plan
+                .id(&weights.digest, &planned, &self.plan.chunks[chunk_idx]);
+            match self.parts.state(&id) {
+                State::Done(_) => self.counts.n_there += 1,
+                State::Failed(_) if !self.args.retry_failed => self.counts.n_failed_before += 1,
+                State::Failed(_) | State::Missing => missing.push((chunk_idx, id)),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.say(&format!(
+            "{} ({said}): {} units to do",
+            planned.checkpoint,
+            missing.len()
+        ));
+        let mut opened = self.session.open_alone(target);
+        for (chunk_idx, id) in missing {
+            let begun = Instant::now();
+            let ran = match &mut opened {
+                Ok(opened) => self.unit(opened, target, chunk_idx, begun),
+                Err(e) => Err(anyhow!("{e:#}")),
+            };
+            let is_same = found
+                .as_deref()
+                .is_none_or(|found| weights.are_unchanged(found));
+            let ran = ran.and_then(|ran| match is_same {
+                true => Ok(ran),
+                false => bail!("{}: changed while it was read", target.display()),
+            });
+            let name = match &opened {
+                Ok(opened) => opened.model.checkpoint.name.clone(),
+                Err(_) => planned.checkpoint.clone(),
+            };
+            let about = UnitEnd {
+                id,
+                checkpoint: name,
+                prompts: self.plan.chunks[chunk_idx].prompts.clone(),
+                seconds: begun.elapsed().as_secs_f64(),
+            };
+            self.put(about, ran)?;
+        }
+        Ok(())
+    }
+
+    /// Runs one unit within its time.
+    fn unit(
+        &mut self,
+        opened: &mut Opened,
+        target: &Path,
+        chunk_idx: usize,
+        begun: Instant,
+    ) -> Result<RanUnit> {
+        let limit = self.args.unit_timeout;
+        self.session.until = limit.map(|limit| begun + limit);
+        let first = chunk_idx * self.args.chunk;
+        let prompts = self
+            .set
+            .part(first..first + self.plan.chunks[chunk_idx].prompts.len());
+        let ran = batch_unit::run(&self.session, opened, target, &prompts);
+        ran.map_err(|e| match (e.downcast_ref(), limit) {
+            (Some(Error::Cancelled), Some(limit)) => {
+                anyhow!("took longer than --unit-timeout {}", limit.as_secs_f64())
+            }
+            _ => e,
+        })
+    }
+
+    /// Records how a unit ended.
+    fn put(&mut self, about: UnitEnd, ran: Result<RanUnit>) -> Result<()> {
+        let (mut rows, mut findings) = (None, Vec::new());
+        let error = match ran {
+            Ok(ran) => {
+                // A NaN leaves rows and findings behind: what is wrong can be looked at in the table.
+                (rows, findings) = (Some(ran.rows), ran.findings);
+                ran.nonfinite
+            }
+            Err(e) => Some(format!("{e:#}")),
+        };
+        let mut record = UnitRecord::ended(about.id, about.checkpoint, about.prompts, error);
+        (record.findings, record.seconds) = (findings, about.seconds);
+        let unit = named(&record.checkpoint, &record.prompts);
+        match &record.error {
+            Some(error) => {
+                self.counts.n_failed += 1;
+                failed(&format!("{unit}: {error}"));
+            }
+            None => {
+                self.counts.n_done += 1;
+                self.say(&format!("{unit}: {:.2} s", record.seconds));
+            }
+        }
+        Ok(self.parts.write(record, rows.as_deref())?)
+    }
+
+    /// Tells how far it is, unless only errors are to be told.
+    fn say(&self, line: &str) {
+        if !self.args.run.quiet {
+            tell(line);
+        }
+    }
+
+    fn end(&self, shard: Shard) -> Result<Ended> {
+        let Counts {
+            n_done,
+            n_there,
+            n_failed,
+            n_failed_before,
+        } = self.counts;
+        let mut said = format!("{n_done} units done, {n_there} were there, {n_failed} failed");
+        if shard != Shard::WHOLE {
+            said = format!("shard {}/{}: {said}", shard.idx, shard.n);
+        }
+        if n_failed_before > 0 {
+            said += &format!(", {n_failed_before} failed before (--retry-failed runs them again)");
+        }
+        self.say(&said);
+        Ok(match n_failed + n_failed_before {
+            0 => Ended::Clean,
+            _ => Ended::Partly,
+        })
+    }
+}

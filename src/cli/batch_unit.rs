@@ -1,0 +1,113 @@
+//! One unit of a batch: a checkpoint that is open, on some prompts.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use super::prompts::PromptSet;
+use super::session::{Opened, Ran, Session};
+use crate::batch::Findings;
+use crate::record::{Source, Table, step_of};
+use crate::report::{FindingRecord, ModelRecord, PromptRecord, Shown, judge_run};
+use attnscope_engine::analysis::Options;
+use attnscope_engine::attention::POOLED_CELLS;
+use attnscope_engine::caught::caught;
+use attnscope_engine::model::{Input, Model};
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+/// For what is held of each prompt until the checks have seen it.
+const HELD_BYTES: usize = 512 << 20;
+
+/// What came of a unit that ran to its end.
+pub struct RanUnit {
+    /// The rows, as Parquet.
+    pub rows: Vec<u8>,
+    pub findings: Vec<FindingRecord>,
+    /// The first NaN or infinity.
+    pub nonfinite: Option<String>,
+}
+
+/// Runs some prompts through a target that is open.
+///
+/// # Errors
+/// When a prompt cannot be run by it, memory is short, the time is over, or a file changed meanwhile.
+pub fn run(
+    session: &Session<'_>,
+    opened: &mut Opened,
+    target: &Path,
+    prompts: &PromptSet,
+) -> Result<RanUnit> {
+    match caught(|| ran(session, opened, target, prompts)) {
+        Ok(ran) => ran,
+        Err(said) => bail!("a fault of this program: {said}"),
+    }
+}
+
+fn ran(
+    session: &Session<'_>,
+    opened: &mut Opened,
+    target: &Path,
+    prompts: &PromptSet,
+) -> Result<RanUnit> {
+    session.give(opened, prompts)?;
+    let held = opened.longest();
+    let held = held
+        .iter()
+        .map(|input| held_until_judged(&opened.model, input));
+    let largest = held.max().unwrap_or(0).max(1);
+    let n_at_once = (HELD_BYTES / largest).clamp(1, opened.named.len().max(1));
+    session.ready(opened, OPTIONS, largest * n_at_once)?;
+    let model = &opened.model;
+    let mut findings = Findings::default();
+    let mut records: Vec<PromptRecord> = Vec::new();
+    for chunk in opened.named.chunks(n_at_once) {
+        for Ran {
+            record,
+            outcome,
+            layers,
+        } in session.run(model, chunk, OPTIONS, true)?
+        {
+            for (_, verdict) in judge_run(model, &layers, &outcome) {
+                for finding in &verdict.findings {
+                    findings.add_on(&record.id, FindingRecord::of(finding));
+                }
+            }
+            records.push(record);
+        }
+    }
+    model.checkpoint.unchanged()?;
+    let nonfinite = records.iter().find_map(|record| {
+        let found = record.first_nonfinite.as_ref()?;
+        Some(format!("prompt {}: {found}", record.id))
+    });
+    let about = ModelRecord::of(model);
+    let source = Source {
+        step: step_of(target, &about.name),
+        model: &about,
+        prompts: &records,
+    };
+    let mut rows = Vec::new();
+    Table::of(&[source], session.what_ifs()).write_part(&mut rows)?;
+    Ok(RanUnit {
+        rows,
+        findings: findings.into_vec(),
+        nonfinite,
+    })
+}
+
+/// Bytes that a prompt holds until it is judged: row summaries, and a map of each head.
+fn held_until_judged(model: &Model, input: &Input) -> usize {
+    let spec = &model.spec;
+    let source = input.source.as_ref().map_or(0, |source| source.len());
+    let cells = input.sequence.len().max(source).min(POOLED_CELLS).pow(2);
+    let grids = spec.grids().into_iter().map(|grid| {
+        let layers = 0..spec.n_layers(grid);
+        layers
+            .map(|layer_idx| spec.n_heads(grid, layer_idx))
+            .sum::<usize>()
+    });
+    Shown::bytes_until_judged(model, input) + grids.sum::<usize>() * cells * size_of::<f32>()
+}

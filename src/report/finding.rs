@@ -1,0 +1,102 @@
+//! A finding as data: in verdicts, and in the files of a batch, which are read again.
+
+use std::borrow::Cow;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::number::Number;
+use attnscope_engine::checks::{Finding, Severity};
+
+/// A finding of a check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FindingRecord {
+    /// What to do.
+    pub advice: String,
+    /// Id of the check.
+    pub check: Cow<'static, str>,
+    /// One sentence: what was seen.
+    pub evidence: String,
+    pub place: PlaceRecord,
+    #[schemars(schema_with = "super::schema_parts::severity")]
+    pub severity: Cow<'static, str>,
+    /// Where the check fires.
+    pub threshold: Number,
+    /// Unit of value and threshold; empty for pure numbers.
+    pub unit: Cow<'static, str>,
+    /// What was measured.
+    pub value: Number,
+}
+
+/// The place of a finding; indices count from 0, and those that do not apply are null.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct PlaceRecord {
+    pub head: Option<usize>,
+    pub key: Option<usize>,
+    pub layer: Option<usize>,
+    pub query: Option<usize>,
+    /// Stack of the layer; null for the only stack, and for findings about the whole target.
+    #[schemars(schema_with = "super::schema_parts::stack")]
+    pub stack: Option<Cow<'static, str>>,
+}
+
+impl FindingRecord {
+    /// A finding of this run.
+    pub fn of(finding: &Finding) -> Self {
+        let place = &finding.place;
+        Self {
+            advice: finding.advice.clone(),
+            check: finding.check.into(),
+            evidence: finding.evidence.clone(),
+            place: PlaceRecord {
+                head: place.head_idx,
+                key: place.key_idx,
+                layer: place.layer_idx,
+                query: place.query_idx,
+                stack: place.grid().label().map(Cow::from),
+            },
+            severity: finding.severity.label().into(),
+            threshold: Number(finding.threshold),
+            unit: finding.unit.into(),
+            value: Number(finding.value),
+        }
+    }
+
+    /// How bad it is; a word of another version counts as an error.
+    pub fn severity(&self) -> Severity {
+        let all = [Severity::Info, Severity::Warning, Severity::Error];
+        let known = all.into_iter().find(|known| known.label() == self.severity);
+        known.unwrap_or(Severity::Error)
+    }
+
+    /// How far past its threshold it is, as [`Finding::excess`]; infinite for a value that is not a number.
+    pub fn excess(&self) -> f64 {
+        let (value, threshold) = (self.value.0.abs(), self.threshold.0.abs());
+        let excess = if value >= threshold {
+            value / threshold
+        } else {
+            threshold / value
+        };
+        if excess.is_nan() {
+            f64::INFINITY
+        } else {
+            excess
+        }
+    }
+}
+
+impl PlaceRecord {
+    /// The place as it is written everywhere: `L3H7`, `cross.L3`; `model` for all of it.
+    pub fn label(&self) -> String {
+        let stack = self.stack.as_deref();
+        let mut label = stack.map_or(String::new(), |stack| format!("{stack}."));
+        match (self.layer, self.head) {
+            (None, _) => return "model".to_owned(),
+            (Some(layer), None) => label.push_str(&format!("L{layer}")),
+            (Some(layer), Some(head)) => label.push_str(&format!("L{layer}H{head}")),
+        }
+        label
+    }
+}

@@ -1,0 +1,255 @@
+//! A whole batch as data: what was found in all units, which failed, which are missing, and the rows.
+
+use std::io::{self, Write};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::finding::FindingRecord;
+use super::plain::one_line;
+use super::verdict_text::figure;
+use attnscope_engine::checks::Severity;
+use attnscope_engine::stats::STATISTICS;
+
+/// Changes when a reader of the old shape would misread the new one.
+const VERSION: u32 = 1;
+/// Findings of one check, and units of one kind, that are told of one by one.
+const MOST_SHOWN: usize = 5;
+
+/// What came of a batch.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Merged {
+    #[schemars(extend("const" = VERSION))]
+    version: u32,
+    pub units: UnitCounts,
+    pub checkpoints: Vec<MergedCheckpoint>,
+    pub failed: Vec<FailedUnit>,
+    pub missing: Vec<MissingUnit>,
+    /// The rows of the table, every column by its name; null where a row has no value.
+    #[schemars(schema_with = "rows")]
+    rows: Vec<()>,
+}
+
+/// How many units ended in which way.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct UnitCounts {
+    pub done: usize,
+    pub failed: usize,
+    pub missing: usize,
+}
+
+/// One checkpoint of a batch.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MergedCheckpoint {
+    /// Base name.
+    pub checkpoint: String,
+    /// Step of the training, where the name or the trainer's state tells it.
+    pub step: Option<u64>,
+    /// Units that have ended.
+    pub units: usize,
+    /// How long all of them took.
+    pub seconds: f64,
+    /// What was found, the worst first; of all prompts the worst at each place.
+    pub findings: Vec<FindingRecord>,
+}
+
+/// A unit that failed.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct FailedUnit {
+    pub id: String,
+    pub checkpoint: String,
+    pub prompts: Vec<String>,
+    /// Why.
+    pub error: String,
+}
+
+/// A unit that was planned, and of which there is nothing.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct MissingUnit {
+    pub checkpoint: String,
+    pub prompts: Vec<String>,
+}
+
+fn rows(_: &mut SchemaGenerator) -> Schema {
+    let places = [
+        ("checkpoint", json!({ "type": "string" })),
+        ("step", json!({ "type": ["integer", "null"] })),
+        ("prompt", json!({ "type": "string" })),
+        ("n_tokens", json!({ "type": "integer" })),
+        ("loss", number_or_null()),
+        ("stack", json!({ "type": ["string", "null"] })),
+        ("layer", json!({ "type": "integer" })),
+        ("head", json!({ "type": ["integer", "null"] })),
+    ];
+    let statistics = STATISTICS
+        .iter()
+        .map(|statistic| (statistic.id, number_or_null()));
+    let columns: Map<String, Value> = places
+        .into_iter()
+        .chain(statistics)
+        .map(|(name, kind)| (name.to_owned(), kind))
+        .collect();
+    let names: Vec<&String> = columns.keys().collect();
+    json_schema!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": names,
+            "properties": columns,
+            "additionalProperties": false,
+        },
+    })
+}
+
+/// A number, a word that stands for one, or nothing.
+fn number_or_null() -> Value {
+    json!({ "anyOf": [
+        { "type": ["number", "null"] },
+        { "enum": ["NaN", "Infinity", "-Infinity"] },
+    ] })
+}
+
+impl Default for Merged {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            units: UnitCounts::default(),
+            checkpoints: Vec::new(),
+            failed: Vec::new(),
+            missing: Vec::new(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+impl Merged {
+    /// The document as far as the first row, and what closes it after the last.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn around_rows(&self) -> io::Result<(String, &'static str)> {
+        const END: &str = "]}";
+        let mut text = serde_json::to_string(self)?;
+        text.truncate(text.len() - END.len());
+        Ok((text, END))
+    }
+
+    /// The worst severity of any finding.
+    pub fn worst(&self) -> Option<Severity> {
+        let findings = self.checkpoints.iter().flat_map(|of| &of.findings);
+        findings.map(FindingRecord::severity).max()
+    }
+
+    /// How many findings have a severity.
+    pub fn n_findings(&self, severity: Severity) -> usize {
+        let findings = self.checkpoints.iter().flat_map(|of| &of.findings);
+        findings
+            .filter(|finding| finding.severity() == severity)
+            .count()
+    }
+
+    /// One line: how many units there are, and what was found.
+    pub fn headline(&self) -> String {
+        let UnitCounts {
+            done,
+            failed,
+            missing,
+        } = self.units;
+        let counted = |n: usize, what: &str| match n {
+            1 => format!("1 {what}"),
+            n => format!("{n} {what}s"),
+        };
+        let mut parts = vec![
+            counted(self.checkpoints.len(), "checkpoint"),
+            format!("{} done", counted(done, "unit")),
+        ];
+        parts.extend((failed > 0).then(|| format!("{failed} failed")));
+        parts.extend((missing > 0).then(|| format!("{missing} missing")));
+        parts.push(counted(self.n_findings(Severity::Error), "error"));
+        parts.push(counted(self.n_findings(Severity::Warning), "warning"));
+        parts.join(" · ")
+    }
+
+    /// The verdict for a terminal: the headline, units that are not there, and the findings of each checkpoint.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_text(&self, to: &mut impl Write) -> io::Result<()> {
+        writeln!(to, "{}", self.headline())?;
+        for unit in self.failed.iter().take(MOST_SHOWN) {
+            let (unit, error) = (
+                named(&unit.checkpoint, &unit.prompts),
+                one_line(&unit.error),
+            );
+            writeln!(to, "  failed  {unit}: {error}")?;
+        }
+        rest(self.failed.len(), "failed", to)?;
+        for unit in self.missing.iter().take(MOST_SHOWN) {
+            writeln!(to, "  missing {}", named(&unit.checkpoint, &unit.prompts))?;
+        }
+        rest(self.missing.len(), "missing", to)?;
+        for of in &self.checkpoints {
+            let shown = of.findings.iter().filter(|f| f.severity() > Severity::Info);
+            let shown: Vec<&FindingRecord> = shown.collect();
+            if shown.is_empty() {
+                continue;
+            }
+            writeln!(to, "{}", one_line(&of.checkpoint))?;
+            for (nth, finding) in shown.iter().enumerate() {
+                let is_same = |other: &&&FindingRecord| other.check == finding.check;
+                let n_before = shown[..nth].iter().filter(is_same).count();
+                if n_before < MOST_SHOWN {
+                    write_finding(finding, to)?;
+                } else if n_before == MOST_SHOWN {
+                    let n_left = shown.iter().filter(is_same).count() - MOST_SHOWN;
+                    writeln!(
+                        to,
+                        "  … {}: {n_left} more; --format json has them all",
+                        finding.check
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rest(n: usize, what: &str, to: &mut impl Write) -> io::Result<()> {
+    if n > MOST_SHOWN {
+        writeln!(
+            to,
+            "  … {} more {what}; --format json has them all",
+            n - MOST_SHOWN
+        )?;
+    }
+    Ok(())
+}
+
+/// A unit in words: its checkpoint and its prompts.
+pub fn named(checkpoint: &str, prompts: &[String]) -> String {
+    let prompts = match prompts {
+        [] => "no prompts".to_owned(),
+        [only] => format!("prompt {only}"),
+        [first, .., last] => format!("{} prompts, {first} to {last}", prompts.len()),
+    };
+    one_line(&format!("{checkpoint}: {prompts}")).into_owned()
+}
+
+fn write_finding(finding: &FindingRecord, to: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        to,
+        "  {:<7} {} {}: {} ({} against {})",
+        finding.severity,
+        finding.check,
+        finding.place.label(),
+        one_line(&finding.evidence),
+        figure(finding.value.0),
+        figure(finding.threshold.0),
+    )
+}
