@@ -34,6 +34,7 @@ fn measure(bencher: Bencher<'_, '_>, [n_rows, n_in, n_out]: [usize; 3], is_input
         weight: HostWeight::F32(Cow::Owned(filled(n_out * n_in))),
         is_input_major,
         bias: Some(Cow::Owned(filled(n_out))),
+        grams: Default::default(),
     };
     let weights = Cpu.linear_weights(host).expect("the CPU takes any");
     let mut to = Values::default();

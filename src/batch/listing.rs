@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
+
 use super::digest;
 use super::parts::Parts;
 use super::plan::Plan;
@@ -64,7 +66,12 @@ impl Listing {
             damaged,
             ..Self::default()
         };
-        for record in records {
+        // Every file of rows is read for its digest: a disk gives several at once faster than one by one.
+        let are_whole: Vec<bool> = records
+            .par_iter()
+            .map(|record| parts.has_rows_of(record))
+            .collect();
+        for (record, is_whole) in records.into_iter().zip(are_whole) {
             let planned = expected.units.get_mut(&record.id);
             let (nth, takes) = match planned {
                 Some(None) => {
@@ -82,6 +89,16 @@ impl Listing {
                 // Nobody planned it: it comes after what was planned.
                 None => ((usize::MAX, usize::MAX), None),
             };
+            if !is_whole {
+                // What was planned is missing by its plan.
+                if nth.0 == usize::MAX {
+                    expected.not_begun.push(Absent {
+                        checkpoint: record.checkpoint,
+                        prompts: record.prompts,
+                    });
+                }
+                continue;
+            }
             expected.found.insert(record.id.clone());
             let rows = record.digest.as_ref().map(|_| parts.rows(&record.id));
             listing.units.push(Unit {
@@ -134,7 +151,8 @@ fn key(checkpoint: &str, prompts: &[String]) -> String {
 struct Expected {
     /// Units by their ids; `None` for one whose prompts all belong to a later plan.
     units: BTreeMap<String, Option<Planned>>,
-    /// Units of which not even the id is known, since no worker has begun with the checkpoint.
+    /// Units that are missing for another reason than that no record has their id: no worker has begun with the checkpoint, so that the
+    /// id is not known, or nobody planned a unit whose rows are gone.
     not_begun: Vec<Absent>,
     names: BTreeMap<String, Absent>,
     /// Checkpoints and prompts that some plan asks for: records about them that have another id are out of date.

@@ -67,9 +67,7 @@ impl Parts {
         let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
             return State::Missing;
         };
-        if let Some(expected) = &record.digest
-            && digest::of_file(&self.rows(id)).ok().as_ref() != Some(expected)
-        {
+        if !self.has_rows_of(&record) {
             return State::Missing;
         }
         if record.is_done() {
@@ -77,6 +75,15 @@ impl Parts {
         } else {
             State::Failed(record)
         }
+    }
+
+    /// Whether the rows that a record speaks of are there, as they were written.
+    pub fn has_rows_of(&self, record: &UnitRecord) -> bool {
+        let is_theirs = |expected: &String| {
+            let found = digest::of_file(&self.rows(&record.id));
+            found.is_ok_and(|found| found == *expected)
+        };
+        record.digest.as_ref().is_none_or(is_theirs)
     }
 
     /// The records of all units that have ended, in the order of their ids, and the names of files that are damaged.

@@ -49,7 +49,18 @@ pub struct Chunk {
 impl PlannedTarget {
     /// A target as it was named on the command line.
     pub fn of(target: &Path) -> Self {
-        let whole = target.canonicalize();
+        // A link keeps its own name: reports call the checkpoint by it.
+        let directory = match target.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => target,
+        };
+        let whole = match (target.exists(), target.file_name()) {
+            (true, Some(name)) => directory
+                .canonicalize()
+                .map(|directory| directory.join(name)),
+            _ => target.canonicalize(),
+        };
         let whole = whole.as_deref().unwrap_or(target);
         // As the program calls a checkpoint that is open: a file without its ending.
         let name = if whole.is_file() {

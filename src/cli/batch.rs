@@ -44,7 +44,7 @@ pub struct Args {
     /// Run units again that failed before
     #[arg(long)]
     retry_failed: bool,
-    /// Write the plan alone, and print it as JSON
+    /// Write the plan alone, and print it as JSON with the units that are missing
     #[arg(long)]
     plan: bool,
     #[command(flatten)]
@@ -120,7 +120,11 @@ pub fn run(args: &Args) -> Result<Ended> {
         plan.write(&args.output)?;
     }
     if args.plan {
-        return print(&plan);
+        let missing = missing(args, &plan, &parts, &found.targets);
+        return print(&Printed {
+            plan: &plan,
+            missing,
+        });
     }
     signals::end_with_a_code();
     let mut batch = Batch {
@@ -180,7 +184,40 @@ fn plan_of(args: &Args, session: &Session<'_>, targets: &[PathBuf], set: &Prompt
     )
 }
 
-fn print(plan: &Plan) -> Result<Ended> {
+/// A plan as it is printed.
+#[derive(serde::Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    /// Units that are to be done: the places of target and chunk in the plan.
+    missing: Vec<(usize, usize)>,
+}
+
+/// The units that are to be done, as far as that can be told without reading weights: those of checkpoints with which no worker has
+/// begun are.
+fn missing(args: &Args, plan: &Plan, parts: &Parts, targets: &[PathBuf]) -> Vec<(usize, usize)> {
+    let mut missing = Vec::new();
+    for (target_idx, (planned, target)) in plan.targets.iter().zip(targets).enumerate() {
+        let kept = Weights::kept(&args.output, &planned.target);
+        let kept = kept.filter(|weights| weights.are_unchanged(target));
+        for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
+            let state = kept.as_ref().map_or(State::Missing, |weights| {
+                parts.state(&plan.id(&weights.digest, planned, chunk))
+            });
+            let is_over = match state {
+                State::Done(_) => true,
+                State::Failed(_) => !args.retry_failed,
+                State::Missing => false,
+            };
+            if !is_over {
+                missing.push((target_idx, chunk_idx));
+            }
+        }
+    }
+    missing
+}
+
+fn print(plan: &Printed<'_>) -> Result<Ended> {
     let mut text = serde_json::to_vec_pretty(plan)?;
     text.push(b'\n');
     match stdout().lock().write_all(&text) {

@@ -335,8 +335,16 @@ fn weights_and_prompts_that_change_make_units_of_their_own() {
     let said = text(&runs.merge(&["--format", "csv"]).stderr);
     assert!(said.contains("left out"), "{said}");
     // A part that was damaged is missing, and is done again.
-    let part = runs.units(".parquet").pop_last().expect("a part");
+    let of_first_prompts = |name: &String| {
+        let record = fs::read(runs.at("batch/parts").join(name)).expect("reads");
+        let record: Value = serde_json::from_slice(&record).expect("JSON");
+        record["checkpoint"] == "step-2" && record["prompts"][0] == "0"
+    };
+    let part = runs.units(".json").into_iter().find(of_first_prompts);
+    let part = part.expect("a unit").replace(".json", ".parquet");
     fs::write(runs.at("batch/parts").join(part), "PAR1").expect("writes");
+    let (code, merged) = runs.merged(&[]);
+    assert_eq!((code, &merged["units"]["missing"]), (Some(2), &1.into()));
     runs.ran(&[], 0);
     runs.check_whole();
 }

@@ -99,6 +99,30 @@ fn product_bf16(
     }
 }
 
+/// WᵀW of each head's columns; fewer where the pace stops it. // [head, d_value, d_value]
+fn grams(output: &HostLinear<'_>, n_heads: usize, d_value: usize, pace: &dyn Pace) -> Vec<f32> {
+    let weight = output.widened();
+    let gram = |head_idx: usize| {
+        if pace.stops() {
+            return None;
+        }
+        let at = head_idx * d_value;
+        let (row_stride, col_stride) = if output.is_input_major {
+            (output.n_out, 1)
+        } else {
+            (1, output.n_in)
+        };
+        let weight = &weight[at * row_stride..];
+        let weight = Matrix::new(weight, d_value, output.n_out, row_stride, col_stride); // [d_value, n_out]
+        let mut gram = vec![0.0; d_value * d_value];
+        let mut out = MatrixMut::new(&mut gram, d_value, d_value, d_value);
+        kernels::product(&mut out, weight, weight.transposed(), false, Threads::One);
+        Some(gram)
+    };
+    let grams: Option<Vec<Vec<f32>>> = (0..n_heads).into_par_iter().map(gram).collect();
+    grams.unwrap_or_default().concat()
+}
+
 impl Ops for Cpu {
     type Buffer = Values;
     type Linear<'a> = HostLinear<'a>;
@@ -307,30 +331,26 @@ impl Ops for Cpu {
     ) -> Result<Vec<Vec<f32>>> {
         let d_value = output.n_in / n_heads;
         let n_rows = z.n_rows();
-        let weight = output.widened();
+        let grams = output
+            .grams
+            .get_or_init(|| grams(output, n_heads, d_value, pace));
+        if grams.len() < n_heads * d_value * d_value {
+            return Err(Error::Cancelled);
+        }
         let norms = |head_idx: usize| {
             if pace.stops() {
                 return None;
             }
             // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
             let at = head_idx * d_value;
-            let (row_stride, col_stride) = if output.is_input_major {
-                (output.n_out, 1)
-            } else {
-                (1, output.n_in)
-            };
-            let weight = &weight[at * row_stride..];
-            let weight = Matrix::new(weight, d_value, output.n_out, row_stride, col_stride); // [d_value, n_out]
-            let mut gram = vec![0.0; d_value * d_value];
-            let mut out = MatrixMut::new(&mut gram, d_value, d_value, d_value);
-            kernels::product(&mut out, weight, weight.transposed(), false, Threads::One);
+            let gram = &grams[at * d_value..][..d_value * d_value];
             let z_head = Matrix::new(&z.data[at..], n_rows, d_value, z.width, 1); // [position, d_value]
             let mut zg = vec![0.0; n_rows * d_value];
             let mut out = MatrixMut::new(&mut zg, n_rows, d_value, d_value);
             kernels::product(
                 &mut out,
                 z_head,
-                Matrix::row_major(&gram, d_value, d_value),
+                Matrix::row_major(gram, d_value, d_value),
                 false,
                 Threads::One,
             );

@@ -8,6 +8,7 @@ mod cpu;
 mod spare;
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 pub use candle::{Affine, Candle, NormWeights, OnCandle};
 pub use compute::{Compute, Device};
@@ -29,6 +30,9 @@ pub struct HostLinear<'a> {
     pub weight: HostWeight<'a>,
     pub is_input_major: bool,
     pub bias: Option<Cow<'a, [f32]>>,
+    /// The products of each head's columns with each other, which the lengths of what heads add are computed from: made for the first
+    /// prompt that passes the layer, and kept for the others. // [head, d_value, d_value]
+    pub grams: OnceLock<Vec<f32>>,
 }
 
 /// The numbers of a matrix.

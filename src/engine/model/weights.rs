@@ -103,6 +103,7 @@ fn read_linear<'a>(
         weight,
         is_input_major: source.is_input_major != source.is_transposed,
         bias,
+        grams: Default::default(),
     })
 }
 
@@ -293,6 +294,7 @@ pub(super) fn read_linear_rows<'a>(
         weight,
         is_input_major: false,
         bias,
+        grams: Default::default(),
     })
 }
 

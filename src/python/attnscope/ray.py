@@ -1,0 +1,189 @@
+"""Runs the units of a batch as tasks of a Ray cluster: python -m attnscope.ray --checkpoints DIR --inputs FILE --output DIR
+
+The driver asks `attnscope batch --plan` what there is to do. Each unit is a task that runs `attnscope batch --only-chunks` on some
+node, with the resources that it asked for. A task whose worker or node goes away is run again by Ray; a unit that is there already is
+not. `attnscope merge` makes one table of the units.
+
+Needs the `ray` package here, and the `attnscope` program on every node.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+PARTS = ("parts", "weights")
+
+
+class Killed(RuntimeError):
+    """The program was ended by a signal: another try may succeed."""
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m attnscope.ray",
+        description="Run the units of a batch as tasks of a Ray cluster.",
+        epilog="Flags after -- go to attnscope batch: -- --what-if scale=none --unit-timeout 600",
+    )
+    parser.add_argument("--checkpoints", nargs="+", required=True, metavar="TARGET", help="as the targets of attnscope batch")
+    parser.add_argument("--inputs", required=True, metavar="FILE.jsonl", help="set of prompts")
+    parser.add_argument("--output", required=True, metavar="DIR", help="directory of the batch")
+    parser.add_argument("--address", help="cluster to use: auto, or its address [default: one that is started here]")
+    parser.add_argument("--chunk", type=int, default=64, metavar="PROMPTS", help="prompts of a unit [default: 64]")
+    parser.add_argument("--cpus", type=float, default=1, help="CPUs of a task, and threads of its program [default: 1]")
+    parser.add_argument("--gpus", type=float, default=0, help="GPUs of a task; with any the program computes on cuda [default: 0]")
+    parser.add_argument("--memory", type=int, metavar="BYTES", help="memory of a task")
+    parser.add_argument("--retries", type=int, default=5, help="how often a unit is tried again after its worker is gone [default: 5]")
+    parser.add_argument("--send-back", action="store_true", help="nodes share no storage: results go to the driver, which writes them")
+    parser.add_argument("--retry-failed", action="store_true", help="run units again that failed before")
+    parser.add_argument("--program", help="the attnscope program, where it is not on the path of the nodes")
+    parser.add_argument("more", nargs="*", metavar="FLAG", help="further flags of attnscope batch, after --")
+    return parser.parse_args(words)
+
+
+def program_of(given):
+    """The program beside this Python, or else the one on the path."""
+    beside = Path(sys.executable).parent / "attnscope"
+    found = given or (str(beside) if beside.is_file() else shutil.which("attnscope"))
+    if not found:
+        raise SystemExit("attnscope.ray: the attnscope program is not on the path; --program names it")
+    return found
+
+
+def common(args):
+    """Flags that the plan and every unit have in common: they are part of the units' ids."""
+    flags = ["--chunk", str(args.chunk)]
+    if args.gpus > 0 and "--device" not in args.more:
+        flags += ["--device", "cuda"]
+    return flags + args.more
+
+
+def plan(args, program):
+    """What there is to do: targets, chunks, and which of the units are missing."""
+    flags = ["--retry-failed"] if args.retry_failed else []
+    words = [program, "batch", *args.checkpoints, "--inputs", args.inputs, "--output", args.output, "--plan"]
+    ran = subprocess.run([*words, *flags, *common(args)], stdout=subprocess.PIPE)
+    if ran.returncode:
+        raise SystemExit(ran.returncode)
+    return json.loads(ran.stdout)
+
+
+def dies_with_parent():
+    """Lets the program end with the worker that started it, where the system can."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9)
+    except (AttributeError, OSError):
+        pass
+
+
+def run_unit(program, target, chunk, inputs, output, flags):
+    """Runs one unit on a node. Gives the exit code, the last line that was said, and the files where there is no shared output."""
+    with tempfile.TemporaryDirectory(prefix="attnscope-") as scratch:
+        to = output or os.path.join(scratch, "batch")
+        if isinstance(inputs, bytes):
+            path = os.path.join(scratch, "prompts.jsonl")
+            Path(path).write_bytes(inputs)
+            inputs = path
+        words = [program, "batch", target, "--inputs", inputs, "--output", to, "--only-chunks", str(chunk), *flags]
+        # What started the node is no share of this batch.
+        mine = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_ARRAY_") and k != "JOB_COMPLETION_INDEX"}
+        ran = subprocess.run(words, stderr=subprocess.PIPE, env=mine, preexec_fn=dies_with_parent)
+        said = ran.stderr.decode(errors="replace").strip().splitlines()
+        if ran.returncode < 0 or ran.returncode == 143:
+            raise Killed(f"{target}, chunk {chunk}: ended by signal {-ran.returncode}")
+        files = {}
+        if output is None:
+            for path in (path for part in PARTS for path in Path(to, part).glob("*") if path.suffix in (".json", ".parquet")):
+                files[f"{path.parent.name}/{path.name}"] = path.read_bytes()
+        errors = [line for line in said if line.startswith("attnscope: ")]
+        return ran.returncode, (errors or said or [""])[-1], files
+
+
+def write(directory, files):
+    """Writes what a node sent back: rows before their record, each file whole or not at all."""
+    for name in sorted(files, key=lambda name: (not name.endswith(".parquet"), name)):
+        path = Path(directory, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tmp", delete=False) as file:
+            file.write(files[name])
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, path)
+
+
+class Bar:
+    """How many units have ended: a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, n):
+        self.n, self.n_done, self.n_failed = n, 0, 0
+        self.begun = self.shown = time.monotonic()
+
+    def ended(self, is_done):
+        self.n_done += is_done
+        self.n_failed += not is_done
+        n = self.n_done + self.n_failed
+        is_terminal = sys.stderr.isatty()
+        if n < self.n and time.monotonic() - self.shown < (0.1 if is_terminal else 5.0):
+            return
+        self.shown = time.monotonic()
+        width = 30 * n // max(self.n, 1)
+        failed = f", {self.n_failed} failed" if self.n_failed else ""
+        line = f"[{'#' * width:30}] {n}/{self.n} units{failed}, {self.shown - self.begun:.0f} s"
+        end = "\r" if is_terminal and n < self.n else "\n"
+        print(line, end=end, file=sys.stderr, flush=True)
+
+
+def main(words=None):
+    args = arguments(words)
+    program = program_of(args.program)
+    try:
+        import ray
+    except ImportError:
+        raise SystemExit("attnscope.ray: the ray package is missing: pip install 'attnscope[ray]'") from None
+    planned = plan(args, program)
+    missing = planned["missing"]
+    if not missing:
+        print("nothing to do: every unit is there", file=sys.stderr)
+        return 0
+    ray.init(address=args.address, logging_level="warning", log_to_driver=False)
+    resources = {"num_cpus": args.cpus, "num_gpus": args.gpus}
+    if args.memory:
+        resources["memory"] = args.memory
+    task = ray.remote(max_retries=args.retries, retry_exceptions=[Killed], **resources)(run_unit)
+    flags = [*common(args), "--threads", str(max(1, int(args.cpus))), "--quiet"]
+    if args.retry_failed:
+        flags.append("--retry-failed")
+    inputs = ray.put(Path(args.inputs).read_bytes()) if args.send_back else os.path.abspath(args.inputs)
+    output = None if args.send_back else os.path.abspath(args.output)
+    targets = [target["target"] for target in planned["targets"]]
+    waiting = {}
+    for target, chunk in missing:
+        waiting[task.remote(program, targets[target], chunk, inputs, output, flags)] = (target, chunk)
+    bar = Bar(len(missing))
+    while waiting:
+        ready, _ = ray.wait(list(waiting), num_returns=1)
+        for reference in ready:
+            target, chunk = waiting.pop(reference)
+            try:
+                code, said, files = ray.get(reference)
+            except (Killed, ray.exceptions.RayError) as error:
+                code, said, files = 2, f"attnscope: {targets[target]}, chunk {chunk}: {str(error).strip().splitlines()[-1]}", {}
+            write(args.output, files)
+            if code:
+                print(said, file=sys.stderr)
+            bar.ended(code == 0)
+    print(f"{bar.n_done} units done, {bar.n_failed} failed; attnscope merge {args.output} makes one table", file=sys.stderr)
+    ray.shutdown()
+    return 2 if bar.n_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
