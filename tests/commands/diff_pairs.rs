@@ -1,7 +1,7 @@
 //! Pairs of checkpoints that differ in one thing: where `diff` says that they part, which layers differ by themselves, and why.
 
 use serde_json::{Value, json};
-use testing::checkpoint_copy::{Copy, Stored, original};
+use testing::checkpoint_copy::{Copy, Stored, attnscope, original};
 use testing::pairs::{Found, Pair, alternating, change_tensor, diff, swapped};
 
 /// What a pair must give: the first hook, the layers that differ by themselves, relations of tensors, knobs.
@@ -423,4 +423,80 @@ fn layers_of_a_pruned_model_are_compared_where_they_are_mapped() {
         testing::checkpoint_copy::file_of(&weights),
     );
     assert_eq!(pair.diff(&["--map", "0:0,2:1"]).isolated(), "L2");
+}
+
+#[test]
+fn a_deeper_model_is_the_same_in_the_layers_that_are_mapped() {
+    // A fourth layer that adds nothing to the residual.
+    let pair = Pair::of("llama")
+        .config(|config| {
+            config.insert("num_hidden_layers".to_owned(), json!(4));
+        })
+        .weights(|weights| {
+            let third: Vec<String> = weights
+                .keys()
+                .filter(|name| name.contains("layers.2."))
+                .cloned()
+                .collect();
+            for name in third {
+                let mut stored = weights[&name].clone();
+                if name.contains("o_proj") || name.contains("down_proj") {
+                    let shape = stored.shape.clone();
+                    stored = Stored::f32(&shape, &vec![0.0; shape.iter().product()]);
+                }
+                weights.insert(name.replace("layers.2.", "layers.3."), stored);
+            }
+        });
+    assert_eq!(pair.diff(&[]).code, Some(2));
+    let map = ["--map", "0-2:0-2"];
+    let found = pair.diff(&map);
+    let seen = (found.code, &found.json["same"], found.knobs());
+    assert_eq!(seen, (Some(0), &json!(true), "n_layers 3 4".to_owned()));
+    let text = attnscope(
+        &[
+            &["diff", "--quiet", "--tokens", "5,9,2,20,7,11,3,8"][..],
+            &[pair.a.path(), pair.b.path()].map(|path| path.to_str().expect("a path")),
+            &map,
+        ]
+        .concat(),
+    );
+    let text = testing::checkpoint_copy::text(&text.stdout);
+    let first = text.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("the same in the layers that are mapped"),
+        "{text}"
+    );
+    assert!(text.contains("left out by --map: L3 of B"), "{text}");
+    // What is mapped must agree all the same.
+    pair.b
+        .weights(|weights| change_tensor(weights, Q, |q| q.disturb(0..16)));
+    assert_eq!(pair.diff(&map).code, Some(1));
+}
+
+#[test]
+fn norms_that_stand_elsewhere_are_named_before_what_follows() {
+    let pair = Pair::of("opt_350m").config(|config| {
+        config.insert("do_layer_norm_before".to_owned(), json!(true));
+        config.insert("_remove_final_layer_norm".to_owned(), json!(true));
+    });
+    let found = pair.diff(&[]);
+    assert!(found.first().starts_with("q L0"), "{}", found.first());
+    assert_eq!(
+        (found.code, &found.json["knobs"][0]["knob"]),
+        (Some(1), &json!("norm_placement"))
+    );
+    assert!(
+        found.knobs().starts_with("norm_placement post pre"),
+        "{}",
+        found.knobs()
+    );
+    // The norms are the same tensors in another place.
+    assert_eq!(found.relations(), "");
+    let weights = &found.json["weights"];
+    assert_eq!(
+        (&weights["only_a"], &weights["only_b"]),
+        (&json!([]), &json!([]))
+    );
+    let n_layers = found.isolated().split(' ').count();
+    assert!(n_layers > 1, "{}", found.isolated());
 }

@@ -38,6 +38,7 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
         let remarks = model.checkpoint.remarks().into_iter();
         notes.extend(remarks.map(|said| format!("{side}: {said}")));
     }
+    notes.extend(left_out(&comparison));
     if args.what_if.is_set() {
         notes.push(format!(
             "what if, of B: {}",
@@ -80,6 +81,19 @@ pub(super) fn compare(args: &Args) -> Result<Compared> {
         notes,
         refused: prevented,
     })
+}
+
+/// Which layers the map leaves out, in a line.
+fn left_out(comparison: &Comparison) -> Option<String> {
+    let sides = ["A", "B"].iter().zip(&comparison.left_out);
+    let sides = sides.filter(|(_, layers)| !layers.is_empty());
+    let said: Vec<String> = sides
+        .map(|(side, layers)| {
+            let layers: Vec<String> = layers.iter().map(|idx| format!("L{idx}")).collect();
+            format!("{} of {side}", layers.join(", "))
+        })
+        .collect();
+    (!said.is_empty()).then(|| format!("left out by --map: {}", said.join("; ")))
 }
 
 /// The prompts of both sides: the same ids, each counted as its side counts positions.

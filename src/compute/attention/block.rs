@@ -19,6 +19,16 @@ const BLOCK_ROWS: usize = 64;
 pub trait BlockSink: Sync {
     /// Rows `first_query..` of one head; scores are −inf and the pattern 0 where masked. // [row, key]
     fn block(&self, head_idx: usize, first_query: usize, scores: &[f32], pattern: &[f32]);
+
+    /// How many heads run before the sink is made ready for others; `None` for all of them.
+    fn n_heads_at_once(&self) -> Option<usize> {
+        None
+    }
+
+    /// Makes ready for some heads, before any block of them comes; false where that was stopped.
+    fn ready(&self, _heads: Range<usize>, _pace: &dyn Pace) -> bool {
+        true
+    }
 }
 
 /// One attention to run: the same for every head.

@@ -43,7 +43,17 @@ pub fn stream_heads(
     let mut start = run.heads.start;
     while start < run.heads.end {
         // Whole groups that share their keys, so that none is packed twice.
-        let end = ((start / per_kv_head * per_kv_head) + n_at_once).min(run.heads.end);
+        let mut end = ((start / per_kv_head * per_kv_head) + n_at_once).min(run.heads.end);
+        if let Some(sink) = run.sink {
+            if let Some(n) = sink.n_heads_at_once() {
+                let most = start + n.max(1);
+                let whole = most / per_kv_head * per_kv_head;
+                end = end.min(if whole > start { whole } else { most });
+            }
+            if !sink.ready(start..end, run.pace) {
+                return None;
+            }
+        }
         all.extend(some_heads(run, input, level, start..end, z)?);
         start = end;
     }

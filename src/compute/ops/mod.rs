@@ -95,6 +95,11 @@ pub trait Ops: Sync {
         false
     }
 
+    /// Whether a sink is made ready for heads before their blocks come.
+    fn readies_sinks(&self) -> bool {
+        false
+    }
+
     /// Brings weights to where they are used.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;

@@ -122,6 +122,24 @@ impl Dtype {
             Self::Mxfp4 | Self::Packed(_) | Self::Other(..) => return None,
         })
     }
+
+    /// Writes the elements as f32 to where they are used; `None` as for [`widen`](Self::widen).
+    ///
+    /// # Panics
+    /// When there is another number of elements.
+    pub fn widen_into(self, bytes: &[u8], to: &mut [f32]) -> Option<()> {
+        match self {
+            Self::Bf16 => {
+                let from = bytes.as_chunks::<2>().0;
+                assert_eq!(from.len(), to.len(), "as many elements as values");
+                for (to, bits) in to.iter_mut().zip(from) {
+                    *to = f32::from_bits(u32::from(u16::from_le_bytes(*bits)) << 16);
+                }
+            }
+            _ => to.copy_from_slice(&self.widen(bytes)?),
+        }
+        Some(())
+    }
 }
 
 impl fmt::Display for Dtype {

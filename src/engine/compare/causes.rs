@@ -103,14 +103,19 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
             let hook = match (name, at) {
                 // Every norm has it: whichever comes first is the one.
                 ("norm_eps" | "norm_gain", at) => at,
-                _ => hook_of_knob(name),
+                ("norm_placement", at) if !layer.is_empty() && at >= Hook::Q => at,
+                _ => hook_of_norm(name).unwrap_or_else(|| hook_of_knob(name)),
             };
             note(hook, Cause::Knob(knob));
             continue;
         }
         for slot in slots.split(',') {
             let (place, norm) = slot.split_once(' ').unwrap_or((slot, slot));
-            let hook = hook_of_norm(norm).unwrap_or_else(|| hook_of_knob(name));
+            let hook = match hook_of_norm(norm).or_else(|| hook_of_norm(name)) {
+                Some(hook) => hook,
+                None if name == "norm_placement" => at.max(Hook::Q),
+                None => hook_of_knob(name),
+            };
             let is_here = is_layer(place)
                 || (hook_of_norm(norm).is_some() && layer_of(place).is_empty())
                 || (layer_of(place).is_empty() && !place.contains('L'));

@@ -172,6 +172,10 @@ pub struct Comparison {
     pub prompts: Vec<PromptDifference>,
     /// The knob that keeps the two from being run side by side, as an index of `knobs`.
     pub prevented_by: Option<usize>,
+    /// Layers of A and of B that the map of layers leaves out.
+    pub left_out: [Vec<usize>; 2],
+    /// Somebody said which layers correspond: models of other depths are the same where those layers are.
+    is_mapped: bool,
     /// Hooks of the prompts so far.
     gaps: Vec<super::lockstep::HookSums>,
 }
@@ -187,6 +191,8 @@ impl Comparison {
             isolated: Vec::new(),
             prompts: Vec::new(),
             prevented_by: None,
+            left_out: Default::default(),
+            is_mapped: false,
             gaps: Vec::new(),
         }
     }
@@ -197,10 +203,11 @@ impl Comparison {
         let knobs = knob_differences(&a.spec, &b.spec);
         let prevents = |knob: &KnobDifference| {
             // Models of other depths and widths can be compared where somebody says which layers correspond.
-            let name = knob.knob.split('@').next().unwrap_or_default();
-            knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !MAPPED.contains(&name))
+            knob.kind == KnobKind::Shape && (comparing.map.is_identity() || !may_be_mapped(knob))
         };
         Self {
+            left_out: comparing.map.left_out(&a.spec, &b.spec),
+            is_mapped: !comparing.map.is_identity(),
             prevented_by: knobs.iter().position(prevents),
             knobs,
             ..Self::empty(floors)
@@ -331,7 +338,9 @@ impl Comparison {
     /// Whether nothing differs but what rounding explains: no hook, no weight that a model reads, no knob that changes what is
     /// computed.
     pub fn is_same(&self) -> bool {
-        let knobs = self.knobs.iter().all(|knob| knob.kind == KnobKind::Label);
+        let is_agreed = |knob: &KnobDifference| self.is_mapped && may_be_mapped(knob);
+        let mut knobs = self.knobs.iter();
+        let knobs = knobs.all(|knob| knob.kind == KnobKind::Label || is_agreed(knob));
         knobs && !self.weights.count() && self.first().is_none() && self.statistics_match()
     }
 
@@ -349,6 +358,12 @@ impl Comparison {
     pub fn causes(&self) -> Vec<Cause<'_>> {
         super::causes::causes(self)
     }
+}
+
+/// Whether a knob may differ between models whose layers are mapped.
+fn may_be_mapped(knob: &KnobDifference) -> bool {
+    let name = knob.knob.split('@').next().unwrap_or_default();
+    knob.kind == KnobKind::Shape && MAPPED.contains(&name)
 }
 
 /// Sizes that may differ between models whose layers are mapped.

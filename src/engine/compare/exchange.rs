@@ -31,6 +31,8 @@ pub(super) struct Exchange<'a> {
     input: &'a Input,
     /// Whether the layer that runs has a counterpart.
     pub is_on: Cell<bool>,
+    /// Sinks are made ready for heads, so that B's need not be computed twice.
+    readies_sinks: bool,
     /// The layer of A.
     pub layer_idx: Cell<usize>,
     /// What A gave.
@@ -51,10 +53,11 @@ pub(super) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub fn new(spec: &'a ModelSpec, input: &'a Input) -> Self {
+    pub fn new(spec: &'a ModelSpec, input: &'a Input, readies_sinks: bool) -> Self {
         Self {
             spec,
             input,
+            readies_sinks,
             is_on: Cell::new(false),
             layer_idx: Cell::new(0),
             of_a: RefCell::default(),
@@ -120,7 +123,10 @@ impl<'a> Exchange<'a> {
             // Heads of other kinds are not computed again from their queries and keys.
             let bytes = if is_plain { bytes } else { usize::MAX };
             let sizes = (n_heads, queries.len(), keys.len());
-            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), bytes);
+            let attention = self.spec.attention(grid, layer_idx);
+            let is_causal = attention.is_some_and(|spec| spec.mask.causal && !spec.is_cross);
+            let keeps = (bytes, is_causal);
+            changed(self.rows(grid)).begin(sizes, queries.real.as_deref(), keeps);
         }
     }
 
@@ -301,7 +307,10 @@ impl Tap for Comparer<'_> {
         }
         exchange.compare((stack, hook), of, width);
         let is_of_heads = matches!(hook, Hook::RotQ | Hook::RotK | Hook::V);
-        if is_of_heads && !looked_at(exchange.rows(stack)).left().is_empty() {
+        if is_of_heads
+            && !exchange.readies_sinks
+            && !looked_at(exchange.rows(stack)).left().is_empty()
+        {
             let kept = exchange.kept(of, width);
             exchange.of_b.borrow_mut().insert((stack, hook), kept);
         }

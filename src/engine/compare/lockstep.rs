@@ -1,23 +1,23 @@
 //! Two models on one prompt, layer by layer: one layer of each is held, and every hook is compared before the next layer runs.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 use super::alone::{Alone, Beyond, first_tokens};
-use super::exchange::{Compared, Comparer, Exchange, Keeper};
+use super::exchange::{Compared, Comparer, Exchange, Keeper, Kept};
 use super::floors::Floors;
 use super::gap::HookGap;
 use super::knobs::KnobDifference;
 use super::map::LayerMap;
 use super::noise::Noise;
 use super::predictions::{AFTER, PredictionDifference, after_layers};
-use super::rows::{Compare, Keep, changed, looked_at};
+use super::rows::{Again, Compare, Keep, changed, looked_at};
 use super::suspects::Suspects;
 use crate::analysis::{Job, Observer, Options, Pass, Progress, Tap};
-use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
+use crate::attention::{AttentionSpec, Visibility};
 use crate::error::{Error, Result};
-use crate::kernels::simd::Level;
 use crate::model::{FeedForward, Hook, Input, LayerWeights, Model, Scratch, Stack, StackSpec};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -158,7 +158,7 @@ pub(super) fn run<O: Ops>(
     tell: &dyn Fn(Progress),
     pace: &dyn Pace,
 ) -> Result<Ran> {
-    let exchange = Exchange::new(&sides.a.spec, input_a);
+    let exchange = Exchange::new(&sides.a.spec, input_a, ops.readies_sinks());
     let was_same = Cell::new(false);
     let mut keeper = Keeper::new(&exchange);
     let mut comparer = Comparer::new(&exchange, &was_same);
@@ -304,6 +304,11 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         exchange.begin_layer(stack, layer_a, self.sides.row_bytes);
         self.was_same.set(false);
         drop(a.layer(self.ops, (of_a, layer_a), self.pace)?);
+        if self.ops.readies_sinks() {
+            for grid in [stack, Stack::Cross] {
+                self.compute_again(grid, layer_a)?;
+            }
+        }
         let weights = b.layer(self.ops, (of_b, layer_b), self.pace)?;
         for grid in [stack, Stack::Cross] {
             self.heads_left(grid, (layer_a, layer_b))?;
@@ -366,64 +371,71 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         Ok(())
     }
 
+    /// Has those heads of A computed again whose rows could not be kept, when their turn comes in B.
+    fn compute_again(&self, stack: Stack, layer_a: usize) -> Result<()> {
+        let shared = self.exchange.rows(stack);
+        if looked_at(shared).left().is_empty() {
+            return Ok(());
+        }
+        let again = {
+            let of_a = self.exchange.of_a.borrow();
+            self.again(self.sides.a, (stack, layer_a), &of_a)?
+        };
+        if let Some(again) = again {
+            changed(shared).compute_again(again);
+        }
+        Ok(())
+    }
+
     /// Computes those heads again, on both sides, whose rows of A could not be kept.
     fn heads_left(&self, stack: Stack, (layer_a, layer_b): (usize, usize)) -> Result<()> {
         let shared = self.exchange.rows(stack);
-        loop {
-            let left = looked_at(shared).left();
-            if left.is_empty() {
-                return Ok(());
-            }
-            let n = looked_at(shared).at_once(self.sides.row_bytes);
-            let heads = left.start..(left.start + n).min(left.end);
-            changed(shared).keep(heads.clone());
-            let (a, b) = (self.sides.a, self.sides.b);
-            let of_a = self.exchange.of_a.borrow();
-            self.attend(a, (stack, layer_a), &of_a, heads.clone(), &Keep(shared))?;
-            drop(of_a);
-            let of_b = self.exchange.of_b.borrow();
-            self.attend(b, (stack, layer_b), &of_b, heads, &Compare(shared))?;
+        let left = looked_at(shared).left();
+        if left.is_empty() {
+            return Ok(());
         }
+        let (of_a, of_b) = (self.exchange.of_a.borrow(), self.exchange.of_b.borrow());
+        let a = self.again(self.sides.a, (stack, layer_a), &of_a)?;
+        let b = self.again(self.sides.b, (stack, layer_b), &of_b)?;
+        let (Some(a), Some(b)) = (a, b) else {
+            return Ok(());
+        };
+        for start in left.clone().step_by(a.n_at_once) {
+            let heads = start..(start + a.n_at_once).min(left.end);
+            changed(shared).keep(heads.clone());
+            let ran = a.attend(heads.clone(), &Keep(shared), self.pace);
+            let ran = ran.and_then(|()| b.attend(heads, &Compare(shared), self.pace));
+            ran.ok_or(Error::Cancelled)?;
+        }
+        Ok(())
     }
 
-    /// Runs some heads of an attention from the queries, keys and values that it had.
-    fn attend(
+    /// An attention with the queries, keys and values that it had.
+    fn again(
         &self,
         model: &Model,
         (stack, layer_idx): (Stack, usize),
-        values: &std::collections::BTreeMap<(Stack, Hook), super::exchange::Kept>,
-        heads: Range<usize>,
-        sink: &dyn BlockSink,
-    ) -> Result<()> {
-        let of = |hook: Hook| {
-            values
-                .get(&(stack, hook))
-                .map(|kept| kept.values.as_slice())
-        };
+        values: &BTreeMap<(Stack, Hook), Kept>,
+    ) -> Result<Option<Again>> {
+        let of = |hook: Hook| values.get(&(stack, hook)).map(|kept| kept.values.clone());
         let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
         let (Some(spec), (Some(q), Some(k), Some(v))) =
             (model.spec.attention(stack, layer_idx), found)
         else {
-            return Ok(());
+            return Ok(None);
         };
         let (queries, keys) = self.exchange.sequences(stack);
-        let visibility = visibility(spec, queries, keys);
         let (sinks, buckets) = super::suspects::tables(model, stack, layer_idx)?;
-        let run = Run {
-            spec,
-            visibility: &visibility,
-            heads,
-            sinks: sinks.as_deref(),
-            bucket_values: buckets.as_deref(),
-            positions: &queries.positions,
-            repeats: None,
-            sink: Some(sink),
-            pace: self.pace,
-        };
-        let mut z = vec![0.0; queries.len() * spec.n_heads * spec.d_value];
-        let input = HeadInput { q, k, v };
-        stream_heads(&run, input, Level::current(), &mut z).ok_or(Error::Cancelled)?;
-        Ok(())
+        let rows = looked_at(self.exchange.rows(stack));
+        Ok(Some(Again {
+            spec: spec.clone(),
+            visibility: visibility(spec, queries, keys),
+            positions: queries.positions.clone(),
+            sinks: sinks.map(Cow::into_owned),
+            buckets: buckets.map(Cow::into_owned),
+            values: [q, k, v],
+            n_at_once: rows.at_once(self.sides.row_bytes),
+        }))
     }
 }
 

@@ -26,6 +26,21 @@ impl LayerMap {
         self.pairs.is_none()
     }
 
+    /// Layers of A and of B that no layer of the other side stands for.
+    pub fn left_out(&self, a: &ModelSpec, b: &ModelSpec) -> [Vec<usize>; 2] {
+        let Some(pairs) = &self.pairs else {
+            return Default::default();
+        };
+        let depths = [a, b].map(|spec| spec.main_stack().n_layers());
+        let is_paired_b = |idx: &usize| pairs.values().any(|of_b| of_b == idx);
+        [
+            (0..depths[0])
+                .filter(|idx| !pairs.contains_key(idx))
+                .collect(),
+            (0..depths[1]).filter(|idx| !is_paired_b(idx)).collect(),
+        ]
+    }
+
     /// # Errors
     /// Names the first layer that a model does not have.
     pub fn check(&self, a: &ModelSpec, b: &ModelSpec) -> Result<(), String> {

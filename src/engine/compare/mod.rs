@@ -1,6 +1,7 @@
 //! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
 
 mod alone;
+mod by_output;
 mod causes;
 mod comparison;
 mod exchange;
@@ -10,6 +11,7 @@ mod gap;
 mod knobs;
 mod lockstep;
 mod map;
+mod matrices;
 mod noise;
 mod predictions;
 mod prompts;

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use crate::error::Result;
-use crate::kernels::simd::{Level, exp_sum};
+use crate::kernels::simd::{Level, exp_sum, weighted_gap};
 use crate::model::{Hook, Input, Model, Unembedding, final_hidden};
 use crate::ops::Ops;
 use crate::pace::Pace;
@@ -38,33 +38,6 @@ pub(super) struct RowScan {
     /// Σ e^(a − max_a)(a − b).
     weighted: f64,
     gap: HeadGap,
-}
-
-/// Logits that are weighed at a time.
-const LANES: usize = 32;
-
-/// e^x for x up to 0, to seven digits; 0 below what f32 holds, and for a NaN.
-fn exp(x: f32) -> f32 {
-    const LOG2_E: f32 = std::f32::consts::LOG2_E;
-    if x.is_nan() || x <= -87.0 {
-        return 0.0;
-    }
-    let power = x * LOG2_E;
-    // Nearest whole number, by adding and taking away one that leaves no room for digits behind the point.
-    const ROUND: f32 = 12_582_912.0;
-    let whole = (power + ROUND) - ROUND;
-    let rest = (x - whole * 0.693_359_4) + whole * 2.121_944_4e-4;
-    let of_rest = 1.0
-        + rest
-            * (1.0
-                + rest
-                    * (0.5
-                        + rest
-                            * (0.166_666_67
-                                + rest
-                                    * (0.041_666_65
-                                        + rest * (0.008_333_33 + rest * 0.001_388_9)))));
-    of_rest * f32::from_bits(((whole as i32 + 127) << 23) as u32)
 }
 
 impl RowScan {
@@ -121,14 +94,7 @@ impl RowScan {
             return;
         }
         let max = self.max[0] as f32;
-        for (a, b) in rows[0].chunks(LANES).zip(rows[1].chunks(LANES)) {
-            let mut sums = [0.0f32; LANES];
-            for ((a, b), sum) in a.iter().zip(b).zip(&mut sums) {
-                let weight = exp(*a - max);
-                *sum = if weight > 0.0 { weight * (a - b) } else { 0.0 };
-            }
-            self.weighted += f64::from(sums.iter().sum::<f32>());
-        }
+        self.weighted += weighted_gap(level, rows[0], rows[1], max);
     }
 
     /// The gap of all positions together.
@@ -243,23 +209,6 @@ pub(super) const AFTER: Hook = Hook::Logits;
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_exponential_has_seven_digits() {
-        for nth in 0..870 {
-            let x = -0.1 * nth as f32;
-            let expected = f64::from(x).exp();
-            let found = f64::from(exp(x));
-            assert!(
-                (found - expected).abs() <= 3e-7 * expected,
-                "{x}: {found} {expected}"
-            );
-        }
-        assert_eq!(
-            (exp(f32::NEG_INFINITY), exp(f32::NAN), exp(0.0)),
-            (0.0, 0.0, 1.0)
-        );
-    }
 
     #[test]
     fn chunks_of_any_size_give_the_divergence_of_whole_rows() {

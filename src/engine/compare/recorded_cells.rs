@@ -77,7 +77,7 @@ impl CellRows<'_> {
         };
         self.change(|state| {
             let sizes = (n_heads, queries.len(), keys.len());
-            state.rows.begin(sizes, queries.real.as_deref(), 0);
+            state.rows.begin(sizes, queries.real.as_deref(), (0, false));
             (state.scores, state.pattern) = (scores, pattern);
             (state.n_queries, state.n_keys) = (queries.len(), keys.len());
         });

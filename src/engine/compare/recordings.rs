@@ -75,7 +75,7 @@ pub(super) fn recordings(a: &Recording, b: &Recording, floors: &Floors) -> Resul
                 n_keys,
             } => {
                 let mut rows = Rows::default();
-                rows.begin((n_heads, n_queries, n_keys), None, 0);
+                rows.begin((n_heads, n_queries, n_keys), None, (0, false));
                 let of_head = (n_queries * n_keys).max(1);
                 let heads = of_a.chunks(of_head).zip(of_b.chunks(of_head)).enumerate();
                 for (head_idx, (a, b)) in heads {

@@ -174,19 +174,23 @@ pub(super) fn relation(
 /// Whether a matrix is the other one transposed, or its numbers in the order of the transposed one under its own shape.
 fn is_transposed(a: Part<'_>, b: Part<'_>, floor: f64) -> bool {
     let is_matrix = a.n_out > 1 && a.n_in > 1;
-    // Begins with the first values of the other's first column; then all of them.
     let begins = |from: Part<'_>, as_it_is: &[f32]| {
         let column = (0..from.n_out.min(SAMPLE)).map(|row| from.values[row * from.n_in]);
-        let column: Vec<f32> = column.collect();
-        distance(&column, &as_it_is[..column.len()]) <= 16.0 * floor
+        transposed_begins(&column.collect::<Vec<f32>>(), as_it_is, floor)
     };
     is_matrix
         && ((begins(a, b.values) && alike(&a.transposed(), b.values, floor))
             || (begins(b, a.values) && alike(a.values, &b.transposed(), floor)))
 }
 
+/// Whether the first column of one matrix may be how the other begins.
+pub(super) fn transposed_begins(column: &[f32], as_it_is: &[f32], floor: f64) -> bool {
+    let n = column.len().min(as_it_is.len()).min(SAMPLE);
+    distance(&column[..n], &as_it_is[..n]) <= 16.0 * floor
+}
+
 /// Whether heads are permuted, or the dimensions inside of each. // [head · width, n_in] each
-fn of_heads(
+pub(super) fn of_heads(
     (a, b): (&[f32], &[f32]),
     n_in: usize,
     heads: Heads,

@@ -1,5 +1,7 @@
 //! What every stored tensor of a model is for: the same words for every family, so that ports are compared under other names.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::checkpoint::Tensors;
@@ -132,7 +134,47 @@ impl Role {
             }
         }
     }
+
+    /// The first rows of a matrix that is read row by row, as it is stored: [`SAMPLED`] outputs at most, or where it is stored as
+    /// [n_in, n_out], as many inputs. `None` for what is stored in other ways.
+    ///
+    /// # Errors
+    /// When the tensor cannot be read.
+    pub fn top(&self, tensors: &Tensors) -> Result<Option<Vec<f32>>> {
+        let (name, shape) = match &self.source {
+            Source::Matrix(linear) if linear.slab.is_none() => {
+                (&linear.weight, linear.stored_shape())
+            }
+            Source::Table(table) => (&table.tensor, vec![table.n_rows, table.width]),
+            _ => return Ok(None),
+        };
+        let view = tensors.expect(name, &shape)?;
+        if !view.is_row_wise() {
+            return Ok(None);
+        }
+        let read = |rows: Range<usize>| -> Result<Vec<f32>> {
+            let mut values = vec![0.0; rows.len() * shape[1]];
+            view.widen_rows_into(rows, &mut values)?;
+            Ok(values)
+        };
+        Ok(Some(match &self.source {
+            Source::Matrix(linear) if linear.is_input_major => {
+                let (part, rows) = (linear.part, read(0..SAMPLED.min(shape[0]))?);
+                let groups = rows.chunks(part.group);
+                let chosen = groups.flat_map(|group| &group[part.offset..part.offset + part.len]);
+                chosen.copied().collect()
+            }
+            Source::Matrix(linear) => {
+                let part = linear.part;
+                read(part.offset..part.offset + part.len.min(SAMPLED))?
+            }
+            _ => read(0..SAMPLED.min(shape[0]))?,
+        }))
+    }
 }
+
+/// Outputs or inputs by which most pairs of matrices are told apart.
+pub(super) const SAMPLED: usize = 16;
 
 /// What of a map's source says how its tensor is laid out.
 fn layout(linear: &LinearSource) -> impl PartialEq + use<> {

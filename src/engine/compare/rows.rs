@@ -1,10 +1,13 @@
 //! Scores and patterns of one attention: A's are kept, a few heads at a time, until B's come to be compared with them.
 
+use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::gap::{Axes, HeadGap, HookGap};
-use crate::attention::BlockSink;
+use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
+use crate::kernels::simd::{self, Level};
+use crate::pace::Pace;
 
 /// Bytes of a score and of a probability.
 const CELL_BYTES: usize = 2 * size_of::<f32>();
@@ -42,6 +45,10 @@ pub(super) struct Rows {
     blocks: Vec<Mutex<Vec<Block>>>,
     /// Queries that are real tokens; all where it is empty.
     real: Vec<bool>,
+    /// No query of A sees a later key: what is beyond it is not kept.
+    is_causal: bool,
+    /// What heads of A are computed from again when they could not be kept.
+    again: Option<Arc<Again>>,
 }
 
 /// What all rows of an attention gave.
@@ -63,10 +70,8 @@ impl Rows {
         &mut self,
         (n_heads, n_queries, n_keys): (usize, usize, usize),
         real: Option<&[bool]>,
-        bytes: usize,
+        (bytes, is_causal): (usize, bool),
     ) {
-        let of_head = (n_queries * n_keys * CELL_BYTES).max(1);
-        let n_kept = (bytes / of_head).min(n_heads);
         *self = Self {
             n_heads,
             n_queries,
@@ -75,13 +80,39 @@ impl Rows {
             kept: std::mem::take(&mut self.kept),
             blocks: (0..n_heads).map(|_| Mutex::default()).collect(),
             real: real.map(<[bool]>::to_vec).unwrap_or_default(),
+            is_causal: is_causal && n_queries == n_keys,
+            again: None,
         };
+        let n_kept = (bytes / self.head_bytes()).min(n_heads);
         self.keep(0..n_kept);
+    }
+
+    /// Where a query's cells begin among those that are kept of a head.
+    fn place(&self, query_idx: usize) -> usize {
+        if self.is_causal {
+            query_idx * (query_idx + 1) / 2
+        } else {
+            query_idx * self.n_keys
+        }
+    }
+
+    /// The cells of a query that are kept.
+    fn kept_cells(&self, query_idx: usize) -> Range<usize> {
+        self.place(query_idx)..self.place(query_idx + 1)
+    }
+
+    fn head_bytes(&self) -> usize {
+        (self.place(self.n_queries) * CELL_BYTES).max(1)
+    }
+
+    /// Computes heads of A again from these when they are needed.
+    pub fn compute_again(&mut self, again: Again) {
+        self.again = Some(Arc::new(again));
     }
 
     /// Keeps other heads from now on; the memory of those before is used again.
     pub fn keep(&mut self, heads: Range<usize>) {
-        let n = self.n_queries * self.n_keys;
+        let n = self.place(self.n_queries);
         self.kept.truncate(heads.len());
         self.kept.resize_with(heads.len(), Mutex::default);
         for kept in &mut self.kept {
@@ -100,7 +131,7 @@ impl Rows {
 
     /// How many heads fit in `bytes`, at least one.
     pub fn at_once(&self, bytes: usize) -> usize {
-        (bytes / (self.n_queries * self.n_keys * CELL_BYTES).max(1)).max(1)
+        (bytes / self.head_bytes()).max(1)
     }
 
     /// Lets go of all memory.
@@ -181,37 +212,9 @@ impl Rows {
     }
 }
 
-/// Squares of (p − q)/(p + q) below which four terms of the series are all the digits there are.
-const NEARLY: f32 = 0.01;
-
 /// The Jensen–Shannon divergence of two rows, in nats; values that are no probabilities are left out.
 pub(super) fn divergence(a: &[f32], b: &[f32]) -> f64 {
-    let mut sum = 0.0f64;
-    for (p, q) in a.iter().zip(b) {
-        let (p, q) = (*p, *q);
-        if p == q || !(p >= 0.0 && q >= 0.0 && p.is_finite() && q.is_finite()) {
-            continue;
-        }
-        let both = p + q;
-        let r = (p - q) / both;
-        // With m = (p + q)/2, p·ln(p/m) + q·ln(q/m) = m·((1 + r)·ln(1 + r) + (1 − r)·ln(1 − r)), a series in r².
-        let r2 = r * r;
-        sum += if r2 < NEARLY {
-            let series = 1.0 + r2 * (1.0 / 6.0 + r2 * (1.0 / 15.0 + r2 / 28.0));
-            f64::from(0.5 * both * r2 * series)
-        } else {
-            let (p, q) = (f64::from(p), f64::from(q));
-            let part = |of: f64| {
-                if of > 0.0 {
-                    of * (2.0 * of / (p + q)).ln()
-                } else {
-                    0.0
-                }
-            };
-            part(p) + part(q)
-        };
-    }
-    (0.5 * sum).max(0.0)
+    simd::divergence(Level::current(), a, b)
 }
 
 /// Rows that the threads of an engine fill or read.
@@ -237,12 +240,16 @@ impl BlockSink for Keep<'_> {
         let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
             return;
         };
-        let at = first_query * rows.n_keys;
         let mut kept = held(kept);
-        if at + scores.len() <= kept.scores.len() {
-            kept.scores[at..at + scores.len()].copy_from_slice(scores);
-            kept.pattern[at..at + pattern.len()].copy_from_slice(pattern);
-            kept.n_given += scores.len();
+        let n = rows.n_keys.max(1);
+        let given = scores.chunks(n).zip(pattern.chunks(n)).enumerate();
+        for (nth, (scores, pattern)) in given {
+            let at = rows.kept_cells(first_query + nth);
+            if at.end <= kept.scores.len() && at.len() <= scores.len() {
+                kept.n_given += at.len();
+                kept.scores[at.clone()].copy_from_slice(&scores[..at.len()]);
+                kept.pattern[at.clone()].copy_from_slice(&pattern[..at.len()]);
+            }
         }
     }
 }
@@ -257,7 +264,6 @@ impl BlockSink for Compare<'_> {
         let Some(kept) = nth.and_then(|nth| rows.kept.get(nth)) else {
             return;
         };
-        let at = first_query * rows.n_keys;
         let mut kept = held(kept);
         if kept.n_given < kept.scores.len() {
             // What A did not give is a NaN, and differs from every number.
@@ -265,13 +271,94 @@ impl BlockSink for Compare<'_> {
             kept.pattern.fill(f32::NAN);
             kept.n_given = kept.scores.len();
         }
-        let of_a = |values: &'_ [f32], n: usize| -> Option<Range<usize>> {
-            (at + n <= values.len()).then_some(at..at + n)
-        };
-        if let Some(range) = of_a(&kept.scores, scores.len()) {
+        let n_rows = scores.len() / rows.n_keys.max(1);
+        let range = rows.place(first_query)..rows.place(first_query + n_rows);
+        if range.end > kept.scores.len() {
+            return;
+        }
+        if !rows.is_causal {
             let of_a = (&kept.scores[range.clone()], &kept.pattern[range]);
             rows.compare(head_idx, first_query, of_a, (scores, pattern));
+            return;
         }
+        WHOLE.with_borrow_mut(|(of_scores, of_pattern)| {
+            // Beyond a query nothing is seen.
+            of_scores.clear();
+            of_scores.resize(scores.len(), f32::NEG_INFINITY);
+            of_pattern.clear();
+            of_pattern.resize(pattern.len(), 0.0);
+            for nth in 0..n_rows {
+                let (from, to) = (rows.kept_cells(first_query + nth), nth * rows.n_keys);
+                let to = to..to + from.len();
+                of_scores[to.clone()].copy_from_slice(&kept.scores[from.clone()]);
+                of_pattern[to].copy_from_slice(&kept.pattern[from]);
+            }
+            let of_a = (of_scores.as_slice(), of_pattern.as_slice());
+            rows.compare(head_idx, first_query, of_a, (scores, pattern));
+        });
+    }
+
+    fn n_heads_at_once(&self) -> Option<usize> {
+        looked_at(self.0)
+            .again
+            .as_ref()
+            .map(|again| again.n_at_once)
+    }
+
+    fn ready(&self, heads: Range<usize>, pace: &dyn Pace) -> bool {
+        let again = {
+            let rows = looked_at(self.0);
+            let is_kept = rows.heads.start <= heads.start && heads.end <= rows.heads.end;
+            rows.again.clone().filter(|_| !is_kept)
+        };
+        let Some(again) = again else {
+            return true;
+        };
+        changed(self.0).keep(heads.clone());
+        again.attend(heads, &Keep(self.0), pace).is_some()
+    }
+}
+
+thread_local! {
+    /// Scores and pattern of a block of A, with the cells that no query sees.
+    static WHOLE: RefCell<(Vec<f32>, Vec<f32>)> = RefCell::default();
+}
+
+/// An attention that can be computed again, some heads at a time.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub spec: AttentionSpec,
+    pub visibility: Visibility,
+    pub positions: Vec<usize>,
+    /// [head]
+    pub sinks: Option<Vec<f32>>,
+    /// [bucket, head]
+    pub buckets: Option<Vec<f32>>,
+    /// Rotated queries, rotated keys and values. // [position, heads · width] each
+    pub values: [Vec<f32>; 3],
+    /// How many heads are computed before they are compared.
+    pub n_at_once: usize,
+}
+
+impl Again {
+    /// Computes some heads; `None` when it was stopped.
+    pub fn attend(&self, heads: Range<usize>, sink: &dyn BlockSink, pace: &dyn Pace) -> Option<()> {
+        let [q, k, v] = &self.values;
+        let run = Run {
+            spec: &self.spec,
+            visibility: &self.visibility,
+            heads,
+            sinks: self.sinks.as_deref(),
+            bucket_values: self.buckets.as_deref(),
+            positions: &self.positions,
+            repeats: None,
+            sink: Some(sink),
+            pace,
+        };
+        let n_outputs = self.spec.n_heads * self.spec.d_value;
+        let mut z = vec![0.0; self.visibility.n_queries * n_outputs];
+        stream_heads(&run, HeadInput { q, k, v }, Level::current(), &mut z)?;
+        Some(())
     }
 }
 
@@ -294,7 +381,7 @@ mod tests {
     fn heads_kept_one_by_one_give_what_all_at_once_give() {
         for bytes in [0, 4 * CELL_BYTES, 1 << 20] {
             let shared = Shared::default();
-            changed(&shared).begin((3, 2, 2), None, bytes);
+            changed(&shared).begin((3, 2, 2), None, (bytes, false));
             give(&Keep(&shared), 0..3, None);
             give(&Compare(&shared), 0..3, Some(2));
             loop {

@@ -161,6 +161,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.word(Computation, "exceptions", format!("{:?}", own.exceptions));
         }
     }
+    list.word(Computation, "norm_placement", placement(spec));
     norm(list, "attn_pre_norm", spec.attn_pre.as_ref());
     norm(list, "attn_out_norm", spec.attn_out.as_ref());
     norm(list, "attn_post_norm", spec.attn_post.as_ref());
@@ -193,6 +194,23 @@ fn block(list: &mut List, spec: &BlockSpec) {
             }
         }
     }
+}
+
+/// Where a layer has norms: before its branches, on what they give, or on the residual after each.
+fn placement(spec: &BlockSpec) -> String {
+    let places = [
+        ("pre", [&spec.attn_pre, &spec.mlp_pre]),
+        ("out", [&spec.attn_out, &spec.mlp_out]),
+        ("post", [&spec.attn_post, &spec.mlp_post]),
+    ];
+    let places = places
+        .iter()
+        .filter(|(_, norms)| norms.iter().any(|norm| norm.is_some()));
+    let places: Vec<&str> = places.map(|(place, _)| *place).collect();
+    if places.is_empty() {
+        return "none".to_owned();
+    }
+    places.join(" + ")
 }
 
 fn feed_forward(list: &mut List, mlp: &MlpSpec) {
@@ -306,7 +324,8 @@ fn norm(list: &mut List, name: &'static str, norm: Option<&NormSource>) {
         Some(NormKind::LayerNorm) => "layer_norm",
         Some(NormKind::RmsNorm) => "rms_norm",
     };
-    list.word(Shape, name, kind);
+    // With or without a norm, or with one of another kind, hooks keep their shapes.
+    list.word(Computation, name, kind);
     let Some(norm) = norm else { return };
     // Several norms of a layer share a slot: each is told apart by what it is.
     let slot = list.slot.clone();

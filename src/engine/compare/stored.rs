@@ -73,14 +73,8 @@ impl StoredDifference {
     pub fn add(&mut self, first: usize, width: usize, a: &[f32], b: &[f32]) {
         let rows = a.chunks(width.max(1)).zip(b.chunks(width.max(1)));
         for (nth, (a, b)) in rows.enumerate() {
-            if !self.row(a, b) {
-                continue;
-            }
-            let row = first + nth;
-            let is_full = self.rows.len() == MOST_ROWS;
-            match self.rows.last_mut() {
-                Some(last) if last.end == row || is_full => last.end = row + 1,
-                _ => self.rows.push(row..row + 1),
+            if self.row(a, b) {
+                self.note(first + nth);
             }
         }
     }
@@ -149,6 +143,32 @@ impl StoredDifference {
         differs
     }
 
+    /// Takes in what is known of one row: ‖a − b‖², ‖a‖² and the largest |a − b|.
+    pub fn take_row(&mut self, row: usize, (squares, size, most): (f64, f64, f32)) {
+        self.n_rows += 1;
+        self.squares += squares;
+        self.size += size;
+        if most > 0.0 {
+            self.max_abs = self.max_abs.max(f64::from(most));
+            self.apart.push((squares, size));
+            self.note(row);
+        }
+    }
+
+    /// How many rows were taken in.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Notes a row that differs.
+    fn note(&mut self, row: usize) {
+        let is_full = self.rows.len() == MOST_ROWS;
+        match self.rows.last_mut() {
+            Some(last) if last.end == row || is_full => last.end = row + 1,
+            _ => self.rows.push(row..row + 1),
+        }
+    }
+
     /// What the sums tell of how the two relate, where each is also asked whether it is the other rounded.
     pub fn relation(&self) -> Option<(Relation, Option<f64>)> {
         if self.is_equal() || self.n_one_sided > 0 || self.is_mismatched {
@@ -194,14 +214,14 @@ impl StoredDifference {
 }
 
 /// Some rows of A and of B.
-type Buffers = (Vec<f32>, Vec<f32>);
+pub(super) type Buffers = (Vec<f32>, Vec<f32>);
 
 /// Two tensors of one shape as they are stored: rows of `width` values.
 pub(super) struct StoredPair<'a> {
     a: TensorView<'a>,
     b: TensorView<'a>,
     n_rows: usize,
-    width: usize,
+    pub(super) width: usize,
     pace: &'a dyn Pace,
 }
 
@@ -228,7 +248,7 @@ impl<'a> StoredPair<'a> {
     }
 
     /// Whether rows can be read one after the other.
-    fn is_by_rows(&self) -> bool {
+    pub(super) fn is_by_rows(&self) -> bool {
         self.a.shape().len() > 1 && self.a.is_row_wise() && self.b.is_row_wise()
     }
 
@@ -238,8 +258,14 @@ impl<'a> StoredPair<'a> {
         (n_at_once, self.n_rows.div_ceil(n_at_once))
     }
 
-    /// Reads one part of both.
-    fn part(&self, n_at_once: usize, nth: usize, (a, b): &mut Buffers) -> Result<usize> {
+    /// How many parts the rows are read in.
+    pub(super) fn n_parts(&self) -> usize {
+        self.parts(TASK).1
+    }
+
+    /// Reads one part of both, and tells its first row.
+    pub(super) fn part(&self, nth: usize, (a, b): &mut Buffers) -> Result<usize> {
+        let (n_at_once, _) = self.parts(TASK);
         if self.pace.stops() {
             return Err(Error::Cancelled);
         }
@@ -258,10 +284,10 @@ impl<'a> StoredPair<'a> {
         if !self.is_by_rows() {
             return Ok(vec![f(0, &self.a.widen()?, &self.b.widen()?)]);
         }
-        let (n_at_once, n_parts) = self.parts(TASK);
+        let n_parts = self.n_parts();
         let parts = (0..n_parts).into_par_iter();
         let of_part = |buffers: &mut Buffers, nth: usize| {
-            let first = self.part(n_at_once, nth, buffers)?;
+            let first = self.part(nth, buffers)?;
             Ok(f(first, &buffers.0, &buffers.1))
         };
         parts.map_init(Default::default, of_part).collect()
@@ -279,10 +305,10 @@ impl<'a> StoredPair<'a> {
         if !self.is_by_rows() {
             return Ok(are_same(&self.a.widen()?, &self.b.widen()?));
         }
-        let (n_at_once, n_parts) = self.parts(TASK);
+        let n_parts = self.n_parts();
         let parts = (0..n_parts).into_par_iter();
         let of_part = |buffers: &mut Buffers, nth: usize| {
-            self.part(n_at_once, nth, buffers)?;
+            self.part(nth, buffers)?;
             Ok(are_same(&buffers.0, &buffers.1))
         };
         let parts = parts.map_init(Default::default, of_part);

@@ -17,8 +17,63 @@ fn row(knob: &str, a: KnobValue, b: KnobValue) -> KnobDifference {
     }
 }
 
-/// A rotation, the positions that it counts, and the knob that says so.
-type Supposed = (Option<RopeSpec>, Vec<usize>, KnobDifference);
+/// A rotation that may have been computed in place of the model's own.
+#[derive(Clone)]
+struct Supposed {
+    rope: Option<RopeSpec>,
+    positions: Vec<usize>,
+    /// By the negative of every angle.
+    is_backward: bool,
+    /// What says so.
+    knob: KnobDifference,
+}
+
+impl Supposed {
+    fn new(rope: Option<RopeSpec>, positions: Vec<usize>, knob: KnobDifference) -> Self {
+        Self {
+            rope,
+            positions,
+            is_backward: false,
+            knob,
+        }
+    }
+
+    /// Turns all heads of some positions. // [position, heads · d_head]
+    fn turn(&self, values: &mut [f32], d_head: usize) {
+        let Some(rope) = &self.rope else { return };
+        let table = RopeTable::new(rope, &self.positions);
+        let width = values.len() / self.positions.len().max(1);
+        for (position_idx, row) in values.chunks_mut(width.max(1)).enumerate() {
+            for head in row.chunks_mut(d_head.max(1)) {
+                // Turning a mirrored pair and mirroring it again turns it the other way.
+                if self.is_backward {
+                    mirror(rope, head);
+                }
+                table.rotate(position_idx, head);
+                if self.is_backward {
+                    mirror(rope, head);
+                }
+            }
+        }
+    }
+}
+
+/// Changes the sign of the second value of every pair that a rotation turns.
+fn mirror(rope: &RopeSpec, head: &mut [f32]) {
+    let end = (rope.first + rope.d_rotary).min(head.len());
+    let turned = &mut head[rope.first.min(end)..end];
+    let half = turned.len() / 2;
+    for (idx, value) in turned.iter_mut().enumerate() {
+        let is_second = if rope.interleaved {
+            idx % 2 == 1
+        } else {
+            idx >= half
+        };
+        if is_second {
+            *value = -*value;
+        }
+    }
+}
 
 /// The knob that explains rotated queries or keys that differ, where one does.
 ///
@@ -30,18 +85,10 @@ pub(super) fn rotation(
     recorded: &[f32],
 ) -> Option<KnobDifference> {
     let all = supposed(spec, positions).into_iter();
-    let with_distances = all.map(|(rope, positions, knob)| {
+    let with_distances = all.map(|supposed| {
         let mut values = before.to_vec();
-        if let Some(rope) = &rope {
-            let table = RopeTable::new(rope, &positions);
-            let width = values.len() / positions.len().max(1);
-            for (position_idx, row) in values.chunks_mut(width.max(1)).enumerate() {
-                for head in row.chunks_mut(spec.d_head.max(1)) {
-                    table.rotate(position_idx, head);
-                }
-            }
-        }
-        (apart(&values, recorded), knob)
+        supposed.turn(&mut values, spec.d_head);
+        (apart(&values, recorded), supposed.knob)
     });
     let nearest = with_distances.min_by(|(a, _), (b, _)| a.total_cmp(b));
     nearest
@@ -70,11 +117,11 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
                 KnobValue::word("none"),
                 KnobValue::Number(theta),
             );
-            (Some(RopeSpec::plain(theta, spec.d_head)), given(), knob)
+            Supposed::new(Some(RopeSpec::plain(theta, spec.d_head)), given(), knob)
         };
         return THETAS.map(plain).to_vec();
     };
-    let mut all = vec![(
+    let mut all = vec![Supposed::new(
         None,
         given(),
         row(
@@ -87,7 +134,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
         interleaved: !rope.interleaved,
         ..rope.clone()
     };
-    all.push((
+    all.push(Supposed::new(
         Some(turned),
         given(),
         row(
@@ -106,7 +153,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
             KnobValue::Number(rope.theta),
             KnobValue::Number(theta),
         );
-        all.push((Some(other), given(), knob));
+        all.push(Supposed::new(Some(other), given(), knob));
     }
     for d_rotary in [spec.d_head, spec.d_head / 2, spec.d_head / 4] {
         if d_rotary != rope.d_rotary && d_rotary >= 2 && d_rotary.is_multiple_of(2) {
@@ -120,7 +167,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
                 KnobValue::count(rope.d_rotary),
                 KnobValue::count(d_rotary),
             );
-            all.push((Some(other), given(), knob));
+            all.push(Supposed::new(Some(other), given(), knob));
         }
     }
     if rope.scaling != RopeScaling::None {
@@ -135,7 +182,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
             KnobValue::word(said),
             KnobValue::word("none"),
         );
-        all.push((Some(other), given(), knob));
+        all.push(Supposed::new(Some(other), given(), knob));
     }
     let later = positions.iter().map(|position| position + 1).collect();
     let knob = row(
@@ -143,7 +190,17 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
         KnobValue::word("given"),
         KnobValue::word("one more"),
     );
-    all.push((Some(rope.clone()), later, knob));
+    all.push(Supposed::new(Some(rope.clone()), later, knob));
+    let words = ["forward", "backward"].map(KnobValue::word);
+    let [forward, backward] = words;
+    all.push(Supposed {
+        is_backward: true,
+        ..Supposed::new(
+            Some(rope.clone()),
+            given(),
+            row("rope_direction", forward, backward),
+        )
+    });
     all
 }
 
@@ -204,6 +261,36 @@ mod tests {
             found(&turned(&own, &later)).as_deref(),
             Some("positions given → one more")
         );
+        // Every pair turned by the negative of its angle.
+        for interleaved in [false, true] {
+            let rope = RopeSpec {
+                interleaved,
+                ..own.clone()
+            };
+            let spec = AttentionSpec {
+                rope: Some(rope.clone()),
+                ..spec.clone()
+            };
+            let mut backward = before.clone();
+            for (position_idx, row) in backward.chunks_mut(16).enumerate() {
+                for head in row.chunks_mut(8) {
+                    for pair in 0..4 {
+                        let (i, j) = if interleaved {
+                            (2 * pair, 2 * pair + 1)
+                        } else {
+                            (pair, pair + 4)
+                        };
+                        let angle = -(position_idx as f64) * 10_000f64.powf(-(pair as f64) / 4.0);
+                        let (sin, cos) = (angle.sin() as f32, angle.cos() as f32);
+                        (head[i], head[j]) =
+                            (head[i] * cos - head[j] * sin, head[j] * cos + head[i] * sin);
+                    }
+                }
+            }
+            let knob = rotation(&spec, &positions, &before, &backward);
+            let knob = knob.map(|knob| knob.to_string());
+            assert_eq!(knob.as_deref(), Some("rope_direction forward → backward"));
+        }
         let noise: Vec<f32> = before.iter().rev().copied().collect();
         assert_eq!(found(&noise), None);
     }

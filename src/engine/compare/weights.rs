@@ -67,6 +67,23 @@ impl WeightDifferences {
     }
 }
 
+impl WeightDifferences {
+    /// Notes a role that only one side has.
+    fn lacks(&mut self, role: &Role, is_of_a: bool) {
+        let name = role.tensor().to_owned();
+        self.missing_roles.push((name.clone(), role.key.clone()));
+        let only = if is_of_a {
+            &mut self.only_a
+        } else {
+            &mut self.only_b
+        };
+        if !only.contains(&name) {
+            only.push(name);
+        }
+        self.layers.insert(layer_of(&role.key));
+    }
+}
+
 /// Which layer of B stands for each layer of A, as the prefix of a role: `L3` → `L5`; `None` drops the layer.
 pub(super) type Renamed<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -102,17 +119,13 @@ pub(super) fn compare_mapped(
     let mut met: BTreeSet<&str> = BTreeSet::new();
     // By stored tensors, in the order of A's execution.
     let mut pairs: Vec<Pair<'_>> = Vec::new();
+    let mut alone: Vec<(&Role, String)> = Vec::new();
     for role in &roles_a {
         let Some(key) = renamed(&role.key) else {
             continue;
         };
         let Some(other) = of_key.get(key.as_str()) else {
-            let name = role.tensor().to_owned();
-            found.missing_roles.push((name.clone(), role.key.clone()));
-            if !found.only_a.contains(&name) {
-                found.only_a.push(name);
-            }
-            found.layers.insert(layer_of(&role.key));
+            alone.push((role, layer_of(&key)));
             continue;
         };
         met.insert(other.key.as_str());
@@ -125,15 +138,27 @@ pub(super) fn compare_mapped(
             }),
         }
     }
+    for (role, layer) in alone {
+        // A norm that stands elsewhere keeps its name: it is one tensor for two purposes, not two tensors.
+        let is_it = |other: &&Role| {
+            let is_moved = other.tensor() == role.tensor() && other.shape() == role.shape();
+            is_moved && layer_of(&other.key) == layer && !met.contains(other.key.as_str())
+        };
+        match roles_b.iter().find(is_it) {
+            Some(other) => {
+                met.insert(other.key.as_str());
+                pairs.push(Pair {
+                    names: (role.tensor(), other.tensor()),
+                    roles: vec![(role, other)],
+                });
+            }
+            None => found.lacks(role, true),
+        }
+    }
     for role in &roles_b {
         let is_mapped = renamed_back(&roles_a, renamed, &role.key);
         if !met.contains(role.key.as_str()) && is_mapped {
-            let name = role.tensor().to_owned();
-            found.missing_roles.push((name.clone(), role.key.clone()));
-            if !found.only_b.contains(&name) {
-                found.only_b.push(name);
-            }
-            found.layers.insert(layer_of(&role.key));
+            found.lacks(role, false);
         }
     }
     let work = Work {
@@ -253,14 +278,14 @@ pub fn compare_names(a: &Model, b: &Model, pace: &dyn Pace) -> Result<WeightDiff
 }
 
 /// A stored tensor of A, its counterpart in B, and everything that they are both read for.
-struct Pair<'a> {
+pub(super) struct Pair<'a> {
     names: (&'a str, &'a str),
-    roles: Vec<(&'a Role, &'a Role)>,
+    pub roles: Vec<(&'a Role, &'a Role)>,
 }
 
-struct Work<'a> {
-    a: &'a Tensors,
-    b: &'a Tensors,
+pub(super) struct Work<'a> {
+    pub a: &'a Tensors,
+    pub b: &'a Tensors,
     floors: &'a Floors,
     roles_a: BTreeMap<&'a str, &'a Role>,
     of_key: &'a BTreeMap<&'a str, &'a Role>,
@@ -268,9 +293,9 @@ struct Work<'a> {
 }
 
 /// What is found of one role of a pair.
-struct Found {
-    relation: Option<(Relation, Option<f64>)>,
-    is_equal: bool,
+pub(super) struct Found {
+    pub relation: Option<(Relation, Option<f64>)>,
+    pub is_equal: bool,
 }
 
 impl Work<'_> {
@@ -303,9 +328,10 @@ impl Work<'_> {
         let is_table = |role: &Role| matches!(role.source, Source::Table(_));
         let is_large = pair.roles.iter().all(|(a, _)| is_table(a) || is_large(a));
         let mut parts = Parts::default();
-        match stored.filter(|_| is_large) {
-            Some(stored) => parts.take_stored(&stored.difference()?),
-            None => {
+        match stored {
+            Some(stored) if is_large => parts.take_stored(&stored.difference()?),
+            Some(stored) if self.matrices(pair, &stored, floor, &mut parts)? => {}
+            _ => {
                 let n_stored = shapes.0.map_or(0, |info| info.n_elements());
                 let mut n_read = 0;
                 for (a, b) in &pair.roles {
@@ -391,13 +417,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether gate and up-projection have changed places.
-    fn is_swapped(
-        &self,
-        (a, b): (&Role, &Role),
-        (values_a, values_b): (&[f32], &[f32]),
-        floor: f64,
-    ) -> Result<bool> {
+    /// The up-projections that stand beside two gates, or the gates beside two up-projections: of A, and of B.
+    pub(super) fn counterparts(&self, a: &Role, b: &Role) -> Option<(&Role, &Role)> {
         let other = |key: &str| {
             let ends = [(".gate", ".up"), (".gate.bias", ".up.bias")];
             ends.iter().find_map(|(gate, up)| {
@@ -406,13 +427,18 @@ impl Work<'_> {
                 swapped(gate, up).or_else(|| swapped(up, gate))
             })
         };
-        let (Some(key_a), Some(key_b)) = (other(&a.key), other(&b.key)) else {
-            return Ok(false);
-        };
-        let Some(other_b) = self.of_key.get(key_b.as_str()) else {
-            return Ok(false);
-        };
-        let Some(other_a) = self.roles_a.get(key_a.as_str()) else {
+        let of_a = self.roles_a.get(other(&a.key)?.as_str())?;
+        Some((of_a, self.of_key.get(other(&b.key)?.as_str())?))
+    }
+
+    /// Whether gate and up-projection have changed places.
+    fn is_swapped(
+        &self,
+        (a, b): (&Role, &Role),
+        (values_a, values_b): (&[f32], &[f32]),
+        floor: f64,
+    ) -> Result<bool> {
+        let Some((other_a, other_b)) = self.counterparts(a, b) else {
             return Ok(false);
         };
         let of_b = other_b.read(self.b, self.pace)?;
@@ -436,11 +462,11 @@ fn is_large(role: &Role) -> bool {
 
 /// What is found of all roles of a pair.
 #[derive(Default)]
-struct Parts {
-    difference: StoredDifference,
-    found: Vec<Found>,
+pub(super) struct Parts {
+    pub difference: StoredDifference,
+    pub found: Vec<Found>,
     heads: Vec<usize>,
-    first_row: usize,
+    pub first_row: usize,
 }
 
 impl Parts {
@@ -463,7 +489,7 @@ impl Parts {
     }
 
     /// Notes the heads that differ.
-    fn heads_of(&mut self, division: Division, here: &StoredDifference) {
+    pub(super) fn heads_of(&mut self, division: Division, here: &StoredDifference) {
         let (Division::Rotating(heads) | Division::Outputs(heads)) = division else {
             return;
         };

@@ -34,6 +34,42 @@ pub(super) struct Section {
 impl Difference<'_> {
     /// One line: where the two part first, and why; or that they are the same.
     pub fn headline(&self) -> String {
+        let why = self.why();
+        match why.as_str() {
+            "" => self.where_first(),
+            why => format!("{} · {why}", self.where_first()),
+        }
+    }
+
+    /// The headline in fewer and fewer words, for a line that has no room for it: what is left out is told beside it.
+    pub fn headlines(&self) -> Vec<String> {
+        let mut all = vec![self.headline()];
+        let where_first = self.where_first();
+        match self.comparison.first().filter(|_| self.refused.is_none()) {
+            Some(first) => {
+                all.push(where_first);
+                let place = place(first);
+                let sizes = match (first.nonfinite, first.n_one_sided) {
+                    (None, 0) => {
+                        let sizes = [first.relative, first.tolerance].map(digits);
+                        format!(": {} > {}", sizes[0], sizes[1])
+                    }
+                    _ => String::new(),
+                };
+                all.push(format!("first at {place}{sizes}"));
+                let place = place.split(" (").next().unwrap_or_default();
+                all.push(format!("first at {place}{sizes}"));
+            }
+            None => {
+                let short = where_first.split(": ").next().unwrap_or_default();
+                all.push(short.to_owned());
+            }
+        }
+        all
+    }
+
+    /// Where the two part first, or that they are the same.
+    fn where_first(&self) -> String {
         let found = self.comparison;
         if let Some(refused) = &self.refused {
             return format!("cannot be run side by side: {refused}");
@@ -63,11 +99,17 @@ impl Difference<'_> {
                 );
             }
         }
-        let causes = found.causes();
-        let said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
-        if !said.is_empty() {
-            let _ = write!(line, " · {}", said.join(", "));
+        line
+    }
+
+    /// What acts where the two part first; empty where nothing is known to.
+    fn why(&self) -> String {
+        if self.refused.is_some() {
+            return String::new();
         }
+        let causes = self.comparison.causes();
+        let said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
+        let mut line = said.join(", ");
         if causes.len() > MOST_CAUSES {
             let _ = write!(line, " and {} more", causes.len() - MOST_CAUSES);
         }
@@ -82,13 +124,18 @@ impl Difference<'_> {
             if n == 0 {
                 return "the same statistics within the tolerance".to_owned();
             }
+            let n_left_out = found.left_out.iter().map(Vec::len).sum::<usize>();
+            let where_mapped = match n_left_out {
+                0 => "",
+                _ => " in the layers that are mapped",
+            };
             return if found.floors.base.is_finite() {
                 format!(
-                    "the same: {n} hooks within the tolerance of {} ({precision})",
+                    "the same{where_mapped}: {n} hooks within the tolerance of {} ({precision})",
                     digits(found.floors.base)
                 )
             } else {
-                format!("the same but for {precision}: {n} hooks, sizes below")
+                format!("the same{where_mapped} but for {precision}: {n} hooks, sizes below")
             };
         }
         let mut parts = Vec::new();

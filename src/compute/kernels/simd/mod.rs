@@ -1,6 +1,7 @@
 //! Vectorised arithmetic: one source, compiled for each level of a processor's instructions and chosen at run time.
 
 mod activations;
+mod apart;
 mod columns;
 mod lanes;
 mod level;
@@ -13,12 +14,13 @@ mod scores;
 mod softmax;
 
 pub use activations::activate_values;
+pub use apart::{divergence, weighted_gap};
 pub use columns::{ColumnLogSums, add_columns};
 pub(super) use lanes::Lanes;
 pub(super) use level::Kernel;
 pub use level::Level;
 pub use norms::row_norms;
-pub use pairs::{PairSums, pair_sums};
+pub use pairs::{PairSums, add_pair_columns, pair_sums};
 pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
 pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};

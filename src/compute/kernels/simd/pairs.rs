@@ -90,6 +90,57 @@ impl Kernel for PairsOf<'_> {
     }
 }
 
+/// Takes in the columns of two blocks of rows: adds Σ(a − b)² and Σa² of each, and keeps its largest |a − b|.
+///
+/// Values that are not finite leave a sum that is not.
+/// // a, b: [row, width]; each of `to`: [column]
+///
+/// # Panics
+/// When the lengths do not fit.
+pub fn add_pair_columns(level: Level, a: &[f32], b: &[f32], to: [&mut [f32]; 3]) {
+    assert_eq!(a.len(), b.len(), "blocks of one size");
+    let width = to[0].len();
+    assert!(
+        to.iter().all(|to| to.len() == width),
+        "columns of one width"
+    );
+    level.run(PairColumns { a, b, to });
+}
+
+struct PairColumns<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    to: [&'a mut [f32]; 3],
+}
+
+impl Kernel for PairColumns<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<L: Lanes>(self, l: L) {
+        let [squares, sizes, most] = self.to;
+        let width = squares.len().max(1);
+        let n = width / L::N * L::N;
+        for (of_a, of_b) in self.a.chunks_exact(width).zip(self.b.chunks_exact(width)) {
+            let (whole_a, whole_b) = (L::vectors(of_a), L::vectors(of_b));
+            let to = L::vectors_mut(squares).iter_mut();
+            let to = to.zip(L::vectors_mut(sizes)).zip(L::vectors_mut(most));
+            for ((a, b), ((squares, size), most)) in whole_a.iter().zip(whole_b).zip(to) {
+                let apart = l.sub(*a, *b);
+                *squares = l.mul_add(apart, apart, *squares);
+                *size = l.mul_add(*a, *a, *size);
+                *most = l.max(l.abs(apart), *most);
+            }
+            for column in n..width {
+                let (a, b) = (of_a[column], of_b[column]);
+                squares[column] += (a - b) * (a - b);
+                sizes[column] += a * a;
+                most[column] = most[column].max((a - b).abs());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +196,32 @@ mod tests {
         let tiny = pair_sums(Level::Portable, &[1e-30; 32], &[2e-30; 32]);
         assert!(!tiny.are_whole());
         assert!(pair_sums(Level::Portable, &[1.0; 32], &[1.0; 32]).are_whole());
+    }
+
+    #[test]
+    fn columns_are_summed_as_rows_are() {
+        for width in [1, 5, 16, 37, 64] {
+            let n = 9 * width;
+            let a: Vec<f32> = (0..n).map(|i| ((i * 7919) % 101) as f32 - 50.0).collect();
+            let mut b = a.clone();
+            b[3 * width + width / 2] += 2.0;
+            for level in Level::ALL.into_iter().filter(|level| level.is_available()) {
+                let (mut squares, mut sizes) = (vec![0.0; width], vec![0.0; width]);
+                let mut most = vec![0.0; width];
+                let to = [&mut squares[..], &mut sizes[..], &mut most[..]];
+                add_pair_columns(level, &a, &b, to);
+                for column in 0..width {
+                    let of_column = a.iter().skip(column).step_by(width);
+                    let size: f32 = of_column.map(|v| v * v).sum();
+                    assert!((sizes[column] - size).abs() <= 1e-5 * size, "{width}");
+                    let apart = if column == width / 2 { 2.0 } else { 0.0 };
+                    assert_eq!((squares[column], most[column]), (apart * apart, apart));
+                }
+            }
+        }
+        let (mut squares, mut sizes, mut most) = ([0.0; 2], [0.0; 2], [0.0; 2]);
+        let to = [&mut squares[..], &mut sizes[..], &mut most[..]];
+        add_pair_columns(Level::best(), &[1.0, 2.0], &[1.0, f32::NAN], to);
+        assert!(squares[0] == 0.0 && squares[1].is_nan());
     }
 }
