@@ -227,7 +227,7 @@ fn a_trace_as_b() {
         screen.go(Panel::Compare);
         shows("compare_trace", size, &mut screen);
         // Hooks that the trace holds are compared, and nothing is said of knobs and tensors, which it has none of.
-        assert!(screen.text().contains("differs first at scores of L1"));
+        assert!(screen.text().contains("first at scores of L1"));
         assert!(!screen.text().contains("every knob"));
         screen.typed("d");
         assert!(screen.text().contains("distance of patterns"));

@@ -156,11 +156,16 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
         format!(" {b} · {what} "),
         format!(" {b} − {a} "),
     ];
-    let insides: Vec<Rect> = areas
+    let mut insides: Vec<Rect> = areas
         .iter()
         .zip(titles)
         .map(|(area, title)| framed(frame, *area, app, cut(&title, area.width as usize - 2)))
         .collect();
+    // Frames that differ by a column must not make one map twice as large as another.
+    let width = insides.iter().map(|inside| inside.width).min();
+    for inside in &mut insides {
+        inside.width = width.unwrap_or(inside.width);
+    }
     let Some(details) = app.both_details() else {
         let text = format!(" computing{}…", selection_title(app, ""));
         frame.render_widget(Line::styled(text, app.theme.dim()), insides[0]);

@@ -86,18 +86,15 @@ fn lines(app: Scene<'_>, comparison: &Comparison, inside: Rect) -> Vec<Line<'sta
         theme.notable()
     };
     let mut lines = Vec::new();
-    let headline = crate::tui::figure::wrapped(&difference.headline(), width.saturating_sub(2));
     let n_headline = if inside.height >= 8 { 2 } else { 1 };
-    let is_cut = headline.len() > n_headline;
-    for (nth, line) in headline.into_iter().take(n_headline).enumerate() {
-        // What follows is told below as well, by knobs and tensors.
-        let more = if is_cut && nth + 1 == n_headline {
-            "…"
-        } else {
-            ""
-        };
-        let line = cut(&format!(" {line}"), width.saturating_sub(more.len().min(1)));
-        lines.push(Line::styled(format!("{line}{more}"), style));
+    let room = width.saturating_sub(2);
+    // Knobs and tensors stand below as well, so that the longest words that fit are enough.
+    let all = difference.headlines().into_iter();
+    let mut wrapped = all.map(|said| crate::tui::figure::wrapped(&said, room));
+    let fitting = wrapped.clone().find(|lines| lines.len() <= n_headline);
+    for line in fitting.or_else(|| wrapped.next_back()).unwrap_or_default() {
+        let line = cut(&format!(" {line}"), width);
+        lines.push(Line::styled(line, style));
     }
     // It may be broken later than it differs first.
     let broken = comparison.nonfinite().filter(|hook| !hook.is_same);

@@ -91,6 +91,15 @@ fn range_text((low, high): (f64, f64)) -> String {
     }
 }
 
+/// The number of a statistic; a dash for what a learned sink takes in a layer that has none.
+pub fn statistic_figure(layer: &LayerReport, idx: usize, value: f64, width: usize) -> String {
+    if idx == Stat::SinkMass.idx() && value.is_nan() && !layer.has_sinks {
+        format!("{:>width$}", "–")
+    } else {
+        figure(value, width)
+    }
+}
+
 fn draw_table(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -136,7 +145,7 @@ fn draw_table(
         };
         let mut spans = vec![
             Span::styled(format!(" {}", fit(statistic.title, title_width)), style),
-            Span::styled(figure(value, 7), theme.strong()),
+            Span::styled(statistic_figure(layer, idx, value, 7), theme.strong()),
             Span::styled(range_text(in_layer), theme.dim()),
         ];
         if wide {

@@ -9,7 +9,7 @@ use ratatui::widgets::Paragraph;
 use super::compare::labels;
 use super::scores;
 use crate::report::chart::{Axis, Chart, Series};
-use crate::tui::figure::{change, figure, fit};
+use crate::tui::figure::{change, fit};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
@@ -99,16 +99,21 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
             } else {
                 Style::new()
             };
-            let moved = change(before, after, FIGURE);
-            let moved_style = if moved.trim() == "0" {
+            let figures = [(both[0], before), (both[1], after)]
+                .map(|(layer, value)| scores::statistic_figure(layer, idx, value, FIGURE));
+            let moved = if figures.iter().all(|figure| figure.trim() == "–") {
+                figures[0].clone()
+            } else {
+                change(before, after, FIGURE)
+            };
+            let moved_style = if matches!(moved.trim(), "0" | "–") {
                 theme.dim()
             } else {
                 theme.accent()
             };
             Line::from(vec![
                 Span::styled(format!(" {}", fit(statistic.title, name_width)), style),
-                Span::raw(figure(before, FIGURE)),
-                Span::raw(figure(after, FIGURE)),
+                Span::raw(figures.concat()),
                 Span::styled(moved, moved_style),
             ])
         })
