@@ -26,12 +26,12 @@ def run(code, hidden):
 
 class Import(unittest.TestCase):
     def test_the_module_alone(self):
-        done = run("import attnscope\nassert {'Monitor', 'capture', 'probe'} <= set(dir(attnscope))\n"
+        done = run("import attnscope\nassert {'Monitor', 'capture', 'probe', 'record'} <= set(dir(attnscope))\n"
                    "assert 'torch' not in sys.modules", ["torch", "pandas", "numpy"])
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_names_say_what_they_lack(self):
-        for name in ("Monitor", "capture", "probe"):
+        for name in ("Monitor", "capture", "probe", "record"):
             done = run(f"import attnscope\nattnscope.{name}", ["torch"])
             self.assertIn(f"ImportError: attnscope.{name} needs torch, which is not installed: pip install torch", done.stderr)
         done = run("import attnscope\nattnscope.monitr", [])

@@ -3,16 +3,17 @@
     Monitor(model, "run.jsonl", every=50, rows=64)   statistics of every head, every 50 steps, as a log
     capture(model, "trace.safetensors")              what every attention of one forward call did
     probe(model, ids, "probe.safetensors")           which modules notice a change of the input
+    record(model, "port.safetensors", against=trace) what modules gave, under the names of hooks, for attnscope diff
 
 Importing this module needs neither torch nor anything else; each name asks for what it needs when it is used.
 """
 
 import importlib
 
-__all__ = ["Monitor", "capture", "probe"]
+__all__ = ["Monitor", "capture", "probe", "record"]
 
 # Where each name lives, and the package that it needs.
-_HOMES = {"Monitor": ("monitor", "torch"), "capture": ("_capture", "torch"), "probe": ("_capture", "torch")}
+_HOMES = {"Monitor": ("monitor", "torch")} | dict.fromkeys(["capture", "probe", "record"], ("_capture", "torch"))
 
 
 def __getattr__(name):
