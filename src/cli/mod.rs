@@ -11,6 +11,7 @@ mod completions;
 pub mod demo;
 mod device;
 mod diff;
+mod effect;
 mod explain;
 mod fail_on;
 mod figures;
@@ -97,6 +98,9 @@ enum Command {
     /// Name the type of each head: previous token, induction, sink, …
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Heads(heads::Args),
+    /// Measure what heads and layers do: ablation, attribution, patching, lens, rollout, contribution, circuits
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Effect(Box<effect::Args>),
     /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     History(history::Args),
@@ -230,6 +234,7 @@ impl Cli {
             Some(Command::Batch(args)) => return batch::run(&args),
             Some(Command::Merge(args)) => return merge::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
+            Some(Command::Effect(args)) => effect::run(&args)?,
             Some(Command::History(args)) => return history::run(&args),
             Some(Command::Watch(args)) => return watch::run(&args),
             Some(Command::Cache(args)) => cache::run(&args)?,

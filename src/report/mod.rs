@@ -5,6 +5,7 @@ mod baseline;
 pub mod chart;
 mod difference;
 mod document;
+mod effect;
 mod finding;
 mod github;
 mod head_types;
@@ -43,6 +44,10 @@ pub use baseline::read_baseline;
 pub use difference::{Difference, Document as DifferenceDocument};
 pub use document::{
     CheckpointRecord, LayerRecord, ModelRecord, PromptRecord, Recorder, Report, VERSION,
+};
+pub use effect::{
+    Cell, Column, EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet,
+    circuits_sheet, contribution_sheet, lens_sheet, patching_sheet, rollout_sheet,
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;

@@ -5,6 +5,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 
 use super::document::{Report, Several};
+use super::effect::EffectReport;
 use super::head_types::HeadTypes;
 use super::lab::{RescaleReport, VarianceReport};
 use super::tensors::TensorList;
@@ -32,6 +33,7 @@ pub const SCHEMAS: &[Described] = &[
     ("merge", "attnscope merge DIR", of::<super::merged::Merged>),
     ("check", "attnscope check", of::<verdicts::Document>),
     ("heads", "attnscope heads", of::<HeadTypes>),
+    ("effect", "attnscope effect", of::<EffectReport>),
     ("sweep", "attnscope sweep", of::<sweep::Document<'_>>),
     ("lab-rescale", "attnscope lab rescale", of::<RescaleReport>),
     (

@@ -6,6 +6,7 @@ mod broken_model;
 mod charts;
 mod device_attention;
 mod device_models;
+mod effect;
 mod history;
 mod lab;
 mod lstm_seq2seq;

@@ -2,6 +2,7 @@
 
 pub mod align;
 mod captured;
+pub mod effect;
 mod first_nonfinite;
 mod generate;
 mod head;

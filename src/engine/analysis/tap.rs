@@ -28,6 +28,19 @@ pub trait Tap {
         None
     }
 
+    /// Whether what branches give is wanted before the norms on it.
+    fn wants_raw(&self) -> bool {
+        false
+    }
+
+    /// What a branch gives before the norm on it; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
+    ///
+    /// # Errors
+    /// When it cannot be kept; stops the run.
+    fn raw(&mut self, _: Stack, _: usize, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// Called when a layer is done.
     ///
     /// # Errors

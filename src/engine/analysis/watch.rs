@@ -141,6 +141,17 @@ impl Hooks for Watch<'_> {
         }
     }
 
+    fn wants_raw(&self) -> bool {
+        self.tap.as_ref().is_some_and(|tap| tap.wants_raw())
+    }
+
+    fn raw(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        match &mut self.tap {
+            Some(tap) => tap.raw(self.home, self.layer_idx, hook, values, width),
+            None => Ok(()),
+        }
+    }
+
     fn blocks(&self) -> Option<&dyn BlockSink> {
         let tap = self.tap.as_ref()?;
         tap.blocks(self.stack, self.layer_idx)

@@ -301,6 +301,7 @@ fn attend_group<O: Ops>(
             ends: &ends,
         }),
         pace: context.pace,
+        copies: None,
     };
     project_only(&of_group, attention, projections, &weights, normed, s)?;
     let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);

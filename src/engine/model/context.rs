@@ -1,5 +1,7 @@
 //! What the blocks of a stack share while they run: device, tokens, the encoder's output, and buffers.
 
+use std::borrow::Cow;
+
 use super::embed::Sequence;
 use super::recurrent::Ends;
 use super::spec::StackSpec;
@@ -30,6 +32,9 @@ pub struct BlockContext<'a, O: Ops> {
     pub memory: Option<Memory<'a, O>>,
     /// Asked between row blocks and between experts: true stops the work.
     pub pace: &'a dyn Pace,
+    /// How many copies of the sequence lie one after another in the residual. With copies, a block tells nothing of its heads:
+    /// it only leaves the residual. `None` is the usual run of one sequence, which tells everything.
+    pub copies: Option<usize>,
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
@@ -59,7 +64,25 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             bucket_values,
             memory,
             pace,
+            copies: None,
         })
+    }
+
+    /// The context of several copies of the sequence.
+    pub fn with_copies(self, copies: usize) -> Self {
+        Self {
+            copies: Some(copies),
+            ..self
+        }
+    }
+
+    /// The position of every row of the residual.
+    pub(super) fn positions(&self) -> Cow<'_, [usize]> {
+        let positions = &self.sequence.positions;
+        match self.copies {
+            None | Some(1) => Cow::Borrowed(positions),
+            Some(copies) => Cow::Owned(positions.repeat(copies)),
+        }
     }
 
     pub(super) fn shelf(&self) -> Shelf<'a, O> {

@@ -102,6 +102,58 @@ pub fn embed<O: Ops>(
     Ok(())
 }
 
+/// What is added up to embed a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbedPart {
+    Token,
+    Position,
+    TokenType,
+}
+
+/// What is added up to embed one token of a sequence, before the norm and the projection that may follow. A projection that
+/// comes first is in the token's part.
+///
+/// # Errors
+/// As for [`embed`].
+pub fn embedding_parts<O: Ops>(
+    ops: &O,
+    model: &Model,
+    stack: &StackSpec,
+    sequence: &Sequence,
+    position_idx: usize,
+) -> Result<Vec<(EmbedPart, Vec<f32>)>> {
+    let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
+    let mut row = vec![0.0; spec.tokens.width];
+    let id = sequence.tokens[position_idx] as usize;
+    add_rows(model, &spec.tokens, &[id], &mut row)?;
+    row.iter_mut().for_each(|value| *value *= spec.scale);
+    if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
+        let pace = &|| false;
+        let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+        ops.put(&row, spec.tokens.width, &mut from)?;
+        let weights = Shelf { ops, tensors, pace }.linear(linear)?;
+        ops.linear(&from, &weights, &mut to, pace)?;
+        row = ops.get(&to)?.values.into_owned();
+    }
+    let width = row.len();
+    let mut parts = vec![(EmbedPart::Token, row)];
+    let position = [sequence.positions[position_idx]];
+    if let Some(positions) = &spec.positions {
+        let mut row = vec![0.0; width];
+        match positions {
+            PositionTable::Stored(table) => add_rows(model, table, &position, &mut row)?,
+            PositionTable::Sinusoid(sines) => add_sinusoids(&position, *sines, width, &mut row),
+        }
+        parts.push((EmbedPart::Position, row));
+    }
+    if let Some(table) = &spec.token_types {
+        let mut row = vec![0.0; width];
+        add_rows(model, table, &[0], &mut row)?;
+        parts.push((EmbedPart::TokenType, row));
+    }
+    Ok(parts)
+}
+
 /// Normalises with weights read for this one use.
 pub(super) fn apply_norm<O: Ops>(
     ops: &O,

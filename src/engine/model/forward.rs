@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
+use super::copies::attend_copies;
+use super::emit::{emit, offer, raw};
 use super::experts::experts;
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
@@ -47,7 +49,7 @@ pub fn run_block<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
     let (ops, s) = (context.ops, scratch);
-    emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
+    offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
     let Mixer::Attention(own) = &spec.mixer;
     let attention = run_heads(
@@ -71,6 +73,7 @@ pub fn run_block<O: Ops>(
         &mut s.attention,
         hooks,
     )?;
+    raw(ops, hooks, Hook::AttnOut, &s.attention.out)?;
     normed_in_place(
         ops,
         weights.attn_out.as_ref(),
@@ -78,7 +81,7 @@ pub fn run_block<O: Ops>(
         &mut s.spare,
     )?;
     scaled(ops, spec.branch_scale, &mut s.attention.out)?;
-    emit(ops, hooks, Hook::AttnOut, &s.attention.out)?; // [position, d_model]
+    offer(ops, hooks, Hook::AttnOut, &mut s.attention.out)?; // [position, d_model]
     if spec.adds_to_normed {
         ops.copy(&s.attention.normed, resid)?;
     }
@@ -120,9 +123,10 @@ pub fn run_block<O: Ops>(
         &mut s.mlp,
         &mut s.mlp_out,
     )?; // [position, d_model]
+    raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
     scaled(ops, spec.branch_scale, &mut s.mlp_out)?;
-    emit(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
+    offer(ops, hooks, Hook::MlpOut, &mut s.mlp_out)?;
 
     if spec.adds_to_normed && weights.mlp_pre.is_some() {
         ops.copy(&s.normed, resid)?;
@@ -152,7 +156,7 @@ pub(super) fn run_cross<O: Ops>(
         Some(hooks) => hooks,
         None => &mut none,
     };
-    emit(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
+    offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
     let attention = run_heads(
         context,
         Attending {
@@ -174,7 +178,7 @@ pub(super) fn run_cross<O: Ops>(
         s,
         hooks,
     )?;
-    emit(ops, hooks, Hook::AttnOut, &s.out)?; // [position, d_model]
+    offer(ops, hooks, Hook::AttnOut, &mut s.out)?; // [position, d_model]
     ops.add(resid, &s.out)?;
     normed_in_place(ops, weights.post.as_ref(), resid, spare)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
@@ -290,7 +294,7 @@ pub(super) fn project<O: Ops>(
     emit(ops, hooks, Hook::K, &s.k)?;
     emit(ops, hooks, Hook::V, &s.v)?;
     if let Some(rope) = &attention.rope {
-        let table = RopeTable::new(rope, &context.sequence.positions);
+        let table = RopeTable::new(rope, &context.positions());
         ops.rope(&mut s.q, &table, attention.d_head)?;
         ops.rope(&mut s.k, &table, attention.d_head)?;
     }
@@ -377,6 +381,11 @@ pub(super) fn attend<O: Ops>(
     sink: Option<&dyn BlockSink>,
     s: &mut AttentionScratch<O>,
 ) -> Result<Vec<HeadSummary>> {
+    if let Some(copies) = context.copies {
+        let run = (visibility, heads, weights.sinks.as_deref());
+        attend_copies(context, spec, run, copies, s)?;
+        return Ok(Vec::new());
+    }
     let repeats = (!spec.is_cross)
         .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
     let run = Run {
@@ -403,8 +412,11 @@ fn output<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<AttentionRun> {
     let ops = context.ops;
-    emit(ops, hooks, Hook::Z, &s.z)?;
-    let head_output_norms = ops.head_output_norms(&s.z, o, n_heads, context.pace)?;
+    offer(ops, hooks, Hook::Z, &mut s.z)?;
+    let head_output_norms = match context.copies {
+        None => ops.head_output_norms(&s.z, o, n_heads, context.pace)?,
+        Some(_) => Vec::new(),
+    };
     ops.linear(&s.z, o, &mut s.out, context.pace)?; // [position, d_model]
     Ok(AttentionRun {
         heads,
@@ -470,19 +482,6 @@ pub(super) fn normed_in_place<O: Ops>(
     if let Some(norm) = norm {
         ops.norm(values, norm, spare)?;
         std::mem::swap(values, spare);
-    }
-    Ok(())
-}
-
-pub(super) fn emit<O: Ops>(
-    ops: &O,
-    hooks: &mut dyn Hooks,
-    hook: Hook,
-    values: &O::Buffer,
-) -> Result<()> {
-    if hooks.wants(hook) {
-        let host = ops.get(values)?;
-        hooks.values(hook, &host.values, host.width)?;
     }
     Ok(())
 }

@@ -140,21 +140,23 @@ fn ablate<O: Ops>(
     let mut values = host.values.into_owned();
     for (head_idx, ablation) in &exceptions.ablated {
         let columns = head_idx * d_value..(head_idx + 1) * d_value;
-        let mut stand_in = vec![0.0f64; d_value];
-        if *ablation == Ablation::Mean {
-            let rows = values.chunks(width).enumerate();
-            let real = rows.filter(|(position_idx, _)| context.sequence.is_real(*position_idx));
-            let mut n = 0.0;
-            for (_, row) in real {
-                n += 1.0;
-                let pairs = stand_in.iter_mut().zip(&row[columns.clone()]);
-                pairs.for_each(|(sum, v)| *sum += f64::from(*v));
+        for copy in values.chunks_mut((context.sequence.len() * width).max(1)) {
+            let mut stand_in = vec![0.0f64; d_value];
+            if *ablation == Ablation::Mean {
+                let rows = copy.chunks(width).enumerate();
+                let real = rows.filter(|(position_idx, _)| context.sequence.is_real(*position_idx));
+                let mut n = 0.0;
+                for (_, row) in real {
+                    n += 1.0;
+                    let pairs = stand_in.iter_mut().zip(&row[columns.clone()]);
+                    pairs.for_each(|(sum, v)| *sum += f64::from(*v));
+                }
+                stand_in.iter_mut().for_each(|sum| *sum /= n);
             }
-            stand_in.iter_mut().for_each(|sum| *sum /= n);
-        }
-        for row in values.chunks_mut(width) {
-            let pairs = row[columns.clone()].iter_mut().zip(&stand_in);
-            pairs.for_each(|(to, v)| *to = *v as f32);
+            for row in copy.chunks_mut(width) {
+                let pairs = row[columns.clone()].iter_mut().zip(&stand_in);
+                pairs.for_each(|(to, v)| *to = *v as f32);
+            }
         }
     }
     context.ops.put(&values, width, z)

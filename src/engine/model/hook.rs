@@ -113,6 +113,28 @@ pub trait Hooks {
     fn values(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()>;
     /// Receives scores and pattern, when they are wanted.
     fn blocks(&self) -> Option<&dyn BlockSink>;
+    /// Whether a value is to be changed before the block goes on with it: `ResidPre`, `Z`, `AttnOut` or `MlpOut`.
+    fn changes(&self, _: Hook) -> bool {
+        false
+    }
+    /// Changes one value of the block in place. // values: [position, width]
+    ///
+    /// # Errors
+    /// When what is to be put there does not fit; stops the run.
+    fn change(&mut self, _: Hook, _: &mut [f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+    /// Whether what a branch gives is wanted before the norm on it.
+    fn wants_raw(&self) -> bool {
+        false
+    }
+    /// What a branch gives before the norm on it; the hook is `AttnOut` or `MlpOut`. // values: [position, width]
+    ///
+    /// # Errors
+    /// When the value cannot be kept; stops the run.
+    fn raw(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
     /// Looks at the block's attention to the encoder's output.
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
         None

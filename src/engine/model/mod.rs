@@ -2,7 +2,9 @@
 
 mod as_read;
 mod context;
+mod copies;
 mod embed;
+mod emit;
 mod exception;
 mod experts;
 mod forward;
@@ -22,7 +24,7 @@ mod weights;
 pub use crate::place::Stack;
 pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_layer_as_read};
 pub use context::{BlockContext, Memory, Scratch};
-pub use embed::{Input, Sequence, embed};
+pub use embed::{EmbedPart, Input, Sequence, embed, embedding_parts};
 pub use exception::{Ablation, Exceptions, Variant};
 pub use forward::{AttendedHeads, AttentionRun, attend_heads};
 pub use hook::{Hook, Hooks, NoHooks};
@@ -36,7 +38,7 @@ pub use spec::{
     RouterRule, RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
-pub use weights::{BlockWeights, linear_on_host};
+pub use weights::{BlockWeights, linear_on_host, linear_rows_on_host, norm_on_host};
 
 use std::sync::Arc;
 

@@ -71,6 +71,27 @@ pub fn linear_on_host<'a>(
     read_linear(tensors, source, false, &Fused::default(), pace)
 }
 
+/// Reads a few outputs of an unfused affine map as f32: a token's row of the unembedding.
+///
+/// # Errors
+/// When a tensor is missing or has another shape, or the pace stops it.
+pub fn linear_rows_on_host<'a>(
+    tensors: &'a Tensors,
+    source: &LinearSource,
+    rows: Range<usize>,
+    pace: &dyn Pace,
+) -> Result<HostLinear<'a>> {
+    read_linear_rows(tensors, source, rows, false, pace)
+}
+
+/// Reads a norm as f32, its gain as it is applied.
+///
+/// # Errors
+/// When a tensor is missing or has another shape.
+pub fn norm_on_host<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
+    read_norm(tensors, source)
+}
+
 /// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
 fn read_linear<'a>(
     tensors: &'a Tensors,

@@ -4,7 +4,7 @@ use super::cell::Cell;
 use super::spec::ReaderSpec;
 use crate::error::{Error, Result};
 use crate::model::context::BlockContext;
-use crate::model::forward::emit;
+use crate::model::emit::emit;
 use crate::model::hook::{Hook, Hooks};
 use crate::ops::Ops;
 

@@ -10,8 +10,9 @@ use crate::attention::{
 use crate::error::{Error, Result};
 use crate::kernels::sum_of_squares;
 use crate::model::context::{BlockContext, Memory};
+use crate::model::emit::emit;
 use crate::model::exception::Ablation;
-use crate::model::forward::{AttentionRun, emit};
+use crate::model::forward::AttentionRun;
 use crate::model::hook::{Hook, Hooks, NoHooks};
 use crate::model::source::LinearSource;
 use crate::ops::Ops;

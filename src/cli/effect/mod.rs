@@ -1,0 +1,277 @@
+//! `attnscope effect`: what heads and layers do, by one of seven measures.
+
+mod asked;
+mod measures;
+mod stopping;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use self::measures::Measuring;
+use self::stopping::Stopping;
+use super::prompts::InputsArgs;
+use super::session::Session;
+use super::written_args::WrittenArgs;
+use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{EffectReport, ModelRecord, Output, PromptOf, printable};
+use attnscope_engine::analysis::Options;
+use attnscope_engine::analysis::effect::{Part, Replaced};
+use attnscope_engine::error::Error;
+use attnscope_engine::place::{Place, Places};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Checkpoint directory, weight file or hub name
+    checkpoint: PathBuf,
+    #[command(flatten)]
+    positional: PositionalPrompt,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    /// The measure
+    #[arg(long, value_enum)]
+    by: By,
+    /// Only these places, layers or heads: L0-2,L3H7, or encoder.L0H2,cross.L1 [default: all]
+    #[arg(long, value_name = "PLACES")]
+    at: Option<Places>,
+    /// Only these parts, for ablation and patching [default: all]
+    #[arg(long, value_name = "PART,…", value_delimiter = ',', value_enum)]
+    parts: Vec<PartArg>,
+    /// What takes the place of an ablated part
+    #[arg(long, value_enum, default_value_t = ReplaceArg::Zero)]
+    replace: ReplaceArg,
+    /// Token whose logit is looked at: a text that is one token, or an id [default: the likeliest]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// Token to compare it with: the difference of the two logits is looked at
+    #[arg(long, value_name = "TOKEN")]
+    against: Option<String>,
+    /// Position that is looked at [default: the last]
+    #[arg(long, value_name = "N")]
+    position: Option<usize>,
+    /// For patching: the corrupted prompt, as many tokens as the clean one
+    #[arg(long, value_name = "TEXT", conflicts_with = "corrupted_tokens")]
+    corrupted: Option<String>,
+    /// For patching: the corrupted prompt as token ids, used verbatim
+    #[arg(long, value_name = "ID,ID,…", value_delimiter = ',')]
+    corrupted_tokens: Option<Vec<u32>>,
+    /// For patching: every position by itself as well [default: up to 64 tokens]
+    #[arg(long)]
+    each_position: bool,
+    /// For attribution: take heads apart by source position
+    #[arg(long)]
+    sources: bool,
+    /// For the lens: how many of the likeliest tokens are named
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    top: usize,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    written: WrittenArgs,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// A measure of what parts do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// What gets worse when a part is taken away
+    Ablation,
+    /// What each part adds to one logit; the shares sum to it
+    Attribution,
+    /// Which values of a clean prompt bring back what a corrupted one lost
+    Patching,
+    /// What the model would predict if its layers ended earlier
+    Lens,
+    /// How much of each token reaches a position, if attention were all that moves it
+    Rollout,
+    /// Attention weighed by the length of what it carries
+    Contribution,
+    /// Copying, ranks and composition, from weights alone
+    Circuits,
+}
+
+impl By {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Ablation => "ablation",
+            Self::Attribution => "attribution",
+            Self::Patching => "patching",
+            Self::Lens => "lens",
+            Self::Rollout => "rollout",
+            Self::Contribution => "contribution",
+            Self::Circuits => "circuits",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PartArg {
+    Heads,
+    Attention,
+    FeedForward,
+    /// The input of layers, for patching
+    Residual,
+}
+
+impl PartArg {
+    fn part(self) -> Part {
+        match self {
+            Self::Heads => Part::Head,
+            Self::Attention => Part::Attention,
+            Self::FeedForward => Part::FeedForward,
+            Self::Residual => Part::Residual,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReplaceArg {
+    Zero,
+    /// Its mean over all prompts
+    Mean,
+    /// What the next prompt of equal length has there
+    Other,
+}
+
+impl ReplaceArg {
+    fn replaced(self) -> Replaced {
+        match self {
+            Self::Zero => Replaced::Zero,
+            Self::Mean => Replaced::Mean,
+            Self::Other => Replaced::Other,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Csv,
+    Json,
+    Parquet,
+    Html,
+}
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: true,
+};
+
+impl Args {
+    /// Whether a part at a place was asked for.
+    fn wants(&self, part: Part, place: Place) -> bool {
+        let is_part = self.parts.is_empty() || self.parts.iter().any(|one| one.part() == part);
+        let (grid, layer_idx) = (place.grid(), place.layer_idx.unwrap_or(0));
+        let holds = |wanted: &Place| match place.head_idx {
+            Some(head_idx) => wanted.holds_head(grid, layer_idx, head_idx),
+            None => wanted.head_idx.is_none() && wanted.holds(grid, layer_idx),
+        };
+        is_part && self.at.as_ref().is_none_or(|at| at.0.iter().any(holds))
+    }
+
+    /// Refuses flags that the measure does not take.
+    fn check(&self) -> Result<()> {
+        let by = self.by;
+        let of_patching = self.corrupted.is_some() || self.corrupted_tokens.is_some();
+        let is_asked = self.token.is_some() || self.against.is_some();
+        let misplaced = [
+            (of_patching && by != By::Patching, "--corrupted", "patching"),
+            (
+                self.each_position && by != By::Patching,
+                "--each-position",
+                "patching",
+            ),
+            (
+                self.sources && by != By::Attribution,
+                "--sources",
+                "attribution",
+            ),
+            (
+                self.replace != ReplaceArg::Zero && by != By::Ablation,
+                "--replace",
+                "ablation",
+            ),
+            (
+                !self.parts.is_empty() && !matches!(by, By::Ablation | By::Patching),
+                "--parts",
+                "ablation and patching",
+            ),
+            (
+                is_asked && !matches!(by, By::Ablation | By::Attribution | By::Patching),
+                "--token",
+                "ablation, attribution and patching",
+            ),
+            (
+                self.at.is_some() && matches!(by, By::Lens | By::Rollout),
+                "--at",
+                "ablation, attribution, patching, contribution and circuits",
+            ),
+            (
+                self.inputs.is_set() && !matches!(by, By::Ablation | By::Contribution),
+                "--inputs",
+                "ablation and contribution; the others look at one prompt",
+            ),
+        ];
+        match misplaced.iter().find(|(is_misplaced, ..)| *is_misplaced) {
+            Some((_, flag, of)) => {
+                let problem = format!("{flag}: belongs to --by {of}");
+                Err(Error::Setting(problem).into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    args.check()?;
+    let prompt = args.positional.with(&args.prompt)?;
+    let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
+    let mut opened = session.open(&args.checkpoint)?;
+    for place in args.at.iter().flat_map(|at| &at.0) {
+        if let Err(expected) = place.within(&opened.model.spec.shape()) {
+            let problem = format!("--at: there is no {place} in this model; expected {expected}");
+            return Err(Error::Setting(problem).into());
+        }
+    }
+    let output = Output::open_or_replace(&args.written.output, args.run.force)?;
+    // Beside one run: the residuals of copies that run together, and their activations.
+    session.ready(&mut opened, OPTIONS, measures::EXTRA_BYTES)?;
+    let stopping = Stopping::begin();
+    let measuring = Measuring {
+        args,
+        session: &session,
+        opened: &opened,
+        stopping: &stopping,
+    };
+    let (sheet, complete) = measuring.measure()?;
+    let named = opened.named.iter();
+    let is_of_weights = args.by == By::Circuits;
+    let prompts = named.filter(|_| !is_of_weights).map(|named| PromptOf {
+        id: named.id.clone(),
+        n_tokens: named.prompt.tokens.len(),
+    });
+    let report = EffectReport {
+        by: args.by.label(),
+        model: ModelRecord::of(&opened.model),
+        what_if: session.what_ifs(),
+        prompts: prompts.collect(),
+        complete,
+        sheet,
+    };
+    let mut content = Vec::new();
+    match args.format {
+        Format::Table => content = printable(report.text().as_bytes()),
+        Format::Csv => report.write_csv(args.written.raw_csv, &mut content)?,
+        Format::Json => report.write_json(&mut content)?,
+        Format::Html => report.write_html(&mut content)?,
+        Format::Parquet => report.write_parquet(&mut content)?,
+    }
+    Ok(output.write(&content)?)
+}

@@ -1,0 +1,502 @@
+//! Direct logit attribution: what every part of a model adds to one logit, with the scale of every norm on the way frozen at what
+//! it was. The shares sum to the logit.
+
+use super::attribution_tap::Kept;
+use super::capture::of_blocks;
+use super::frozen::{Frozen, back_through, dot, sum, times};
+use super::judged::{Asked, head_of};
+use crate::analysis::{Layers, Options, run};
+use crate::attention::AttentionSpec;
+use crate::error::{Error, Result};
+use crate::model::{
+    BlockSpec, CrossSpec, EmbedPart, HeadSpec, Hook, Input, LinearSource, Model, ProjectionSpec,
+    Stack, StackSpec, TransformSpec, Unembedding, embedding_parts, linear_rows_on_host,
+};
+use crate::ops::Ops;
+use crate::pace::Pace;
+use crate::place::Place;
+
+/// What a share comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ShareOf {
+    TokenEmbedding,
+    PositionEmbedding,
+    TokenTypeEmbedding,
+    /// Σ p·v of one head, through its slice of the output matrix.
+    Head,
+    FeedForward,
+    /// Every constant: biases of output matrices, norms, the embedding and the unembedding.
+    Biases,
+}
+
+impl ShareOf {
+    /// The word for it in tables and files.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::TokenEmbedding => "token_embedding",
+            Self::PositionEmbedding => "position_embedding",
+            Self::TokenTypeEmbedding => "token_type_embedding",
+            Self::Head => "head",
+            Self::FeedForward => "feed_forward",
+            Self::Biases => "biases",
+        }
+    }
+}
+
+/// What one part adds to the logit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share {
+    pub of: ShareOf,
+    /// The head, or the layer; the whole model for embeddings and biases.
+    pub place: Place,
+    pub value: f64,
+    /// Of a head, what each source position adds; empty where that was not asked for. // [key]
+    pub by_key: Vec<f64>,
+}
+
+/// A logit and its shares, in the order in which the parts run.
+#[derive(Debug, Clone)]
+pub struct Attribution {
+    pub asked: Asked,
+    /// The logit, or difference of two, before a cap where the model has one.
+    pub logit: f64,
+    /// The cap that the model lays on its logits afterwards: what follows is not linear in the shares.
+    pub softcap: Option<f64>,
+    pub shares: Vec<Share>,
+    /// The weights that read the logit off the residual at the position, before each layer and after the last, times that
+    /// residual, with the constants of what follows: the path of the logit through the layers.
+    pub path: Vec<f64>,
+}
+
+impl Attribution {
+    /// Σ of all shares: the logit, but for rounding.
+    pub fn sum(&self) -> f64 {
+        self.shares.iter().map(|share| share.value).sum()
+    }
+}
+
+/// Why a model's logits are not a sum of shares.
+///
+/// # Errors
+/// When they are not, or the model predicts no tokens.
+pub fn check_linear(model: &Model) -> Result<&HeadSpec> {
+    of_blocks(model)?;
+    let head = head_of(model)?;
+    let transform = head.transform.as_ref();
+    if transform.is_some_and(|transform| transform.activation.is_some()) {
+        let problem = format!(
+            "{}: its head has a layer of its own with an activation between the residual and the unembedding, so that logits are no sum of shares; ablation and lens work",
+            model.spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    Ok(head)
+}
+
+/// Walks from a logit back through the model.
+struct Walk<'a> {
+    model: &'a Model,
+    kept: &'a Kept,
+    /// What weighs the residual here. // [d_model]
+    weights: Vec<f64>,
+    constant: f64,
+    shares: Vec<Share>,
+}
+
+fn wide(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|value| f64::from(*value)).collect()
+}
+
+impl Walk<'_> {
+    fn row(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Result<Vec<f64>> {
+        let found = self.kept.rows.get(&(stack, layer_idx, hook));
+        let missing = || {
+            let name = hook.full_name(stack, layer_idx);
+            Error::Setting(format!("{name} was not kept"))
+        };
+        found.map(|row| wide(row)).ok_or_else(missing)
+    }
+
+    fn raw(&self, layer_idx: usize, hook: Hook) -> Vec<f64> {
+        let found = self.kept.raw.get(&(layer_idx, hook));
+        found.map_or_else(Vec::new, |row| wide(row))
+    }
+
+    fn frozen(
+        &self,
+        norm: &Option<crate::model::NormSource>,
+        input: &[f64],
+    ) -> Result<Option<Frozen>> {
+        let tensors = &self.model.checkpoint.tensors;
+        let at = |norm| Frozen::at(tensors, norm, input);
+        norm.as_ref().map(at).transpose()
+    }
+
+    /// Steps over a norm on the residual.
+    fn back_over(&mut self, norm: &Option<Frozen>) {
+        if let Some(norm) = norm {
+            let (weights, constant) = norm.back(&self.weights);
+            self.weights = weights;
+            self.constant += constant;
+        }
+    }
+
+    /// What weighs a branch before its norm and its factor.
+    fn of_branch(&mut self, norm: &Option<Frozen>, factor: f32) -> Vec<f64> {
+        let scaled: Vec<f64> = self.weights.iter().map(|w| w * f64::from(factor)).collect();
+        match norm {
+            Some(norm) => {
+                let (weights, constant) = norm.back(&scaled);
+                self.constant += constant;
+                weights
+            }
+            None => scaled,
+        }
+    }
+
+    /// Shares of all heads of one attention, whose output `weights` weighs.
+    fn heads(
+        &mut self,
+        (grid, layer_idx): (Stack, usize),
+        (attention, projections): (&AttentionSpec, &ProjectionSpec),
+        weights: &[f64],
+    ) -> Result<()> {
+        let z = self.row(grid, layer_idx, Hook::Z)?; // [n_heads · d_value]
+        let (of_z, constant) =
+            back_through(&self.model.checkpoint.tensors, &projections.o, weights)?;
+        self.constant += constant;
+        let layer = Place::layer(grid, layer_idx);
+        let width = attention.d_value;
+        // Walked backwards: the last head first.
+        for head_idx in (0..attention.n_heads).rev() {
+            let columns = head_idx * width..(head_idx + 1) * width;
+            let of_head = &of_z[columns.clone()];
+            self.shares.push(Share {
+                of: ShareOf::Head,
+                place: layer.head(head_idx),
+                value: dot(of_head, &z[columns]),
+                by_key: self.by_key((grid, layer_idx), attention, head_idx, of_head),
+            });
+        }
+        Ok(())
+    }
+
+    /// What a head adds by source position.
+    fn by_key(
+        &self,
+        at: (Stack, usize),
+        attention: &AttentionSpec,
+        head_idx: usize,
+        of_head: &[f64],
+    ) -> Vec<f64> {
+        let pattern = self.kept.patterns.get(&at).and_then(|row| row.of(head_idx));
+        let (Some(pattern), Some((stride, values))) = (pattern, self.kept.values.get(&at)) else {
+            return Vec::new();
+        };
+        let width = attention.d_value;
+        let column = attention.kv_head_of(head_idx) * width;
+        let keys = values.chunks((*stride).max(1)).zip(&pattern);
+        keys.map(|(value, p)| {
+            let value = wide(&value[column..column + width]);
+            f64::from(*p) * dot(of_head, &value)
+        })
+        .collect()
+    }
+
+    fn feed_forward(&mut self, stack: Stack, layer_idx: usize, value: f64) {
+        self.shares.push(Share {
+            of: ShareOf::FeedForward,
+            place: Place::layer(stack, layer_idx),
+            value,
+            by_key: Vec::new(),
+        });
+    }
+
+    /// One block, from what weighs its output to what weighs its input.
+    fn block(&mut self, stack: Stack, layer_idx: usize, block: &BlockSpec) -> Result<()> {
+        let input = self.row(stack, layer_idx, Hook::ResidPre)?;
+        let mlp = self.row(stack, layer_idx, Hook::MlpOut)?;
+        let own = block.own();
+        let attn = match own {
+            Some(_) => self.row(stack, layer_idx, Hook::AttnOut)?,
+            None => vec![0.0; input.len()],
+        };
+        // Forwards once more, for the inputs of the norms on the residual.
+        let pre = if block.adds_to_normed {
+            self.frozen(&block.attn_pre, &input)?
+        } else {
+            None
+        };
+        let start = pre
+            .as_ref()
+            .map_or_else(|| input.clone(), |pre| pre.apply(&input));
+        let mut at = start;
+        let mut post = None;
+        if !block.is_parallel {
+            at = sum(&at, &attn);
+            post = self.frozen(&block.attn_post, &at)?;
+            at = post
+                .as_ref()
+                .map_or_else(|| at.clone(), |post| post.apply(&at));
+        }
+        let mut cross_post = None;
+        if let Some(cross) = &block.cross {
+            let added = self.row(Stack::Cross, layer_idx, Hook::AttnOut)?;
+            at = sum(&at, &added);
+            cross_post = self.frozen(&cross.post, &at)?;
+            at = cross_post
+                .as_ref()
+                .map_or_else(|| at.clone(), |post| post.apply(&at));
+        }
+        let mlp_pre = if block.adds_to_normed {
+            self.frozen(&block.mlp_pre, &at)?
+        } else {
+            None
+        };
+        at = mlp_pre
+            .as_ref()
+            .map_or_else(|| at.clone(), |pre| pre.apply(&at));
+        if block.is_parallel {
+            at = sum(&at, &attn);
+        }
+        at = sum(&at, &mlp);
+        let mlp_post = self.frozen(&block.mlp_post, &at)?;
+
+        // Backwards.
+        self.back_over(&mlp_post);
+        let mlp_out = self.frozen(&block.mlp_out, &self.raw(layer_idx, Hook::MlpOut))?;
+        let of_mlp = dot(&self.weights, &mlp);
+        let before = self.constant;
+        let _ = self.of_branch(&mlp_out, block.branch_scale);
+        // What the norm's bias adds stands among the biases.
+        self.feed_forward(stack, layer_idx, of_mlp - (self.constant - before));
+        let of_attn = block.is_parallel.then(|| self.weights.clone());
+        self.back_over(&mlp_pre);
+        if let Some(cross) = &block.cross {
+            self.back_over(&cross_post);
+            let weights = self.weights.clone();
+            self.cross(layer_idx, cross, &weights)?;
+        }
+        if !block.is_parallel {
+            self.back_over(&post);
+        }
+        if let Some(own) = own {
+            let attn_out = self.frozen(&block.attn_out, &self.raw(layer_idx, Hook::AttnOut))?;
+            let here = self.weights.clone();
+            if let Some(of_attn) = of_attn {
+                self.weights = of_attn;
+            }
+            let weights = self.of_branch(&attn_out, block.branch_scale);
+            self.weights = here;
+            let maps = (&own.attention, &own.projections);
+            self.heads((stack, layer_idx), maps, &weights)?;
+        }
+        self.back_over(&pre);
+        Ok(())
+    }
+
+    fn cross(&mut self, layer_idx: usize, cross: &CrossSpec, weights: &[f64]) -> Result<()> {
+        let maps = (&cross.attention, &cross.projections);
+        self.heads((Stack::Cross, layer_idx), maps, weights)
+    }
+
+    /// The head's own linear layer, from what weighs its output.
+    fn transform(&mut self, spec: &TransformSpec, hidden: &[f64]) -> Result<()> {
+        let tensors = &self.model.checkpoint.tensors;
+        if let Some(norm) = &spec.norm {
+            let dense = times(tensors, &spec.dense, hidden)?;
+            let norm = Frozen::at(tensors, norm, &dense)?;
+            self.back_over(&Some(norm));
+        }
+        let (weights, constant) = back_through(tensors, &spec.dense, &self.weights)?;
+        self.weights = weights;
+        self.constant += constant;
+        Ok(())
+    }
+
+    /// The embedding, from what weighs the first block's input.
+    fn embedding<O: Ops>(
+        &mut self,
+        ops: &O,
+        stack: &StackSpec,
+        input: &Input,
+        position_idx: usize,
+    ) -> Result<()> {
+        let tensors = &self.model.checkpoint.tensors;
+        let spec = &stack.embed;
+        if let Some(linear) = spec.projection.as_ref().filter(|_| !spec.projects_first) {
+            let (weights, constant) = back_through(tensors, linear, &self.weights)?;
+            self.weights = weights;
+            self.constant += constant;
+        }
+        let parts = embedding_parts(ops, self.model, stack, &input.sequence, position_idx)?;
+        let mut all: Vec<f64> = vec![0.0; parts.first().map_or(0, |(_, row)| row.len())];
+        for (_, row) in &parts {
+            all = sum(&all, &wide(row));
+        }
+        let norm = self.frozen(&spec.norm, &all)?;
+        self.back_over(&norm);
+        for (part, row) in parts.iter().rev() {
+            self.shares.push(Share {
+                of: match part {
+                    EmbedPart::Token => ShareOf::TokenEmbedding,
+                    EmbedPart::Position => ShareOf::PositionEmbedding,
+                    EmbedPart::TokenType => ShareOf::TokenTypeEmbedding,
+                },
+                place: Place::MODEL,
+                value: dot(&self.weights, &wide(row)),
+                by_key: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A token's row of the unembedding, and its biases, times the head's factor.
+fn unembedding_row(model: &Model, head: &HeadSpec, token: u32) -> Result<(Vec<f64>, f64)> {
+    let tensors = &model.checkpoint.tensors;
+    let unembed: &LinearSource = &head.unembed;
+    let at = token as usize;
+    if at >= unembed.n_out() {
+        let problem = format!("token {token}: expected one of 0..{}", unembed.n_out());
+        return Err(Error::Prompt(problem));
+    }
+    let linear = linear_rows_on_host(tensors, unembed, at..at + 1, &|| false)?;
+    let scale = f64::from(head.scale);
+    let row = linear.widened();
+    let row = row.iter().map(|w| f64::from(*w) * scale);
+    let mut constant = linear
+        .bias
+        .as_deref()
+        .map_or(0.0, |bias| f64::from(bias[0]))
+        * scale;
+    // A bias behind a cap is no share of what lies before the cap.
+    if let (Some(name), None) = (&head.extra_bias, head.softcap) {
+        let bias = tensors.expect(name, &[unembed.n_out()])?;
+        constant += f64::from(bias.widen_rows(at..at + 1)?[0]);
+    }
+    Ok((row.collect(), constant))
+}
+
+/// Shares of one logit at one position. `with_sources` chooses the layers whose heads are taken apart by source position.
+///
+/// # Errors
+/// When the logits are no sum of shares (the reason is said), the model cannot be run, or the pace stops it.
+pub fn attribute<O: Ops>(
+    ops: &O,
+    model: &Model,
+    input: &Input,
+    asked: Asked,
+    with_sources: &dyn Fn(Stack, usize) -> bool,
+    pace: &dyn Pace,
+) -> Result<Attribution> {
+    let head = check_linear(model)?;
+    let n = input.sequence.len();
+    let position_idx = asked.position_idx;
+    if position_idx >= n {
+        let problem = format!("position {position_idx}: expected one of 0..{n}");
+        return Err(Error::Prompt(problem));
+    }
+    let n_keys = |grid: Stack| match (&input.source, grid) {
+        (Some(source), Stack::Cross) => source.len(),
+        _ => n,
+    };
+    // Values of heads that run by specs of their own are not those of the layer.
+    let is_plain = |grid: Stack, layer_idx: usize| {
+        let exceptions = model.spec.exceptions(grid, layer_idx);
+        with_sources(grid, layer_idx) && exceptions.is_none_or(|all| all.is_empty())
+    };
+    let mut kept = Kept::plan(model, position_idx, &n_keys, &is_plain);
+    let options = Options {
+        keep_bytes: None,
+        predicts: false,
+    };
+    let mut layers = Layers::default();
+    run(
+        ops,
+        model,
+        input,
+        options,
+        &mut layers,
+        Some(&mut kept),
+        pace,
+    )?;
+    let main = model.spec.main_stack();
+    let last_layer = main.n_layers().saturating_sub(1);
+    let (mut weights, mut constant) = unembedding_row(model, head, asked.token)?;
+    if let Some(against) = asked.against {
+        let (other, its_constant) = unembedding_row(model, head, against)?;
+        weights.iter_mut().zip(&other).for_each(|(w, o)| *w -= o);
+        constant -= its_constant;
+    }
+    let mut walk = Walk {
+        model,
+        kept: &kept,
+        weights,
+        constant,
+        shares: Vec::new(),
+    };
+    let last = walk.row(main.stack, last_layer, Hook::ResidPost)?;
+    let norm = walk.frozen(&main.final_norm, &last)?;
+    if let Some(transform) = &head.transform {
+        let hidden = norm
+            .as_ref()
+            .map_or_else(|| last.clone(), |norm| norm.apply(&last));
+        walk.transform(transform, &hidden)?;
+    }
+    walk.back_over(&norm);
+    let mut path = vec![dot(&walk.weights, &last) + walk.constant];
+    for (layer_idx, block) in main.blocks().iter().enumerate().rev() {
+        if pace.stops() {
+            return Err(Error::Cancelled);
+        }
+        walk.block(main.stack, layer_idx, block)?;
+        let input = walk.row(main.stack, layer_idx, Hook::ResidPre)?;
+        path.push(dot(&walk.weights, &input));
+    }
+    path.reverse();
+    walk.embedding(ops, main, input, position_idx)?;
+    walk.shares.reverse();
+    let mut shares = walk.shares;
+    shares.push(Share {
+        of: ShareOf::Biases,
+        place: Place::MODEL,
+        value: walk.constant,
+        by_key: Vec::new(),
+    });
+    let last = kept.rows.remove(&(main.stack, last_layer, Hook::ResidPost));
+    let logit = uncapped(ops, model, head, &last.unwrap_or_default(), asked, pace)?;
+    Ok(Attribution {
+        asked,
+        logit,
+        softcap: head.softcap.map(f64::from),
+        shares,
+        path,
+    })
+}
+
+/// The logit of the forward pass itself, or the difference of two, before a cap.
+fn uncapped<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    last: &[f32],
+    asked: Asked,
+    pace: &dyn Pace,
+) -> Result<f64> {
+    let mut head = head.clone();
+    if head.softcap.take().is_some() {
+        head.extra_bias = None;
+    }
+    let hidden = super::judged::hidden_of(ops, model, &[last], &[0])?;
+    let mut unembedding = Unembedding::new(ops, model, &head, &hidden, 1, pace)?;
+    let mut logit = |token: u32| -> Result<f64> {
+        let at = token as usize;
+        Ok(f64::from(unembedding.logits(at..at + 1)?[0]))
+    };
+    let of = logit(asked.token)?;
+    Ok(match asked.against {
+        Some(against) => of - logit(against)?,
+        None => of,
+    })
+}

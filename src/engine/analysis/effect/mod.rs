@@ -1,0 +1,31 @@
+//! What parts of a model do, not only where they look: ablation, patching, attribution, lens, rollout, contribution, circuits.
+
+mod ablation;
+mod attribution;
+mod attribution_tap;
+mod capture;
+mod circuits;
+mod contribution;
+mod eigen;
+mod estimate;
+mod frozen;
+mod judged;
+mod lens;
+mod logit_rows;
+mod maps;
+mod patching;
+mod rollout;
+mod together;
+mod variant;
+
+pub use ablation::{Ablation, PartEffect, Replaced, Step};
+pub use attribution::{Attribution, Share, ShareOf, attribute, check_linear};
+pub use capture::{Base, Rows, sequence_of};
+pub use circuits::{Circuit, Circuits, Composition, Into, Ranks, circuits};
+pub use contribution::{Contribution, contributions};
+pub use estimate::Estimate;
+pub use judged::{Asked, asked_logits, head_of};
+pub use lens::{LensRow, lens};
+pub use patching::{Pair, Patched, Patching, PatchingStep};
+pub use rollout::{Rollout, rollout};
+pub use variant::Part;

@@ -1,0 +1,71 @@
+//! Several copies of one sequence in one residual: products take all their rows at once, and each copy attends by itself.
+
+use std::ops::Range;
+
+use super::context::{AttentionScratch, BlockContext};
+use crate::attention::{AttentionSpec, Run, Visibility};
+use crate::error::Result;
+use crate::ops::Ops;
+
+/// Fills z with Σ p·v of every copy, from queries, keys and values of all copies. Keys of an encoder that all copies share are
+/// there once.
+pub(super) fn attend_copies<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &AttentionSpec,
+    (visibility, heads, sinks): (&Visibility, Range<usize>, Option<&[f32]>),
+    copies: usize,
+    s: &mut AttentionScratch<O>,
+) -> Result<()> {
+    let ops = context.ops;
+    let run = Run {
+        spec,
+        repeats: None,
+        visibility,
+        heads,
+        sinks,
+        bucket_values: context.bucket_values.as_deref(),
+        positions: &context.sequence.positions,
+        sink: None,
+        pace: context.pace,
+    };
+    if copies == 1 {
+        ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z)?;
+        return Ok(());
+    }
+    let mut together: Vec<f32> = Vec::new(); // [copy · position, n_heads · d_value]
+    let mut width = 0;
+    let (mut q, mut k, mut v) = Default::default();
+    let mut z = O::Buffer::default();
+    for copy_idx in 0..copies {
+        part_of(ops, &s.q, (copy_idx, visibility.n_queries), &mut q)?;
+        part_of(ops, &s.k, (copy_idx, visibility.n_keys), &mut k)?;
+        part_of(ops, &s.v, (copy_idx, visibility.n_keys), &mut v)?;
+        ops.attend(&run, &q, &k, &v, &mut z)?;
+        let host = ops.get(&z)?;
+        width = host.width;
+        together.reserve_exact(if copy_idx == 0 {
+            copies * host.values.len()
+        } else {
+            0
+        });
+        together.extend_from_slice(&host.values);
+    }
+    ops.put(&together, width, &mut s.z)
+}
+
+/// The rows of one copy; all rows where there is one copy for all.
+fn part_of<O: Ops>(
+    ops: &O,
+    from: &O::Buffer,
+    (copy_idx, n_rows): (usize, usize),
+    to: &mut O::Buffer,
+) -> Result<()> {
+    let host = ops.get(from)?;
+    let n_values = n_rows * host.width;
+    let at = if host.values.len() == n_values {
+        0
+    } else {
+        copy_idx * n_values
+    };
+    ops.put(&host.values[at..at + n_values], host.width, to)
+}

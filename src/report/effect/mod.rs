@@ -1,0 +1,12 @@
+//! What parts of a model do, as a table that says how it was computed: for people, as CSV, JSON, Parquet and HTML.
+
+mod page;
+mod parquet;
+mod rows;
+mod sheet;
+
+pub use rows::{
+    Labels, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet, lens_sheet,
+    patching_sheet, rollout_sheet,
+};
+pub use sheet::{Cell, Column, EffectReport, PromptOf, SheetRows};

@@ -1,0 +1,499 @@
+//! The tables of each measure: which columns it has, what stands in them, and how it was computed.
+
+use super::sheet::{Cell, Column, Kind, SheetRows};
+use attnscope_engine::analysis::effect::{
+    Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
+    Patching, Replaced, Rollout, ShareOf,
+};
+use attnscope_engine::place::Place;
+
+/// The words for tokens and positions.
+pub struct Labels<'a> {
+    /// A token of the vocabulary.
+    pub of_token: &'a dyn Fn(u32) -> String,
+    /// What stands at each position of the stack that predicts.
+    pub positions: &'a [String],
+    /// What stands at each position of the encoder.
+    pub source: &'a [String],
+}
+
+const fn text(id: &'static str, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Text,
+        unit: None,
+        about,
+    }
+}
+
+const fn integer(id: &'static str, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Integer,
+        unit: None,
+        about,
+    }
+}
+
+const fn figure(id: &'static str, unit: Option<&'static str>, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Number,
+        unit,
+        about,
+    }
+}
+
+const PLACE: [Column; 5] = [
+    text("place", "where it is, as every flag takes it"),
+    text(
+        "part",
+        "head, attention, feed_forward, residual, or another part",
+    ),
+    text(
+        "stack",
+        "encoder, decoder or cross; empty for the only stack",
+    ),
+    integer("layer", "index of the layer in its stack"),
+    integer("head", "index of the head; empty for other parts"),
+];
+
+fn place_cells(place: Place, part: &str) -> Vec<Cell> {
+    let name = place.to_string();
+    vec![
+        if name.is_empty() {
+            Cell::Empty
+        } else {
+            Cell::Text(name)
+        },
+        Cell::text(part),
+        place
+            .stack
+            .and_then(|stack| stack.label())
+            .map_or(Cell::Empty, Cell::text),
+        Cell::index(place.layer_idx),
+        Cell::index(place.head_idx),
+    ]
+}
+
+fn estimate_cells(estimate: Option<Estimate>) -> [Cell; 3] {
+    let ends = estimate.and_then(|estimate| estimate.interval);
+    [
+        Cell::of(estimate.map(|estimate| estimate.mean)),
+        Cell::of(ends.map(|(low, _)| low)),
+        Cell::of(ends.map(|(_, high)| high)),
+    ]
+}
+
+/// Effects of parts that were taken away, the largest change of loss, or of divergence, first.
+pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
+    const NATS: Option<&str> = Some("nats");
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "loss_change",
+            NATS,
+            "mean of −log p of the next token, ablated less as it is",
+        ),
+        figure("loss_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure(
+            "loss_high",
+            NATS,
+            "upper end of the 99 % bootstrap interval",
+        ),
+        figure("kl", NATS, "mean KL(run ‖ ablated) of the predictions"),
+        figure("kl_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure("kl_high", NATS, "upper end of the 99 % bootstrap interval"),
+        figure(
+            "logit_change",
+            None,
+            "change of the logit, or difference of two, that was asked for",
+        ),
+        integer("n_prompts", "prompts that were run"),
+    ]);
+    let mut parts: Vec<&PartEffect> = ablation
+        .parts
+        .iter()
+        .filter(|effect| effect.n_prompts() > 0)
+        .collect();
+    let size = |effect: &PartEffect| {
+        let chosen = effect.loss().or_else(|| effect.kl());
+        chosen.map_or(f64::NEG_INFINITY, |estimate| estimate.mean)
+    };
+    parts.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    let rows = parts.into_iter().map(|effect| {
+        let mut row = place_cells(effect.place, effect.part.label());
+        row.extend(estimate_cells(effect.loss()));
+        row.extend(estimate_cells(effect.kl()));
+        row.push(Cell::of(effect.logit().map(|estimate| estimate.mean)));
+        row.push(Cell::index(Some(effect.n_prompts())));
+        row
+    });
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    let with = match ablation.replaced {
+        Replaced::Zero => "zeros stand in the place of its output",
+        Replaced::Mean => {
+            "its mean over all real positions of all prompts stands in the place of its output"
+        }
+        Replaced::Other => {
+            "the output that it has on the next prompt of equal length stands in its place, position by position"
+        }
+    };
+    let mut notes = vec![
+        format!("ablation: {with}; everything after it runs again"),
+        "intervals: 99 % bootstrap over prompts, or over the positions of a single prompt"
+            .to_owned(),
+    ];
+    notes.extend(asked.map(|asked| format!("logit_change: of {asked}")));
+    SheetRows {
+        columns,
+        rows,
+        notes,
+        totals: Vec::new(),
+    }
+}
+
+/// Shares of a logit, in the order in which the parts run.
+pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String) -> SheetRows {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        integer("key", "source position, where a head is taken apart"),
+        text("key_token", "token at the source position"),
+        figure("share", None, "what it adds to the logit"),
+        figure("so_far", None, "sum of the shares up to here"),
+    ]);
+    let mut rows = Vec::new();
+    let mut so_far = 0.0;
+    for share in &found.shares {
+        so_far += share.value;
+        let cells = |key: Option<(usize, String)>, value: f64, so_far: Option<f64>| {
+            let mut row = place_cells(share.place, share.of.label());
+            row.push(Cell::index(key.as_ref().map(|(idx, _)| *idx)));
+            row.push(key.map_or(Cell::Empty, |(_, token)| Cell::Text(token)));
+            row.push(Cell::Number(value));
+            row.push(Cell::of(so_far));
+            row
+        };
+        rows.push(cells(None, share.value, Some(so_far)));
+        let is_cross = share.place.stack.and_then(|stack| stack.label()) == Some("cross");
+        let tokens = if is_cross {
+            labels.source
+        } else {
+            labels.positions
+        };
+        for (key_idx, value) in share.by_key.iter().enumerate() {
+            let token = tokens.get(key_idx).cloned().unwrap_or_default();
+            rows.push(cells(Some((key_idx, token)), *value, None));
+        }
+    }
+    let mut notes = vec![
+        format!("direct logit attribution of {asked}"),
+        "the scale of every norm on the way is frozen at what it was, so that shares sum to the logit; what a part does through later layers is not in its share (ablation has that)".to_owned(),
+        "biases: every constant of output matrices, norms, embedding and unembedding; a feed-forward layer has its own biases".to_owned(),
+    ];
+    if let Some(cap) = found.softcap {
+        notes.push(format!(
+            "the model caps its logits at ±{cap} with a tanh, which is not linear: logit and shares are those before the cap"
+        ));
+    }
+    let has_types = found
+        .shares
+        .iter()
+        .any(|share| share.of == ShareOf::TokenTypeEmbedding);
+    if has_types {
+        notes.push("token types: all tokens are of type 0".to_owned());
+    }
+    SheetRows {
+        columns,
+        rows,
+        notes,
+        totals: vec![("logit", found.logit), ("sum of shares", found.sum())],
+    }
+}
+
+/// Patches, the largest restored share first.
+pub fn patching_sheet(patching: &Patching, labels: &Labels<'_>, asked: String) -> SheetRows {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        integer(
+            "position",
+            "the position that was patched; empty for all at once",
+        ),
+        text("token", "token of the clean prompt there"),
+        figure(
+            "restored",
+            None,
+            "(patched − corrupted) / (clean − corrupted): 0 nothing, 1 all",
+        ),
+        figure(
+            "logit",
+            None,
+            "logit, or difference of two, of the patched run",
+        ),
+    ]);
+    let mut done: Vec<_> = patching
+        .all
+        .iter()
+        .filter_map(|one| Some((one, patching.restored(one)?)))
+        .collect();
+    done.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let rows = done.into_iter().map(|(one, restored)| {
+        let mut row = place_cells(one.place, one.part.label());
+        let is_of_source = one.place.stack.and_then(|stack| stack.label()) == Some("encoder");
+        let tokens = if is_of_source {
+            labels.source
+        } else {
+            labels.positions
+        };
+        let token = one.position_idx.and_then(|idx| tokens.get(idx));
+        row.push(Cell::index(one.position_idx));
+        row.push(token.map_or(Cell::Empty, |token| Cell::Text(token.clone())));
+        row.push(Cell::Number(restored));
+        row.push(Cell::of(one.logit));
+        row
+    });
+    SheetRows {
+        columns,
+        rows: rows.collect(),
+        notes: vec![
+            format!(
+                "activation patching of {asked}: values of the clean run stand in the corrupted one"
+            ),
+            format!(
+                "{} is the output of a head, {} and {} what a branch adds, {} the input of a layer",
+                Part::Head.label(),
+                Part::Attention.label(),
+                Part::FeedForward.label(),
+                Part::Residual.label()
+            ),
+        ],
+        totals: vec![("clean", patching.clean), ("corrupted", patching.corrupted)],
+    }
+}
+
+/// The lens by position and depth.
+pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> SheetRows {
+    let columns = vec![
+        integer("position", "position in the text"),
+        text("token", "token at the position"),
+        integer("depth", "layers that have run: 0 is the embedding"),
+        figure("kl", Some("nats"), "KL(last layer ‖ this depth)"),
+        text(
+            "target",
+            "the token that follows, or for models that are not causal the token itself",
+        ),
+        integer("rank", "place of the target among all tokens, from 1"),
+        figure("probability", None, "probability of the target"),
+        text("top", "likeliest tokens with probabilities"),
+    ];
+    let cells = rows.iter().map(|row| {
+        let top = row
+            .top
+            .iter()
+            .map(|(id, p)| format!("{} {p:.3}", (labels.of_token)(*id)));
+        let at = labels.positions.get(row.position_idx).cloned();
+        vec![
+            Cell::index(Some(row.position_idx)),
+            at.map_or(Cell::Empty, Cell::Text),
+            Cell::index(Some(row.depth)),
+            Cell::Number(row.kl),
+            row.target
+                .map_or(Cell::Empty, |id| Cell::Text((labels.of_token)(id))),
+            Cell::index(row.rank),
+            Cell::of(row.probability),
+            Cell::Text(top.collect::<Vec<String>>().join(" · ")),
+        ]
+    });
+    let target = if is_causal {
+        "the target is the token that follows"
+    } else {
+        "the target is the token itself"
+    };
+    SheetRows {
+        columns,
+        rows: cells.collect(),
+        notes: vec![format!(
+            "logit lens: the final norm and the head on the residual of every depth; {target}"
+        )],
+        totals: Vec::new(),
+    }
+}
+
+/// Rollout of the positions that were asked for, and its mean over all.
+pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_>) -> SheetRows {
+    let columns = vec![
+        text("stack", "encoder or decoder; empty for the only stack"),
+        integer("depth", "layers that have run"),
+        integer(
+            "position",
+            "the position that was reached; empty for the mean over all",
+        ),
+        integer("key", "source position"),
+        text("key_token", "token at the source position"),
+        figure(
+            "rollout",
+            None,
+            "share of the source token that has reached the position",
+        ),
+    ];
+    let mut rows = Vec::new();
+    for stack in stacks {
+        let tokens = if stack.stack.label() == Some("encoder") {
+            labels.source
+        } else {
+            labels.positions
+        };
+        let here = positions.iter().filter(|idx| **idx < stack.n_tokens);
+        let here: Vec<usize> = here.copied().collect();
+        for (layer_idx, (of_layer, mean)) in stack.layers.iter().zip(&stack.means).enumerate() {
+            let named = here.iter().map(|idx| Some(*idx)).zip(of_layer);
+            for (position, row) in named.chain([(None, mean)]) {
+                for (key_idx, value) in row.iter().enumerate() {
+                    rows.push(vec![
+                        stack.stack.label().map_or(Cell::Empty, Cell::text),
+                        Cell::index(Some(layer_idx + 1)),
+                        Cell::index(position),
+                        Cell::index(Some(key_idx)),
+                        tokens.get(key_idx).cloned().map_or(Cell::Empty, Cell::Text),
+                        Cell::Number(f64::from(*value)),
+                    ]);
+                }
+            }
+        }
+    }
+    let mut notes = vec![
+        "rollout: R = Â·R of the layer before, Â = (mean of all heads + I) / row sum; it looks at patterns alone, not at what values carry".to_owned(),
+    ];
+    if stacks.iter().any(|stack| stack.is_causal) {
+        notes.push("a causal model concentrates rollout on the first token whatever its heads do: row 0 sees itself alone, and every layer adds to it".to_owned());
+    }
+    SheetRows {
+        columns,
+        rows,
+        notes,
+        totals: Vec::new(),
+    }
+}
+
+/// What heads carry, by prompt.
+pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows {
+    let mut columns = vec![text("prompt", "id of the prompt")];
+    columns.extend(PLACE);
+    columns.extend([
+        figure(
+            "contribution_first",
+            None,
+            "share of Σ α‖v W_O‖ that comes from the first key",
+        ),
+        figure(
+            "attention_first",
+            None,
+            "share of the attention that the first key gets",
+        ),
+        figure(
+            "contribution_entropy",
+            Some("nats"),
+            "mean entropy of α‖v W_O‖ / its sum",
+        ),
+        figure("contribution_total", None, "mean Σ α‖v W_O‖ of a query"),
+        figure(
+            "output_norm",
+            None,
+            "mean length of what the head adds: the total where nothing cancels",
+        ),
+    ]);
+    let mut rows = Vec::new();
+    for (id, all) in prompts {
+        for one in all {
+            let mut row = vec![Cell::Text(id.clone())];
+            row.extend(place_cells(one.place, Part::Head.label()));
+            row.extend(
+                [
+                    one.first_share,
+                    one.first_attention,
+                    one.entropy,
+                    one.total,
+                    one.added,
+                ]
+                .map(Cell::Number),
+            );
+            rows.push(row);
+        }
+    }
+    SheetRows {
+        columns,
+        rows,
+        notes: vec![
+            "contribution: attention weighed by the length of what it carries, α · ‖v W_O‖ (Kobayashi et al. 2020), before norms on the branch; a sink that writes nothing has a large share of the attention and a small one of this".to_owned(),
+        ],
+        totals: Vec::new(),
+    }
+}
+
+/// Circuits of all heads, highest copying score first; of compositions the best partner of each head.
+pub fn circuits_sheet(found: &Circuits) -> SheetRows {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "copying",
+            None,
+            "Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U",
+        ),
+        figure(
+            "positive_share",
+            None,
+            "share of these eigenvalues with a real part above 0",
+        ),
+        figure(
+            "qk_effective_rank",
+            None,
+            "exp of the entropy of σ/Σσ of W_Q W_K",
+        ),
+        figure("qk_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_Q W_K"),
+        figure(
+            "ov_effective_rank",
+            None,
+            "exp of the entropy of σ/Σσ of W_V W_O",
+        ),
+        figure("ov_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_V W_O"),
+        text(
+            "q_from",
+            "earlier head whose output this one's queries read most",
+        ),
+        figure("q_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        text(
+            "k_from",
+            "earlier head whose output this one's keys read most",
+        ),
+        figure("k_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        text(
+            "v_from",
+            "earlier head whose output this one's values read most",
+        ),
+        figure("v_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+    ]);
+    let mut heads: Vec<_> = found.heads.iter().collect();
+    let score = |copying: Option<f64>| copying.unwrap_or(f64::NEG_INFINITY);
+    heads.sort_by(|a, b| score(b.copying).total_cmp(&score(a.copying)));
+    let rows = heads.into_iter().map(|head| {
+        let mut row = place_cells(head.place, Part::Head.label());
+        row.push(Cell::of(head.copying));
+        row.push(Cell::of(head.positive_share));
+        for ranks in [head.qk, head.ov] {
+            row.extend([Cell::Number(ranks.effective), Cell::Number(ranks.stable)]);
+        }
+        for into in Into::ALL {
+            let mut into_this = found.compositions.iter();
+            let best = into_this.find(|one| one.to == head.place && one.into == into);
+            row.push(best.map_or(Cell::Empty, |one| Cell::Text(one.from.to_string())));
+            row.push(Cell::of(best.map(|one| one.score)));
+        }
+        row
+    });
+    SheetRows {
+        columns,
+        rows: rows.collect(),
+        notes: found.notes.clone(),
+        totals: Vec::new(),
+    }
+}

@@ -1,0 +1,542 @@
+//! What parts of a model do: shares against the logit that they sum to, ablations in batches against whole runs of a changed model.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use attnscope_engine::analysis::effect::{
+    Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
+    head_of, lens,
+};
+use attnscope_engine::analysis::{WhatIf, input_of, supposed};
+use attnscope_engine::checkpoint::Checkpoint;
+use attnscope_engine::family;
+use attnscope_engine::model::{Input, Model, Stack};
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::place::Place;
+use attnscope_engine::prompt::{self, Reading, Request};
+use safetensors::SafeTensors;
+use testing::hooks::hooks_of;
+use testing::oracle_case::{cases, reference_bytes, request_of};
+
+/// A case that can be run, its name, and its prompt.
+struct Case {
+    name: String,
+    model: Model,
+    request: Request,
+    input: Input,
+}
+
+fn all_cases() -> impl Iterator<Item = Case> {
+    cases().into_iter().map(|path| {
+        let bytes = reference_bytes(&path);
+        let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+        let model = family::read(Checkpoint::open(&path.join("model")).expect("opens"));
+        let model = model.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let request = request_of(&reference);
+        let no_text = Reading::Ids("not asked for".to_owned());
+        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        Case {
+            name: path.file_name().expect("a name").to_string_lossy().into(),
+            input: input_of(&prompt),
+            model,
+            request,
+        }
+    })
+}
+
+fn go_on() -> bool {
+    false
+}
+
+fn last_real(input: &Input) -> usize {
+    let n = input.sequence.len();
+    let found = (0..n).rev().find(|idx| input.sequence.is_real(*idx));
+    found.expect("a real token")
+}
+
+#[test]
+fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
+    let (mut n_decoders, mut refused) = (0, Vec::new());
+    let mut worst = (0.0f64, String::new());
+    for case in all_cases() {
+        let Case { model, input, .. } = &case;
+        if let Err(e) = check_linear(model) {
+            assert!(
+                !model.spec.is_causal_lm || e.to_string().contains("activation"),
+                "{}: {e}",
+                case.name
+            );
+            refused.push(model.spec.family);
+            continue;
+        }
+        n_decoders += 1;
+        let last = last_real(input);
+        let tokens = [model.spec.d_vocab as u32 / 3, model.spec.d_vocab as u32 - 2];
+        for (position_idx, against) in [(last, None), (last / 2, Some(tokens[1]))] {
+            let asked = Asked {
+                position_idx,
+                token: tokens[0],
+                against,
+            };
+            let found = attribute(&Cpu, model, input, asked, &|_, _| true, &go_on)
+                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let largest = found.shares.iter().map(|share| share.value.abs());
+            let largest = largest.fold(found.logit.abs(), f64::max);
+            let off = (found.sum() - found.logit).abs() / largest;
+            if off > worst.0 {
+                worst = (off, case.name.clone());
+            }
+            assert!(
+                off <= 1e-4,
+                "{}: {} shares sum to {}, not {}",
+                case.name,
+                found.shares.len(),
+                found.sum(),
+                found.logit
+            );
+            let end = found.path.last().expect("a path");
+            assert!((end - found.logit).abs() <= 1e-4 * largest, "{}", case.name);
+            // Heads are what their sources add.
+            for share in found
+                .shares
+                .iter()
+                .filter(|share| share.of == ShareOf::Head)
+            {
+                let by_key: f64 = share.by_key.iter().sum();
+                assert!(!share.by_key.is_empty(), "{}: {}", case.name, share.place);
+                assert!(
+                    (by_key - share.value).abs() <= 1e-4 * largest,
+                    "{}: {} {by_key} {}",
+                    case.name,
+                    share.place,
+                    share.value
+                );
+            }
+            let n_heads = found
+                .shares
+                .iter()
+                .filter(|share| share.of == ShareOf::Head);
+            assert!(n_heads.count() > 0, "{}", case.name);
+        }
+    }
+    assert!(n_decoders > 60, "{n_decoders} were looked at");
+    refused.sort_unstable();
+    refused.dedup();
+    println!("{n_decoders} sum, at worst off by {worst:?}; refused {refused:?}");
+}
+
+/// Softmax of every row in f64. // [position][token]
+fn probabilities(logits: &[f32], d_vocab: usize) -> Vec<Vec<f64>> {
+    let row = |row: &[f32]| {
+        let max = row.iter().copied().fold(f32::MIN, f32::max);
+        let exp: Vec<f64> = row.iter().map(|l| f64::from(l - max).exp()).collect();
+        let sum: f64 = exp.iter().sum();
+        exp.iter().map(|e| e / sum).collect()
+    };
+    logits.chunks(d_vocab).map(row).collect()
+}
+
+/// Mean change of the loss, and mean KL, over real positions, from whole logits.
+fn by_hand(case: &Case, base: &[f32], then: &[f32]) -> (f64, f64) {
+    let sequence = &case.input.sequence;
+    let d_vocab = base.len() / sequence.len();
+    let (base, then) = (probabilities(base, d_vocab), probabilities(then, d_vocab));
+    let real: Vec<usize> = (0..sequence.len())
+        .filter(|idx| sequence.is_real(*idx))
+        .collect();
+    let kl = real.iter().map(|idx| {
+        let pairs = base[*idx].iter().zip(&then[*idx]);
+        pairs
+            .filter(|(p, _)| **p > 0.0)
+            .map(|(p, q)| p * (p / q).ln())
+            .sum::<f64>()
+    });
+    let kl = kl.sum::<f64>() / real.len() as f64;
+    let pairs = real
+        .iter()
+        .filter(|idx| **idx + 1 < sequence.len() && sequence.is_real(**idx + 1));
+    let losses: Vec<f64> = pairs
+        .map(|idx| {
+            let next = sequence.tokens[idx + 1] as usize;
+            base[*idx][next].ln() - then[*idx][next].ln()
+        })
+        .collect();
+    (losses.iter().sum::<f64>() / losses.len().max(1) as f64, kl)
+}
+
+#[test]
+fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
+    let mut n_compared = 0;
+    for case in all_cases() {
+        let Case {
+            model,
+            input,
+            request,
+            ..
+        } = &case;
+        if head_of(model).is_err() {
+            continue;
+        }
+        // The second head of the first layer of every grid, and the first of the last: they join at different layers.
+        let places: Vec<Place> = model
+            .spec
+            .grids()
+            .into_iter()
+            .flat_map(|grid| {
+                let last = model.spec.n_layers(grid) - 1;
+                [
+                    Place::layer(grid, 0).head(1),
+                    Place::layer(grid, last).head(0),
+                ]
+            })
+            .collect();
+        let wants = |part: Part, place: Place| part == Part::Head && places.contains(&place);
+        let mut ablation = Ablation::plan(model, Replaced::Zero, wants).expect("a plan");
+        let inputs = [input.clone()];
+        let asked = Asked {
+            position_idx: 1,
+            token: 3,
+            against: Some(4),
+        };
+        let mut tell = |_: &Ablation, _| ControlFlow::Continue(());
+        ablation
+            .run(&Cpu, model, (&inputs, Some(asked)), &mut tell, &go_on)
+            .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        assert_eq!(ablation.parts.len(), places.len());
+        let base = &hooks_of(&Cpu, model, request)["logits"];
+        for effect in &ablation.parts {
+            let what_if: WhatIf = format!("drop=zero@{}", effect.place).parse().expect("one");
+            let spec = supposed(&model.spec, &[what_if]).expect("possible");
+            let then = &hooks_of(&Cpu, &model.with_spec(spec), request)["logits"];
+            let (loss, kl) = by_hand(&case, base, then);
+            let place = effect.place;
+            let found = effect.kl().expect("a divergence").mean;
+            assert!(
+                (found - kl).abs() <= 1e-4 * (1.0 + kl),
+                "{} {place}: KL {found}, not {kl}",
+                case.name
+            );
+            assert!(kl > 0.0, "{} {place}: nothing changed", case.name);
+            match effect.loss() {
+                Some(found) => assert!(
+                    (found.mean - loss).abs() <= 1e-4 * (1.0 + loss.abs()),
+                    "{} {place}: loss {}, not {loss}",
+                    case.name,
+                    found.mean
+                ),
+                None => assert!(!model.spec.is_causal_lm, "{}", case.name),
+            }
+            let d_vocab = base.len() / input.sequence.len();
+            let logit = |logits: &[f32]| f64::from(logits[d_vocab + 3] - logits[d_vocab + 4]);
+            let moved = logit(then) - logit(base);
+            let found = effect.logit().expect("a logit").mean;
+            assert!(
+                (found - moved).abs() <= 1e-3 * (1.0 + moved.abs()),
+                "{} {place}: logit {found}, not {moved}",
+                case.name
+            );
+            n_compared += 1;
+        }
+    }
+    assert!(n_compared > 150, "{n_compared} were compared");
+}
+
+#[test]
+fn the_lens_ends_with_what_the_model_predicts_and_its_ranks_are_those_of_the_logits() {
+    for case in all_cases()
+        .filter(|case| ["gpt2", "gemma2_b", "bert", "t5_v11"].contains(&case.name.as_str()))
+    {
+        let Case {
+            model,
+            input,
+            request,
+            ..
+        } = &case;
+        let base = Base::run(&Cpu, model, input, &[], &mut |_| {}, &go_on).expect("runs");
+        let n = input.sequence.len();
+        let positions: Vec<usize> = (0..n).collect();
+        let rows = lens(&Cpu, model, (input, &base), (&positions, 3), &go_on, |_| {});
+        let rows = rows.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let n_layers = model.spec.main_stack().n_layers();
+        assert_eq!(rows.len(), n * (n_layers + 1));
+        let logits = &hooks_of(&Cpu, model, request)["logits"];
+        let d_vocab = logits.len() / n;
+        let all = probabilities(logits, d_vocab);
+        for row in rows.iter().filter(|row| row.depth == n_layers) {
+            let (name, p) = (&case.name, &all[row.position_idx]);
+            assert_eq!(row.kl, 0.0, "{name}");
+            let mut order: Vec<usize> = (0..d_vocab).collect();
+            order.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
+            assert_eq!(row.top[0].0 as usize, order[0], "{name}");
+            assert!((row.top[0].1 - p[order[0]]).abs() < 1e-5, "{name}");
+            if let Some(target) = row.target {
+                let rank = order.iter().position(|id| *id == target as usize);
+                assert_eq!(row.rank, rank.map(|idx| idx + 1), "{name}");
+                let probability = row.probability.expect("one");
+                assert!((probability - p[target as usize]).abs() < 1e-5, "{name}");
+            }
+        }
+        let early = rows.iter().filter(|row| row.depth == 0);
+        assert!(early.map(|row| row.kl).sum::<f64>() > 0.0, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_whole_residual_that_is_patched_brings_all_back_and_a_prompt_of_its_own_changes_nothing() {
+    for case in all_cases()
+        .filter(|case| ["gpt2", "gptj_b", "glm4", "t5_v11"].contains(&case.name.as_str()))
+    {
+        let Case { model, input, .. } = &case;
+        let mut corrupted = input.clone();
+        // Another token early in what the first stack reads.
+        match &mut corrupted.source {
+            Some(source) => source.tokens[1] += 1,
+            None => corrupted.sequence.tokens[1] += 1,
+        }
+        let position_idx = last_real(input);
+        let asked = Asked {
+            position_idx,
+            token: 5,
+            against: Some(6),
+        };
+        let first = model.spec.stacks[0].stack;
+        let wants = |part: Part, place: Place| match part {
+            Part::Residual => place == Place::layer(first, 0),
+            Part::Head => place.layer_idx == Some(1),
+            _ => true,
+        };
+        let run = |corrupted: &Input| {
+            let pair = Pair {
+                clean: input,
+                corrupted,
+                asked,
+            };
+            let mut patching = Patching::plan(model, &pair, &[0, 1], wants).expect("a plan");
+            let mut tell = |_: &Patching, _| ControlFlow::Continue(());
+            patching
+                .run(&Cpu, model, pair, &mut tell, &go_on)
+                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            patching
+        };
+        let patching = run(&corrupted);
+        assert!(
+            (patching.clean - patching.corrupted).abs() > 1e-4,
+            "{}",
+            case.name
+        );
+        let of: BTreeMap<_, _> = patching
+            .all
+            .iter()
+            .map(|one| {
+                let restored = patching.restored(one).expect("it ran");
+                (
+                    (one.part, one.place.to_string(), one.position_idx),
+                    restored,
+                )
+            })
+            .collect();
+        let place = Place::layer(first, 0).to_string();
+        let residual = |position_idx| of[&(Part::Residual, place.clone(), position_idx)];
+        // All positions of the first residual are the whole clean prompt; only position 1 differs, position 0 does not.
+        assert!(
+            (residual(None) - 1.0).abs() < 1e-3,
+            "{}: {}",
+            case.name,
+            residual(None)
+        );
+        assert!((residual(Some(1)) - 1.0).abs() < 1e-3, "{}", case.name);
+        assert!(residual(Some(0)).abs() < 1e-3, "{}", case.name);
+        assert!(
+            of.values()
+                .any(|restored| (0.01..0.9).contains(&restored.abs()))
+        );
+        let own = run(input);
+        for one in &own.all {
+            let logit = one.logit.expect("it ran");
+            assert!((logit - own.clean).abs() < 1e-3, "{}: {logit}", case.name);
+        }
+    }
+}
+
+#[test]
+fn a_mean_over_the_set_and_another_prompt_take_the_place_of_what_is_ablated() {
+    let case = all_cases()
+        .find(|case| case.name == "gpt2")
+        .expect("a case");
+    let Case { model, input, .. } = &case;
+    let mut other = input.clone();
+    other.sequence.tokens.rotate_left(1);
+    let run = |replaced: Replaced, inputs: &[Input]| {
+        let wants = |part: Part, _: Place| part != Part::Residual;
+        let mut ablation = Ablation::plan(model, replaced, wants).expect("a plan");
+        let mut steps = 0;
+        let mut tell = |_: &Ablation, _| {
+            steps += 1;
+            ControlFlow::Continue(())
+        };
+        let ran = ablation.run(&Cpu, model, (inputs, None), &mut tell, &go_on);
+        ran.map(|()| (ablation, steps))
+    };
+    let of = |ablation: &Ablation, part: Part| {
+        let found = ablation.parts.iter().find(|one| one.part == part);
+        found.and_then(|one| one.kl()).expect("an effect").mean
+    };
+    let (zero, _) = run(Replaced::Zero, &[input.clone()]).expect("runs");
+    let (mean, _) = run(Replaced::Mean, &[input.clone(), other.clone()]).expect("runs");
+    let (from_other, steps) = run(Replaced::Other, &[input.clone(), other]).expect("runs");
+    assert!(steps > 4);
+    for part in [Part::Head, Part::Attention, Part::FeedForward] {
+        let all = [of(&zero, part), of(&mean, part), of(&from_other, part)];
+        assert!(all.iter().all(|kl| *kl > 0.0), "{part:?}: {all:?}");
+        assert!(all[0] != all[1] && all[1] != all[2], "{part:?}: {all:?}");
+    }
+    assert_eq!(mean.n_prompts, 2);
+    let alone = run(Replaced::Other, &[input.clone()]).expect_err("nothing to take from");
+    assert!(alone.to_string().contains("no other prompt"), "{alone}");
+    // A prompt that is put into itself changes nothing.
+    let (itself, _) = run(Replaced::Other, &[input.clone(), input.clone()]).expect("runs");
+    assert!(
+        itself
+            .parts
+            .iter()
+            .all(|one| one.kl().expect("one").mean < 1e-6)
+    );
+    let heads = itself.parts.iter().filter(|one| one.part == Part::Head);
+    let grid = model.spec.n_layers(Stack::Only) * model.spec.n_heads(Stack::Only, 0);
+    assert_eq!(heads.count(), grid);
+}
+
+/// Values that PyTorch hooks gave: `fixtures/effect/make_effects.py`.
+fn judged() -> serde_json::Map<String, serde_json::Value> {
+    let path = testing::root().join("fixtures/effect/expected.json");
+    let text = std::fs::read_to_string(path).expect("the fixture");
+    serde_json::from_str(&text).expect("an object")
+}
+
+fn number(value: &serde_json::Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+fn index(value: &serde_json::Value) -> usize {
+    value.as_u64().expect("an index") as usize
+}
+
+/// Relative to 1 where values are small.
+fn near(found: f64, expected: f64) -> bool {
+    (found - expected).abs() <= 1e-4 * expected.abs().max(1.0)
+}
+
+#[test]
+fn hooks_of_pytorch_give_the_same_ablations_lenses_patches_and_shares() {
+    let judged = judged();
+    let mut n_compared = [0; 4];
+    for case in all_cases().filter(|case| judged.contains_key(&case.name)) {
+        let (name, of) = (&case.name, &judged[&case.name]);
+        let Case { model, input, .. } = &case;
+        let rows = |what: &str| of[what].as_array().expect("rows");
+        let wants = |part: Part, _: Place| part == Part::Head;
+        let mut ablation = Ablation::plan(model, Replaced::Zero, wants).expect("a plan");
+        let inputs = [input.clone()];
+        let mut tell = |_: &Ablation, _| ControlFlow::Continue(());
+        ablation
+            .run(&Cpu, model, (&inputs, None), &mut tell, &go_on)
+            .expect("runs");
+        assert_eq!(rows("ablation").len(), ablation.parts.len(), "{name}");
+        for row in rows("ablation") {
+            let place: Place = row[0].as_str().expect("a place").parse().expect("one");
+            let effect = ablation
+                .parts
+                .iter()
+                .find(|one| one.place.is_same_head(&place));
+            let effect = effect.unwrap_or_else(|| panic!("{name}: {place}"));
+            let kl = effect.kl().expect("a divergence").mean;
+            assert!(near(kl, number(&row[2])), "{name} {place}: {kl}, {row}");
+            if let Some(loss) = row[1].as_f64() {
+                let found = effect.loss().expect("a loss").mean;
+                assert!(near(found, loss), "{name} {place}: {found}, {row}");
+            }
+            n_compared[0] += 1;
+        }
+
+        let base = Base::run(&Cpu, model, input, &[], &mut |_| {}, &go_on).expect("runs");
+        let positions: Vec<usize> = (0..input.sequence.len()).collect();
+        let lens = lens(&Cpu, model, (input, &base), (&positions, 1), &go_on, |_| {});
+        let lens = lens.expect("runs");
+        for row in rows("lens") {
+            let (position_idx, depth) = (index(&row[0]), index(&row[1]));
+            let mut found = lens.iter();
+            let found = found.find(|one| (one.position_idx, one.depth) == (position_idx, depth));
+            let found = found.unwrap_or_else(|| panic!("{name}: {row}"));
+            assert_eq!(
+                found.target.map(|id| id as usize),
+                Some(index(&row[2])),
+                "{name}"
+            );
+            assert_eq!(found.rank, Some(index(&row[3])), "{name}: {row}");
+            let probability = found.probability.expect("one");
+            assert!(near(probability, number(&row[4])), "{name}: {row}");
+            assert!(
+                near(found.kl, number(&row[5])),
+                "{name}: {} {row}",
+                found.kl
+            );
+            n_compared[1] += 1;
+        }
+
+        if !rows("patching").is_empty() {
+            let mut corrupted = input.clone();
+            corrupted.sequence.tokens[1] += 1;
+            let last = input.sequence.len() - 1;
+            let pair = Pair {
+                clean: input,
+                corrupted: &corrupted,
+                asked: Asked {
+                    position_idx: last,
+                    token: 5,
+                    against: Some(6),
+                },
+            };
+            let wants = |part: Part, _: Place| matches!(part, Part::Head | Part::Residual);
+            let mut patching = Patching::plan(model, &pair, &[1, last], wants).expect("a plan");
+            let mut tell = |_: &Patching, _| ControlFlow::Continue(());
+            patching
+                .run(&Cpu, model, pair, &mut tell, &go_on)
+                .expect("runs");
+            assert!(near(patching.clean, number(&of["clean"])), "{name}");
+            assert!(near(patching.corrupted, number(&of["corrupted"])), "{name}");
+            for row in rows("patching") {
+                let place: Place = row[1].as_str().expect("a place").parse().expect("one");
+                let mut found = patching.all.iter().filter(|one| {
+                    Some(one.part.label()) == row[0].as_str()
+                        && one.place.is_same_head(&place)
+                        && one.position_idx == Some(index(&row[2]))
+                });
+                let logit = found.next().and_then(|one| one.logit);
+                let logit = logit.unwrap_or_else(|| panic!("{name}: {row}"));
+                assert!(near(logit, number(&row[3])), "{name}: {logit} {row}");
+                n_compared[2] += 1;
+            }
+        }
+
+        if !rows("shares").is_empty() {
+            let asked = Asked {
+                position_idx: input.sequence.len() - 1,
+                token: 7,
+                against: None,
+            };
+            let found = attribute(&Cpu, model, input, asked, &|_, _| false, &go_on);
+            let found = found.expect("shares");
+            for row in rows("shares") {
+                let place: Place = row[0].as_str().expect("a place").parse().expect("one");
+                let mut shares = found.shares.iter();
+                let share = shares
+                    .find(|share| share.of == ShareOf::Head && share.place.is_same_head(&place));
+                let value = share.unwrap_or_else(|| panic!("{name}: {row}")).value;
+                assert!(near(value, number(&row[1])), "{name}: {value} {row}");
+                n_compared[3] += 1;
+            }
+        }
+    }
+    assert_eq!(judged.len(), 7);
+    assert!(n_compared.iter().all(|n| *n >= 20), "{n_compared:?}");
+}
