@@ -7,6 +7,7 @@ use crossterm::event::{KeyEvent, MouseEvent};
 use super::chooser::Chooser;
 use super::comparing::CompareView;
 use super::editor::Editor;
+use super::effects::EffectView;
 use super::export::written::Written;
 use super::find::Find;
 use super::history_view::HistoryView;
@@ -22,7 +23,8 @@ use super::token_statistics::RowsView;
 use crate::history::Update;
 use crate::report::Page;
 use crate::worker::{
-    Against, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening, SweepQuery,
+    Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
+    SweepQuery,
 };
 use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
@@ -75,6 +77,7 @@ pub enum Effect {
     ReadAgain,
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
+    Measure(EffectQuery),
     /// Give the terminal to the shell until it continues the program.
     Stop,
     /// Write what is on screen, and its data.
@@ -166,6 +169,7 @@ pub struct App {
     /// Why what is shown is no longer what the files of the checkpoint hold.
     pub changed: Option<String>,
     pub sweep: SweepView,
+    pub effect_view: EffectView,
     /// The training that is open, whether or not a step of it is.
     pub training: Option<HistoryView>,
     /// What a demo tells.
@@ -214,6 +218,7 @@ impl App {
             last_source: None,
             changed: None,
             sweep: SweepView::default(),
+            effect_view: EffectView::default(),
             training: None,
             story: None,
             device: Device::default(),

@@ -20,6 +20,7 @@ impl Effect {
             Self::OpenStep(step) => worker.open_step(step),
             Self::ReadAgain => worker.read_again(),
             Self::Sweep(query) => worker.sweep(query),
+            Self::Measure(query) => worker.measure(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
             Self::Export | Self::Stop | Self::Remember(_) => {}
         }

@@ -86,6 +86,7 @@ impl App {
                 self.notice = Some(format!("{what} · r reads it again"));
                 self.changed = Some(what);
             }
+            Event::Measured { of, shown } => self.take_effects(of, shown),
             Event::Swept { of, swept } => self.take_sweep(of, swept),
             Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
             Event::Tensor { name, stats } => {
@@ -129,6 +130,7 @@ impl App {
         }
         (self.changed, self.notice) = (None, None);
         self.sweep.forget();
+        self.effect_view.forget();
         self.model_view = ModelView::default();
         self.preparing = Some(Preparing::Text);
     }
@@ -191,6 +193,7 @@ impl App {
                         let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
                         self.take_comparing(pair, Comparing::Ended(reason.clone()));
                     }
+                    Question::Effect => self.effect_view.end(),
                     Question::Part
                     | Question::Sweep
                     | Question::LayerSweep
@@ -210,6 +213,7 @@ impl App {
             | Event::Refused(_)
             | Event::Changed(_)
             | Event::TensorFailed { .. }
+            | Event::Measured { .. }
             | Event::Swept { .. }
             | Event::SweptLayer { .. }
             | Event::Tensor { .. } => {}

@@ -32,17 +32,15 @@ impl App {
     pub fn key_of(&self, panel: Panel) -> char {
         match (panel, self.training.is_some()) {
             (Panel::History, true) => '8',
-            (Panel::Rows, true) => '9',
-            (Panel::Sweep, true) => 'T',
+            (Panel::Rows, true) => 'N',
             (panel, _) => panel.key(),
         }
     }
 
-    /// A letter as the table of keys has it: beside a training, 8 and 9 are those of other panels.
+    /// A letter as the table of keys has it: beside a training, 8 is that of its history.
     pub(super) fn letter_in_table(&self, letter: char) -> char {
         match (letter, self.training.is_some()) {
             ('8', true) => Panel::History.key(),
-            ('9', true) => Panel::Rows.key(),
             (letter, _) => letter,
         }
     }

@@ -73,6 +73,8 @@ pub enum Action {
     NextOnset,
     PreviousOnset,
     ReadStepAgain,
+    NextMeasure,
+    DropHead,
 }
 
 /// One row of the table.
@@ -104,10 +106,11 @@ pub enum Group {
     Compare,
     History,
     Sweep,
+    Effect,
 }
 
 impl Group {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Everywhere,
         Self::Moving,
         Self::Overview,
@@ -118,6 +121,7 @@ impl Group {
         Self::Compare,
         Self::History,
         Self::Sweep,
+        Self::Effect,
     ];
 
     pub fn title(self) -> &'static str {
@@ -132,6 +136,7 @@ impl Group {
             Self::Compare => "Compare",
             Self::History => "History",
             Self::Sweep => "Sweep",
+            Self::Effect => "Effect",
         }
     }
 }
@@ -164,7 +169,7 @@ fn needs_running(app: &App) -> Option<&'static str> {
     let run = app.scene().run();
     let is_running = run.is_some_and(super::run::Run::is_running);
     let is_probing = run.is_some_and(|run| run.probing.is_some());
-    let is_comparing = app.scene().compares_now().is_some();
+    let is_comparing = app.scene().compares_now().is_some() || app.scene().awaits_effects();
     if is_preparing || is_running || is_probing || is_comparing {
         None
     } else {
@@ -283,12 +288,14 @@ macro_rules! binding {
     };
 }
 
-use Panel::{Checks, Compare, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens};
+use Panel::{
+    Checks, Compare, Effect, Head, History, Model, Overview, Rows, Scores, Story, Sweep, Tokens,
+};
 
 /// Every key. The first row that matches wins; within a panel no chord stands twice.
 #[rustfmt::skip]
 pub static BINDINGS: &[Binding] = &[
-    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows], needs_run),
+    binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenHead, "open head", "open the selected head", Overview, &[Overview, Scores, Tokens, Compare, Rows, Effect], needs_run),
     binding!(&[char('m')], "m", Action::PickStatistic, "statistic", "choose a statistic from a list that says what each means", Overview, &[Overview, Scores, Compare, History], always),
     binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History], always),
     binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History], always),
@@ -318,6 +325,8 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('F')], "F", Action::PreviousOnset, "", "to the finding before", History, &[History], needs_training),
     binding!(&[char('r')], "r", Action::ReadStepAgain, "", "read the files of the selected step again", History, &[History], needs_training),
     binding!(&[char('a')], "a", Action::ToggleLayerSweep, "whole layer", "sweep all heads of the layer too", Sweep, &[Panel::Sweep], needs_run),
+    binding!(&[char('n'), char('m')], "n", Action::NextMeasure, "measure", "the next measure: attribution, ablation, contribution, copying", Effect, &[Effect], always),
+    binding!(&[char(' ')], "Space", Action::DropHead, "drop", "suppose that the selected head writes nothing; W takes it back", Effect, &[Effect], needs_what_if),
     binding!(&[key(KeyCode::Up), char('k')], "↑ k", Action::Up, "", "one up", Moving, &[], always),
     binding!(&[key(KeyCode::Down), char('j')], "↓ j", Action::Down, "", "one down", Moving, &[], always),
     binding!(&[key(KeyCode::Left), char('h')], "← h", Action::Left, "", "one to the left", Moving, &[], always),
@@ -326,8 +335,8 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], always),
     binding!(&[char('G')], "G", Action::Last, "", "to the last", Moving, &[], always),
-    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Panel::Sweep, Story], always),
-    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], always),
+    binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], always),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),
     binding!(&[char(']')], "]", Action::NextHead, "", "next head, through the layers", Moving, &[], always),
     binding!(&[char('[')], "[", Action::PreviousHead, "", "previous head, through the layers", Moving, &[], always),
@@ -348,9 +357,10 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('5')], "5", Action::Go(Model), "", "how the checkpoint was read", Everywhere, &[], always),
     binding!(&[char('6')], "6", Action::Go(Checks), "", "findings: leaks, collapse and the like", Everywhere, &[], always),
     binding!(&[char('7')], "7", Action::Go(Compare), "", "A, B and the difference: what is supposed, another checkpoint, a trace or prompt", Everywhere, &[], always),
-    binding!(&[char('8')], "8", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed; 9 beside a training", Everywhere, &[], always),
+    binding!(&[char('8'), char('N')], "8 N", Action::Go(Rows), "", "every row of a head in numbers, and why it collapsed; N beside a training", Everywhere, &[], always),
     binding!(&[char('H')], "H", Action::Go(History), "", "steps × heads of a training; also 8 where one is open", Everywhere, &[], needs_training),
-    binding!(&[char('9'), char('T')], "9 T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller; T beside a training", Everywhere, &[], always),
+    binding!(&[char('9')], "9", Action::Go(Effect), "", "what heads do: attribution, ablation, contribution, copying, and the lens", Everywhere, &[], always),
+    binding!(&[char('T')], "T", Action::Go(Sweep), "", "the softmax of a head's scores, larger and smaller", Everywhere, &[], always),
     binding!(&[char('S')], "S", Action::Go(Story), "", "the story of a demo, page by page", Everywhere, &[], needs_story),
     binding!(&[key(KeyCode::Tab)], "Tab", Action::NextPanel, "", "next panel", Everywhere, &[], always),
     binding!(&[key(KeyCode::BackTab)], "Shift-Tab", Action::PreviousPanel, "", "previous panel", Everywhere, &[], always),

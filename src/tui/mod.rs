@@ -10,6 +10,7 @@ mod comparing;
 mod editing;
 mod editor;
 mod effect;
+mod effects;
 mod events;
 mod export;
 mod figure;

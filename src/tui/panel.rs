@@ -57,7 +57,8 @@ panels! {
     /// Only beside a training, where 8 opens it too.
     History "History" 'H' All,
     Rows "Rows" '8' Head,
-    Sweep "Sweep" '9' FullHead,
+    Effect "Effect" '9' Head,
+    Sweep "Sweep" 'T' FullHead,
     /// Only in demos that have one.
     Story "Story" 'S' All,
 }

@@ -236,6 +236,8 @@ fn is_whole(app: &App, shown: &Shown, is_compared: bool) -> bool {
         && (app.panel != Panel::Sweep
             || app.scene().swept().is_some()
             || app.scene().no_sweep().is_some())
+        && (app.panel != Panel::Effect
+            || app.scene().effects().is_some() && !app.scene().awaits_effects())
         && (!app.panel.shows_head() || has_head())
         && (app.panel != Panel::Model || has_figures())
 }

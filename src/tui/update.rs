@@ -58,6 +58,7 @@ impl App {
         self.ask_for_part(&mut effects);
         self.ask_for_sweep(&mut effects);
         self.ask_for_layer_sweep(&mut effects);
+        self.ask_for_effects(&mut effects);
         effects
     }
 
@@ -132,9 +133,7 @@ impl App {
                     {
                         KeyCode::Char('R').into()
                     }
-                    KeyCode::Char(letter @ ('8' | '9')) => {
-                        KeyCode::Char(self.letter_in_table(letter)).into()
-                    }
+                    KeyCode::Char('8') => KeyCode::Char(self.letter_in_table('8')).into(),
                     _ => key,
                 };
                 let Some(binding) = keys::binding_of(key, self.panel) else {
@@ -249,6 +248,8 @@ impl App {
                 self.next_type();
             }
             Action::TensorStats => self.ask_for_tensor(effects),
+            Action::NextMeasure => self.next_measure(),
+            Action::DropHead => self.drop_head(),
             Action::ScrollKnobsDown => self.model_view.knob_scroll += 1,
             Action::ScrollKnobsUp => {
                 self.model_view.knob_scroll = self.model_view.knob_scroll.saturating_sub(1)
@@ -314,6 +315,7 @@ impl App {
                 self.selection.head_idx =
                     step(self.selection.head_idx, across, self.scene().n_heads());
             }
+            Panel::Effect => self.step_effects(across, down, n_queries),
             Panel::Story => self.step_story(across, down),
             Panel::History => self.step_history(across, down),
             Panel::Checks => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::compare::Pair;
+use super::effect::{EffectQuery, EffectShown};
 use super::query_rows::{QueryRows, RowsQuery};
 use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
@@ -27,6 +28,7 @@ pub enum Question {
     LayerSweep,
     Comparison,
     QueryRows,
+    Effect,
 }
 
 /// Where a prompt came from.
@@ -151,6 +153,11 @@ pub enum Event {
     QueryRows {
         of: RowsQuery,
         rows: Arc<QueryRows>,
+    },
+    /// What is known so far of what heads do.
+    Measured {
+        of: EffectQuery,
+        shown: Arc<EffectShown>,
     },
     /// The scores of a head, multiplied.
     Swept {

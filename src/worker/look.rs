@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use super::caught::caught;
 use super::compare::compare;
+use super::effect::measure;
 use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::query_rows::query_rows;
@@ -34,6 +35,7 @@ impl About {
             Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
             Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
             Look::QueryRows(query) => Self::Run(query.run, Question::QueryRows),
+            Look::Effect(query) => Self::Run(query.run, Question::Effect),
             Look::Compare((_, b)) => Self::Run(*b, Question::Comparison),
         }
     }
@@ -114,6 +116,13 @@ fn find(
                 head: part.head,
                 detail: Arc::new(detail),
             });
+        }
+        Look::Effect(query) => {
+            let Some(What::Model(ran)) = ran(query.run) else {
+                return Ok(());
+            };
+            let compute = device.get()?;
+            on_device!(&compute, ops => measure(ops, &ran, query, sink, pace))?;
         }
         Look::Compare(pair) => compare(context, sink, device, pair, pace)?,
         Look::Sweep(query) => {

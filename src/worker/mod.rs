@@ -3,6 +3,7 @@
 mod against;
 mod caught;
 mod compare;
+mod effect;
 mod event;
 mod given;
 mod lane;
@@ -18,6 +19,7 @@ mod watch;
 pub use against::{Against, recorded_prompt};
 pub use caught::caught;
 pub use compare::Pair;
+pub use effect::{EffectQuery, EffectShown, Measure};
 pub use event::{Event, PromptOrigin, Question};
 pub use query_rows::{HeadAt, QueryRows, RowsQuery};
 pub use run_id::RunId;
@@ -106,6 +108,7 @@ enum Look {
     SweepLayer(LayerSweepQuery),
     Compare(Pair),
     QueryRows(RowsQuery),
+    Effect(EffectQuery),
 }
 
 /// What is open, and the runs that looks refer to.
@@ -197,6 +200,7 @@ pub struct Worker {
     probes: Lane<Look>,
     comparisons: Lane<Look>,
     query_rows: Lane<Look>,
+    effects: Lane<Look>,
     /// Files are looked after as long as this is held.
     _watch: Watch,
 }
@@ -270,6 +274,7 @@ impl Worker {
             probes: looker("probes"),
             comparisons: looker("comparisons"),
             query_rows: looker("query rows"),
+            effects: looker("effects"),
             _watch: Watch::begin(&context, sink.clone()),
         }
     }
@@ -308,6 +313,7 @@ impl Worker {
     fn stop_questions(&self) {
         self.probes.cancel();
         self.comparisons.cancel();
+        self.effects.cancel();
     }
 
     /// Compares two runs that are over, hook by hook.
@@ -343,6 +349,11 @@ impl Worker {
     /// Asks what a query gives to each key in every head; an older question still open is dropped.
     pub fn query_rows(&self, query: RowsQuery) {
         self.query_rows.submit(Look::QueryRows(query));
+    }
+
+    /// Asks what the heads of a run do; an older question still open is dropped.
+    pub fn measure(&self, query: EffectQuery) {
+        self.effects.submit(Look::Effect(query));
     }
 
     /// Asks for the figures of a tensor.

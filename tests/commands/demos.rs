@@ -21,6 +21,7 @@ fn all_are_listed_and_those_without_a_terminal_say_what_to_do() {
     let list = printed(&["demo"]);
     for name in [
         "induction",
+        "effect",
         "collapse",
         "healed",
         "rescale",

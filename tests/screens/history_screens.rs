@@ -218,12 +218,14 @@ fn a_log_says_why_it_opens_nothing() {
 fn eight_is_the_history_beside_a_training_alone() {
     let mut screen = log("jump", (120, 40), Depth::Truecolor);
     screen.typed("9");
+    assert_eq!(screen.app.panel, Panel::Effect);
+    screen.typed("N");
     assert_eq!(screen.app.panel, Panel::Rows);
     screen.typed("T");
     assert_eq!(screen.app.panel, Panel::Sweep);
     screen.typed("8");
     assert_eq!(screen.app.panel, Panel::History);
-    says(&mut screen, "7 Compare 8 History 9 Rows T Sweep");
+    says(&mut screen, "7 Compare 8 History N Rows 9 Effect T Sweep");
     let text = Request::text("a big cat sat .");
     let mut screen = Screen::open(Some(fixture("healthy")), text, (120, 40), Depth::Truecolor);
     screen.typed("8");

@@ -2,6 +2,7 @@
 
 mod collapse;
 mod degenerate;
+mod effect;
 mod history;
 mod induction;
 mod ran;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use attnscope_engine::stats::Stat;
 
 use super::story::{Figures, Story};
-use super::{collapse, degenerate, history, induction};
+use super::{collapse, degenerate, effect, history, induction};
 use crate::bundles::DEMO_PROMPT;
 use crate::tui::Panel;
 use attnscope_engine::analysis::WhatIf;
@@ -37,6 +37,20 @@ pub static STORIES: &[Story] = &[
         what_if: &[],
         hint: "L1H3 is an induction head: Enter opens it · w drop=zero@L0H2 breaks it",
         figures: Figures::Text(induction::figures),
+    },
+    Story {
+        name: "effect",
+        title: "what heads do: two heads found by ablation, by attribution, and by their weights alone",
+        bundle: "induction-demo",
+        set: &[],
+        text: DEMO_PROMPT,
+        target: None,
+        panel: Panel::Story,
+        at: (1, 3),
+        statistic: Stat::InductionMass,
+        what_if: &[],
+        hint: "→ turns the page · 9 measures every head · Space there drops one",
+        figures: Figures::Pages(effect::pages),
     },
     Story {
         name: "collapse",

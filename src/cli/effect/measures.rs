@@ -24,8 +24,6 @@ use attnscope_engine::on_device;
 use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Prompt, Request, Source};
 
-/// Memory beside that of a run: residuals of copies that run together, their activations, and the logits of their positions.
-pub const EXTRA_BYTES: usize = 512 << 20;
 /// Longest prompt of which every position is patched without being asked for.
 const EACH_POSITION: usize = 64;
 

@@ -12,12 +12,12 @@ use clap::ValueEnum;
 use self::measures::Measuring;
 use self::stopping::Stopping;
 use super::prompts::InputsArgs;
-use super::session::Session;
+use super::session::{Opened, Session};
 use super::written_args::WrittenArgs;
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs};
 use crate::report::{EffectReport, ModelRecord, Output, PromptOf, printable};
 use attnscope_engine::analysis::Options;
-use attnscope_engine::analysis::effect::{Part, Replaced};
+use attnscope_engine::analysis::effect::{Part, Replaced, bytes_of_copies, n_parts};
 use attnscope_engine::error::Error;
 use attnscope_engine::place::{Place, Places};
 
@@ -176,6 +176,18 @@ impl Args {
         is_part && self.at.as_ref().is_none_or(|at| at.0.iter().any(holds))
     }
 
+    /// Memory beside that of one run.
+    fn extra_bytes(&self, opened: &Opened) -> usize {
+        let n_variants = match self.by {
+            By::Ablation => n_parts(&opened.model, |part, place| self.wants(part, place)),
+            // Every part at every position.
+            By::Patching => 1 << 20,
+            By::Lens => opened.model.spec.main_stack().n_layers() + 1,
+            _ => return 0,
+        };
+        bytes_of_copies(&opened.model, &opened.longest(), n_variants)
+    }
+
     /// Refuses flags that the measure does not take.
     fn check(&self) -> Result<()> {
         let by = self.by;
@@ -242,7 +254,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let output = Output::open_or_replace(&args.written.output, args.run.force)?;
     // Beside one run: the residuals of copies that run together, and their activations.
-    session.ready(&mut opened, OPTIONS, measures::EXTRA_BYTES)?;
+    let extra = args.extra_bytes(&opened);
+    session.ready(&mut opened, OPTIONS, extra)?;
     let stopping = Stopping::begin();
     let measuring = Measuring {
         args,

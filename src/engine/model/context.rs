@@ -76,6 +76,23 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
+    /// The context of more copies of what runs here.
+    pub(super) fn spread(&self, copies: usize) -> Self {
+        Self {
+            ops: self.ops,
+            tensors: self.tensors,
+            sequence: self.sequence,
+            bucket_values: self.bucket_values.clone(),
+            memory: self.memory.as_ref().map(|memory| Memory {
+                hidden: memory.hidden,
+                sequence: memory.sequence,
+                ends: memory.ends,
+            }),
+            pace: self.pace,
+            copies: Some(copies),
+        }
+    }
+
     /// The position of every row of the residual.
     pub(super) fn positions(&self) -> Cow<'_, [usize]> {
         let positions = &self.sequence.positions;

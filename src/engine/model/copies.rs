@@ -53,6 +53,13 @@ pub(super) fn attend_copies<O: Ops>(
     ops.put(&together, width, &mut s.z)
 }
 
+/// Puts as many copies of all rows one after another.
+pub(super) fn repeat<O: Ops>(ops: &O, values: &mut O::Buffer, copies: usize) -> Result<()> {
+    let host = ops.get(values)?;
+    let (width, repeated) = (host.width, host.values.repeat(copies));
+    ops.put(&repeated, width, values)
+}
+
 /// The rows of one copy; all rows where there is one copy for all.
 fn part_of<O: Ops>(
     ops: &O,

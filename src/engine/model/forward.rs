@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
-use super::copies::attend_copies;
+use super::copies::{attend_copies, repeat};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
 use super::heads::{Attending, run_heads};
@@ -65,6 +65,19 @@ pub fn run_block<O: Ops>(
         &mut s.attention,
         hooks,
     )?;
+    let spread;
+    let context = match hooks.spreads() {
+        Some(copies) => {
+            repeat(ops, &mut s.attention.z, copies)?;
+            repeat(ops, resid, copies)?;
+            if spec.adds_to_normed {
+                repeat(ops, &mut s.attention.normed, copies)?;
+            }
+            spread = context.spread(copies);
+            &spread
+        }
+        None => context,
+    };
     let attention = output(
         context,
         own.attention.n_heads,

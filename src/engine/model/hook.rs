@@ -124,6 +124,10 @@ pub trait Hooks {
     fn change(&mut self, _: Hook, _: &mut [f32], _: usize) -> Result<()> {
         Ok(())
     }
+    /// Into how many copies the block's only one is spread once its own heads have run.
+    fn spreads(&self) -> Option<usize> {
+        None
+    }
     /// Whether what a branch gives is wanted before the norm on it.
     fn wants_raw(&self) -> bool {
         false

@@ -35,6 +35,7 @@ pub fn name_of(app: Scene<'_>) -> String {
             .as_ref()
             .map_or(String::new(), |second| plain(&second.way.words())),
         Panel::Sweep => format!("query-{}", at.query_idx),
+        Panel::Effect => format!("{}-{}", app.effect_view.measure.title(), at.query_idx),
         Panel::Story => app
             .story
             .as_ref()

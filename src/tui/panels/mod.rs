@@ -4,6 +4,7 @@ pub mod checks;
 mod checks_sides;
 pub mod compare;
 mod compare_differs;
+pub mod effect;
 pub mod head;
 mod head_grid;
 mod head_row;
@@ -43,6 +44,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         Panel::Compare => compare::draw(frame, area, app),
         Panel::History => history::draw(frame, area, app),
         Panel::Rows => rows::draw(frame, area, app),
+        Panel::Effect => effect::draw(frame, area, app),
         Panel::Sweep => sweep::draw(frame, area, app),
         Panel::Story => story::draw(frame, area, app),
     }
@@ -60,6 +62,7 @@ pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
         Panel::Compare => compare::click(app, area, at),
         Panel::History => history::click(app, area, at),
         Panel::Rows => rows::click(app, area, at),
+        Panel::Effect => effect::click(app, area, at),
         Panel::Story => story::click(app, area, at),
     }
 }

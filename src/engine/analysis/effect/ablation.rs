@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::capture::{Base, sequence_of};
 use super::estimate::{Estimate, Sampled};
-use super::judged::{Asked, head_of, moved};
+use super::judged::{Asked, Judge, head_of};
 use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
 use crate::analysis::Progress;
@@ -167,9 +167,10 @@ impl Ablation {
                 base: &base,
                 pace,
             };
+            let judge = Judge::of(ops, model, (input, &base), asked, pace)?;
             for round in together.rounds(&variants) {
                 let tall = together.run(&variants[round.clone()])?;
-                let all = moved(ops, model, (input, &base), &tall, asked, pace)?;
+                let all = judge.moved(ops, model, &tall, pace)?;
                 self.n_done += round.len();
                 for (effect, moved) in self.parts[round].iter_mut().zip(all) {
                     effect.loss.add(moved.loss);

@@ -1,7 +1,7 @@
 //! What changed copies of a run predict otherwise: loss, divergence and logits, from their last residuals.
 
 use super::capture::Base;
-use super::logit_rows::{Row, Wanted, rows_of};
+use super::logit_rows::{Reference, Row, Wanted, rows_of};
 use crate::analysis::pass::targets;
 use crate::error::{Error, Result};
 use crate::model::{HeadSpec, Input, Model, Unembedding, final_hidden};
@@ -92,62 +92,128 @@ pub fn asked_logits<O: Ops>(
     Ok(pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)).collect())
 }
 
-/// Compares the predictions of changed copies with the run's. // tall: [copy, position, d_model]
-///
-/// # Errors
-/// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
-pub fn moved<O: Ops>(
-    ops: &O,
-    model: &Model,
-    (input, base): (&Input, &Base),
-    tall: &[f32],
-    asked: Option<Asked>,
-    pace: &dyn Pace,
-) -> Result<Vec<Moved>> {
-    let head = head_of(model)?;
-    let sequence = &input.sequence;
-    let n_values = (sequence.len() * model.spec.d_model).max(1);
-    let residuals: Vec<&[f32]> = std::iter::once(base.last.values.as_slice())
-        .chain(tall.chunks(n_values))
-        .collect();
-    let targets = targets(&model.spec, sequence);
-    let real: Vec<usize> = (0..sequence.len())
-        .filter(|idx| sequence.is_real(*idx))
-        .collect();
-    // A pair counts when both its tokens are real.
-    let target = |idx: usize| {
-        let next = idx + 1 < sequence.len() && sequence.is_real(idx + 1);
-        targets[idx].filter(|_| next)
-    };
-    let wanted = Wanted {
-        targets: real.iter().map(|idx| target(*idx)).collect(),
-        n_top: 0,
-        ranks: false,
-    };
-    let rows = rows_of(ops, model, head, (&residuals, &real), &wanted, pace)?;
-    let (of_base, copies) = rows.split_at(real.len());
-    let logits = match asked {
-        Some(asked) => Some(asked_logits(ops, model, &residuals, asked, pace)?),
-        None => None,
-    };
-    let moved = copies.chunks(real.len().max(1)).enumerate();
-    let moved = moved.map(|(copy_idx, rows)| {
-        let pairs = || rows.iter().zip(of_base);
+/// Rows of logits that are read at the same time where copies need not be read with what they are compared with: the fewer, the
+/// wider the parts of the vocabulary, which products do faster.
+const ROWS_AT_ONCE: usize = 2048;
+
+/// The predictions of a run as it is, for comparing changed copies with it.
+pub struct Judge<'a> {
+    head: &'a HeadSpec,
+    base: &'a Base,
+    /// Positions that are not padding.
+    real: Vec<usize>,
+    wanted: Wanted,
+    reference: Option<Reference>,
+    asked: Option<(Asked, f64)>,
+}
+
+impl<'a> Judge<'a> {
+    /// Reads the predictions of the run.
+    ///
+    /// # Errors
+    /// When the model predicts no tokens, a tensor is not as the spec says, or the pace stops it.
+    pub fn of<O: Ops>(
+        ops: &O,
+        model: &'a Model,
+        (input, base): (&Input, &'a Base),
+        asked: Option<Asked>,
+        pace: &dyn Pace,
+    ) -> Result<Self> {
+        let head = head_of(model)?;
+        let sequence = &input.sequence;
+        let targets = targets(&model.spec, sequence);
+        let real: Vec<usize> = (0..sequence.len())
+            .filter(|idx| sequence.is_real(*idx))
+            .collect();
+        // A pair counts when both its tokens are real.
+        let target = |idx: &usize| {
+            let next = idx + 1 < sequence.len() && sequence.is_real(idx + 1);
+            targets[*idx].filter(|_| next)
+        };
+        let wanted = Wanted {
+            targets: real.iter().map(target).collect(),
+            n_top: 0,
+            ranks: false,
+        };
+        let last = base.last.values.as_slice();
+        let reference = Reference::read(ops, model, head, (last, &real), &wanted, pace)?;
+        let asked = match asked {
+            Some(asked) => Some((asked, asked_logits(ops, model, &[last], asked, pace)?[0])),
+            None => None,
+        };
+        Ok(Self {
+            head,
+            base,
+            real,
+            wanted,
+            reference,
+            asked,
+        })
+    }
+
+    /// Compares the predictions of changed copies with the run's. // tall: [copy, position, d_model]
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, or the pace stops it.
+    pub fn moved<O: Ops>(
+        &self,
+        ops: &O,
+        model: &Model,
+        tall: &[f32],
+        pace: &dyn Pace,
+    ) -> Result<Vec<Moved>> {
+        let n_values = self.base.last.values.len().max(1);
+        let copies: Vec<&[f32]> = tall.chunks(n_values).collect();
+        let at_once = match &self.reference {
+            Some(_) => (ROWS_AT_ONCE / self.real.len().max(1)).max(1),
+            None => copies.len().max(1),
+        };
+        let mut all = Vec::with_capacity(copies.len());
+        for some in copies.chunks(at_once) {
+            let before = all.len();
+            match &self.reference {
+                Some(reference) => {
+                    let compared = (&self.wanted, Some(reference));
+                    let of = (some, self.real.as_slice());
+                    let rows = rows_of(ops, model, self.head, of, compared, pace)?;
+                    let of_copies = rows.chunks(self.real.len().max(1));
+                    all.extend(of_copies.map(|rows| self.compared(&reference.rows, rows)));
+                }
+                None => {
+                    let with_base: Vec<&[f32]> = std::iter::once(self.base.last.values.as_slice())
+                        .chain(some.iter().copied())
+                        .collect();
+                    let of = (with_base.as_slice(), self.real.as_slice());
+                    let rows = rows_of(ops, model, self.head, of, (&self.wanted, None), pace)?;
+                    let (base, rows) = rows.split_at(self.real.len());
+                    let of_copies = rows.chunks(self.real.len().max(1));
+                    all.extend(of_copies.map(|rows| self.compared(base, rows)));
+                }
+            }
+            if let Some((asked, base)) = self.asked {
+                let logits = asked_logits(ops, model, some, asked, pace)?;
+                for (moved, logit) in all[before..].iter_mut().zip(logits) {
+                    moved.logit = Some(logit - base);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// One copy beside the run, by rows of real positions.
+    fn compared(&self, base: &[Row], rows: &[Row]) -> Moved {
         let loss = |row: &Row| row.log_sum_exp() - f64::from(row.target);
-        let has_target = |idx: &usize| target(*idx).is_some();
+        let pairs = || rows.iter().zip(base);
         Moved {
             loss: pairs()
-                .zip(&real)
-                .filter(|(_, idx)| has_target(idx))
+                .zip(&self.wanted.targets)
+                .filter(|(_, target)| target.is_some())
                 .map(|((row, base), _)| loss(row) - loss(base))
                 .collect(),
             kl: pairs()
                 .map(|(row, base)| row.divergence_from(base))
                 .collect(),
-            logit: logits
-                .as_ref()
-                .map(|logits| logits[copy_idx + 1] - logits[0]),
+            logit: None,
         }
-    });
-    Ok(moved.collect())
+    }
 }

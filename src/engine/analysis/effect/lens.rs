@@ -66,7 +66,7 @@ pub fn lens<O: Ops>(
             n_top,
             ranks: true,
         };
-        let rows = rows_of(ops, model, head, (&residuals, block), &wanted, pace)?;
+        let rows = rows_of(ops, model, head, (&residuals, block), (&wanted, None), pace)?;
         let start = all.len();
         for (at, position_idx) in block.iter().enumerate() {
             let last = &rows[at];

@@ -21,6 +21,56 @@ pub struct Wanted {
     pub ranks: bool,
 }
 
+/// What other residuals are compared with, read once.
+pub struct Reference {
+    /// [position]
+    pub rows: Vec<Row>,
+    /// [position, d_vocab]
+    logits: Vec<f32>,
+    d_vocab: usize,
+}
+
+/// Numbers that a reference may hold: 256 MiB.
+pub const MOST_KEPT: usize = 64 << 20;
+
+impl Reference {
+    /// Reads the logits of one residual and keeps them; `None` where they are too many.
+    ///
+    /// # Errors
+    /// As for [`rows_of`].
+    pub fn read<O: Ops>(
+        ops: &O,
+        model: &Model,
+        head: &HeadSpec,
+        (residual, positions): (&[f32], &[usize]),
+        wanted: &Wanted,
+        pace: &dyn Pace,
+    ) -> Result<Option<Self>> {
+        let d_vocab = head.unembed.n_out();
+        if d_vocab * positions.len() > MOST_KEPT {
+            return Ok(None);
+        }
+        let mut logits = vec![0.0; d_vocab * positions.len()];
+        let mut keep = |range: &Range<usize>, chunk: &[f32]| {
+            let rows = logits.chunks_mut(d_vocab.max(1));
+            for (to, from) in rows.zip(chunk.chunks(range.len().max(1))) {
+                to[range.clone()].copy_from_slice(from);
+            }
+        };
+        let of = (&[residual][..], positions);
+        let rows = read_rows(ops, model, head, of, (wanted, None), &mut keep, pace)?;
+        Ok(Some(Self {
+            rows,
+            logits,
+            d_vocab,
+        }))
+    }
+
+    fn of(&self, at: usize, range: &Range<usize>) -> &[f32] {
+        &self.logits[at * self.d_vocab..][range.clone()]
+    }
+}
+
 /// What is kept of the logits of one row.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -97,8 +147,8 @@ impl Row {
     }
 }
 
-/// Reads the logits of every residual at some positions. The first residual is the one that the others are compared with.
-/// // [residual, position]
+/// Reads the logits of every residual at some positions. They are compared with a reference, or with the first of them where
+/// there is none. // [residual, position]
 ///
 /// # Errors
 /// When a tensor is not as the spec says, the device fails, or the pace stops it.
@@ -106,8 +156,30 @@ pub fn rows_of<O: Ops>(
     ops: &O,
     model: &Model,
     head: &HeadSpec,
+    of: (&[&[f32]], &[usize]),
+    (wanted, reference): (&Wanted, Option<&Reference>),
+    pace: &dyn Pace,
+) -> Result<Vec<Row>> {
+    let mut nothing = |_: &Range<usize>, _: &[f32]| {};
+    read_rows(
+        ops,
+        model,
+        head,
+        of,
+        (wanted, reference),
+        &mut nothing,
+        pace,
+    )
+}
+
+/// Reads logits, and hands every chunk of them over as well.
+fn read_rows<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
     (residuals, positions): (&[&[f32]], &[usize]),
-    wanted: &Wanted,
+    (wanted, reference): (&Wanted, Option<&Reference>),
+    each: &mut dyn FnMut(&Range<usize>, &[f32]),
     pace: &dyn Pace,
 ) -> Result<Vec<Row>> {
     let hidden = hidden_of(ops, model, residuals, positions)?;
@@ -139,6 +211,7 @@ pub fn rows_of<O: Ops>(
             return Err(Error::Cancelled);
         }
         let logits = unembedding.logits(range.clone())?;
+        each(&range, &logits);
         let width = range.len();
         let of = |residual_idx: usize, at: usize| {
             let row = residual_idx * n_positions + at;
@@ -147,7 +220,6 @@ pub fn rows_of<O: Ops>(
         rows.par_chunks_mut(n_all.max(1)).enumerate().for_each_init(
             Vec::new,
             |weights: &mut Vec<f32>, (at, rows)| {
-                let first = of(0, at);
                 let before = rows[0].max;
                 for (idx, row) in rows.iter_mut().enumerate() {
                     let logits = of(idx, at);
@@ -161,15 +233,21 @@ pub fn rows_of<O: Ops>(
                         row.keep_top(&range, logits, wanted.n_top);
                     }
                 }
-                let max = rows[0].max;
-                let shrink = if before == f32::NEG_INFINITY {
-                    0.0
-                } else {
-                    f64::from(before - max).exp()
+                let (first, max, n_skipped) = match reference {
+                    Some(reference) => (reference.of(at, &range), reference.rows[at].max, 0),
+                    None => (of(0, at), rows[0].max, 1),
                 };
+                let shrink = match (reference, before) {
+                    (Some(_), _) => 1.0,
+                    (None, f32::NEG_INFINITY) => 0.0,
+                    (None, before) => f64::from(before - max).exp(),
+                };
+                if rows.len() == n_skipped {
+                    return;
+                }
                 weights.clear();
                 weights.extend(first.iter().map(|logit| (logit - max).exp()));
-                for (idx, row) in rows.iter_mut().enumerate().skip(1) {
+                for (idx, row) in rows.iter_mut().enumerate().skip(n_skipped) {
                     row.apart = row.apart * shrink + apart(weights, first, of(idx, at));
                 }
             },

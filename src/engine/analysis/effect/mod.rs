@@ -28,4 +28,5 @@ pub use judged::{Asked, asked_logits, head_of};
 pub use lens::{LensRow, lens};
 pub use patching::{Pair, Patched, Patching, PatchingStep};
 pub use rollout::{Rollout, rollout};
-pub use variant::Part;
+pub use together::bytes_of_copies;
+pub use variant::{Part, n_parts};

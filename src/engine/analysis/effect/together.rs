@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use super::capture::{Base, sequence_of};
-use super::variant::{Edits, Variant};
+use super::logit_rows::MOST_KEPT;
+use super::variant::{Edits, Part, Variant};
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
@@ -19,8 +20,29 @@ const MOST_ROWS: usize = 8192;
 /// Memory for the activations of one block, in values: 192 MiB.
 const MOST_ACTIVATIONS: usize = 48 << 20;
 
-/// Whether a variant changes in the layer that runs.
-type Changing<'a> = &'a dyn Fn(&Variant) -> bool;
+/// Memory that changed copies of some prompts need beside one run, in bytes: residuals, the activations of a block, and the
+/// logits that copies are compared with.
+pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> usize {
+    let spec = &model.spec;
+    let blocks = spec.stacks.iter().flat_map(StackSpec::blocks);
+    let widths = blocks.map(|block| block.linears().iter().map(|map| map.n_out()).sum::<usize>());
+    let width = widths.max().unwrap_or(0) + 8 * spec.d_model;
+    let longest = inputs.iter().map(|input| {
+        let source = input.source.as_ref().map_or(0, |source| source.len());
+        input.sequence.len().max(source)
+    });
+    let n = longest.max().unwrap_or(0);
+    let rows = (n * n_variants).min(MOST_ROWS.max(n));
+    // Inputs of all layers, residuals before and after, activations, and logits as they are kept.
+    let kept = spec.n_layers_to_run() * n * spec.d_model;
+    let running = (rows * width).min(MOST_ACTIVATIONS.max(n * width));
+    let d_vocab = spec.head.as_ref().map_or(0, |head| head.unembed.n_out());
+    let logits = (d_vocab * n).min(MOST_KEPT);
+    (kept + 3 * rows * spec.d_model + running + logits) * size_of::<f32>()
+}
+
+/// A layer of a stack, and its weights.
+type Layer<'l, 'w, O> = (&'l StackSpec, usize, &'l LayerWeights<'w, O>);
 
 /// A run, and what it takes to run changed copies of it.
 pub struct Together<'a, O: Ops> {
@@ -90,17 +112,20 @@ impl<O: Ops> Together<'_, O> {
                 }
                 let input = self.base.of(stack.stack, layer_idx, Hook::ResidPre)?;
                 let n_values = input.values.len().max(1);
-                for _ in tall.len() / n_values..n_joined(layer_idx) {
-                    tall.extend_from_slice(&input.values);
-                }
-                let changing = |variant: &Variant| is_home && variant.layer_idx == layer_idx;
+                let before = tall.len() / n_values;
+                let new = before..n_joined(layer_idx);
+                tall.resize(new.end * n_values, 0.0);
                 let memory = memory.as_deref().map(|memory| (memory, is_memory_shared));
-                let joined = &variants[..tall.len() / n_values];
-                self.layer(
-                    (stack, layer_idx),
-                    (joined, &changing),
+                let tensors = &self.model.checkpoint.tensors;
+                let weights = LayerWeights::read(self.ops, tensors, stack, layer_idx, self.pace)?;
+                let layer = (stack, layer_idx, &weights);
+                let (old, fresh) = tall.split_at_mut(before * n_values);
+                self.layer(layer, memory, old, &mut scratch)?;
+                self.join(
+                    layer,
+                    (&variants[new], &input.values),
                     memory,
-                    &mut tall,
+                    fresh,
                     &mut scratch,
                 )?;
             }
@@ -108,63 +133,121 @@ impl<O: Ops> Together<'_, O> {
         Ok(tall)
     }
 
-    /// One layer for all copies that have joined, as many at a time as there is memory for their activations.
+    /// How many copies run through a layer at the same time, for there to be memory for their activations.
+    fn at_once(&self, stack: &StackSpec, layer_idx: usize, n_rows: usize) -> usize {
+        let linears = stack.blocks().get(layer_idx).map(|block| block.linears());
+        let width: usize = linears.iter().flatten().map(|linear| linear.n_out()).sum();
+        let width = width + 8 * self.model.spec.d_model;
+        (MOST_ACTIVATIONS / (n_rows * width).max(1)).max(1)
+    }
+
+    /// One layer for copies that have changed before it.
     fn layer(
         &self,
-        (stack, layer_idx): (&StackSpec, usize),
-        (variants, changing): (&[Variant], Changing<'_>),
+        layer: Layer<'_, '_, O>,
         memory: Option<(&[f32], bool)>,
         tall: &mut [f32],
         scratch: &mut Scratch<O>,
     ) -> Result<()> {
-        let (ops, model) = (self.ops, self.model);
-        let tensors = &model.checkpoint.tensors;
-        let sequence = sequence_of(self.input, stack.stack);
-        let weights = LayerWeights::read(ops, tensors, stack, layer_idx, self.pace)?;
-        let d_model = model.spec.d_model;
-        let linears = stack.blocks().get(layer_idx).map(|block| block.linears());
-        let width: usize = linears.iter().flatten().map(|linear| linear.n_out()).sum();
-        let n_rows = sequence.len().max(1);
-        let at_once = MOST_ACTIVATIONS / (n_rows * (width + 8 * d_model)).max(1);
-        let at_once = at_once.clamp(1, variants.len().max(1));
-        let source = self.input.source.as_ref();
-        let n_source = source.map_or(0, |source| source.len()) * d_model;
-        let none = Ends::default();
-        let mut resid = O::Buffer::default();
-        for (chunk_idx, chunk) in variants.chunks(at_once).enumerate() {
-            let first = chunk_idx * at_once;
-            let mut hidden = O::Buffer::default();
-            if let Some((memory, is_shared)) = memory {
-                let rows = if is_shared {
-                    memory
-                } else {
-                    &memory[first * n_source..][..chunk.len() * n_source]
-                };
-                ops.put(rows, d_model, &mut hidden)?;
-            }
-            let memory = source.filter(|_| stack.stack == Stack::Decoder);
-            let memory = memory.map(|sequence| Memory {
-                hidden: &hidden,
-                sequence,
-                ends: &none,
-            });
-            let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?
-                .with_copies(chunk.len());
-            let changes = chunk.iter().enumerate();
+        let (stack, layer_idx, _) = layer;
+        let n_rows = sequence_of(self.input, stack.stack).len().max(1);
+        let n_values = n_rows * self.model.spec.d_model;
+        let at_once = self.at_once(stack, layer_idx, n_rows);
+        for (chunk_idx, values) in tall.chunks_mut(at_once * n_values).enumerate() {
             let mut edits = Edits {
-                changes: changes.filter(|(_, variant)| changing(variant)).collect(),
-                n_rows: sequence.len(),
+                changes: Vec::new(),
+                n_rows,
                 in_cross: false,
                 home: stack.stack,
+                spreads: None,
             };
-            let n_values = sequence.len() * d_model;
-            let values = &mut tall[first * n_values..][..chunk.len() * n_values];
-            ops.put(values, d_model, &mut resid)?;
-            run_layer(
-                &context, stack, layer_idx, &weights, &mut resid, scratch, &mut edits,
-            )?;
-            values.copy_from_slice(&ops.get(&resid)?.values);
+            let n_copies = values.len() / n_values;
+            let of = (chunk_idx * at_once, n_copies);
+            let from = values.to_vec();
+            self.run_copies(layer, (&from, of), memory, &mut edits, values, scratch)?;
         }
+        Ok(())
+    }
+
+    /// The layer in which copies change: they are one until the values that change are there.
+    fn join(
+        &self,
+        layer: Layer<'_, '_, O>,
+        (variants, input): (&[Variant], &[f32]),
+        memory: Option<(&[f32], bool)>,
+        tall: &mut [f32],
+        scratch: &mut Scratch<O>,
+    ) -> Result<()> {
+        let (stack, layer_idx, _) = layer;
+        let n_rows = sequence_of(self.input, stack.stack).len().max(1);
+        let n_values = input.len().max(1);
+        // What changes before its attention changes what its heads see.
+        let is_early = |variant: &Variant| variant.part == Part::Residual;
+        let at_once = self.at_once(stack, layer_idx, n_rows);
+        let mut done = 0;
+        while done < variants.len() {
+            let is_alone = is_early(&variants[done]);
+            let alike = variants[done..].iter().take(at_once);
+            let n = alike.take_while(|one| is_early(one) == is_alone).count();
+            let changes = variants[done..done + n].iter().enumerate();
+            let mut edits = Edits {
+                changes: changes.collect(),
+                n_rows,
+                in_cross: false,
+                home: stack.stack,
+                spreads: (!is_alone).then_some(n),
+            };
+            let from = if is_alone {
+                input.repeat(n)
+            } else {
+                input.to_vec()
+            };
+            let to = &mut tall[done * n_values..(done + n) * n_values];
+            let of = (done, if is_alone { n } else { 1 });
+            self.run_copies(layer, (&from, of), memory, &mut edits, to, scratch)?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Runs some copies through a layer: those from the first on, as many as are given.
+    fn run_copies(
+        &self,
+        (stack, layer_idx, weights): Layer<'_, '_, O>,
+        (from, (first, n_copies)): (&[f32], (usize, usize)),
+        memory: Option<(&[f32], bool)>,
+        edits: &mut Edits<'_>,
+        to: &mut [f32],
+        scratch: &mut Scratch<O>,
+    ) -> Result<()> {
+        let (ops, d_model) = (self.ops, self.model.spec.d_model);
+        let sequence = sequence_of(self.input, stack.stack);
+        let source = self.input.source.as_ref();
+        let n_source = source.map_or(0, |source| source.len()) * d_model;
+        let (none, mut hidden) = (Ends::default(), O::Buffer::default());
+        if let Some((memory, is_shared)) = memory {
+            let rows = if is_shared {
+                memory
+            } else {
+                &memory[first * n_source..][..n_copies * n_source]
+            };
+            ops.put(rows, d_model, &mut hidden)?;
+        }
+        let memory = source.filter(|_| stack.stack == Stack::Decoder);
+        let memory = memory.map(|sequence| Memory {
+            hidden: &hidden,
+            sequence,
+            ends: &none,
+        });
+        let tensors = &self.model.checkpoint.tensors;
+        let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?
+            .with_copies(n_copies);
+        let mut resid = O::Buffer::default();
+        ops.put(from, d_model, &mut resid)?;
+        run_layer(
+            &context, stack, layer_idx, weights, &mut resid, scratch, edits,
+        )?;
+        to.copy_from_slice(&ops.get(&resid)?.values);
         Ok(())
     }
 

@@ -128,6 +128,11 @@ pub fn parts_of(
     parts
 }
 
+/// How many parts of a model `wants` chooses.
+pub fn n_parts(model: &Model, wants: impl Fn(Part, Place) -> bool) -> usize {
+    parts_of(model, wants).len()
+}
+
 /// Changes the values of the copies that a block runs, each at its own part.
 pub struct Edits<'a> {
     /// Copies that change in this layer: which copy of those that run together, and how.
@@ -137,6 +142,8 @@ pub struct Edits<'a> {
     /// Whether cross-attention runs now.
     pub in_cross: bool,
     pub home: Stack,
+    /// Into how many copies one is spread once its heads have run.
+    pub spreads: Option<usize>,
 }
 
 impl Edits<'_> {
@@ -177,6 +184,10 @@ impl Hooks for Edits<'_> {
             }
         }
         Ok(())
+    }
+
+    fn spreads(&self) -> Option<usize> {
+        self.spreads
     }
 
     fn blocks(&self) -> Option<&dyn BlockSink> {

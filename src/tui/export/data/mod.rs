@@ -2,6 +2,7 @@
 
 mod checks;
 mod compare;
+mod effect;
 mod head;
 mod history;
 mod model;
@@ -48,6 +49,7 @@ pub static PANELS: &[&PanelData] = &[
     &compare::DATA,
     &history::DATA,
     &rows::DATA,
+    &effect::DATA,
     &sweep::DATA,
     &story::DATA,
 ];
