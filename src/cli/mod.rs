@@ -15,6 +15,7 @@ mod effect;
 mod explain;
 mod fail_on;
 mod figures;
+mod guess;
 mod heads;
 mod history;
 mod history_reading;
@@ -136,6 +137,9 @@ enum Command {
     Tensors(tensors::Args),
     /// Print the tokens that a checkpoint's tokenizer makes of a text
     Tokens(tokens::Args),
+    /// Find out what weights are that nothing describes: prints the attnscope.toml that opens them
+    #[command(mut_arg("tokens", |tokens| tokens.visible_alias("ids")), mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Guess(Box<guess::Args>),
     /// Print completions for a shell
     Completions(completions::Args),
 }
@@ -249,6 +253,7 @@ impl Cli {
             Some(Command::CaptureScript) => capture_script::run()?,
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Tokens(args)) => tokens::run(&args)?,
+            Some(Command::Guess(args)) => return guess::run(&args),
             Some(Command::Completions(args)) => completions::run(&args)?,
         }
         Ok(Ended::Clean)

@@ -8,6 +8,7 @@ mod document;
 mod effect;
 mod finding;
 mod github;
+mod guess;
 mod head_types;
 mod history;
 mod html;
@@ -51,6 +52,7 @@ pub use effect::{
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;
+pub use guess::GuessReport;
 pub use head_types::{HeadRow, HeadTypes, OnPrompt, OnRandom, PromptTypes};
 pub use history::{
     HISTORY_VERSION, HistoryChange, HistoryFinding, HistoryLayer, HistoryPoint, HistoryRecord,

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema};
 use super::document::{Report, Several};
 use super::effect::EffectReport;
 use super::head_types::HeadTypes;
+use super::guess::GuessReport;
 use super::lab::{RescaleReport, VarianceReport};
 use super::tensors::TensorList;
 use super::tokens::TokenList;
@@ -44,6 +45,7 @@ pub const SCHEMAS: &[Described] = &[
     ("align", "attnscope align", of::<align::Document<'_>>),
     ("tensors", "attnscope tensors", of::<TensorList>),
     ("tokens", "attnscope tokens", of::<TokenList>),
+    ("guess", "attnscope guess", of::<GuessReport>),
     ("verify", "attnscope verify", of::<Verification>),
     ("diff", "attnscope diff", of::<difference::Document>),
     (

@@ -22,6 +22,11 @@ pub enum Activation {
     /// The square of relu.
     ReluSquared,
     Tanh,
+    Sigmoid,
+    /// x where it is positive, x / 100 where it is not.
+    LeakyRelu,
+    /// x itself: a gate without a function.
+    Identity,
 }
 
 /// Applies an activation in place.

@@ -5,6 +5,7 @@ mod captured;
 pub mod effect;
 mod first_nonfinite;
 mod generate;
+pub mod guess;
 mod head;
 mod histogram;
 mod judge;

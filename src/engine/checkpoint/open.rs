@@ -15,7 +15,7 @@ use super::pytorch::StateDict;
 use super::read_files::will_read;
 use super::settings::{self, Settings};
 use super::tensors::Tensors;
-use super::tokenizer_file::TokenizerFile;
+use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
     Checkpoint, Quantisation, gguf, npz, packed, packed_bits, pytorch, safetensors, shards,
 };
@@ -240,6 +240,13 @@ impl Opening {
         if let Some(file) = &self.tokenizer {
             let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
             checkpoint.tokenizer = TokenizerFile::named(file, model_type)?;
+        }
+        if let (None, Some(word)) = (&self.tokenizer, &settings.tokenizer) {
+            let file = match word.as_str() {
+                BYTES => PathBuf::from(BYTES),
+                file => directory.join(file),
+            };
+            checkpoint.tokenizer = TokenizerFile::named(&file, None)?;
         }
         settings.rename(&mut checkpoint.tensors)?;
         checkpoint.settings = settings;

@@ -3,6 +3,7 @@
 use crate::checkpoint::read_text;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value as Json};
 use toml::{Table, Value};
 
 use super::config::SetBy;
@@ -35,6 +36,12 @@ pub struct Setting {
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     pub values: Vec<Setting>,
+    /// Which tensors hold which part of a model, where the file describes it whole.
+    pub tensors: Option<Map<String, Json>>,
+    /// What the tokenizer is, where the file says so: `bytes`, or a file beside it.
+    pub tokenizer: Option<String>,
+    /// How the file came to be guessed, in a sentence.
+    guessed: Option<String>,
     renames: Vec<Rename>,
     file: PathBuf,
 }
@@ -72,14 +79,19 @@ impl Settings {
         if !set.is_empty() {
             does.push(format!("sets {}", set.join(", ")));
         }
+        if let Some(tensors) = &self.tensors {
+            does.push(format!("describes the model by {} parts", tensors.len()));
+        }
         match self.renames.len() {
             0 => {}
             1 => does.push("renames tensors by a rule".to_owned()),
             n => does.push(format!("renames tensors by {n} rules")),
         }
+        let guessed = self.guessed.as_ref();
+        let guessed = guessed.map_or(String::new(), |how| format!(" is a guess ({how}): it"));
         (!does.is_empty()).then(|| {
             format!(
-                "{FILE} beside the checkpoint {}; --no-settings ignores it",
+                "{FILE} beside the checkpoint{guessed} {}; --no-settings ignores it",
                 does.join(" and ")
             )
         })
@@ -123,8 +135,22 @@ impl Settings {
             let line = line_of(text, part);
             let entries = match (part.as_str(), value) {
                 ("set" | "rename", Value::Table(entries)) => entries,
+                ("tensors", Value::Table(entries)) => {
+                    settings.tensors = serde_json::to_value(entries)
+                        .ok()
+                        .and_then(|value| value.as_object().cloned());
+                    continue;
+                }
+                ("tokenizer", Value::String(word)) => {
+                    settings.tokenizer = Some(word.clone());
+                    continue;
+                }
+                ("guessed", Value::String(how)) => {
+                    settings.guessed = Some(how.split_whitespace().collect::<Vec<_>>().join(" "));
+                    continue;
+                }
                 _ => {
-                    let problem = format!("line {line}: expected [set] or [rename], found {part}");
+                    let problem = format!("line {line}: expected [set], [rename] or [tensors], found {part}");
                     return Err(Error::file(path, problem));
                 }
             };
@@ -244,9 +270,9 @@ mod tests {
             (
                 "\n[sets]\nn_heads = 1\n",
                 "line 2",
-                "expected [set] or [rename]",
+                "expected [set], [rename] or [tensors]",
             ),
-            ("set = 3", "line 1", "expected [set] or [rename]"),
+            ("set = 3", "line 1", "expected [set], [rename] or [tensors]"),
             (
                 "[set]\n\nn_heads = [1]\n",
                 "line 3",

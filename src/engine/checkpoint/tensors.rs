@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::data_file::DataFile;
 use super::dtype::Dtype;
-use super::made::Made;
+use super::made::{Joined, Made};
 use super::scales::Scales;
 use super::stored::Stored;
 use super::tensor_view::TensorView;
@@ -59,6 +59,53 @@ impl TensorInfo {
             Some(_) => self.n_elements() * self.dtype.size(),
             None => self.bytes.len() + self.scales.as_ref().map_or(0, |scales| scales.bytes.len()),
         }
+    }
+}
+
+impl TensorInfo {
+    /// The elements with the axes in another order, brought together into another shape.
+    fn arranged(&self, order: &[usize], shape: &[usize]) -> Option<Self> {
+        let mut seen = order.to_vec();
+        seen.sort_unstable();
+        let is_order = seen.iter().copied().eq(0..self.shape.len());
+        let fits = is_order && shape.iter().product::<usize>() == self.n_elements();
+        if !fits || self.stored != Stored::AsIs || self.scales.is_some() || self.made.is_some() {
+            return None;
+        }
+        let is_as_it_lies = order.iter().copied().eq(0..order.len());
+        if is_as_it_lies && self.strides.is_none() {
+            return Some(Self {
+                shape: shape.to_vec(),
+                ..self.clone()
+            });
+        }
+        if matches!(self.dtype, Dtype::Block(_)) {
+            return None;
+        }
+        let mut row_major = vec![1; self.shape.len()];
+        for axis in (1..self.shape.len()).rev() {
+            row_major[axis - 1] = row_major[axis] * self.shape[axis];
+        }
+        let strides = self.strides.as_ref().unwrap_or(&row_major);
+        let turned = Self {
+            shape: order.iter().map(|axis| self.shape[*axis]).collect(),
+            strides: Some(order.iter().map(|axis| strides[*axis]).collect()),
+            ..self.clone()
+        };
+        if turned.shape == shape {
+            return Some(turned);
+        }
+        Some(Self {
+            shape: shape.to_vec(),
+            strides: None,
+            made: Some(Arc::new(Made::Arranged(Box::new(turned)))),
+            ..self.clone()
+        })
+    }
+
+    /// Where it begins in its file: tensors are written in the order in which a model defines them, where the format keeps it.
+    pub fn place(&self) -> (usize, usize) {
+        (self.file_idx, self.bytes.start)
     }
 }
 
@@ -183,6 +230,52 @@ impl Tensors {
                 strides.retain(|_| kept.next().unwrap_or(true));
             }
         }
+    }
+
+    /// Adds a tensor under another name that holds the elements of one with its axes in another order, as a tensor of another
+    /// shape; says whether the way in which the elements are stored allows it.
+    pub fn arrange(&mut self, name: &str, new_name: &str, order: &[usize], shape: &[usize]) -> bool {
+        let Some(info) = self.index.get(name) else {
+            return false;
+        };
+        let arranged = info.arranged(order, shape);
+        if let Some(arranged) = arranged {
+            self.index.insert(new_name.to_owned(), arranged);
+            return true;
+        }
+        false
+    }
+
+    /// Adds a tensor that holds the rows of several tensors of one shape, one after another; says whether they are alike.
+    pub fn join(&mut self, names: &[String], new_name: &str) -> bool {
+        let parts: Option<Vec<TensorInfo>> =
+            names.iter().map(|name| self.index.get(name).cloned()).collect();
+        let Some(parts) = parts else { return false };
+        let Some(first) = parts.first().cloned() else {
+            return false;
+        };
+        let are_alike = parts.iter().all(|part| part.shape == first.shape);
+        if !are_alike || first.shape.is_empty() {
+            return false;
+        }
+        let mut shape = first.shape.clone();
+        shape[0] *= parts.len();
+        let joined = Made::Joined(Joined { parts, axis: 0 });
+        let info = TensorInfo {
+            shape,
+            strides: None,
+            stored: Stored::AsIs,
+            scales: None,
+            made: Some(Arc::new(joined)),
+            ..first
+        };
+        self.index.insert(new_name.to_owned(), info);
+        true
+    }
+
+    /// Takes a name out of the list.
+    pub fn forget(&mut self, name: &str) {
+        self.index.remove(name);
     }
 
     /// A tensor of the expected shape, still in its stored encoding.

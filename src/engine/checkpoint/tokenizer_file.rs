@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::config::Config;
 use super::gguf::Vocabulary;
+use super::{VOCABULARY, read_text};
 use crate::error::{Error, Result};
 
 /// What a SentencePiece model is called, in the order of choice.
@@ -16,6 +19,9 @@ const SENTENCE_PIECE: [&str; 4] = [
 
 /// A vocabulary of the decoder's own, beside the encoder's `tokenizer.json`.
 const TARGET: &str = "tokenizer_target.json";
+
+/// The word that stands for a tokenizer without a file, which takes each byte for its own id.
+pub const BYTES: &str = "bytes";
 
 /// What nanoGPT calls its table of characters.
 const CHARACTERS: &str = "meta.pkl";
@@ -39,8 +45,10 @@ pub enum TokenizerFile {
         model: PathBuf,
         model_type: Option<String>,
     },
-    /// A table of characters, as nanoGPT's `meta.pkl` keeps it.
+    /// A table of characters, as nanoGPT's `meta.pkl` keeps it, or as JSON: a list, a text, or a map to ids.
     Characters(PathBuf),
+    /// Each byte of a text is its own id.
+    Bytes,
     /// The encoder's, and the decoder's own.
     Pair(Box<[TokenizerFile; 2]>),
     /// Inside a GGUF file.
@@ -64,7 +72,7 @@ impl TokenizerFile {
             | Self::WordPieces { vocab: path, .. } => vec![path],
             Self::BytePairs { vocab, merges, .. } => vec![vocab, merges],
             Self::Pair(pair) => pair.iter().flat_map(Self::files).collect(),
-            Self::CompiledIn(_) | Self::Missing | Self::Elsewhere(_) => Vec::new(),
+            Self::CompiledIn(_) | Self::Bytes | Self::Missing | Self::Elsewhere(_) => Vec::new(),
         }
     }
 
@@ -139,6 +147,9 @@ impl TokenizerFile {
             };
         }
         if !path.is_file() {
+            if path == Path::new(BYTES) {
+                return Ok(Self::Bytes);
+            }
             return Err(Error::file(path, "no such file; --tokenizer names it"));
         }
         let model_type = model_type.map(str::to_owned);
@@ -158,6 +169,7 @@ impl TokenizerFile {
                     )),
                 }
             }
+            Some("json") if is_of_characters(path) => Ok(Self::Characters(path.to_path_buf())),
             Some("json") => Ok(Self::Path(path.to_path_buf())),
             Some("txt") => Ok(Self::WordPieces {
                 vocab: path.to_path_buf(),
@@ -178,6 +190,26 @@ impl TokenizerFile {
                  or meta.pkl, found a file of another kind",
             )),
         }
+    }
+}
+
+/// Whether a JSON file holds a table of characters: a text or list of them, or a map to ids.
+fn is_of_characters(path: &Path) -> bool {
+    let Ok(text) = read_text(path, VOCABULARY) else {
+        return false;
+    };
+    let is_one = |text: &str| text.chars().count() == 1;
+    match serde_json::from_str::<Value>(&text) {
+        Ok(Value::String(_)) => true,
+        Ok(Value::Array(list)) => list.iter().all(|one| one.as_str().is_some_and(is_one)),
+        Ok(Value::Object(map)) => {
+            let map = match map.get("stoi") {
+                Some(Value::Object(inside)) => inside,
+                _ => &map,
+            };
+            !map.is_empty() && map.iter().all(|(key, id)| is_one(key) && id.is_u64())
+        }
+        _ => false,
     }
 }
 

@@ -13,6 +13,7 @@ mod cohere2;
 mod cwm;
 mod data2vec_text;
 mod deepseek_v3;
+mod described;
 mod distilbert;
 mod electra;
 mod ernie;
@@ -75,6 +76,7 @@ mod wrapper;
 mod xlm_roberta;
 
 pub use self::overrides::settable;
+pub use self::reading::described as description;
 
 use std::sync::Arc;
 
@@ -108,6 +110,7 @@ pub static FAMILIES: &[Family] = &[
     cwm::FAMILY,
     data2vec_text::FAMILY,
     deepseek_v3::FAMILY,
+    described::FAMILY,
     distilbert::FAMILY,
     electra::FAMILY,
     ernie::FAMILY,
@@ -223,10 +226,13 @@ fn read_unwrapped(
 
 /// Reads how weights are to be run under the names that they have now.
 fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<ModelSpec> {
-    if checkpoint.config.is_absent() {
+    if checkpoint.config.is_absent() && !overrides.describes() {
         layouts::recognise(checkpoint, overrides)?;
     }
     overrides.before(&mut checkpoint.config);
+    if checkpoint.config.get("model_type").and_then(Value::as_str) == Some(described::FAMILY.model_type) {
+        described::arrange(checkpoint)?;
+    }
     if overrides.has("family")
         && let Some(kind) = checkpoint.config.get("model_type").and_then(Value::as_str)
     {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::reading::is_activation;
 use crate::attention::{AttentionSpec, Bias, Mask, Scale, SoftmaxAxis, Window};
-use crate::checkpoint::{Config, Knob, Origin, Reader, Setting, Settings, Tensors};
+use crate::checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
 use crate::model::recurrent::Recurrence;
 use crate::model::{ModelSpec, StackSpec};
@@ -30,6 +30,8 @@ enum Given {
     SoftmaxAxis(SoftmaxAxis),
     Causal(bool),
     Window(Option<usize>),
+    /// Which layers keep their window: every so many, from one on.
+    WindowLayers(usize, usize),
     Softcap(Option<f32>),
     RopeTheta(f64),
     WindowRopeTheta(f64),
@@ -76,6 +78,11 @@ static FIELDS: &[Field] = &[
             width => whole(width).map(|width| Given::Window(Some(width))),
         },
     ),
+    field("window_layers", "STEP*i+FIRST: which layers have the window, as in 2*i+0", |text| {
+        let (step, first) = text.split_once("*i+")?;
+        let (step, first) = (whole(step)?, first.parse().ok()?);
+        (first < step).then_some(Given::WindowLayers(step, first))
+    }),
     field("softcap", "none or a number above 0", |text| match text {
         "none" => Some(Given::Softcap(None)),
         cap => above_zero(cap).map(|cap| Given::Softcap(Some(cap as f32))),
@@ -102,15 +109,25 @@ static FIELDS: &[Field] = &[
         let first: bool = text.parse().ok()?;
         Some(Given::Config(first.into()))
     }),
+    field("norm", "layer or rms", |text| one_of(text, &["layer", "rms"])),
+    field("norm_adds_one", "true or false", |text| {
+        let adds: bool = text.parse().ok()?;
+        Some(Given::Config(adds.into()))
+    }),
+    field("block", "serial or parallel", |text| one_of(text, &["serial", "parallel"])),
+    field("d_rotary", SIZE, size),
     field("embed_scale", "a number or sqrt_d", |text| match text {
         "sqrt_d" => Some(Given::Config(text.into())),
         number => finite(number).map(|scale| Given::Config(scale.into())),
     }),
-    field("positions", "none or sines", |text| match text {
-        "none" => Some(Given::NoPositions),
-        "sines" => Some(Given::Config(text.into())),
-        _ => None,
-    }),
+    field(
+        "positions",
+        "none or sines; of a described model also sines_halves, rotary or alibi",
+        |text| match text {
+            "none" => Some(Given::NoPositions),
+            word => one_of(word, &["sines", "sines_halves", "rotary", "alibi"]),
+        },
+    ),
     field("logit_scale", "a number other than 0", |text| {
         let scale = finite(text).filter(|scale| *scale != 0.0)?;
         Some(Given::LogitScale(scale as f32))
@@ -152,6 +169,10 @@ fn token(text: &str) -> Option<Given> {
     Some(Given::Config(id.into()))
 }
 
+fn one_of(text: &str, words: &[&str]) -> Option<Given> {
+    words.contains(&text).then(|| Given::Config(text.into()))
+}
+
 fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
 }
@@ -164,13 +185,18 @@ fn above_zero(text: &str) -> Option<f64> {
 #[derive(Default)]
 pub struct Overrides<'a> {
     all: Vec<(&'static Field, Given, &'a Setting)>,
+    /// The tables of `[tensors]`, where a person describes the model whole.
+    tensors: Option<&'a serde_json::Map<String, Value>>,
 }
 
 impl<'a> Overrides<'a> {
     /// # Errors
     /// When a key is not known, or its value is not one that it takes.
     pub fn read(settings: &'a Settings) -> Result<Self> {
-        let mut overrides = Self::default();
+        let mut overrides = Self {
+            tensors: settings.tensors.as_ref(),
+            ..Self::default()
+        };
         for setting in &settings.values {
             let Some(field) = FIELDS.iter().find(|field| field.name == setting.key) else {
                 let known: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
@@ -216,6 +242,11 @@ impl<'a> Overrides<'a> {
         self.all.iter().any(|(field, ..)| field.name == name)
     }
 
+    /// Whether a person says what the weights are, so that nothing has to be found out.
+    pub fn describes(&self) -> bool {
+        self.tensors.is_some() && self.word("family").is_none_or(|family| family == "described")
+    }
+
     /// A word that is given.
     pub fn word(&self, name: &str) -> Option<&str> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
@@ -236,6 +267,13 @@ impl<'a> Overrides<'a> {
 
     /// Puts what belongs there into the configuration, before a family reads it.
     pub fn before(&self, config: &mut Config) {
+        if let Some(tensors) = self.tensors {
+            let origin = Origin::Set(SetBy::File);
+            if !self.has("family") {
+                config.put("model_type", "described", origin.clone());
+            }
+            config.put("tensors", tensors.clone(), origin);
+        }
         for (field, given, setting) in &self.all {
             let origin = Origin::Set(setting.by);
             match given {
@@ -296,6 +334,7 @@ impl<'a> Overrides<'a> {
                     Given::LogitScale(_) | Given::LogitSoftcap(_) => {
                         "is read without an unembedding"
                     }
+                    Given::WindowLayers(..) => "has no layer that would lose its window",
                     Given::WindowRopeTheta(_) => "has no layer with a window that rotates",
                     _ => "rotates no queries and keys",
                 };
@@ -355,6 +394,18 @@ fn change(spec: &mut ModelSpec, given: &Given) -> usize {
         }
         spec.positions = PositionRule::Index;
     }
+    if let Given::WindowLayers(step, first) = given {
+        for stack in &mut spec.stacks {
+            let blocks = stack.blocks_mut().iter_mut().enumerate();
+            for (_, block) in blocks.filter(|(idx, _)| idx % step != *first) {
+                if let Some(own) = block.own_mut() {
+                    own.attention.mask.window = None;
+                    n_changed += 1;
+                }
+            }
+        }
+        return n_changed;
+    }
     for block in spec.stacks.iter_mut().flat_map(StackSpec::blocks_mut) {
         if let Some(own) = block.own_mut() {
             n_changed += usize::from(change_one(&mut own.attention, given));
@@ -390,7 +441,7 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
         }
         Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),
         Given::NoPositions => (attention.rope, attention.bias) = (None, Bias::None),
-        Given::LogitScale(_) | Given::LogitSoftcap(_) => return false,
+        Given::LogitScale(_) | Given::LogitSoftcap(_) | Given::WindowLayers(..) => return false,
         Given::WindowRopeTheta(theta) => {
             let has_window = attention.mask.window.is_some();
             match attention.rope.as_mut().filter(|_| has_window) {

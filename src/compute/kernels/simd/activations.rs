@@ -29,6 +29,9 @@ impl Kernel for Activate<'_> {
             Activation::QuickGelu => each(l, values, Silu { steepness: 1.702 }),
             Activation::ReluSquared => each(l, values, ReluSquared),
             Activation::Tanh => each(l, values, Tanh),
+            Activation::Sigmoid => each(l, values, Sigmoid),
+            Activation::LeakyRelu => each(l, values, LeakyRelu),
+            Activation::Identity => {}
         }
     }
 }
@@ -126,6 +129,27 @@ impl Function for Tanh {
     }
 }
 
+#[derive(Clone, Copy)]
+struct Sigmoid;
+
+impl Function for Sigmoid {
+    #[inline(always)]
+    fn of<L: Lanes>(self, l: L, x: L::Vector) -> L::Vector {
+        let e = exp(l, l.mul(x, l.splat(-1.0)));
+        l.div(l.splat(1.0), l.add(e, l.splat(1.0)))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct LeakyRelu;
+
+impl Function for LeakyRelu {
+    #[inline(always)]
+    fn of<L: Lanes>(self, l: L, x: L::Vector) -> L::Vector {
+        l.select(l.less(x, l.splat(0.0)), l.mul(x, l.splat(0.01)), x)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +168,9 @@ mod tests {
             Activation::QuickGelu => x * sigmoid(1.702 * x),
             Activation::ReluSquared => x.max(0.0).powi(2),
             Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => sigmoid(x),
+            Activation::LeakyRelu => x.max(0.0) + 0.01 * x.min(0.0),
+            Activation::Identity => x,
         }
     }
 
@@ -157,6 +184,9 @@ mod tests {
             Activation::QuickGelu,
             Activation::ReluSquared,
             Activation::Tanh,
+            Activation::Sigmoid,
+            Activation::LeakyRelu,
+            Activation::Identity,
         ];
         let points: Vec<f32> = (-4000..=4000)
             .map(|i| i as f32 * 0.01)

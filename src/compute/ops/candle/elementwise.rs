@@ -15,6 +15,9 @@ pub(super) fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Silu => gated(x, 1.0),
         Activation::QuickGelu => gated(x, 1.702),
         Activation::Tanh => x.tanh(),
+        Activation::Sigmoid => x.affine(-1.0, 0.0)?.exp()?.affine(1.0, 1.0)?.recip(),
+        Activation::LeakyRelu => x.lt(0f32)?.where_cond(&x.affine(0.01, 0.0)?, x),
+        Activation::Identity => Ok(x.clone()),
     }
 }
 

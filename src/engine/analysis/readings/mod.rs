@@ -18,8 +18,10 @@ mod scale;
 mod softmax;
 mod texts;
 
+pub(in crate::analysis) use evaluate::losses;
 pub use page::readings_page;
 pub use race::{Lines, losses_of_all_readings, probe_readings};
+pub(in crate::analysis) use texts::{Text, unigram_loss};
 
 use std::sync::Arc;
 
@@ -152,6 +154,11 @@ impl Reading {
     /// What is declared.
     pub fn declared() -> Self {
         Self::new("declared", "what is declared", "")
+    }
+
+    /// Another spec, whatever it differs in.
+    pub(in crate::analysis) fn of_spec(spec: Arc<ModelSpec>) -> Self {
+        Self::new("guess", "", "").with_weights(spec)
     }
 
     fn new(family: &'static str, name: impl Into<String>, advice: impl Into<String>) -> Self {

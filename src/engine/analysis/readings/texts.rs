@@ -69,6 +69,21 @@ impl Text {
         &self.labels[offset]
     }
 
+    /// Tokens, the positions that predict, and what they have to predict.
+    pub fn of(tokens: Vec<u32>, wanted: Vec<usize>, labels: Vec<u32>) -> Self {
+        let positions = (0..tokens.len()).collect();
+        Self {
+            source: None,
+            sequence: Sequence {
+                tokens,
+                positions,
+                real: None,
+            },
+            wanted,
+            labels: [labels.clone(), labels.clone(), labels],
+        }
+    }
+
     /// A text whose next tokens are told; `None` where there are none.
     fn telling_next(input: &Input, n: usize) -> Option<Self> {
         let sequence = cut(&input.sequence, n);

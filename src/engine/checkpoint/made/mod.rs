@@ -24,6 +24,8 @@ pub(super) enum Made {
     Joined(Joined),
     /// A matrix of a few bits with scales.
     Quantised(Box<Quantised>),
+    /// A stored tensor whose axes were exchanged, brought together into fewer.
+    Arranged(Box<TensorInfo>),
 }
 
 impl Made {
@@ -41,6 +43,12 @@ impl Made {
             Self::Adapted(adapted) => adapted.rows(files, rows, shape),
             Self::Joined(joined) => joined.rows(files, rows, shape),
             Self::Quantised(quantised) => quantised.rows(files, rows, shape),
+            Self::Arranged(turned) => {
+                let width: usize = shape.iter().skip(1).product();
+                let all = all_of(files, turned)?;
+                let chosen = all.get(rows.start * width..rows.end * width);
+                Ok(chosen.unwrap_or_default().to_vec())
+            }
         }
     }
 
@@ -58,6 +66,7 @@ impl Made {
                 .is_none_or(|magnitude| !magnitude.of_columns),
             Self::Joined(_) => true,
             Self::Quantised(quantised) => quantised.is_row_wise(),
+            Self::Arranged(_) => false,
         }
     }
 
@@ -66,6 +75,7 @@ impl Made {
             Self::Adapted(adapted) => adapted.parts(),
             Self::Joined(joined) => joined.parts.iter().collect(),
             Self::Quantised(quantised) => quantised.parts(),
+            Self::Arranged(turned) => vec![turned],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading habits that several families share: activations by name, tensor prefixes, head counts, norms, windows.
 
 pub(super) mod bart_like;
+pub mod described;
 pub(super) mod bert_like;
 pub(super) mod experts;
 pub(super) mod llama_like;
@@ -24,9 +25,12 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("gelu_new", Activation::GeluTanh),
     ("gelu_python", Activation::Gelu),
     ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("identity", Activation::Identity),
+    ("leaky_relu", Activation::LeakyRelu),
     ("quick_gelu", Activation::QuickGelu),
     ("relu", Activation::Relu),
     ("relu2", Activation::ReluSquared),
+    ("sigmoid", Activation::Sigmoid),
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
     ("tanh", Activation::Tanh),
@@ -35,6 +39,12 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
 /// Whether an activation function of this name is known.
 pub(super) fn is_activation(name: &str) -> bool {
     ACTIVATIONS.iter().any(|(known, _)| *known == name)
+}
+
+/// An activation function by Hugging Face's name; `None` for a name that is not known.
+pub(super) fn activation_by_name(name: &str) -> Option<Activation> {
+    let known = ACTIVATIONS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, activation)| *activation)
 }
 
 /// Reads the activation function of the feed-forward layers.

@@ -48,6 +48,9 @@ impl Characters {
 /// When the file cannot be read, is no plain pickle, or its table is none of characters.
 pub fn open(path: &Path) -> Result<Reading> {
     let bytes = read_whole(path, VOCABULARY)?;
+    if path.extension().is_some_and(|ending| ending == "json") {
+        return from_json(path, &bytes);
+    }
     let value = pytorch::plain_pickle(&bytes, path)?;
     match value.get("stoi") {
         Some(stoi) => Ok(Reading::Tokenizer(tokenizer(path, stoi)?)),
@@ -55,6 +58,25 @@ pub fn open(path: &Path) -> Result<Reading> {
             "meta.pkl holds no stoi, the map from characters to ids".to_owned(),
         )),
     }
+}
+
+/// A table of characters as JSON: a text or a list, whose characters are counted from 0, or a map to ids.
+fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
+    let value: Value = serde_json::from_slice(bytes)
+        .map_err(|e| Error::file(path, format!("is not valid JSON ({e})")))?;
+    let counted = |all: Vec<String>| {
+        let ids = all.into_iter().zip(0u32..);
+        Value::Object(ids.map(|(character, id)| (character, id.into())).collect())
+    };
+    let stoi = match &value {
+        Value::String(text) => counted(text.chars().map(|character| character.to_string()).collect()),
+        Value::Array(list) => {
+            let all = list.iter().filter_map(|one| one.as_str().map(str::to_owned));
+            counted(all.collect())
+        }
+        other => other.get("stoi").unwrap_or(other).clone(),
+    };
+    Ok(Reading::Tokenizer(tokenizer(path, &stoi)?))
 }
 
 /// A tokenizer from a map of characters to ids; `path` is the file that holds it.

@@ -33,6 +33,7 @@ enum Inner {
     Library(library::Library),
     Pieces(Box<sentence_piece::Encoder>),
     Characters(characters::Characters),
+    Bytes,
 }
 
 /// A token of a text.
@@ -109,6 +110,7 @@ impl Tokenizer {
                 Ok(source)
             }
             TokenizerFile::Characters(path) => characters::open(path),
+            TokenizerFile::Bytes => Ok(Reading::Tokenizer(Self::bytes())),
             TokenizerFile::Gguf { path, vocabulary } => Ok(gguf::open_stored(path, vocabulary)),
             TokenizerFile::CompiledIn(text) => {
                 Self::stored(Path::new("tokenizer.json"), text.as_bytes())
@@ -143,6 +145,15 @@ impl Tokenizer {
     /// When the value is no such map.
     pub fn characters(path: &Path, stoi: &Value) -> Result<Self> {
         characters::tokenizer(path, stoi)
+    }
+
+    /// Takes each byte of a text for its own id.
+    pub fn bytes() -> Self {
+        Self {
+            inner: Inner::Bytes,
+            source_name: "bytes".to_owned(),
+            target: None,
+        }
     }
 
     /// From the vocabulary inside a GGUF file.
@@ -182,6 +193,16 @@ impl Tokenizer {
             }
             Inner::Pieces(encoder) => Ok(encoder.encode(text, special_tokens)),
             Inner::Characters(characters) => characters.encode(text),
+            Inner::Bytes => Ok(text
+                .bytes()
+                .enumerate()
+                .map(|(at, byte)| Token {
+                    id: u32::from(byte),
+                    bytes: at..at + 1,
+                    is_special: false,
+                    is_known: true,
+                })
+                .collect()),
         }
     }
 
@@ -193,6 +214,7 @@ impl Tokenizer {
             Inner::Characters(characters) => characters
                 .character(id)
                 .map(|character| character.to_string()),
+            Inner::Bytes => (id < 256).then(|| byte_label(id)),
         }
     }
 
@@ -208,8 +230,15 @@ impl Tokenizer {
                 let character = characters.character(id);
                 character.map_or_else(|| id.to_string(), |character| character.to_string())
             }
+            Inner::Bytes => byte_label(id),
         }
     }
+}
+
+/// A byte as a character, where it is one alone.
+fn byte_label(id: u32) -> String {
+    let byte = u8::try_from(id).ok().filter(u8::is_ascii);
+    byte.map_or_else(|| id.to_string(), |byte| char::from(byte).to_string())
 }
 
 fn library_label(library: &library::Library, id: u32) -> String {

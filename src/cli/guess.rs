@@ -1,0 +1,155 @@
+//! `attnscope guess`: what weights are that nothing describes, as the `attnscope.toml` that opens them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::progress::{StepMeter, note};
+use super::prompts::InputsArgs;
+use super::{Ended, PromptArgs, RunArgs};
+use crate::report::{GuessReport, Output, printable};
+use attnscope_engine::analysis::Step;
+use attnscope_engine::analysis::guess::{Given, Kind, guess};
+use attnscope_engine::checkpoint::{Opening, TokenizerFile};
+use attnscope_engine::on_device;
+use attnscope_engine::prompt::{Reading, Request, Source, Tokenizer};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Weight file, or a directory that holds one
+    weights_file: PathBuf,
+    /// What the model is for [default: whichever loses less]
+    #[arg(long, value_enum)]
+    kind: Option<KindArg>,
+    /// The token that stands for a hidden one, for encoders [default: whichever loses least]
+    #[arg(long, value_name = "ID")]
+    mask_token: Option<u32>,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    inputs: InputsArgs,
+    #[command(flatten)]
+    run: RunArgs,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Toml)]
+    format: Format,
+    /// Where to write it; - is standard output, attnscope.toml beside the weights opens them
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// The file attnscope.toml, each line with its evidence
+    #[value(alias = "text")]
+    Toml,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KindArg {
+    Decoder,
+    Encoder,
+}
+
+pub fn run(args: &Args) -> Result<Ended> {
+    if let Some((key, _)) = args.run.set.first() {
+        bail!("--set {key}: guess finds the values out; --set corrects them where the model is opened");
+    }
+    let chosen = args.run.prepare()?;
+    let opening = Opening {
+        ignores_settings: true,
+        ..args.run.opening(Some(args.weights_file.clone()))
+    };
+    let checkpoint = opening.open()?;
+    if checkpoint.config.get("model_type").is_some() {
+        note("a configuration with a model_type lies beside the weights: guess leaves it aside");
+    }
+    let given = Given {
+        sequences: sequences(args, &checkpoint.tokenizer)?,
+        kind: args.kind.map(|kind| match kind {
+            KindArg::Decoder => Kind::Decoder,
+            KindArg::Encoder => Kind::Encoder,
+        }),
+        mask_token: args.mask_token,
+    };
+    let output = Output::open_or_replace(&args.output, args.run.force)?;
+    let name = args.weights_file.file_name().unwrap_or(args.weights_file.as_os_str());
+    let name = name.to_string_lossy().into_owned();
+    let meter = StepMeter::new();
+    let mut told = |_: &str, n_tried: usize| {
+        meter.show(&Step {
+            what: "running candidates".to_owned(),
+            n_done: n_tried,
+            n: n_tried.next_multiple_of(500).max(1),
+        });
+    };
+    let found = on_device!(&chosen.compute, ops => {
+        guess(ops, checkpoint, &given, &mut told, &|| false)
+    })?;
+    meter.finish();
+    let report = GuessReport::of(&found, &name, tokenizer_line(args).as_deref());
+    let is_file = args.output != Path::new("-");
+    if !found.is_understood() {
+        let said = format!(
+            "the best candidate loses {:.4} nats a token, hardly less than word frequencies ({:.4}): this is no reading of the weights",
+            found.loss, found.unigram_loss
+        );
+        if is_file && !args.run.force {
+            bail!("{said}; nothing was written (--force writes it)");
+        }
+        note(&said);
+    }
+    let mut content = Vec::new();
+    match args.format {
+        Format::Toml => content = printable(report.toml().as_bytes()),
+        Format::Json => report.write_json(&mut content)?,
+    }
+    output.write(&content)?;
+    if is_file {
+        note(&format!("{}: a guess, loss {:.4}", args.output.display(), found.loss));
+    }
+    Ok(if found.is_understood() { Ended::Clean } else { Ended::WithFindings })
+}
+
+/// What the file says about the tokenizer that was named.
+fn tokenizer_line(args: &Args) -> Option<String> {
+    let named = args.run.weights.tokenizer.as_ref()?;
+    let beside = if args.weights_file.is_dir() {
+        args.weights_file.clone()
+    } else {
+        args.weights_file.parent().map(Path::to_path_buf).unwrap_or_default()
+    };
+    let is_beside = named.parent().is_some_and(|parent| parent == beside);
+    let name = named.file_name()?.to_string_lossy().into_owned();
+    (is_beside || named == Path::new("bytes")).then_some(name)
+}
+
+/// The ids of the texts that were given.
+fn sequences(args: &Args, file: &TokenizerFile) -> Result<Vec<Vec<u32>>> {
+    let requests: Vec<Request> = match args.inputs.requests(&args.prompt)? {
+        Some(requests) => requests,
+        None => args.prompt.request()?.into_iter().collect(),
+    };
+    if requests.is_empty() {
+        bail!(
+            "guess ranks its candidates by what they lose on text: expected --text, --text-file, --tokens or --inputs, with text of the \
+             kind that the model was trained on (a hundred tokens or more)"
+        );
+    }
+    let reading = Tokenizer::open(file)?;
+    let ids = |request: &Request| -> Result<Vec<u32>> {
+        match (&request.source, &reading) {
+            (Source::Ids(ids), _) => Ok(ids.clone()),
+            (Source::Text(text), Reading::Tokenizer(tokenizer)) => {
+                Ok(tokenizer.encode(text, request.special_tokens)?)
+            }
+            (Source::Text(_), Reading::Ids(reason)) => bail!(
+                "a text needs the model's tokenizer ({reason}): --tokenizer FILE names it (tokenizer.json, …, or a JSON list of \
+                 characters), --tokenizer bytes takes each byte for its own id, --tokens gives ids"
+            ),
+        }
+    };
+    requests.iter().map(ids).collect()
+}

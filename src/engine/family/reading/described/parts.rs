@@ -1,0 +1,473 @@
+//! The parts of a described model: which tensors hold each of them, in which axes, under names with a place for the layer.
+
+use serde_json::{Map, Value};
+
+/// The part of a name that stands for the number of a layer: `{layer}`, `{layer+1}`, `{2*layer}`, `{2*layer+1}`.
+const LAYER: &str = "layer";
+
+/// The part of a name that stands for the number of a head, where each head has a tensor of its own.
+pub const HEAD: &str = "{head}";
+
+/// The name of the tensor that holds what heads have apart.
+pub fn name_of_all_heads(name: &str) -> String {
+    name.replace(HEAD, "*")
+}
+
+/// The name of a layer's tensor.
+pub fn name_in_layer(template: &str, layer_idx: usize) -> String {
+    match hole(template) {
+        Some((before, (step, first), after)) => {
+            format!("{before}{}{after}", step * layer_idx + first)
+        }
+        None => template.to_owned(),
+    }
+}
+
+/// What stands around the number of a layer, and how the number follows from the layer: so many times the layer, plus so many.
+fn hole(template: &str) -> Option<(&str, (usize, usize), &str)> {
+    let mut from = 0;
+    while let Some(open) = template[from..].find('{').map(|at| from + at) {
+        let close = open + template[open..].find('}')?;
+        if let Some(rule) = rule(&template[open + 1..close]) {
+            return Some((&template[..open], rule, &template[close + 1..]));
+        }
+        from = open + 1;
+    }
+    None
+}
+
+fn rule(inside: &str) -> Option<(usize, usize)> {
+    let (before, after) = inside.split_once(LAYER)?;
+    let step = match before {
+        "" => 1,
+        factor => factor.strip_suffix('*')?.parse().ok()?,
+    };
+    let first = match after {
+        "" => 0,
+        sum => sum.strip_prefix('+')?.parse().ok()?,
+    };
+    Some((step, first))
+}
+
+/// The place for the number of a layer, as it is written.
+pub fn written_hole(step: usize, first: usize) -> String {
+    let factor = if step == 1 {
+        String::new()
+    } else {
+        format!("{step}*")
+    };
+    let sum = if first == 0 {
+        String::new()
+    } else {
+        format!("+{first}")
+    };
+    format!("{{{factor}{LAYER}{sum}}}")
+}
+
+/// What an axis of a stored matrix counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Axis {
+    Out,
+    In,
+    Head,
+    /// Queries, keys and values, or gate and up.
+    Part,
+}
+
+const AXES: [(&str, Axis); 4] = [
+    ("out", Axis::Out),
+    ("in", Axis::In),
+    ("head", Axis::Head),
+    ("part", Axis::Part),
+];
+
+/// An affine map.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MapPart {
+    pub weight: String,
+    pub bias: Option<String>,
+    /// What each axis counts; outputs, then inputs, where nothing is said.
+    pub axes: Vec<Axis>,
+}
+
+/// How the parts of a fused map follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Per {
+    /// All of one part, then all of the next.
+    All,
+    /// Each head of keys has its parts together.
+    Head,
+    /// The parts of each single output lie together.
+    Unit,
+}
+
+/// Several maps in one tensor.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FusedPart {
+    pub map: MapPart,
+    /// Their names, in the order in which they are stored.
+    pub order: Vec<&'static str>,
+    pub per: Per,
+}
+
+/// Names of maps that may be fused.
+const FUSED: [&str; 5] = ["q", "k", "v", "gate", "up"];
+
+/// A norm; one without names has neither gain nor bias.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NormPart {
+    pub gain: Option<String>,
+    pub bias: Option<String>,
+    /// `rms` or `layer`, where it is another than that of the other norms.
+    pub kind: Option<&'static str>,
+}
+
+/// How a tensor has to be arranged to become a matrix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arranged {
+    /// It lies as [out, in].
+    AsItLies,
+    /// It lies as [in, out].
+    InputMajor,
+    /// It has more axes, or others between: the order in which they are taken, and whether inputs come first then.
+    Turned {
+        order: Vec<usize>,
+        is_input_major: bool,
+    },
+}
+
+impl MapPart {
+    /// A map stored as [out, in].
+    pub fn plain(weight: String, bias: Option<String>) -> Self {
+        Self {
+            weight,
+            bias,
+            axes: vec![Axis::Out, Axis::In],
+        }
+    }
+
+    /// How its weight becomes a matrix. Heads are outputs, or inputs of the map that follows attention.
+    pub fn arranged(&self, heads_are_inputs: bool, must_be_output_major: bool) -> Arranged {
+        let is_input =
+            |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
+        let at = |wanted: bool| {
+            let axes = self.axes.iter().enumerate();
+            let chosen = axes.filter(move |(_, axis)| is_input(axis) == wanted);
+            chosen.map(|(idx, _)| idx).collect::<Vec<usize>>()
+        };
+        let (ins, outs) = (at(true), at(false));
+        let as_it_lies = |order: &[usize]| order.iter().copied().eq(0..order.len());
+        let (out_in, in_out) = ([&outs[..], &ins].concat(), [&ins[..], &outs].concat());
+        let is_matrix = self.axes.len() == 2;
+        if is_matrix && as_it_lies(&out_in) {
+            Arranged::AsItLies
+        } else if is_matrix && !must_be_output_major && as_it_lies(&in_out) {
+            Arranged::InputMajor
+        } else if as_it_lies(&in_out) && !must_be_output_major {
+            Arranged::Turned {
+                order: in_out,
+                is_input_major: true,
+            }
+        } else {
+            Arranged::Turned {
+                order: out_in,
+                is_input_major: false,
+            }
+        }
+    }
+
+    /// What the arranged tensor is called.
+    pub fn arranged_name(&self, weight: &str) -> String {
+        format!("{weight} ({})", words(&self.axes))
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let Some(table) = value.as_object() else {
+            return match value.as_str() {
+                Some(weight) => Ok(Self::plain(weight.to_owned(), None)),
+                None => Err(format!("expected a tensor's name or a table, found {value}")),
+            };
+        };
+        let weight = word(table, "weight")?.ok_or("expected weight in the table, found none")?;
+        let axes = match word(table, "axes")? {
+            None => vec![Axis::Out, Axis::In],
+            Some(text) => axes(&text)?,
+        };
+        Ok(Self {
+            weight,
+            bias: word(table, "bias")?,
+            axes,
+        })
+    }
+
+    fn entries(&self) -> Vec<(&'static str, String)> {
+        let mut entries = vec![("weight", self.weight.clone())];
+        entries.extend(self.bias.iter().map(|bias| ("bias", bias.clone())));
+        if self.axes != [Axis::Out, Axis::In] {
+            entries.push(("axes", words(&self.axes)));
+        }
+        entries
+    }
+}
+
+fn words(axes: &[Axis]) -> String {
+    let word = |axis: &Axis| AXES.iter().find(|(_, own)| own == axis).map(|(word, _)| *word);
+    axes.iter().filter_map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn axes(text: &str) -> Result<Vec<Axis>, String> {
+    let axis = |word: &str| AXES.iter().find(|(own, _)| *own == word).map(|(_, axis)| *axis);
+    let found: Option<Vec<Axis>> = text.split_whitespace().map(axis).collect();
+    let wrong = || format!("axes: expected out, in, head and part in the order of the axes, found {text:?}");
+    let found = found.ok_or_else(wrong)?;
+    let n = |wanted: Axis| found.iter().filter(|axis| **axis == wanted).count();
+    if n(Axis::In) == 1 && n(Axis::Out) == 1 && n(Axis::Head) <= 1 && n(Axis::Part) <= 1 {
+        Ok(found)
+    } else {
+        Err(wrong())
+    }
+}
+
+impl FusedPart {
+    fn read(value: &Value, parts: &[&'static str]) -> Result<Self, String> {
+        let map = MapPart::read(value)?;
+        let order = value.get("order").and_then(Value::as_str);
+        let order: Vec<&'static str> = match order {
+            None => parts.to_vec(),
+            Some(text) => {
+                let known = |word: &str| parts.iter().find(|own| **own == word).copied();
+                let order: Option<Vec<_>> = text.split_whitespace().map(known).collect();
+                let mut sorted = order.clone().unwrap_or_default();
+                sorted.sort_unstable();
+                let mut expected = parts.to_vec();
+                expected.sort_unstable();
+                if sorted != expected {
+                    let parts = parts.join(" ");
+                    return Err(format!("order: expected {parts} in some order, found {text:?}"));
+                }
+                order.unwrap_or_default()
+            }
+        };
+        let per = match value.get("per").and_then(Value::as_str) {
+            None | Some("all") => Per::All,
+            Some("head") if parts.contains(&"k") => Per::Head,
+            Some("unit") => Per::Unit,
+            Some(other) => return Err(format!("per: expected all, head or unit, found {other:?}")),
+        };
+        Ok(Self { map, order, per })
+    }
+}
+
+impl NormPart {
+    fn read(value: &Value) -> Result<Self, String> {
+        if let Some(name) = value.as_str() {
+            return Ok(Self {
+                gain: Some(name.to_owned()),
+                ..Self::default()
+            });
+        }
+        let Some(table) = value.as_object() else {
+            return Err(format!("expected a tensor's name or a table, found {value}"));
+        };
+        let kind = match word(table, "kind")?.as_deref() {
+            None => None,
+            Some("rms") => Some("rms"),
+            Some("layer") => Some("layer"),
+            Some(other) => return Err(format!("kind: expected rms or layer, found {other:?}")),
+        };
+        Ok(Self {
+            gain: word(table, "weight")?,
+            bias: word(table, "bias")?,
+            kind,
+        })
+    }
+}
+
+fn word(table: &Map<String, Value>, key: &str) -> Result<Option<String>, String> {
+    const KEYS: [&str; 6] = ["weight", "bias", "axes", "order", "per", "kind"];
+    if let Some(other) = table.keys().find(|own| !KEYS.contains(&own.as_str())) {
+        let known = KEYS.join(", ");
+        return Err(format!("{other:?} is not known; known: {known}"));
+    }
+    match table.get(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(format!("{key}: expected a text, found {other}")),
+    }
+}
+
+/// What stands under one key of `[tensors]`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    Table(String),
+    Map(MapPart),
+    Fused(FusedPart),
+    Norm(NormPart),
+}
+
+impl Part {
+    /// As it is written in TOML.
+    pub fn written(&self) -> String {
+        let (entries, is_bare) = match self {
+            Self::Table(name) => return quoted(name),
+            Self::Map(map) => {
+                let entries = map.entries();
+                let is_bare = entries.len() == 1;
+                (entries, is_bare)
+            }
+            Self::Fused(fused) => {
+                let mut entries = fused.map.entries();
+                entries.push(("order", fused.order.join(" ")));
+                let per = match fused.per {
+                    Per::All => "all",
+                    Per::Head => "head",
+                    Per::Unit => "unit",
+                };
+                entries.push(("per", per.to_owned()));
+                (entries, false)
+            }
+            Self::Norm(norm) => {
+                let names = [("weight", &norm.gain), ("bias", &norm.bias)];
+                let names = names.into_iter();
+                let mut entries: Vec<(&str, String)> = names
+                    .filter_map(|(key, name)| Some((key, name.clone()?)))
+                    .collect();
+                entries.extend(norm.kind.map(|kind| ("kind", kind.to_owned())));
+                let is_bare = matches!(entries.as_slice(), [("weight", _)]);
+                (entries, is_bare)
+            }
+        };
+        if is_bare && let Some((_, name)) = entries.first() {
+            return quoted(name);
+        }
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|(key, value)| format!("{key} = {}", quoted(value)))
+            .collect();
+        if entries.is_empty() {
+            return "{}".to_owned();
+        }
+        format!("{{ {} }}", entries.join(", "))
+    }
+}
+
+/// A text as TOML writes it.
+pub fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(character);
+            }
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Reads the tables of `[tensors]`.
+pub struct Tables<'a> {
+    pub values: &'a Map<String, Value>,
+}
+
+impl Tables<'_> {
+    /// # Errors
+    /// When the value is none that the key takes, with what is wrong; so for all that follow.
+    pub fn map(&self, key: &'static str) -> Result<Option<MapPart>, String> {
+        self.read(key, MapPart::read)
+    }
+
+    pub fn norm(&self, key: &'static str) -> Result<Option<NormPart>, String> {
+        self.read(key, NormPart::read)
+    }
+
+    pub fn fused(
+        &self,
+        key: &'static str,
+        parts: &[&'static str],
+    ) -> Result<Option<FusedPart>, String> {
+        debug_assert!(parts.iter().all(|part| FUSED.contains(part)));
+        self.read(key, |value| FusedPart::read(value, parts))
+    }
+
+    pub fn table(&self, key: &'static str) -> Result<Option<String>, String> {
+        self.read(key, |value| {
+            let name = value.as_str().map(str::to_owned);
+            name.ok_or_else(|| format!("expected a tensor's name, found {value}"))
+        })
+    }
+
+    fn read<T>(
+        &self,
+        key: &'static str,
+        read: impl Fn(&Value) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        let value = self.values.get(key);
+        let read = value.map(|value| read(value).map_err(|problem| format!("{key}: {problem}")));
+        read.transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_has_its_place_in_a_name() {
+        for (template, expected) in [
+            ("a.{layer}.w", "a.3.w"),
+            ("a.{layer+1}.w", "a.4.w"),
+            ("a.{2*layer+1}", "a.7"),
+            ("a{b}.{2*layer}", "a{b}.6"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(name_in_layer(template, 3), expected);
+        }
+        assert_eq!(written_hole(2, 1), "{2*layer+1}");
+        assert_eq!(written_hole(1, 0), "{layer}");
+    }
+
+    #[test]
+    fn axes_say_how_a_tensor_becomes_a_matrix() {
+        let arranged = |text: &str, heads_are_inputs| {
+            let axes = axes(text).expect(text);
+            MapPart {
+                axes,
+                ..MapPart::plain("w".to_owned(), None)
+            }
+            .arranged(heads_are_inputs, false)
+        };
+        assert_eq!(arranged("out in", false), Arranged::AsItLies);
+        assert_eq!(arranged("in out", false), Arranged::InputMajor);
+        let turned = |order: &[usize], is_input_major| Arranged::Turned {
+            order: order.to_vec(),
+            is_input_major,
+        };
+        assert_eq!(arranged("head in out", false), turned(&[0, 2, 1], false));
+        assert_eq!(arranged("head in out", true), turned(&[0, 1, 2], true));
+        assert_eq!(arranged("in head out", false), turned(&[0, 1, 2], true));
+        assert!(axes("out out").is_err() && axes("wide in").is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let part = FusedPart {
+            map: MapPart {
+                weight: "a \"b\"".to_owned(),
+                bias: Some("c".to_owned()),
+                axes: vec![Axis::In, Axis::Out],
+            },
+            order: vec!["k", "q", "v"],
+            per: Per::Head,
+        };
+        let text = format!("qkv = {}", Part::Fused(part.clone()).written());
+        let parsed: toml::Table = toml::from_str(&text).expect("TOML");
+        let values = serde_json::to_value(parsed).expect("JSON");
+        let values = values.as_object().expect("a table");
+        let read = Tables { values }.fused("qkv", &["q", "k", "v"]);
+        assert_eq!(read, Ok(Some(part)));
+    }
+}

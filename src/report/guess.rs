@@ -1,0 +1,152 @@
+//! A guess as the file that opens the weights, each line with its evidence, and as JSON.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::json::write_pretty;
+use super::number::Number;
+use super::plain::one_line;
+use attnscope_engine::analysis::guess::{Guess, Kind, Line};
+
+/// The version of the shape in this file.
+const VERSION: u32 = 1;
+
+/// What weights may be.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct GuessReport {
+    #[schemars(extend("const" = VERSION))]
+    version: u32,
+    /// The file of weights.
+    weights: String,
+    /// `decoder`, which tells the next token, or `encoder`, which tells hidden ones.
+    kind: &'static str,
+    /// The token that stands for a hidden one.
+    mask_token: Option<u32>,
+    /// Mean loss in nats a token.
+    loss: Number,
+    /// What guessing by the texts' own frequencies would lose.
+    unigram_loss: Number,
+    /// Whether the model loses clearly less than word frequencies do.
+    understood: bool,
+    /// Positions that the loss is a mean of.
+    positions: usize,
+    /// Candidates that were run.
+    tried: usize,
+    /// How the layers were found.
+    layers: String,
+    /// Tensors that no part takes.
+    unused: Vec<String>,
+    lines: Vec<LineRecord>,
+    /// The file `attnscope.toml`.
+    toml: String,
+}
+
+/// A line of `attnscope.toml`.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct LineRecord {
+    section: &'static str,
+    key: &'static str,
+    /// As TOML writes it.
+    value: String,
+    evidence: String,
+    /// By how much the second answer loses more, in nats a token; null where names and shapes leave no other.
+    ahead: Option<Number>,
+    /// The second answer.
+    second: Option<String>,
+}
+
+impl From<&Line> for LineRecord {
+    fn from(line: &Line) -> Self {
+        let margin = line.margin.as_ref();
+        Self {
+            section: line.section,
+            key: line.key,
+            value: line.value.clone(),
+            evidence: line.evidence.clone(),
+            ahead: margin.map(|margin| Number(margin.ahead)),
+            second: margin.map(|margin| margin.second.clone()),
+        }
+    }
+}
+
+impl GuessReport {
+    /// `weights` is what the file is called; `tokenizer` what the file says about text, where it does.
+    pub fn of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> Self {
+        Self {
+            version: VERSION,
+            weights: weights.to_owned(),
+            kind: match guess.kind {
+                Kind::Decoder => "decoder",
+                Kind::Encoder => "encoder",
+            },
+            mask_token: guess.mask_token,
+            loss: Number(guess.loss),
+            unigram_loss: Number(guess.unigram_loss),
+            understood: guess.is_understood(),
+            positions: guess.n_positions,
+            tried: guess.n_tried,
+            layers: guess.layers.clone(),
+            unused: guess.left.clone(),
+            lines: guess.lines.iter().map(LineRecord::from).collect(),
+            toml: toml_of(guess, weights, tokenizer),
+        }
+    }
+
+    /// The file.
+    pub fn toml(&self) -> &str {
+        &self.toml
+    }
+
+    /// Writes the document, indented, with a newline at the end.
+    ///
+    /// # Errors
+    /// When the target cannot be written.
+    pub fn write_json(&self, to: &mut impl Write) -> io::Result<()> {
+        write_pretty(self, to)
+    }
+}
+
+fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
+    let mut text = String::new();
+    let quoted = attnscope_engine::family::description::quoted;
+    let told = match (guess.kind, guess.mask_token) {
+        (Kind::Encoder, Some(id)) => format!("{} tokens hidden by token {id}", guess.n_positions),
+        _ => format!("{} tokens", guess.n_positions),
+    };
+    let loss = format!("loss {:.4} on {told}", guess.loss);
+    let weights = one_line(weights);
+    let _ = writeln!(text, "# What attnscope guess made of {weights}.");
+    let _ = writeln!(
+        text,
+        "# {loss}; word frequencies alone lose {:.4}. {} candidates were run.",
+        guess.unigram_loss, guess.n_tried
+    );
+    if !guess.is_understood() {
+        let _ = writeln!(text, "# NOT UNDERSTOOD: the model hardly tells more than word frequencies do. Do not trust any line.");
+    }
+    let _ = writeln!(text, "# Each comment says how much more the second answer loses, in nats a token.");
+    let _ = writeln!(text, "# Layers: {}.", one_line(&guess.layers));
+    if !guess.left.is_empty() {
+        let _ = writeln!(text, "# No part takes: {}.", one_line(&guess.left.join(", ")));
+    }
+    let _ = writeln!(text, "guessed = {}", quoted(&loss));
+    if let Some(tokenizer) = tokenizer {
+        let _ = writeln!(text, "tokenizer = {}", quoted(tokenizer));
+    }
+    for section in ["set", "tensors"] {
+        let _ = writeln!(text, "\n[{section}]");
+        let lines: Vec<&Line> = guess.lines.iter().filter(|line| line.section == section).collect();
+        let written = |line: &Line| format!("{} = {}", line.key, line.value);
+        let widths = lines.iter().map(|line| written(line).chars().count());
+        let width = widths.filter(|width| *width <= 60).max().unwrap_or(0);
+        for line in lines {
+            let _ = writeln!(text, "{:width$}  # {}", written(line), one_line(&line.evidence));
+        }
+    }
+    text
+}
