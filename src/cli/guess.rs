@@ -55,7 +55,9 @@ enum KindArg {
 
 pub fn run(args: &Args) -> Result<Ended> {
     if let Some((key, _)) = args.run.set.first() {
-        bail!("--set {key}: guess finds the values out; --set corrects them where the model is opened");
+        bail!(
+            "--set {key}: guess finds the values out; --set corrects them where the model is opened"
+        );
     }
     let chosen = args.run.prepare()?;
     let opening = Opening {
@@ -75,7 +77,10 @@ pub fn run(args: &Args) -> Result<Ended> {
         mask_token: args.mask_token,
     };
     let output = Output::open_or_replace(&args.output, args.run.force)?;
-    let name = args.weights_file.file_name().unwrap_or(args.weights_file.as_os_str());
+    let name = args
+        .weights_file
+        .file_name()
+        .unwrap_or(args.weights_file.as_os_str());
     let name = name.to_string_lossy().into_owned();
     let meter = StepMeter::new();
     let mut told = |_: &str, n_tried: usize| {
@@ -108,9 +113,17 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     output.write(&content)?;
     if is_file {
-        note(&format!("{}: a guess, loss {:.4}", args.output.display(), found.loss));
+        note(&format!(
+            "{}: a guess, loss {:.4}",
+            args.output.display(),
+            found.loss
+        ));
     }
-    Ok(if found.is_understood() { Ended::Clean } else { Ended::WithFindings })
+    Ok(if found.is_understood() {
+        Ended::Clean
+    } else {
+        Ended::WithFindings
+    })
 }
 
 /// What the file says about the tokenizer that was named.
@@ -119,7 +132,10 @@ fn tokenizer_line(args: &Args) -> Option<String> {
     let beside = if args.weights_file.is_dir() {
         args.weights_file.clone()
     } else {
-        args.weights_file.parent().map(Path::to_path_buf).unwrap_or_default()
+        args.weights_file
+            .parent()
+            .map(Path::to_path_buf)
+            .unwrap_or_default()
     };
     let is_beside = named.parent().is_some_and(|parent| parent == beside);
     let name = named.file_name()?.to_string_lossy().into_owned();

@@ -49,7 +49,12 @@ impl InputsArgs {
     /// As for [`InputsArgs::read`].
     pub fn requests(&self, args: &PromptArgs) -> Result<Option<Vec<Request>>> {
         let set = self.read(args)?;
-        Ok(set.map(|set| set.requests.into_iter().map(|(_, request)| request).collect()))
+        Ok(set.map(|set| {
+            set.requests
+                .into_iter()
+                .map(|(_, request)| request)
+                .collect()
+        }))
     }
 
     /// Reads the set, if there is one; what its lines do not say is as in `args`.

@@ -127,12 +127,22 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
         guess.unigram_loss, guess.n_tried
     );
     if !guess.is_understood() {
-        let _ = writeln!(text, "# NOT UNDERSTOOD: the model hardly tells more than word frequencies do. Do not trust any line.");
+        let _ = writeln!(
+            text,
+            "# NOT UNDERSTOOD: the model hardly tells more than word frequencies do. Do not trust any line."
+        );
     }
-    let _ = writeln!(text, "# Each comment says how much more the second answer loses, in nats a token.");
+    let _ = writeln!(
+        text,
+        "# Each comment says how much more the second answer loses, in nats a token."
+    );
     let _ = writeln!(text, "# Layers: {}.", one_line(&guess.layers));
     if !guess.left.is_empty() {
-        let _ = writeln!(text, "# No part takes: {}.", one_line(&guess.left.join(", ")));
+        let _ = writeln!(
+            text,
+            "# No part takes: {}.",
+            one_line(&guess.left.join(", "))
+        );
     }
     let _ = writeln!(text, "guessed = {}", quoted(&loss));
     if let Some(tokenizer) = tokenizer {
@@ -140,12 +150,21 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
     }
     for section in ["set", "tensors"] {
         let _ = writeln!(text, "\n[{section}]");
-        let lines: Vec<&Line> = guess.lines.iter().filter(|line| line.section == section).collect();
+        let lines: Vec<&Line> = guess
+            .lines
+            .iter()
+            .filter(|line| line.section == section)
+            .collect();
         let written = |line: &Line| format!("{} = {}", line.key, line.value);
         let widths = lines.iter().map(|line| written(line).chars().count());
         let width = widths.filter(|width| *width <= 60).max().unwrap_or(0);
         for line in lines {
-            let _ = writeln!(text, "{:width$}  # {}", written(line), one_line(&line.evidence));
+            let _ = writeln!(
+                text,
+                "{:width$}  # {}",
+                written(line),
+                one_line(&line.evidence)
+            );
         }
     }
     text

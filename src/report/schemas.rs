@@ -6,8 +6,8 @@ use schemars::{JsonSchema, Schema};
 
 use super::document::{Report, Several};
 use super::effect::EffectReport;
-use super::head_types::HeadTypes;
 use super::guess::GuessReport;
+use super::head_types::HeadTypes;
 use super::lab::{RescaleReport, VarianceReport};
 use super::tensors::TensorList;
 use super::tokens::TokenList;

@@ -1,7 +1,8 @@
 //! One head in row blocks against the same head in f64: scores, pattern, output and every figure of every row.
 
 use attnscope_engine::attention::{
-    Alibi, AttentionSpec, Bias, HeadRows, NoVisible, SoftmaxAxis, Visibility, Window,
+    Alibi, AttentionSpec, Bias, HeadBias, HeadRows, NoVisible, Relative, RelativeTables, Scale,
+    SoftmaxAxis, Visibility, Window,
 };
 use proptest::prelude::*;
 use testing::head_reference::Case;
@@ -45,6 +46,32 @@ proptest! {
     #[test]
     fn a_head_in_row_blocks_is_the_head_of_the_definition((case, head_idx) in cases()) {
         compare(&case, head_idx);
+    }
+}
+
+/// Scores with learned vectors of distances, of queries, of keys and of both, with rows that long distances share.
+#[test]
+fn heads_with_vectors_of_distances_agree() {
+    for (n, span, log_until, sides) in [
+        (1, 3, None, [true, true]),
+        (70, 6, None, [true, false]),
+        (131, 8, Some(64), [false, true]),
+        (97, 200, None, [true, true]),
+    ] {
+        let relative = Relative { span, log_until };
+        let spec = AttentionSpec {
+            bias: Bias::Relative(relative),
+            scale: Scale::Factor(0.11),
+            ..AttentionSpec::plain(4, 2, 12, false)
+        };
+        let table = |seed, is_there: bool| is_there.then(|| noise(seed, 2 * span * 4 * 12));
+        let mut case = filled(spec, n, n as u64, 1.5);
+        case.relative = Some(RelativeTables {
+            keys: table(5, sides[0]),
+            queries: table(6, sides[1]),
+        });
+        case.real = (n == 131).then(|| noise(9, n).iter().map(|v| *v < 0.6).collect());
+        compare(&case, 3);
     }
 }
 
@@ -260,7 +287,7 @@ fn a_part_of_a_map_computed_alone_is_that_part_of_the_whole() {
         q: columns(&case.q, 4 * 24, 3 * 24),
         k: columns(&case.k, 2 * 24, 24),
         sink: Some(0.4),
-        bias_by_distance: Vec::new(),
+        learned: HeadBias::None,
         positions: Vec::new(),
         spec: case.spec.clone(),
         head_idx,

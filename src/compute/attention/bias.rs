@@ -101,6 +101,45 @@ impl Buckets {
     }
 }
 
+/// Which row of a table of learned vectors belongs to a distance query − key (He et al. 2020, arXiv 2006.03654).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relative {
+    /// Rows on either side: those of distances beyond share the last one.
+    pub span: usize,
+    /// Where distances beyond half the span share rows by their logarithm: the position that the last row is for.
+    pub log_until: Option<usize>,
+}
+
+impl Relative {
+    pub fn n_rows(self) -> usize {
+        2 * self.span
+    }
+
+    /// The row of a distance query − key.
+    pub fn row(self, relative: isize) -> usize {
+        let distance = match self.log_until {
+            Some(until) => self.shared(relative, until),
+            None => relative,
+        };
+        let last = 2 * self.span as isize - 1;
+        (distance + self.span as isize).clamp(0, last) as usize
+    }
+
+    /// A distance as it is counted where long ones share rows.
+    fn shared(self, relative: isize, until: usize) -> isize {
+        let middle = self.span / 2;
+        let distance = relative.unsigned_abs();
+        if distance <= middle {
+            return relative;
+        }
+        // In f32, as the models were trained: at the borders of rows the last bit decides.
+        let ratio =
+            (distance as f32 / middle as f32).ln() / ((until as f32 - 1.0) / middle as f32).ln();
+        let row = (ratio * (middle as f32 - 1.0)).ceil() as isize + middle as isize;
+        row * relative.signum()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +175,23 @@ mod tests {
         };
         assert_eq!((encoder.of(-3), encoder.of(3)), (3, 19));
         assert_eq!(encoder.of(200), 31);
+    }
+
+    #[test]
+    fn relative_rows_stand_on_both_sides_of_the_middle_and_long_distances_share() {
+        let plain = Relative {
+            span: 4,
+            log_until: None,
+        };
+        let rows: Vec<usize> = (-6..=6).map(|d| plain.row(d)).collect();
+        assert_eq!(rows, [0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7, 7]);
+        let shared = Relative {
+            span: 8,
+            log_until: Some(64),
+        };
+        let row = |d| shared.row(d);
+        assert_eq!((row(0), row(3), row(-3), row(4)), (8, 11, 5, 12));
+        assert_eq!((row(5), row(63), row(-63), row(500)), (13, 15, 1, 15));
+        assert!((0..64).all(|d| row(d) <= row(d + 1)));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
+use super::head_bias::{HeadBias, RelativeTables};
 use super::log_sums::LogSumsOverQueries;
 use super::mask::Visibility;
 use super::repeats::Repeats;
 use super::row::{HeadMath, finish_row};
-use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
+use super::spec::{AttentionSpec, SoftmaxAxis};
 use super::summary::HeadSummary;
 use super::tally::Tally;
 use crate::kernels::{Matrix, MatrixMut, Threads, are_finite, product, sum_of_squares};
@@ -41,6 +42,8 @@ pub struct Run<'a> {
     pub sinks: Option<&'a [f32]>,
     /// Learned values of a bias by buckets. // [bucket, head]
     pub bucket_values: Option<&'a [f32]>,
+    /// Learned vectors of distances.
+    pub relative: Option<&'a RelativeTables>,
     /// Positions of the tokens, where a bias counts them; indices where it is empty. // [position]
     pub positions: &'a [usize],
     /// Which tokens stand twice, where queries and keys are the same tokens.
@@ -80,17 +83,12 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
     let mut pattern = vec![0.0; scores.len()];
 
-    let bias_by_distance = match (&spec.bias, run.bucket_values) {
-        (Bias::Buckets(buckets), Some(values)) => {
-            buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
-        }
-        _ => Vec::new(),
-    };
+    let learned = HeadBias::of(run, input, head_idx);
     let mut math = HeadMath {
         spec,
         head_idx,
         positions: run.positions,
-        bias_by_distance: &bias_by_distance,
+        learned: &learned,
         visibility: run.visibility,
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,

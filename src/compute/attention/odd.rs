@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::block::{Head, HeadInput, Run};
+use super::head_bias::HeadBias;
 use super::row::HeadMath;
 use super::spec::{AttentionSpec, Bias, SoftmaxAxis};
 use crate::kernels::simd::{Level, softmax_assign};
@@ -164,17 +165,12 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
     let k_norms: Vec<f32> = (0..n_keys)
         .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
         .collect();
-    let bias_by_distance = match (&spec.bias, run.bucket_values) {
-        (Bias::Buckets(buckets), Some(values)) => {
-            buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
-        }
-        _ => Vec::new(),
-    };
+    let learned = HeadBias::of(run, input, head_idx);
     let math = HeadMath {
         spec,
         head_idx,
         positions: run.positions,
-        bias_by_distance: &bias_by_distance,
+        learned: &learned,
         visibility: run.visibility,
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,

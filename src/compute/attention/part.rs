@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::head_bias::HeadBias;
 use super::mask::Visibility;
 use super::row::{HeadMath, finish_row};
 use super::spec::AttentionSpec;
@@ -19,8 +20,8 @@ pub struct HeadRows {
     /// [key, d_head]
     pub k: Vec<f32>,
     pub sink: Option<f32>,
-    /// The learned bias of every distance, where there is one.
-    pub bias_by_distance: Vec<f32>,
+    /// What the head adds by learned values.
+    pub learned: HeadBias,
     /// Positions of the tokens, where a bias counts them. // [position]
     pub positions: Vec<usize>,
 }
@@ -57,7 +58,7 @@ impl HeadRows {
             k_norms: &k_norms,
             column_log_sum_exp: None,
             positions: &self.positions,
-            bias_by_distance: &self.bias_by_distance,
+            learned: &self.learned,
         };
         let mut products = vec![0.0; queries.len() * n_keys];
         product(

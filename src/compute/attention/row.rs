@@ -1,5 +1,6 @@
 //! One row of products becomes scores, pattern and summary: the definition that every faster path is judged by.
 
+use super::head_bias::HeadBias;
 use super::mask::Visibility;
 use super::scale::Scale;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
@@ -19,8 +20,8 @@ pub struct HeadMath<'a> {
     pub column_log_sum_exp: Option<&'a [f32]>,
     /// Positions of the tokens, where a bias counts them. // [position]
     pub positions: &'a [usize],
-    /// The learned bias of every distance from −(n_queries − 1) on; empty where there is none.
-    pub bias_by_distance: &'a [f32],
+    /// What the head adds by learned values.
+    pub learned: &'a HeadBias,
 }
 
 impl HeadMath<'_> {
@@ -50,9 +51,10 @@ impl HeadMath<'_> {
                 let scale = self.spec.scale.of_bias(self.spec.d_head);
                 alibi.of(self.head_idx, at(query_idx), at(key_idx), scale)
             }
-            Bias::Buckets(_) => {
-                let from_first = self.visibility.n_queries - 1 - query_idx + key_idx;
-                self.bias_by_distance[from_first]
+            Bias::Buckets(_) | Bias::Relative(_) => {
+                let scale = self.spec.scale.of_bias(self.spec.d_head);
+                let n_queries = self.visibility.n_queries;
+                self.learned.at(query_idx, key_idx, n_queries, scale)
             }
         }
     }

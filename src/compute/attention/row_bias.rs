@@ -1,5 +1,6 @@
 //! A head's bias as rows that a kernel can add: laid out once per head where distance or key alone decide, else row by row.
 
+use super::head_bias::HeadBias;
 use super::row::HeadMath;
 use super::spec::Bias;
 
@@ -13,7 +14,7 @@ pub(super) enum RowBias {
     /// By key − query, from −(n_queries − 1) on.
     ByDistance(Vec<f32>),
     ByKey(Vec<f32>),
-    /// Positions are not indices: computed for each row.
+    /// Positions are not indices, or content decides too: computed for each row.
     EachRow,
 }
 
@@ -27,9 +28,13 @@ impl RowBias {
         };
         match &math.spec.bias {
             Bias::None => Self::None,
-            Bias::Buckets(_) => {
-                Self::ByDistance(padded(&mut math.bias_by_distance.iter().copied()))
-            }
+            Bias::Buckets(_) => match math.learned {
+                HeadBias::ByDistance(values) => {
+                    Self::ByDistance(padded(&mut values.iter().copied()))
+                }
+                _ => Self::None,
+            },
+            Bias::Relative(_) => Self::EachRow,
             Bias::Alibi(alibi) if alibi.rounds_to_bf16 => Self::ByKey(padded(
                 &mut (0..n_keys).map(|key_idx| math.bias(0, key_idx)),
             )),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::bias::{Alibi, Buckets};
+use super::bias::{Alibi, Buckets, Relative};
 use super::rope::RopeSpec;
 use super::scale::Scale;
 
@@ -94,6 +94,23 @@ pub enum Bias {
     None,
     Alibi(Alibi),
     Buckets(Buckets),
+    Relative(Relative),
+}
+
+/// What queries are multiplied by far into a text, so that longer rows stay as sharp: 1 + β·ln(1 + ⌊(position + first)/period⌋).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Growth {
+    pub beta: f64,
+    pub period: f64,
+    /// What is added to a position that is counted from 0.
+    pub first: usize,
+}
+
+impl Growth {
+    pub fn factor(self, position: usize) -> f32 {
+        let periods = ((position + self.first) as f64 / self.period).floor();
+        (1.0 + self.beta * (1.0 + periods).ln()) as f32
+    }
 }
 
 /// One attention, whole.
@@ -114,6 +131,8 @@ pub struct AttentionSpec {
     pub softcap: Option<f32>,
     pub bias: Bias,
     pub rope: Option<RopeSpec>,
+    /// Queries grow with their position.
+    pub growth: Option<Growth>,
     /// Keys are tokens of another sequence: an encoder's output.
     pub is_cross: bool,
 }
@@ -136,6 +155,7 @@ impl AttentionSpec {
             softcap: None,
             bias: Bias::None,
             rope: None,
+            growth: None,
             is_cross: false,
         }
     }

@@ -9,11 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::block::{Head, HeadInput, Run, run_head};
+use super::head_bias::HeadBias;
 use super::pooled::Pooled;
 use super::row::HeadMath;
 use super::row_bias::RowBias;
 use super::samples::sampled_queries;
-use super::spec::{Bias, SoftmaxAxis};
+use super::spec::SoftmaxAxis;
 use super::strip::{HeadPlan, KvHead, Strip, StripRun, block_rows};
 use super::summary::{HeadSummary, RowSummary};
 use crate::kernels::simd::{ColumnLogSums, Keys, Level, Values, row_norms};
@@ -69,7 +70,7 @@ fn some_heads(
     z: &mut [f32],
 ) -> Option<Vec<HeadSummary>> {
     let spec = run.spec;
-    let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+    let n_keys = run.visibility.n_keys;
     let visible = run.visibility.real_keys().map(|real| {
         let mut flags: Vec<f32> = real.iter().map(|r| f32::from(u8::from(*r))).collect();
         flags.resize(n_keys + MARGIN, 0.0);
@@ -81,13 +82,8 @@ fn some_heads(
         .into_par_iter()
         .map(|kv_head_idx| KvHead::of(run, input, level, kv_head_idx))
         .collect();
-    let biases = |head_idx: usize| match (&spec.bias, run.bucket_values) {
-        (Bias::Buckets(buckets), Some(values)) => {
-            buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
-        }
-        _ => Vec::new(),
-    };
-    let biases: Vec<Vec<f32>> = heads.clone().map(biases).collect();
+    let learned = |head_idx: usize| HeadBias::of(run, input, head_idx);
+    let learned: Vec<HeadBias> = heads.clone().into_par_iter().map(learned).collect();
     let sampled = sampled_queries(run.visibility);
     let mut plans = Vec::new();
     for (nth, head_idx) in heads.clone().enumerate() {
@@ -103,7 +99,7 @@ fn some_heads(
             k_norms: &kv.norms,
             column_log_sum_exp: None,
             positions: run.positions,
-            bias_by_distance: &biases[nth],
+            learned: &learned[nth],
         };
         plans.push(HeadPlan {
             run,

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::analysis::layer::head_report;
     use crate::attention::{
-        AttentionSpec, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
+        AttentionSpec, HeadBias, HeadMath, HeadSummary, Scale, Tally, Visibility, finish_row,
     };
     use crate::model::Stack;
     use crate::stats::{self, LayerEvidence, ResidualShape};
@@ -223,7 +223,7 @@ mod tests {
             k_norms: &k_norms,
             column_log_sum_exp: None,
             positions: &[],
-            bias_by_distance: &[],
+            learned: &HeadBias::None,
         };
         let mut tally = Tally::new(&visibility, None);
         let factor = spec.scale.factor(spec.d_head);

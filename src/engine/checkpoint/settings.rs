@@ -150,7 +150,8 @@ impl Settings {
                     continue;
                 }
                 _ => {
-                    let problem = format!("line {line}: expected [set], [rename] or [tensors], found {part}");
+                    let problem =
+                        format!("line {line}: expected [set], [rename] or [tensors], found {part}");
                     return Err(Error::file(path, problem));
                 }
             };

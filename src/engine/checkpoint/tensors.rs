@@ -234,7 +234,13 @@ impl Tensors {
 
     /// Adds a tensor under another name that holds the elements of one with its axes in another order, as a tensor of another
     /// shape; says whether the way in which the elements are stored allows it.
-    pub fn arrange(&mut self, name: &str, new_name: &str, order: &[usize], shape: &[usize]) -> bool {
+    pub fn arrange(
+        &mut self,
+        name: &str,
+        new_name: &str,
+        order: &[usize],
+        shape: &[usize],
+    ) -> bool {
         let Some(info) = self.index.get(name) else {
             return false;
         };
@@ -248,8 +254,10 @@ impl Tensors {
 
     /// Adds a tensor that holds the rows of several tensors of one shape, one after another; says whether they are alike.
     pub fn join(&mut self, names: &[String], new_name: &str) -> bool {
-        let parts: Option<Vec<TensorInfo>> =
-            names.iter().map(|name| self.index.get(name).cloned()).collect();
+        let parts: Option<Vec<TensorInfo>> = names
+            .iter()
+            .map(|name| self.index.get(name).cloned())
+            .collect();
         let Some(parts) = parts else { return false };
         let Some(first) = parts.first().cloned() else {
             return false;

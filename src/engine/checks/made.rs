@@ -1,6 +1,6 @@
 //! Layers made of given scores, for the tests of checks.
 
-use crate::attention::{AttentionSpec, HeadMath, Tally, Visibility, finish_row};
+use crate::attention::{AttentionSpec, HeadBias, HeadMath, Tally, Visibility, finish_row};
 use crate::model::Stack;
 use crate::stats::{
     self, HeadEvidence, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values,
@@ -21,7 +21,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
             k_norms: &k_norms,
             column_log_sum_exp: None,
             positions: &[],
-            bias_by_distance: &[],
+            learned: &HeadBias::None,
         };
         let mut tally = Tally::new(&visibility, None);
         for (query_idx, row) in rows.iter().enumerate() {

@@ -425,14 +425,15 @@ impl<'a, O: Ops> Work<'a, '_, O> {
             return Ok(None);
         };
         let (queries, keys) = self.exchange.sequences(stack);
-        let (sinks, buckets) = super::suspects::tables(model, stack, layer_idx)?;
+        let tables = super::suspects::tables(model, stack, layer_idx)?;
         let rows = looked_at(self.exchange.rows(stack));
         Ok(Some(Again {
             spec: spec.clone(),
             visibility: visibility(spec, queries, keys),
             positions: queries.positions.clone(),
-            sinks: sinks.map(Cow::into_owned),
-            buckets: buckets.map(Cow::into_owned),
+            sinks: tables.sinks.map(Cow::into_owned),
+            buckets: tables.buckets.map(Cow::into_owned),
+            relative: tables.relative,
             values: [q, k, v],
             n_at_once: rows.at_once(self.sides.row_bytes),
         }))

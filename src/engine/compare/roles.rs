@@ -120,6 +120,9 @@ impl Role {
                     None => view.widen()?,
                 };
                 let part = linear.part;
+                if linear.bias_is_of_part {
+                    return Ok(stored.into_owned());
+                }
                 let groups = stored.chunks(part.group);
                 Ok(groups
                     .flat_map(|group| group[part.offset..part.offset + part.len].iter().copied())
@@ -348,6 +351,20 @@ impl List {
         if let Some(own) = block.own() {
             self.attention(&format!("{name}attn"), &own.attention, &own.projections);
         }
+        if let Some(convolution) = block.convolution() {
+            let maps = ["b", "c", "x", "o"].into_iter().zip(convolution.linears());
+            for (what, linear) in maps {
+                self.linear(format!("{name}conv.{what}"), linear, Division::None);
+            }
+            let kernel = Some(&convolution.kernel);
+            self.vector(format!("{name}conv.kernel"), kernel, || {
+                convolution.kernel_shape()
+            });
+            let bias = convolution.bias.as_ref();
+            self.vector(format!("{name}conv.bias"), bias, || {
+                vec![convolution.n_channels]
+            });
+        }
         self.norm(&format!("{name}attn_out"), block.attn_out.as_ref(), None);
         self.norm(&format!("{name}attn_post"), block.attn_post.as_ref(), None);
         if let Some(cross) = &block.cross {
@@ -363,8 +380,11 @@ impl List {
                 self.linear(format!("{name}router"), &experts.router, Division::None);
                 self.vector(
                     format!("{name}router.choice"),
-                    experts.rule.choice_bias.as_ref(),
-                    || vec![experts.experts.len()],
+                    experts.rule.choice_bias.as_ref().map(|bias| &bias.tensor),
+                    || {
+                        let bias = experts.rule.choice_bias.as_ref();
+                        bias.map_or(Vec::new(), |bias| bias.shape.clone())
+                    },
                 );
                 for (idx, mlp) in experts.experts.iter().enumerate() {
                     self.mlp(&format!("{name}expert.{idx}"), mlp);
@@ -440,6 +460,21 @@ impl List {
             projections.k_norm.as_ref(),
             Some(k),
         );
+        self.table(format!("{name}.bias"), projections.bucket_values.as_ref());
+        if let Some(relative) = &projections.relative {
+            self.table(format!("{name}.relative"), Some(&relative.embeddings));
+            self.norm(
+                &format!("{name}.relative_norm"),
+                relative.norm.as_ref(),
+                None,
+            );
+            for (what, linear) in [("key", &relative.key), ("query", &relative.query)] {
+                if let Some(linear) = linear {
+                    let key = format!("{name}.relative_{what}");
+                    self.linear(key, linear, Division::None);
+                }
+            }
+        }
         self.vector(format!("{name}.sinks"), projections.sinks.as_ref(), || {
             vec![spec.n_heads]
         });

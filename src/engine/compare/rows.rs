@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::gap::{Axes, HeadGap, HookGap};
-use crate::attention::{AttentionSpec, BlockSink, HeadInput, Run, Visibility, stream_heads};
+use crate::attention::{
+    AttentionSpec, BlockSink, HeadInput, RelativeTables, Run, Visibility, stream_heads,
+};
 use crate::kernels::simd::{self, Level};
 use crate::pace::Pace;
 
@@ -334,6 +336,7 @@ pub(super) struct Again {
     pub sinks: Option<Vec<f32>>,
     /// [bucket, head]
     pub buckets: Option<Vec<f32>>,
+    pub relative: Option<RelativeTables>,
     /// Rotated queries, rotated keys and values. // [position, heads · width] each
     pub values: [Vec<f32>; 3],
     /// How many heads are computed before they are compared.
@@ -350,6 +353,7 @@ impl Again {
             heads,
             sinks: self.sinks.as_deref(),
             bucket_values: self.buckets.as_deref(),
+            relative: self.relative.as_ref(),
             positions: &self.positions,
             repeats: None,
             sink: Some(sink),

@@ -133,6 +133,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
 
 fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.add(Computation, "embed_scale", KnobValue::single(embed.scale));
+    list.word(Computation, "dropped_token", format!("{:?}", embed.dropped));
     list.count(Shape, "d_embed", embed.tokens.width);
     list.count(Shape, "n_embed", embed.tokens.n_rows);
     let table = match &embed.positions {
@@ -151,6 +152,13 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
         list.word(Computation, "projects_first", embed.projects_first);
     }
     norm(list, "embed_norm", embed.norm.as_ref());
+    if embed.norm.is_some() && embed.positions.is_some() {
+        list.word(
+            Computation,
+            "norms_before_positions",
+            embed.norms_before_positions,
+        );
+    }
 }
 
 fn block(list: &mut List, spec: &BlockSpec) {
@@ -162,6 +170,11 @@ fn block(list: &mut List, spec: &BlockSpec) {
         }
     }
     list.word(Computation, "norm_placement", placement(spec));
+    let mixer = match spec.convolution() {
+        Some(convolution) => format!("convolution of {}", convolution.n_tokens),
+        None => "attention".to_owned(),
+    };
+    list.word(Shape, "mixer", mixer);
     norm(list, "attn_pre_norm", spec.attn_pre.as_ref());
     norm(list, "attn_out_norm", spec.attn_out.as_ref());
     norm(list, "attn_post_norm", spec.attn_post.as_ref());
@@ -256,6 +269,12 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         "softcap",
         KnobValue::or_none(spec.softcap, KnobValue::single),
     );
+    let growth = spec.growth.map(|growth| format!("{growth:?}"));
+    list.add(
+        Computation,
+        "query_growth",
+        KnobValue::or_none(growth, KnobValue::word),
+    );
     position(list, spec);
 }
 
@@ -280,9 +299,10 @@ fn position(list: &mut List, spec: &AttentionSpec) {
         Bias::None => "none",
         Bias::Alibi(_) => "alibi",
         Bias::Buckets(_) => "buckets",
+        Bias::Relative(_) => "relative",
     };
     let kind = match &spec.bias {
-        Bias::Buckets(_) => Shape,
+        Bias::Buckets(_) | Bias::Relative(_) => Shape,
         _ => Computation,
     };
     list.word(kind, "bias", bias);
@@ -298,6 +318,14 @@ fn position(list: &mut List, spec: &AttentionSpec) {
             list.count(Computation, "bias_max_distance", buckets.max_distance);
             list.word(Computation, "bias_both_sides", buckets.is_bidirectional);
         }
+        Bias::Relative(relative) => {
+            list.count(Shape, "bias_span", relative.span);
+            list.word(
+                Computation,
+                "bias_log_until",
+                format!("{:?}", relative.log_until),
+            );
+        }
     }
 }
 
@@ -310,6 +338,10 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         KnobValue::or_none(spec.clip, KnobValue::single),
     );
     list.word(Shape, "sinks", spec.sinks.is_some());
+    if spec.q_norm.is_some() || spec.k_norm.is_some() {
+        list.word(Computation, "norms_after_rope", spec.norms_after_rope);
+    }
+    list.word(Shape, "relative", spec.relative.is_some());
     list.word(Shape, "latent", spec.latent.is_some());
     if let Some(latent) = &spec.latent {
         list.count(Shape, "d_latent", latent.kv.n_out());

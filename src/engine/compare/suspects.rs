@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use super::spec_knobs::spec_knobs;
 use super::weights::{WeightDifferences, layer_of};
 use super::{KnobKind, LayerMap};
+use crate::attention::RelativeTables;
 use crate::error::Result;
-use crate::model::{Input, Model, ModelSpec, Stack};
+use crate::model::{Input, Model, ModelSpec, Stack, relative_on_host};
 use crate::place::Place;
 
 /// A layer as roles name it: `L3`, `encoder.L3`.
@@ -85,10 +86,16 @@ pub(super) fn suspects(
     Suspects { layers, by_knobs }
 }
 
-/// Learned values beside the queries and keys of an attention. // sinks: [head], biases: [bucket, head]
-type Tables<'a> = (Option<Cow<'a, [f32]>>, Option<Cow<'a, [f32]>>);
+/// Learned values beside the queries and keys of an attention.
+pub(super) struct Tables<'a> {
+    /// [head]
+    pub sinks: Option<Cow<'a, [f32]>>,
+    /// [bucket, head]
+    pub buckets: Option<Cow<'a, [f32]>>,
+    pub relative: Option<RelativeTables>,
+}
 
-/// The sinks of a layer, and the table of biases of its stack.
+/// The sinks of a layer, and what its heads add by learned values.
 pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Tables<'_>> {
     let tensors = &model.checkpoint.tensors;
     let of_stack = model.spec.stack_of(stack);
@@ -102,12 +109,19 @@ pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Ta
         Some(name) => Some(tensors.expect(name, &[n_heads])?.widen()?),
         None => None,
     };
-    let buckets = match &of_stack.bucket_values {
+    let own = projections.and_then(|projections| projections.bucket_values.as_ref());
+    let buckets = match own.or(of_stack.bucket_values.as_ref()) {
         Some(table) => {
             let stored = tensors.expect(&table.tensor, &[table.n_rows, table.width])?;
             Some(stored.widen()?)
         }
         None => None,
     };
-    Ok((sinks, buckets))
+    let relative = projections.and_then(|projections| projections.relative.as_ref());
+    let relative = relative.map(|source| relative_on_host(tensors, source, &|| false));
+    Ok(Tables {
+        sinks,
+        buckets,
+        relative: relative.transpose()?,
+    })
 }

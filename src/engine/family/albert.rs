@@ -1,7 +1,7 @@
 //! ALBERT: BERT whose layers share the weights of a few groups, and whose embeddings are narrower than its residual.
 
 use super::Family;
-use super::reading::bert_like::{MaskedHead, absolute_positions, masked_head, note_head};
+use super::reading::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
 use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -11,11 +11,7 @@ use crate::model::{
     StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "albert",
-    architecture: "Albert",
-    read,
-};
+pub const FAMILY: Family = Family::own("albert", "Albert", read);
 
 /// Blocks that run one after another at most.
 const MOST_BLOCKS: usize = 1 << 14;
@@ -96,13 +92,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let tokens = table("word_embeddings", d_vocab);
     let names = MaskedHead {
-        dense: "predictions.dense",
+        dense: Some("predictions.dense"),
         norm: "predictions.LayerNorm",
         decoder: "predictions.decoder",
         bias: "predictions.bias",
         activation: None,
     };
-    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, eps);
+    let head = masked_head(
+        reader,
+        tensors,
+        names,
+        &tokens,
+        (d_model, tokens.width),
+        activation,
+        eps,
+    );
     note_head(reader, head.is_some());
     let widening = format!("{base}encoder.embedding_hidden_mapping_in");
     let embed = EmbedSpec {

@@ -6,6 +6,12 @@ const ALIASES: &[(&str, &str)] = &[
     ("kimi_k2", "deepseek_v3"),
     ("mvp", "bart"),
     ("plbart", "bart"),
+    ("qwen2_5_vl", "qwen2"),
+    ("qwen2_5_vl_text", "qwen2"),
+    ("qwen2_vl", "qwen2"),
+    ("qwen2_vl_text", "qwen2"),
+    ("qwen3_vl_moe_text", "qwen3_moe"),
+    ("qwen3_vl_text", "qwen3"),
 ];
 
 /// The family that reads models of this kind; `None` where the kind has a family of its own, or none.

@@ -14,11 +14,7 @@ use crate::model::{
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
 
-pub const FAMILY: Family = Family {
-    model_type: "bloom",
-    architecture: "Bloom",
-    read,
-};
+pub const FAMILY: Family = Family::own("bloom", "Bloom", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

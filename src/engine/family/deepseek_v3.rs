@@ -1,199 +1,37 @@
-//! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups.
+//! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups by sigmoids.
 
 use super::Family;
-use super::reading::experts::{ExpertsRule, SharedRule, USUAL, experts, gated};
-use super::reading::rope::{RopeRule, rope, score_sharpening};
-use super::reading::{
-    activation, check_counts, linear, note_attention, prefix, rms_norm, tied_head,
-};
-use crate::attention::{AttentionSpec, RopeSpec, Scale};
-use crate::checkpoint::{Checkpoint, Origin, Reader};
-use crate::error::{Error, Result};
-use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LatentSpec, LinearSource, ModelSpec, Part,
-    ProjectionSpec, RouterRule, RouterScores, StackSpec, TableSource,
-};
+use super::reading::experts::{ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
+use super::reading::latent::{self, LatentLike};
+use super::reading::recipe::BiasRule;
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::{ModelSpec, RouterScores};
 
-pub const FAMILY: Family = Family {
-    model_type: "deepseek_v3",
-    architecture: "DeepseekV3",
-    read,
-};
-
-/// The norms of latent vectors have an epsilon of their own.
-const LATENT_EPS: f64 = 1e-6;
+pub const FAMILY: Family = Family::own("deepseek_v3", "DeepseekV3", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let tensors = &checkpoint.tensors;
-    let n_layers = reader.layers("num_hidden_layers")?;
-    let n_heads = reader.size("n_heads", "num_attention_heads")?;
-    // Keys and values are made per head from the latent, whatever this says.
-    reader.value("num_key_value_heads");
-    let d_model = reader.size("d_model", "hidden_size")?;
-    let d_own = reader.size("d_head_own", "qk_nope_head_dim")?;
-    let d_shared = reader.size("d_head_rotary", "qk_rope_head_dim")?;
-    if let Some(other) = reader
-        .value("head_dim")
-        .filter(|other| other.as_u64() != Some(d_shared as u64))
-    {
-        let problem = format!("expected {d_shared}, as qk_rope_head_dim has it, found {other}");
-        return Err(Error::config(reader.path(), "head_dim", problem));
-    }
-    let d_value = reader.size("d_value", "v_head_dim")?;
-    let d_latent = reader.size("d_latent_kv", "kv_lora_rank")?;
-    let d_latent_q = match reader.value("q_lora_rank") {
-        Some(_) => Some(reader.size("d_latent_q", "q_lora_rank")?),
-        None => None,
-    };
-    let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
-    let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    let eps = reader.number_or("norm_eps", "rms_norm_eps", 1e-6)?;
-    let activation = activation(reader, "hidden_act", "silu")?;
-    let has_bias = reader.flag_or("attention_bias", "attention_bias", false)?;
-    let d_head = d_own + d_shared;
-    let rule = RopeRule {
-        interleaved: reader.flag_or("rope_interleaved", "rope_interleave", true)?,
-        ..RopeRule::plain(d_shared, n_ctx)
-    };
-    let rotary = rope(reader, rule)?;
-    let sharpening = score_sharpening(reader, rule)?;
-    let attention = AttentionSpec {
-        d_value,
-        rope: Some(RopeSpec {
-            first: d_own,
-            ..rotary
-        }),
-        scale: match sharpening {
-            1.0 => Scale::InvSqrtD,
-            factor => Scale::Factor((factor / (d_head as f64).sqrt()) as f32),
-        },
-        ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
-    };
-    reader.note(
-        "d_head",
-        d_head,
-        Origin::Derived("own + rotary part".to_owned()),
-    );
-    let scale_origin = match sharpening {
-        1.0 => Origin::Family,
-        _ => Origin::Derived("1/sqrt(d_head) and mscale_all_dim".to_owned()),
-    };
-    note_attention(reader, &attention, scale_origin);
-
-    let n_experts = reader.size("n_experts", "n_routed_experts")?;
-    check_counts(reader, tensors, n_layers, (n_experts, false))?;
-    let d_expert = reader.size("d_expert", "moe_intermediate_size")?;
-    let n_shared = reader.count_or("n_shared_experts", "n_shared_experts", 1)?;
-    let n_groups = reader.size("n_expert_groups", "n_group")?;
-    let n_kept = reader.size("n_expert_groups_kept", "topk_group")?;
-    if n_experts % n_groups != 0 {
-        let problem = format!("{n_groups} groups do not divide {n_experts} experts");
-        return Err(Error::config(reader.path(), "n_group", problem));
-    }
-    let experts_rule = ExpertsRule {
-        at: "mlp",
-        names: USUAL,
-        n_experts,
-        d_expert,
-        router: RouterRule {
-            n_used: reader.size("n_experts_used", "num_experts_per_tok")?,
+    let like = LatentLike {
+        family: FAMILY.model_type,
+        experts: ExpertsKeys {
+            n_experts: ["n_routed_experts", "num_local_experts"],
             scores: RouterScores::Sigmoid,
-            choice_bias: Some("gate.e_score_correction_bias".to_owned()),
-            groups: Some((n_groups, n_kept)),
-            normalises: reader.flag_or("normalises_experts", "norm_topk_prob", true)?,
-            scale: reader.number_or("expert_scale", "routed_scaling_factor", 2.5)? as f32,
+            choice_bias: Some(("gate.e_score_correction_bias", false)),
+            groups: Some(2),
+            normalises: BiasRule::Key("norm_topk_prob", true),
+            scale: Some(("routed_scaling_factor", 2.5)),
+            shared: Some(SHARED),
+            layers: SparseLayers::From("first_k_dense_replace", 3),
+            ..ExpertsKeys::PLAIN
         },
-        shared: (n_shared > 0).then_some(SharedRule {
-            name: "shared_experts",
-            d_mlp: n_shared * d_expert,
-            gate: None,
-        }),
+        interleaves: Some("rope_interleave"),
     };
-    let n_dense = reader.count_or("n_dense_layers", "first_k_dense_replace", 3)?;
-    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
-
-    let base = prefix(tensors, &["model.", ""], "embed_tokens.weight");
-    let block = |layer_idx: usize| {
-        let at = format!("{base}layers.{layer_idx}");
-        let attn = format!("{at}.self_attn");
-        let norm = |name: &str, width, eps| rms_norm(format!("{attn}.{name}.weight"), width, eps);
-        let q_out = n_heads * d_head;
-        let (q, latent_q) = match d_latent_q {
-            Some(rank) => {
-                let down = linear(&format!("{attn}.q_a_proj"), d_model, rank, has_bias);
-                let up = linear(&format!("{attn}.q_b_proj"), rank, q_out, false);
-                (up, Some((down, norm("q_a_layernorm", rank, LATENT_EPS))))
-            }
-            None => (
-                linear(&format!("{attn}.q_proj"), d_model, q_out, false),
-                None,
-            ),
-        };
-        let down = linear(
-            &format!("{attn}.kv_a_proj_with_mqa"),
-            d_model,
-            d_latent + d_shared,
-            has_bias,
-        );
-        let down_part = |offset, len| {
-            let group = d_latent + d_shared;
-            down.clone().part(Part { group, offset, len })
-        };
-        let group = d_own + d_value;
-        let up = linear(
-            &format!("{attn}.kv_b_proj"),
-            d_latent,
-            n_heads * group,
-            false,
-        );
-        let up_part = |offset, len| up.clone().part(Part { group, offset, len });
-        let o = linear(
-            &format!("{attn}.o_proj"),
-            n_heads * d_value,
-            d_model,
-            has_bias,
-        );
-        let projections = ProjectionSpec {
-            latent: Some(Box::new(LatentSpec {
-                q: latent_q,
-                kv: down_part(0, d_latent),
-                kv_norm: norm("kv_a_layernorm", d_latent, LATENT_EPS),
-                shared_key: down_part(d_latent, d_shared),
-            })),
-            ..ProjectionSpec::plain(q, up_part(0, d_own), up_part(d_own, d_value), o)
-        };
-        let feed_forward = if layer_idx < n_dense {
-            let at = format!("{at}.mlp");
-            FeedForward::Dense(Box::new(gated(
-                &at, USUAL, d_model, d_mlp, activation, false,
-            )))
-        } else {
-            experts(tensors, &at, &experts_rule, d_model, activation)
-        };
-        let name = |name: &str| Some(rms_norm(format!("{at}.{name}.weight"), d_model, eps));
-        BlockSpec {
-            attn_pre: name("input_layernorm"),
-            mlp_pre: name("post_attention_layernorm"),
-            ..BlockSpec::plain(attention.clone(), projections, feed_forward)
-        }
-    };
-    let tokens = format!("{base}embed_tokens.weight");
-    let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens, false)?;
-    let embed = EmbedSpec::plain(TableSource {
-        tensor: tokens,
-        n_rows: d_vocab,
-        width: d_model,
-    });
-    let blocks = (0..n_layers).map(block).collect();
-    let stack = StackSpec::only(
-        embed,
-        blocks,
-        Some(rms_norm(format!("{base}norm.weight"), d_model, eps)),
-    );
-    let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
-    Ok(ModelSpec {
-        n_ctx: Some(n_ctx),
-        is_causal_lm: true,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, Some(head))
-    })
+    latent::read(checkpoint, reader, like)
 }
+
+/// The experts that every token of DeepSeek's models uses, side by side.
+pub(super) const SHARED: SharedKeys = SharedKeys {
+    name: "shared_experts",
+    width: SharedWidth::Times("n_shared_experts", 1),
+    gate: None,
+};

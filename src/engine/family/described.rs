@@ -9,11 +9,7 @@ use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{ModelSpec, Sines};
 
-pub const FAMILY: Family = Family {
-    model_type: "described",
-    architecture: "Described",
-    read,
-};
+pub const FAMILY: Family = Family::own("described", "Described", read);
 
 /// The key of the configuration that holds the tables of `[tensors]`.
 pub(super) const TENSORS: &str = "tensors";
@@ -26,7 +22,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         note_attention(reader, &attention, Origin::Family);
     }
     spec.family = FAMILY.model_type;
-    reader.note("d_model", spec.d_model, Origin::Derived(format!("shape of {}", described.tokens)));
+    reader.note(
+        "d_model",
+        spec.d_model,
+        Origin::Derived(format!("shape of {}", described.tokens)),
+    );
     Ok(spec)
 }
 
@@ -53,12 +53,20 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     let n_heads = reader.size("n_heads", "n_heads")?;
     let same = Origin::Derived("n_heads".to_owned());
     let n_kv_heads = reader.size_or("n_kv_heads", "n_kv_heads", n_heads, same)?;
-    let refused = |reader: &Reader<'_>, problem: String| Error::config(reader.path(), TENSORS, problem);
-    let sizes = Sizes { n_layers, n_heads, n_kv_heads: Some(n_kv_heads), d_head: None };
-    let mut described = Described::read(&values, &sizes).map_err(|problem| refused(reader, problem))?;
+    let refused =
+        |reader: &Reader<'_>, problem: String| Error::config(reader.path(), TENSORS, problem);
+    let sizes = Sizes {
+        n_layers,
+        n_heads,
+        n_kv_heads: Some(n_kv_heads),
+        d_head: None,
+    };
+    let mut described =
+        Described::read(&values, &sizes).map_err(|problem| refused(reader, problem))?;
     if n_layers > checkpoint.tensors.len() {
         let found = checkpoint.tensors.len();
-        let problem = format!("{n_layers} layers need more than the {found} tensors that are stored");
+        let problem =
+            format!("{n_layers} layers need more than the {found} tensors that are stored");
         return Err(Error::config(reader.path(), "n_layers", problem));
     }
     let even = described.even_d_head(&checkpoint.tensors);
@@ -66,7 +74,8 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     described.d_head = reader.size_or("d_head", "d_head", even.unwrap_or(1), origin)?;
     described.causal = reader.flag_or("mask", "mask", true)?;
     reader.forget(&["mask"]);
-    described.is_parallel = one_of(reader, "block", "serial", &["serial", "parallel"])? == "parallel";
+    described.is_parallel =
+        one_of(reader, "block", "serial", &["serial", "parallel"])? == "parallel";
     described.norm_is_rms = one_of(reader, "norm", "layer", &["layer", "rms"])? == "rms";
     described.norm_adds_one = reader.flag_or("norm_adds_one", "norm_adds_one", false)?;
     described.norm_eps = reader.number_or("norm_eps", "norm_eps", 1e-5)?;
@@ -75,12 +84,32 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
         let problem = format!("{:?} is not known", described.activation);
         return Err(Error::config(reader.path(), "activation", problem));
     }
-    let usual = if described.positions.is_some() { "learned" } else { "none" };
-    let kinds = ["none", "learned", "sines", "sines_halves", "rotary", "alibi"];
+    let usual = if described.positions.is_some() {
+        "learned"
+    } else {
+        "none"
+    };
+    let kinds = [
+        "none",
+        "learned",
+        "sines",
+        "sines_halves",
+        "sines_halves_to_end",
+        "rotary",
+        "alibi",
+    ];
     let kind = one_of(reader, "positions", usual, &kinds)?;
-    let d_rotary = reader.size_or("d_rotary", "d_rotary", described.d_head, Origin::Derived("d_head".to_owned()))?;
+    let d_rotary = reader.size_or(
+        "d_rotary",
+        "d_rotary",
+        described.d_head,
+        Origin::Derived("d_head".to_owned()),
+    )?;
     if kind == "rotary" && (d_rotary % 2 == 1 || d_rotary > described.d_head) {
-        let problem = format!("expected an even number up to the {} dimensions of a head, found {d_rotary}", described.d_head);
+        let problem = format!(
+            "expected an even number up to the {} dimensions of a head, found {d_rotary}",
+            described.d_head
+        );
         return Err(Error::config(reader.path(), "d_rotary", problem));
     }
     if kind != "rotary" {
@@ -89,22 +118,33 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
     described.computed = match kind.as_str() {
         "sines" => Positions::Sines(Sines::Interleaved),
         "sines_halves" => Positions::Sines(Sines::Halves),
+        "sines_halves_to_end" => Positions::Sines(Sines::HalvesToEnd),
         "alibi" => Positions::Alibi,
         // Its base and how pairs lie are set afterwards, as in any family.
-        "rotary" => Positions::Rotary { theta: 10_000.0, interleaved: false, d_rotary },
+        "rotary" => Positions::Rotary {
+            theta: 10_000.0,
+            interleaved: false,
+            d_rotary,
+        },
         _ => Positions::None,
     };
     if reader.is_word("embed_scale", "embed_scale", "sqrt_d") {
         reader.word_or("embed_scale", "embed_scale", "sqrt_d")?;
         described.embed_scale = EmbedScale::SqrtD;
     } else {
-        described.embed_scale = EmbedScale::Factor(reader.number_or("embed_scale", "embed_scale", 1.0)?);
+        described.embed_scale =
+            EmbedScale::Factor(reader.number_or("embed_scale", "embed_scale", 1.0)?);
     }
     Ok(described)
 }
 
 /// A word out of a few.
-fn one_of(reader: &mut Reader<'_>, key: &'static str, usual: &str, words: &[&str]) -> Result<String> {
+fn one_of(
+    reader: &mut Reader<'_>,
+    key: &'static str,
+    usual: &str,
+    words: &[&str],
+) -> Result<String> {
     let found = reader.word_or(key, key, usual)?;
     if words.contains(&found.as_str()) {
         return Ok(found);

@@ -1,7 +1,7 @@
 //! DistilBERT: BERT without segments, under names of its own.
 
 use super::Family;
-use super::reading::bert_like::{MaskedHead, masked_head, note_head};
+use super::reading::masked_head::{MaskedHead, masked_head, note_head};
 use super::reading::{activation, even_heads, layer_norm, linear, note_attention, prefix};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -11,11 +11,7 @@ use crate::model::{
     StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "distilbert",
-    architecture: "DistilBert",
-    read,
-};
+pub const FAMILY: Family = Family::own("distilbert", "DistilBert", read);
 
 /// Not stated by any configuration.
 const EPS: f64 = 1e-12;
@@ -73,13 +69,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let tokens = table("word_embeddings", d_vocab);
     let names = MaskedHead {
-        dense: "vocab_transform",
+        dense: Some("vocab_transform"),
         norm: "vocab_layer_norm",
         decoder: "vocab_projector",
         bias: "vocab_projector.bias",
         activation: None,
     };
-    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, EPS);
+    let head = masked_head(
+        reader,
+        tensors,
+        names,
+        &tokens,
+        (d_model, tokens.width),
+        activation,
+        EPS,
+    );
     note_head(reader, head.is_some());
     let embed = EmbedSpec {
         positions: Some(PositionTable::Stored(table("position_embeddings", n_ctx))),

@@ -15,11 +15,7 @@ use crate::model::{
 };
 use crate::prompt::PositionRule;
 
-pub const FAMILY: Family = Family {
-    model_type: "falcon",
-    architecture: "Falcon",
-    read,
-};
+pub const FAMILY: Family = Family::own("falcon", "Falcon", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

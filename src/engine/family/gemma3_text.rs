@@ -2,55 +2,40 @@
 
 use super::Family;
 use super::reading::llama_like::{
-    self, BiasRule, FactorRule, LocalRope, NormPlaces, NormStyle, QkNorm, RMS, Recipe, ScorePower,
+    BiasRule, FactorRule, LocalRope, NormPlaces, NormStyle, QkNorm, RMS, Recipe, ScorePower,
 };
 use super::reading::windows::WindowRule;
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::{Error, Result};
-use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "gemma3_text",
-    architecture: "Gemma3",
-    read,
-};
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+pub const FAMILY: Family = Family::decoder("gemma3_text", "Gemma3", || Recipe {
+    norm: NormStyle {
+        adds_one: true,
+        ..RMS
+    },
+    norm_places: NormPlaces::Around,
+    embed_scale: FactorRule::RootWidth,
+    activation: ("hidden_activation", "gelu_pytorch_tanh"),
+    qkv_bias: BiasRule::Key("attention_bias", false),
+    o_bias: BiasRule::Key("attention_bias", false),
+    is_tied: true,
+    d_head: Some(256),
+    score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
+    qk_norm: QkNorm::Head,
+    caps: Some([
+        ("attn_logit_softcapping", 0.0),
+        ("final_logit_softcapping", 0.0),
+    ]),
+    theta: 1e6,
+    local_rope: Some(LocalRope {
+        theta_key: Some("rope_local_base_freq"),
+        theta: 10_000.0,
+    }),
+    window: WindowRule::AllBut {
+        every: 6,
+        every_key: Some("sliding_window_pattern"),
+        width: 4096,
+    },
+    both_sides: Some("use_bidirectional_attention"),
     // transformers stores this key and does not apply it.
-    const CAP: &str = "attn_logit_softcapping";
-    if let Some(cap) = reader.value(CAP) {
-        let problem = format!("expected null: this family caps no scores, found {cap}");
-        return Err(Error::config(reader.path(), CAP, problem));
-    }
-    let recipe = Recipe {
-        norm: NormStyle {
-            adds_one: true,
-            ..RMS
-        },
-        norm_places: NormPlaces::Around,
-        embed_scale: FactorRule::RootWidth,
-        activation: ("hidden_activation", "gelu_pytorch_tanh"),
-        qkv_bias: BiasRule::Key("attention_bias", false),
-        o_bias: BiasRule::Key("attention_bias", false),
-        is_tied: true,
-        d_head: Some(256),
-        score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
-        qk_norm: QkNorm::Head,
-        caps: Some([
-            ("attn_logit_softcapping", 0.0),
-            ("final_logit_softcapping", 0.0),
-        ]),
-        theta: 1e6,
-        local_rope: Some(LocalRope {
-            theta_key: Some("rope_local_base_freq"),
-            theta: 10_000.0,
-        }),
-        window: WindowRule::AllBut {
-            every: 6,
-            every_key: Some("sliding_window_pattern"),
-            width: 4096,
-        },
-        ..Recipe::llama(FAMILY.model_type)
-    };
-    llama_like::read(checkpoint, reader, &recipe)
-}
+    stateless: &[("attn_logit_softcapping", "this family caps no scores")],
+    ..Recipe::llama()
+});

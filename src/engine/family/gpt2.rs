@@ -2,8 +2,8 @@
 
 use super::Family;
 use super::reading::{
-    activation, even_heads, grouped, layer_norm, layer_norm_bias_if_stored, must_be_off,
-    note_attention, prefix, stacked, tied_head,
+    activation, activation_named, even_heads, grouped, layer_norm, layer_norm_bias_if_stored,
+    must_be_off, note_attention, prefix, stacked, tied_head,
 };
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -12,12 +12,9 @@ use crate::model::{
     BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
     ProjectionSpec, StackSpec, TableSource,
 };
+use crate::ops::Activation;
 
-pub const FAMILY: Family = Family {
-    model_type: "gpt2",
-    architecture: "GPT2",
-    read,
-};
+pub const FAMILY: Family = Family::own("gpt2", "GPT2", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let store = Store {
@@ -25,6 +22,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         activation: "gelu_new",
         fused: Fused::AllOfEach,
         may_lack_biases: false,
+        norms_after: false,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }
@@ -39,6 +37,8 @@ pub(super) struct Store {
     pub fused: Fused,
     /// Maps and norms have a bias where one is stored.
     pub may_lack_biases: bool,
+    /// Norms stand after the branches, under the first GPT's names.
+    pub norms_after: bool,
 }
 
 /// How queries, keys and values stand in their one tensor.
@@ -77,7 +77,11 @@ pub(super) fn read_stored(
     let n_ctx = reader.size("n_ctx", "n_positions")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
-    let activation = activation(reader, "activation_function", store.activation)?;
+    let activation = if store.norms_after {
+        first_activation(reader)?
+    } else {
+        activation(reader, "activation_function", store.activation)?
+    };
     must_be_off(
         reader,
         "add_cross_attention",
@@ -108,7 +112,12 @@ pub(super) fn read_stored(
         }
     };
 
-    let base = prefix(tensors, &["transformer.", ""], "wte.weight");
+    let [words, positions] = if store.norms_after {
+        ["tokens_embed", "positions_embed"]
+    } else {
+        ["wte", "wpe"]
+    };
+    let base = prefix(tensors, &["transformer.", ""], &format!("{words}.weight"));
     let has_bias = |name: &str| !store.may_lack_biases || tensors.contains(name);
     let norm = |name: &str| {
         if store.may_lack_biases {
@@ -145,35 +154,47 @@ pub(super) fn read_stored(
             ..attention.clone()
         };
         let norm = |name: &str| Some(norm(&format!("{at}.{name}")));
-        BlockSpec {
-            attn_pre: norm("ln_1"),
-            mlp_pre: norm("ln_2"),
-            ..BlockSpec::plain(
-                attention,
-                ProjectionSpec::plain(q, k, v, o),
-                FeedForward::Dense(Box::new(mlp)),
-            )
+        let mut block = BlockSpec::plain(
+            attention,
+            ProjectionSpec::plain(q, k, v, o),
+            FeedForward::Dense(Box::new(mlp)),
+        );
+        if store.norms_after {
+            (block.attn_post, block.mlp_post) = (norm("ln_1"), norm("ln_2"));
+        } else {
+            (block.attn_pre, block.mlp_pre) = (norm("ln_1"), norm("ln_2"));
         }
+        block
     };
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}{name}.weight"),
         n_rows,
         width: d_model,
     };
-    let tokens = table("wte", d_vocab);
+    let tokens = table(words, d_vocab);
     let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens.tensor, true)?;
     let embed = EmbedSpec {
-        positions: Some(PositionTable::Stored(table("wpe", n_ctx))),
+        positions: Some(PositionTable::Stored(table(positions, n_ctx))),
         ..EmbedSpec::plain(tokens)
     };
     reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);
-    let final_norm = norm(&format!("{base}ln_f"));
+    let final_norm = (!store.norms_after).then(|| norm(&format!("{base}ln_f")));
     let blocks = (0..n_layers).map(block).collect();
-    let stack = StackSpec::only(embed, blocks, Some(final_norm));
+    let stack = StackSpec::only(embed, blocks, final_norm);
     let head = HeadSpec::plain(LinearSource::whole(unembed, None, d_model, d_vocab));
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
+}
+
+/// The activation function of the first GPT, under its own names: its gelu is the tanh form.
+fn first_activation(reader: &mut Reader<'_>) -> Result<Activation> {
+    const KEY: &str = "afn";
+    let name = reader.word_or("activation", KEY, "gelu")?;
+    match name.as_str() {
+        "gelu" => Ok(Activation::GeluTanh),
+        other => activation_named(reader, KEY, other),
+    }
 }

@@ -6,11 +6,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "gpt_bigcode",
-    architecture: "GPTBigCode",
-    read,
-};
+pub const FAMILY: Family = Family::own("gpt_bigcode", "GPTBigCode", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let shares_key = reader.flag_or("multi_query", "multi_query", true)?;
@@ -23,6 +19,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             Fused::PerHead
         },
         may_lack_biases: false,
+        norms_after: false,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }

@@ -12,11 +12,7 @@ use crate::model::{
     ProjectionSpec, StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "gpt_neo",
-    architecture: "GPTNeo",
-    read,
-};
+pub const FAMILY: Family = Family::own("gpt_neo", "GPTNeo", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

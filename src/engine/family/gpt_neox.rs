@@ -13,11 +13,7 @@ use crate::model::{
     StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "gpt_neox",
-    architecture: "GPTNeoX",
-    read,
-};
+pub const FAMILY: Family = Family::own("gpt_neox", "GPTNeoX", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

@@ -12,11 +12,7 @@ use crate::model::{
 };
 use crate::ops::Activation;
 
-pub const FAMILY: Family = Family {
-    model_type: "gpt_oss",
-    architecture: "GptOss",
-    read,
-};
+pub const FAMILY: Family = Family::own("gpt_oss", "GptOss", read);
 
 /// Where gates and what they gate are clamped, and the slope of the gate's sigmoid.
 const CLAMPED: GateRule = GateRule::Clamped {
@@ -38,7 +34,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         },
         has_sinks: true,
         d_head: Some(64),
-        ..Recipe::llama(FAMILY.model_type)
+        ..Recipe::llama()
     };
     // Without either key transformers rescales by factors of its own, which no file states.
     if reader.value("rope_scaling").is_none() && reader.value("rope_parameters").is_none() {
@@ -109,5 +105,5 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             shared: None,
         }))
     };
-    llama_like::read_with(checkpoint, reader, &recipe, sizes, &mlp)
+    llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)
 }

@@ -8,17 +8,28 @@ use crate::attention::{AttentionSpec, RopeSpec};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, ProjectionSpec,
-    StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, Part,
+    ProjectionSpec, StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "gptj",
-    architecture: "GPTJ",
-    read,
-};
+pub const FAMILY: Family = Family::own("gptj", "GPTJ", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    read_stored(checkpoint, reader, FAMILY.model_type, false)
+}
+
+/// Reads GPT-J, or CodeGen, whose queries, values and keys stand in one tensor: in four parts, each of them a quarter of all.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub(super) fn read_stored(
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    family: &'static str,
+    is_fused: bool,
+) -> Result<ModelSpec> {
+    /// Parts of the fused tensor: the processors that the model was trained on.
+    const N_PARTS: usize = 4;
     let tensors = &checkpoint.tensors;
     let n_layers = reader.layers("n_layer")?;
     let n_heads = reader.size("n_heads", "n_head")?;
@@ -50,12 +61,28 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     note_attention(reader, &attention, Origin::Family);
 
+    if is_fused && (d_model % N_PARTS != 0 || n_heads % N_PARTS != 0) {
+        let problem = format!("expected a multiple of {N_PARTS} heads, found {n_heads}");
+        return Err(Error::config(reader.path(), "n_head", problem));
+    }
     let base = prefix(tensors, &["transformer.", ""], "wte.weight");
     let block = |layer_idx: usize| {
         let at = format!("{base}h.{layer_idx}");
         let one = |name: &str| linear(&format!("{at}.attn.{name}"), d_model, d_model, false);
-        let projections =
-            ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"));
+        let [q, k, v] = if is_fused {
+            let fused = linear(&format!("{at}.attn.qkv_proj"), d_model, 3 * d_model, false);
+            let len = d_model / N_PARTS;
+            [0, 2, 1].map(|nth| {
+                fused.clone().part(Part {
+                    group: 3 * len,
+                    offset: nth * len,
+                    len,
+                })
+            })
+        } else {
+            [one("q_proj"), one("k_proj"), one("v_proj")]
+        };
+        let projections = ProjectionSpec::plain(q, k, v, one("out_proj"));
         let mlp = MlpSpec::plain(
             linear(&format!("{at}.mlp.fc_in"), d_model, d_mlp, true),
             linear(&format!("{at}.mlp.fc_out"), d_mlp, d_model, true),
@@ -87,6 +114,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     Ok(ModelSpec {
         n_ctx: Some(n_ctx),
         is_causal_lm: true,
-        ..ModelSpec::of_one_stack(FAMILY.model_type, stack, Some(head))
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
 }

@@ -1,19 +1,13 @@
 //! Granite: Llama with stated factors for embeddings, scores, branches and logits.
 
 use super::Family;
-use super::reading::llama_like::{self, BiasRule, FactorRule, Recipe, ScorePower};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
-use crate::model::ModelSpec;
+use super::reading::llama_like::{BiasRule, FactorRule, Recipe, ScorePower};
 
-pub const FAMILY: Family = Family {
-    model_type: "granite",
-    architecture: "Granite",
-    read,
-};
+pub const FAMILY: Family = Family::decoder("granite", "Granite", recipe);
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
+/// What Granite changes, with experts or without.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
         qkv_bias: BiasRule::Key("attention_bias", false),
         o_bias: BiasRule::Key("attention_bias", false),
         mlp_bias: BiasRule::Key("mlp_bias", false),
@@ -21,7 +15,6 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         branch_scale: FactorRule::Key("residual_multiplier", 1.0),
         logit_scale: FactorRule::InverseKey("logits_scaling", 1.0),
         score_factor: Some(("attention_multiplier", ScorePower::AsIs)),
-        ..Recipe::llama(FAMILY.model_type)
-    };
-    llama_like::read(checkpoint, reader, &recipe)
+        ..Recipe::llama()
+    }
 }

@@ -7,11 +7,7 @@ use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "llama",
-    architecture: "Llama",
-    read,
-};
+pub const FAMILY: Family = Family::own("llama", "Llama", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let interleaved = reader.value(INTERLEAVED).is_some();
@@ -24,7 +20,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         qkv_bias: BiasRule::Key("attention_bias", false),
         o_bias: BiasRule::Key("attention_bias", false),
         mlp_bias: BiasRule::Key("mlp_bias", false),
-        ..Recipe::llama(FAMILY.model_type)
+        ..Recipe::llama()
     };
-    llama_like::read(checkpoint, reader, &recipe)
+    llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)
 }

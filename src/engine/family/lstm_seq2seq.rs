@@ -14,11 +14,7 @@ use crate::model::{
     StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "lstm_seq2seq",
-    architecture: "LstmSeq2Seq",
-    read,
-};
+pub const FAMILY: Family = Family::own("lstm_seq2seq", "LstmSeq2Seq", read);
 
 /// How the words of `attention` score a decoder state and an encoder state.
 const SCORES: [&str; 4] = ["dot", "scaled-dot", "general", "additive"];

@@ -1,30 +1,11 @@
-//! Marian: BART with sinusoidal positions and no norm on the embeddings; the translators of OPUS.
+//! Marian: BART with sinusoidal positions and no norm on the embeddings; the translators of OPUS, of one vocabulary or two.
 
 use super::Family;
-use super::reading::bart_like::{self, BartLike, Positions};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::{Error, Result};
-use crate::model::{ModelSpec, ReadsAgain};
+use super::reading::bart_like::{BartLike, Positions};
 
-pub const FAMILY: Family = Family {
-    model_type: "marian",
-    architecture: "Marian",
-    read,
-};
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    const SHARED: &str = "share_encoder_decoder_embeddings";
-    if !reader.flag_or("shared_embedding", SHARED, true)? {
-        let problem = "expected true: two vocabularies are not read, found false";
-        return Err(Error::config(reader.path(), SHARED, problem));
-    }
-    let like = BartLike {
-        family: FAMILY.model_type,
-        positions: Positions::Sinusoid,
-        norms_before: false,
-        norms_embedding: false,
-        reads_again: ReadsAgain::ForLabels,
-        start_token: Some("pad_token_id"),
-    };
-    bart_like::read(checkpoint, reader, like)
-}
+pub const FAMILY: Family = Family::translator("marian", "Marian", || BartLike {
+    positions: Positions::Sinusoid,
+    start_token: Some("pad_token_id"),
+    shared_words: Some("share_encoder_decoder_embeddings"),
+    ..BartLike::PLAIN
+});

@@ -1,7 +1,7 @@
 //! ModernBERT: rotary positions, windows to both sides on two layers of three, norms before the branches.
 
 use super::Family;
-use super::reading::bert_like::note_head;
+use super::reading::masked_head::note_head;
 use super::reading::rope::{RopeRule, rope};
 use super::reading::{
     activation, either, even_heads, layer_norm_bias_if_stored, linear, note_attention, prefix,
@@ -15,11 +15,7 @@ use crate::model::{
     ProjectionSpec, StackSpec, TableSource, TransformSpec,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "modernbert",
-    architecture: "ModernBert",
-    read,
-};
+pub const FAMILY: Family = Family::own("modernbert", "ModernBert", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

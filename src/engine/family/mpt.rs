@@ -14,11 +14,7 @@ use crate::model::{
 };
 use crate::ops::Activation;
 
-pub const FAMILY: Family = Family {
-    model_type: "mpt",
-    architecture: "Mpt",
-    read,
-};
+pub const FAMILY: Family = Family::own("mpt", "Mpt", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

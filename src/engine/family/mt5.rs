@@ -7,11 +7,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "mt5",
-    architecture: "MT5",
-    read,
-};
+pub const FAMILY: Family = Family::own("mt5", "MT5", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     // Version 5 of transformers calls every head of this kind tied, and scales none.
@@ -20,6 +16,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         family: FAMILY.model_type,
         feed_forward: "gated-gelu",
         scales_tied: version.is_none_or(|version| version < (5, 0)),
+        has_bias_by_layer: false,
     };
     t5::read_as(checkpoint, reader, like)
 }

@@ -6,11 +6,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "nanogpt",
-    architecture: "NanoGPT",
-    read,
-};
+pub const FAMILY: Family = Family::own("nanogpt", "NanoGPT", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let store = Store {
@@ -18,6 +14,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         activation: "gelu",
         fused: Fused::AllOfEach,
         may_lack_biases: true,
+        norms_after: false,
     };
     read_stored(checkpoint, reader, FAMILY.model_type, store)
 }

@@ -1,38 +1,26 @@
 //! Nemotron: layer norms whose gains are stored as what is added to 1, no gate, and the square of relu.
 
 use super::Family;
-use super::reading::llama_like::{self, BiasRule, MlpStore, NormStyle, RMS, Recipe};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
-use crate::model::ModelSpec;
+use super::reading::llama_like::{BiasRule, MlpStore, NormStyle, RMS, Recipe};
 use crate::ops::NormKind;
 
-pub const FAMILY: Family = Family {
-    model_type: "nemotron",
-    architecture: "Nemotron",
-    read,
-};
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
-        norm: NormStyle {
-            kind: NormKind::LayerNorm,
-            eps_key: Some("norm_eps"),
-            eps: 1e-5,
-            adds_one: true,
-            has_bias: true,
-            ..RMS
-        },
-        rotary_share: Some(0.5),
-        qkv_bias: BiasRule::Key("attention_bias", false),
-        o_bias: BiasRule::Key("attention_bias", false),
-        mlp_bias: BiasRule::Key("mlp_bias", false),
-        activation: ("hidden_act", "relu2"),
-        mlp: MlpStore::Plain {
-            up: "up_proj",
-            down: "down_proj",
-        },
-        ..Recipe::llama(FAMILY.model_type)
-    };
-    llama_like::read(checkpoint, reader, &recipe)
-}
+pub const FAMILY: Family = Family::decoder("nemotron", "Nemotron", || Recipe {
+    norm: NormStyle {
+        kind: NormKind::LayerNorm,
+        eps_key: Some("norm_eps"),
+        eps: 1e-5,
+        adds_one: true,
+        has_bias: true,
+        ..RMS
+    },
+    rotary_share: Some(0.5),
+    qkv_bias: BiasRule::Key("attention_bias", false),
+    o_bias: BiasRule::Key("attention_bias", false),
+    mlp_bias: BiasRule::Key("mlp_bias", false),
+    activation: ("hidden_act", "relu2"),
+    mlp: MlpStore::Plain {
+        up: "up_proj",
+        down: "down_proj",
+    },
+    ..Recipe::llama()
+});

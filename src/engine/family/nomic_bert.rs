@@ -1,7 +1,7 @@
 //! Nomic BERT: BERT with rotary positions, gated feed-forward layers and no biases, under two sets of names.
 
 use super::Family;
-use super::reading::bert_like::{MaskedHead, masked_head, note_head};
+use super::reading::masked_head::{MaskedHead, masked_head, note_head};
 use super::reading::rope::{RopeRule, rope};
 use super::reading::{activation, layer_norm, linear, note_attention, prefix, stacked};
 use crate::attention::AttentionSpec;
@@ -12,11 +12,7 @@ use crate::model::{
     TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "nomic_bert",
-    architecture: "NomicBert",
-    read,
-};
+pub const FAMILY: Family = Family::own("nomic_bert", "NomicBert", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
@@ -111,13 +107,21 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     let tokens = table("word_embeddings", d_vocab);
     let names = MaskedHead {
-        dense: "cls.predictions.transform.dense",
+        dense: Some("cls.predictions.transform.dense"),
         norm: "cls.predictions.transform.layer_norm",
         decoder: "cls.predictions.decoder",
         bias: "cls.predictions.bias",
         activation: None,
     };
-    let head = masked_head(reader, tensors, names, &tokens, d_model, activation, eps);
+    let head = masked_head(
+        reader,
+        tensors,
+        names,
+        &tokens,
+        (d_model, tokens.width),
+        activation,
+        eps,
+    );
     note_head(reader, head.is_some());
     let of_embedding = if hub {
         "emb_ln"

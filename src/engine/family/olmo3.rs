@@ -10,11 +10,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
 
-pub const FAMILY: Family = Family {
-    model_type: "olmo3",
-    architecture: "Olmo3",
-    read,
-};
+pub const FAMILY: Family = Family::own("olmo3", "Olmo3", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     const EARLY: f64 = 500_000.0;
@@ -53,7 +49,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             every_key: None,
             width: 4096,
         },
-        ..Recipe::llama(FAMILY.model_type)
+        ..Recipe::llama()
     };
-    llama_like::read(checkpoint, reader, &recipe)
+    llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)
 }

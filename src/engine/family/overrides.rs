@@ -78,11 +78,15 @@ static FIELDS: &[Field] = &[
             width => whole(width).map(|width| Given::Window(Some(width))),
         },
     ),
-    field("window_layers", "STEP*i+FIRST: which layers have the window, as in 2*i+0", |text| {
-        let (step, first) = text.split_once("*i+")?;
-        let (step, first) = (whole(step)?, first.parse().ok()?);
-        (first < step).then_some(Given::WindowLayers(step, first))
-    }),
+    field(
+        "window_layers",
+        "STEP*i+FIRST: which layers have the window, as in 2*i+0",
+        |text| {
+            let (step, first) = text.split_once("*i+")?;
+            let (step, first) = (whole(step)?, first.parse().ok()?);
+            (first < step).then_some(Given::WindowLayers(step, first))
+        },
+    ),
     field("softcap", "none or a number above 0", |text| match text {
         "none" => Some(Given::Softcap(None)),
         cap => above_zero(cap).map(|cap| Given::Softcap(Some(cap as f32))),
@@ -109,12 +113,16 @@ static FIELDS: &[Field] = &[
         let first: bool = text.parse().ok()?;
         Some(Given::Config(first.into()))
     }),
-    field("norm", "layer or rms", |text| one_of(text, &["layer", "rms"])),
+    field("norm", "layer or rms", |text| {
+        one_of(text, &["layer", "rms"])
+    }),
     field("norm_adds_one", "true or false", |text| {
         let adds: bool = text.parse().ok()?;
         Some(Given::Config(adds.into()))
     }),
-    field("block", "serial or parallel", |text| one_of(text, &["serial", "parallel"])),
+    field("block", "serial or parallel", |text| {
+        one_of(text, &["serial", "parallel"])
+    }),
     field("d_rotary", SIZE, size),
     field("embed_scale", "a number or sqrt_d", |text| match text {
         "sqrt_d" => Some(Given::Config(text.into())),
@@ -122,10 +130,19 @@ static FIELDS: &[Field] = &[
     }),
     field(
         "positions",
-        "none or sines; of a described model also sines_halves, rotary or alibi",
+        "none or sines; of a described model also sines_halves, sines_halves_to_end, rotary or alibi",
         |text| match text {
             "none" => Some(Given::NoPositions),
-            word => one_of(word, &["sines", "sines_halves", "rotary", "alibi"]),
+            word => one_of(
+                word,
+                &[
+                    "sines",
+                    "sines_halves",
+                    "sines_halves_to_end",
+                    "rotary",
+                    "alibi",
+                ],
+            ),
         },
     ),
     field("logit_scale", "a number other than 0", |text| {
@@ -244,7 +261,10 @@ impl<'a> Overrides<'a> {
 
     /// Whether a person says what the weights are, so that nothing has to be found out.
     pub fn describes(&self) -> bool {
-        self.tensors.is_some() && self.word("family").is_none_or(|family| family == "described")
+        self.tensors.is_some()
+            && self
+                .word("family")
+                .is_none_or(|family| family == "described")
     }
 
     /// A word that is given.

@@ -1,25 +1,13 @@
 //! Pegasus: mBART with sinusoidal positions and no norm on the embeddings.
 
 use super::Family;
-use super::reading::bart_like::{self, BartLike, Positions};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
-use crate::model::{ModelSpec, ReadsAgain};
+use super::reading::bart_like::{BartLike, Positions};
+use crate::model::ReadsAgain;
 
-pub const FAMILY: Family = Family {
-    model_type: "pegasus",
-    architecture: "Pegasus",
-    read,
-};
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let like = BartLike {
-        family: FAMILY.model_type,
-        positions: Positions::Sinusoid,
-        norms_before: true,
-        norms_embedding: false,
-        reads_again: ReadsAgain::ForLabels,
-        start_token: None,
-    };
-    bart_like::read(checkpoint, reader, like)
-}
+pub const FAMILY: Family = Family::translator("pegasus", "Pegasus", || BartLike {
+    positions: Positions::Sinusoid,
+    norms_before: true,
+    norms_embedding: false,
+    reads_again: ReadsAgain::ForLabels,
+    ..BartLike::PLAIN
+});

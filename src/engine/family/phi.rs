@@ -13,11 +13,7 @@ use crate::model::{
     StackSpec, TableSource,
 };
 
-pub const FAMILY: Family = Family {
-    model_type: "phi",
-    architecture: "Phi",
-    read,
-};
+pub const FAMILY: Family = Family::own("phi", "Phi", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;

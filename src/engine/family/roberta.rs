@@ -1,35 +1,25 @@
 //! RoBERTa: BERT whose positions are counted over tokens that are not padding, from the row after the padding's.
 
 use super::Family;
-use super::reading::bert_like::{self, BertLike, MaskedHead};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
-use crate::model::ModelSpec;
+use super::reading::bert_like::BertLike;
+use super::reading::masked_head::MaskedHead;
 use crate::ops::Activation;
 
-pub const FAMILY: Family = Family {
-    model_type: "roberta",
-    architecture: "Roberta",
-    read,
-};
+pub const FAMILY: Family = Family::encoder("roberta", "Roberta", || like("roberta."));
 
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    bert_like::read(checkpoint, reader, like(FAMILY.model_type))
-}
-
-/// What RoBERTa and the families that took over its code change.
-pub(super) fn like(family: &'static str) -> BertLike {
+/// What RoBERTa and the families that took over its code change, under their own names.
+pub(super) const fn like(base: &'static str) -> BertLike {
     BertLike {
-        family,
-        base: "roberta.",
-        head: MaskedHead {
-            dense: "lm_head.dense",
-            norm: "lm_head.layer_norm",
-            decoder: "lm_head.decoder",
-            bias: "lm_head.bias",
-            activation: Some(Activation::Gelu),
-        },
         counts_not_pad: true,
-        widens: None,
+        ..BertLike::plain(base, HEAD)
     }
 }
+
+/// Names of RoBERTa's head.
+pub(super) const HEAD: MaskedHead = MaskedHead {
+    dense: Some("lm_head.dense"),
+    norm: "lm_head.layer_norm",
+    decoder: "lm_head.decoder",
+    bias: "lm_head.bias",
+    activation: Some(Activation::Gelu),
+};

@@ -1,32 +1,20 @@
 //! StableLM: Llama with layer norms, a quarter of each head rotating, and side-by-side branches where they are switched on.
 
 use super::Family;
-use super::reading::llama_like::{self, BiasRule, NormPlaces, NormStyle, QkNorm, RMS, Recipe};
-use crate::checkpoint::{Checkpoint, Reader};
-use crate::error::Result;
-use crate::model::ModelSpec;
+use super::reading::llama_like::{BiasRule, NormPlaces, NormStyle, QkNorm, RMS, Recipe};
 use crate::ops::NormKind;
 
-pub const FAMILY: Family = Family {
-    model_type: "stablelm",
-    architecture: "StableLm",
-    read,
-};
-
-fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    let recipe = Recipe {
-        norm: NormStyle {
-            kind: NormKind::LayerNorm,
-            eps_key: Some("layer_norm_eps"),
-            eps: 1e-5,
-            has_bias: true,
-            ..RMS
-        },
-        norm_places: NormPlaces::SharedIf("use_parallel_residual"),
-        qk_norm: QkNorm::ListedGainsIf("qk_layernorm"),
-        qkv_bias: BiasRule::Key("use_qkv_bias", false),
-        rotary_share: Some(0.25),
-        ..Recipe::llama(FAMILY.model_type)
-    };
-    llama_like::read(checkpoint, reader, &recipe)
-}
+pub const FAMILY: Family = Family::decoder("stablelm", "StableLm", || Recipe {
+    norm: NormStyle {
+        kind: NormKind::LayerNorm,
+        eps_key: Some("layer_norm_eps"),
+        eps: 1e-5,
+        has_bias: true,
+        ..RMS
+    },
+    norm_places: NormPlaces::SharedIf("use_parallel_residual"),
+    qk_norm: QkNorm::ListedGainsIf("qk_layernorm"),
+    qkv_bias: BiasRule::Key("use_qkv_bias", false),
+    rotary_share: Some(0.25),
+    ..Recipe::llama()
+});

@@ -12,11 +12,7 @@ use crate::model::{
 };
 use crate::ops::Activation;
 
-pub const FAMILY: Family = Family {
-    model_type: "t5",
-    architecture: "T5",
-    read,
-};
+pub const FAMILY: Family = Family::own("t5", "T5", read);
 
 /// What encoder and decoder share.
 struct Sizes {
@@ -29,6 +25,7 @@ struct Sizes {
     is_gated: bool,
     n_buckets: usize,
     max_distance: usize,
+    has_bias_by_layer: bool,
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
@@ -36,6 +33,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         family: FAMILY.model_type,
         feed_forward: "relu",
         scales_tied: true,
+        has_bias_by_layer: false,
     };
     read_as(checkpoint, reader, like)
 }
@@ -48,6 +46,8 @@ pub(super) struct T5Like {
     pub feed_forward: &'static str,
     /// Whether the logits of a tied head are scaled, where the configuration does not say.
     pub scales_tied: bool,
+    /// Every layer has a bias by distance of its own.
+    pub has_bias_by_layer: bool,
 }
 
 /// Reads a family that keeps T5's names.
@@ -100,6 +100,7 @@ pub(super) fn read_as(
         is_gated,
         n_buckets: reader.size_or("n_buckets", buckets, 32, default(buckets))?,
         max_distance: reader.size_or("max_distance", distance, 128, default(distance))?,
+        has_bias_by_layer: like.has_bias_by_layer,
     };
     if sizes.n_buckets < 4 || sizes.max_distance <= sizes.n_buckets / 2 {
         let problem = format!(
@@ -166,7 +167,7 @@ pub(super) fn read_as(
             stack: Stack::Only,
             ..encoder
         };
-        return Ok(ModelSpec::of_one_stack(FAMILY.model_type, only, None));
+        return Ok(ModelSpec::of_one_stack(like.family, only, None));
     }
     let decoder = sizes.stack("decoder", Stack::Decoder, n_decoder_layers, decoder_tokens);
     let start = decoder_start(reader, Some("pad_token_id"), d_vocab)?;
@@ -232,7 +233,10 @@ impl Sizes {
                 ..CrossSpec::plain(attention, projections)
             })
         });
-        let projections = self.projections(&format!("{at}.layer.0.SelfAttention"));
+        let projections = ProjectionSpec {
+            bucket_values: self.has_bias_by_layer.then(|| self.buckets(at)),
+            ..self.projections(&format!("{at}.layer.0.SelfAttention"))
+        };
         BlockSpec {
             attn_pre: norm(0),
             cross,
@@ -242,6 +246,15 @@ impl Sizes {
                 projections,
                 FeedForward::Dense(Box::new(mlp)),
             )
+        }
+    }
+
+    /// The learned bias by distance that a block holds.
+    fn buckets(&self, at: &str) -> TableSource {
+        TableSource {
+            tensor: format!("{at}.layer.0.SelfAttention.relative_attention_bias.weight"),
+            n_rows: self.n_buckets,
+            width: self.n_heads,
         }
     }
 
@@ -256,13 +269,8 @@ impl Sizes {
         let blocks = (0..n_layers).map(block).collect();
         StackSpec {
             stack,
-            bucket_values: Some(TableSource {
-                tensor: format!(
-                    "{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-                ),
-                n_rows: self.n_buckets,
-                width: self.n_heads,
-            }),
+            bucket_values: (!self.has_bias_by_layer)
+                .then(|| self.buckets(&format!("{name}.block.0"))),
             ..StackSpec::only(EmbedSpec::plain(tokens), blocks, Some(final_norm))
         }
     }

@@ -6,11 +6,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::{ModelSpec, PositionTable, StackSpec};
 
-pub const FAMILY: Family = Family {
-    model_type: "torch_encoder",
-    architecture: "TorchEncoder",
-    read,
-};
+pub const FAMILY: Family = Family::own("torch_encoder", "TorchEncoder", read);
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let n_layers = reader.layers("num_layers")?;

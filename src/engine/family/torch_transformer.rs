@@ -8,11 +8,7 @@ use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
 
-pub const FAMILY: Family = Family {
-    model_type: "torch_transformer",
-    architecture: "TorchTransformer",
-    read,
-};
+pub const FAMILY: Family = Family::own("torch_transformer", "TorchTransformer", read);
 
 /// One side's knobs and keys.
 struct Side {

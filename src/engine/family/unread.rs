@@ -39,8 +39,9 @@ const NO_WEIGHTS: [&str; 30] = [
     "v_scale",
 ];
 /// Parts of names of heads for tasks, of other modalities, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 27] = [
+const OTHER_PARTS: [&str; 28] = [
     "pooler",
+    "contact_head",
     "classifier",
     "classification_head",
     "score.",
@@ -127,6 +128,11 @@ pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
+/// Tables that a family computes, and whose stored copy it passes by.
+fn is_computed(spec: &ModelSpec, name: &str) -> bool {
+    spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight")
+}
+
 /// Whether a tensor has the axes of a mask that is kept as a buffer.
 pub fn is_mask_shape(shape: &[usize]) -> bool {
     matches!(shape, [1, 1, n, m] if n == m)
@@ -149,6 +155,7 @@ pub(super) fn left_aside(spec: &ModelSpec, tensors: &Tensors) -> LeftAside {
     let is_left = |(name, info): &(&str, &TensorInfo)| {
         !read.contains(name)
             && info.n_elements() > 1
+            && !is_computed(spec, name)
             && !is_mask_shape(&info.shape)
             && kind_of(name) != NameKind::Buffer
     };

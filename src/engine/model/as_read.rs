@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::block_weights::{AttentionWeights, MlpWeights};
 use super::context::{BlockContext, Memory, Scratch};
 use super::embed::Sequence;
-use super::forward::{feed_forward, normed_in_place, project_only, scaled};
+use super::feed_forward::FeedForward;
+use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
 use super::grouped::{groups, in_groups};
 use super::recurrent::Ends;
 use super::source::NormSource;
-use super::spec::{BlockSpec, FeedForward, ProjectionSpec};
-use super::weights::{AttentionWeights, MlpWeights};
+use super::spec::{BlockSpec, ProjectionSpec};
 use crate::attention::{AttentionSpec, HeadInput, Odd, RopeTable, Run, Visibility, attend_oddly};
 use crate::error::Result;
 use crate::ops::{OnHost, Ops};
@@ -290,6 +291,7 @@ fn attend_group<O: Ops>(
     let weights = AttentionWeights::read(shelf, &None, projections, attention.n_heads)?;
     let (hidden, none) = (sources_of(ops, group, whose)?, Sequence::default());
     let ends = Ends::default();
+    let shared = context.bucket_values.as_deref();
     let of_group = BlockContext {
         ops,
         tensors: context.tensors,
@@ -338,6 +340,9 @@ fn attend_group<O: Ops>(
                 *part = from_heads_first(part, n_heads, values.width / n_heads.max(1));
             }
         }
+        if projections.norms_after_rope {
+            turn(attention, segment, &mut parts);
+        }
         let norms = [(&projections.q_norm, &q), (&projections.k_norm, &k)];
         for ((norm, values), part) in norms.into_iter().zip(&mut parts) {
             if let Some(norm) = norm {
@@ -347,7 +352,13 @@ fn attend_group<O: Ops>(
                 *part = ops.get(&on_device)?.values.into_owned();
             }
         }
-        turn(attention, segment, &mut parts);
+        if !projections.norms_after_rope {
+            turn(attention, segment, &mut parts);
+        }
+        if let Some(growth) = attention.growth {
+            let positions = &segment.sequence.positions;
+            grow(growth, positions, q.width, &mut parts[0]);
+        }
         let [q, k, v] = &parts;
         let real = segment.sequence.real.as_deref();
         let visibility = match (whose, segment.source) {
@@ -363,7 +374,8 @@ fn attend_group<O: Ops>(
             visibility: &visibility,
             heads: 0..attention.n_heads,
             sinks: weights.sinks.as_deref(),
-            bucket_values: context.bucket_values.as_deref(),
+            bucket_values: weights.bucket_values.as_deref().or(shared),
+            relative: weights.relative.as_ref(),
             positions: &segment.sequence.positions,
             sink: None,
             pace: context.pace,

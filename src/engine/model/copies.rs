@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use crate::attention::{AttentionSpec, Run, Visibility};
 use crate::error::Result;
@@ -12,18 +13,21 @@ use crate::ops::Ops;
 pub(super) fn attend_copies<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,
-    (visibility, heads, sinks): (&Visibility, Range<usize>, Option<&[f32]>),
+    weights: &AttentionWeights<'_, O>,
+    (visibility, heads): (&Visibility, Range<usize>),
     copies: usize,
     s: &mut AttentionScratch<O>,
 ) -> Result<()> {
     let ops = context.ops;
+    let shared = context.bucket_values.as_deref();
     let run = Run {
         spec,
         repeats: None,
         visibility,
         heads,
-        sinks,
-        bucket_values: context.bucket_values.as_deref(),
+        sinks: weights.sinks.as_deref(),
+        bucket_values: weights.bucket_values.as_deref().or(shared),
+        relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         sink: None,
         pace: context.pace,

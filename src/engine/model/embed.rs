@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Model;
 use super::source::{NormSource, TableSource};
-use super::spec::{PositionTable, Sines, StackSpec};
+use super::spec::{DroppedToken, PositionTable, Sines, StackSpec};
 use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
@@ -72,11 +72,20 @@ pub fn embed<O: Ops>(
     if spec.scale != 1.0 {
         rows.iter_mut().for_each(|value| *value *= spec.scale);
     }
+    if let Some(dropped) = spec.dropped {
+        leave_out(dropped, sequence, width, &mut rows);
+    }
     if spec.projects_first {
         ops.put(&rows, width, scratch)?;
         project(scratch, resid)?;
         let projected = ops.get(resid)?;
         (width, rows) = (projected.width, projected.values.into_owned()); // [position, d_model]
+    }
+    let norm_first = spec.norm.as_ref().filter(|_| spec.norms_before_positions);
+    if let Some(norm) = norm_first {
+        ops.put(&rows, width, scratch)?;
+        apply_norm(ops, model, norm, scratch, resid)?;
+        rows = ops.get(resid)?.values.into_owned();
     }
     match &spec.positions {
         Some(PositionTable::Stored(table)) => {
@@ -91,12 +100,16 @@ pub fn embed<O: Ops>(
         add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
     }
     ops.put(&rows, width, resid)?;
-    if let Some(norm) = &spec.norm {
-        apply_norm(ops, model, norm, resid, scratch)?;
-        std::mem::swap(resid, scratch);
-    }
-    if !spec.projects_first && spec.projection.is_some() {
-        project(resid, scratch)?;
+    let projects_last = spec.projection.is_some() && !spec.projects_first;
+    let norm = spec.norm.as_ref().filter(|_| !spec.norms_before_positions);
+    // Which of the two comes first, of those that are there.
+    for is_norm in [!spec.norms_projected, spec.norms_projected] {
+        match norm {
+            Some(norm) if is_norm => apply_norm(ops, model, norm, resid, scratch)?,
+            None if is_norm => continue,
+            _ if projects_last => project(resid, scratch)?,
+            _ => continue,
+        }
         std::mem::swap(resid, scratch);
     }
     Ok(())
@@ -154,6 +167,21 @@ pub fn embedding_parts<O: Ops>(
     Ok(parts)
 }
 
+/// Leaves a token out, and makes the others larger for it. // rows: [position, d_embed]
+fn leave_out(dropped: DroppedToken, sequence: &Sequence, width: usize, rows: &mut [f32]) {
+    let is_dropped = |id: &u32| Some(*id) == dropped.token;
+    let n_real = (0..sequence.len())
+        .filter(|idx| sequence.is_real(*idx))
+        .count();
+    let n_dropped = sequence.tokens.iter().filter(|id| is_dropped(id)).count();
+    let left = 1.0 - n_dropped as f32 / n_real.max(1) as f32;
+    let factor = (1.0 - dropped.share) / left;
+    for (row, id) in rows.chunks_mut(width.max(1)).zip(&sequence.tokens) {
+        let factor = if is_dropped(id) { 0.0 } else { factor };
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
 /// Normalises with weights read for this one use.
 pub(super) fn apply_norm<O: Ops>(
     ops: &O,
@@ -204,11 +232,15 @@ fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f3
     for (row, position) in rows.chunks_mut(width).zip(positions) {
         for (column, value) in row.iter_mut().enumerate() {
             let (is_sine, pair_idx) = match sines {
-                Sines::Halves if column < n_sines => (true, column),
-                Sines::Halves => (false, column - n_sines),
+                Sines::Halves | Sines::HalvesToEnd if column < n_sines => (true, column),
+                Sines::Halves | Sines::HalvesToEnd => (false, column - n_sines),
                 Sines::Interleaved => (column % 2 == 0, column / 2),
             };
-            let angle = *position as f64 / 10_000f64.powf(2.0 * pair_idx as f64 / width as f64);
+            let share = match sines {
+                Sines::HalvesToEnd => pair_idx as f64 / (width / 2 - 1) as f64,
+                _ => 2.0 * pair_idx as f64 / width as f64,
+            };
+            let angle = *position as f64 / 10_000f64.powf(share);
             *value += if is_sine { angle.sin() } else { angle.cos() } as f32;
         }
     }

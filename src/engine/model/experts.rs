@@ -1,10 +1,10 @@
 //! A feed-forward layer of many experts: each token runs through the few that its router chooses.
 
+use super::block_weights::MlpWeights;
 use super::context::{BlockContext, MlpScratch};
+use super::feed_forward::ExpertsSpec;
 use super::forward::run_mlp;
 use super::route::route;
-use super::spec::ExpertsSpec;
-use super::weights::MlpWeights;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
 
@@ -22,7 +22,7 @@ pub(super) fn experts<O: Ops>(
     let (ops, shelf) = (context.ops, context.shelf());
     let n_experts = spec.experts.len();
     let choice_bias = match &spec.rule.choice_bias {
-        Some(name) => Some(shelf.vector(name, n_experts)?),
+        Some(bias) => Some(shelf.tensors.expect(&bias.tensor, &bias.shape)?.widen()?),
         None => None,
     };
     ops.linear(

@@ -1,21 +1,21 @@
 //! One block, top to bottom, one tensor step a line.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
+use super::block_weights::{
+    AttentionWeights, BlockWeights, CrossWeights, MixerWeights, MlpWeights,
+};
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
+use super::convolution::run_convolution;
 use super::copies::{attend_copies, repeat};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
+use super::feed_forward::{FeedForward, GateRule, MlpSpec};
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
-use super::source::NormSource;
-use super::spec::{
-    BlockSpec, CrossSpec, FeedForward, GateRule, Mixer, MlpSpec, ProjectionSpec, SelfSpec,
-};
-use super::weights::{AttentionWeights, BlockWeights, CrossWeights, MlpWeights};
+use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use crate::attention::{
-    AttentionSpec, Bias, BlockSink, HeadRows, HeadSummary, Repeats, RopeTable, Run, Visibility,
+    AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
 };
 use crate::error::Result;
 use crate::ops::Ops;
@@ -32,7 +32,8 @@ pub struct AttentionRun {
 /// What a block's attentions told, beside the residual it leaves.
 #[derive(Debug)]
 pub struct BlockRun {
-    pub attention: AttentionRun,
+    /// `None` where something else than attention mixes the tokens.
+    pub attention: Option<AttentionRun>,
     pub cross: Option<AttentionRun>,
 }
 
@@ -51,16 +52,10 @@ pub fn run_block<O: Ops>(
     let (ops, s) = (context.ops, scratch);
     offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
-    let Mixer::Attention(own) = &spec.mixer;
-    let attention = run_heads(
+    let heads = mix(
         context,
-        Attending {
-            attention: &own.attention,
-            projections: &own.projections,
-            exceptions: &own.exceptions,
-            pre: &spec.attn_pre,
-            weights: &weights.attention,
-        },
+        spec,
+        &weights.mixer,
         resid,
         &mut s.attention,
         hooks,
@@ -68,7 +63,11 @@ pub fn run_block<O: Ops>(
     let spread;
     let context = match hooks.spreads() {
         Some(copies) => {
-            repeat(ops, &mut s.attention.z, copies)?;
+            let mixed = match heads {
+                Some(_) => &mut s.attention.z,
+                None => &mut s.attention.out,
+            };
+            repeat(ops, mixed, copies)?;
             repeat(ops, resid, copies)?;
             if spec.adds_to_normed {
                 repeat(ops, &mut s.attention.normed, copies)?;
@@ -78,14 +77,13 @@ pub fn run_block<O: Ops>(
         }
         None => context,
     };
-    let attention = output(
-        context,
-        own.attention.n_heads,
-        attention,
-        &weights.o,
-        &mut s.attention,
-        hooks,
-    )?;
+    let attention = match (heads, &spec.mixer, &weights.mixer) {
+        (Some(heads), Mixer::Attention(own), MixerWeights::Attention(_, o)) => {
+            let (s, n_heads) = (&mut s.attention, own.attention.n_heads);
+            Some(output(context, n_heads, heads, o, s, hooks)?)
+        }
+        _ => None,
+    };
     raw(ops, hooks, Hook::AttnOut, &s.attention.out)?;
     normed_in_place(
         ops,
@@ -153,6 +151,42 @@ pub fn run_block<O: Ops>(
     Ok(BlockRun { attention, cross })
 }
 
+/// Fills `s.z` with what heads find, or `s.out` with what another mixer makes of the tokens.
+fn mix<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &MixerWeights<'_, O>,
+    resid: &O::Buffer,
+    s: &mut AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Option<Vec<HeadSummary>>> {
+    match (&spec.mixer, weights) {
+        (Mixer::Attention(own), MixerWeights::Attention(weights, _)) => {
+            let of = Attending {
+                attention: &own.attention,
+                projections: &own.projections,
+                exceptions: &own.exceptions,
+                pre: &spec.attn_pre,
+                weights,
+            };
+            run_heads(context, of, resid, s, hooks).map(Some)
+        }
+        (Mixer::Convolution(convolution), MixerWeights::Convolution { pre, weights }) => {
+            let mut normed = O::Buffer::default();
+            let from = match pre {
+                Some(norm) => {
+                    context.ops.norm(resid, norm, &mut normed)?;
+                    &normed
+                }
+                None => resid,
+            };
+            run_convolution(context, convolution, weights, from, s)?;
+            Ok(None)
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Attends to the encoder's output and adds what it finds to the residual.
 pub(super) fn run_cross<O: Ops>(
     context: &BlockContext<'_, O>,
@@ -198,98 +232,6 @@ pub(super) fn run_cross<O: Ops>(
     Ok(attention)
 }
 
-/// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
-/// the first; `pre` is the norm before it.
-///
-/// # Errors
-/// As for [`run_block`].
-pub fn attend_heads<O: Ops>(
-    context: &BlockContext<'_, O>,
-    (spec, pre): (&SelfSpec, &Option<NormSource>),
-    resid: &O::Buffer,
-    heads: Range<usize>,
-    sink: Option<&dyn BlockSink>,
-) -> Result<AttendedHeads<O>> {
-    let mut s = AttentionScratch::<O>::default();
-    let n_heads = spec.attention.n_heads;
-    let (attention, projections) = spec.of_head(heads.start);
-    let weights = AttentionWeights::read(context.shelf(), pre, projections, n_heads)?;
-    project(
-        context,
-        attention,
-        projections,
-        &weights,
-        resid,
-        &mut s,
-        &mut NoHooks,
-    )?;
-    let visibility = context.visibility(attention);
-    let summaries = attend(
-        context,
-        attention,
-        &weights,
-        &visibility,
-        heads,
-        sink,
-        &mut s,
-    )?;
-    Ok(AttendedHeads {
-        summaries,
-        visibility,
-        sinks: weights.sinks.map(Cow::into_owned),
-        q: s.q,
-        k: s.k,
-    })
-}
-
-/// Some heads of a block that ran alone, and what their scores were made of.
-pub struct AttendedHeads<O: Ops> {
-    pub summaries: Vec<HeadSummary>,
-    visibility: Visibility,
-    sinks: Option<Vec<f32>>,
-    q: O::Buffer,
-    k: O::Buffer,
-}
-
-impl<O: Ops> AttendedHeads<O> {
-    /// What any part of one head's map can be computed from.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn rows(
-        &self,
-        context: &BlockContext<'_, O>,
-        spec: &AttentionSpec,
-        head_idx: usize,
-    ) -> Result<HeadRows> {
-        let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
-            let host = context.ops.get(buffer)?;
-            let rows = host.values.chunks(host.width);
-            let columns = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
-            Ok(rows
-                .flat_map(|row| row[columns.clone()].iter().copied())
-                .collect())
-        };
-        let (n_queries, n_keys) = (self.visibility.n_queries, self.visibility.n_keys);
-        let bias_by_distance = match (&spec.bias, &context.bucket_values) {
-            (Bias::Buckets(buckets), Some(values)) => {
-                buckets.by_distance(values, spec.n_heads, head_idx, n_queries, n_keys)
-            }
-            _ => Vec::new(),
-        };
-        Ok(HeadRows {
-            q: of_head(&self.q, head_idx)?,                  // [query, d_head]
-            k: of_head(&self.k, spec.kv_head_of(head_idx))?, // [key, d_head]
-            spec: spec.clone(),
-            head_idx,
-            visibility: self.visibility.clone(),
-            sink: self.sinks.as_ref().map(|sinks| sinks[head_idx]),
-            bias_by_distance,
-            positions: context.sequence.positions.clone(),
-        })
-    }
-}
-
 /// Fills q, k and v from the attention's input, positions applied.
 pub(super) fn project<O: Ops>(
     context: &BlockContext<'_, O>,
@@ -301,8 +243,10 @@ pub(super) fn project<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<()> {
     project_only(context, attention, spec, weights, resid, s)?;
-    norm_queries_and_keys(context.ops, spec, weights, s)?;
     let ops = context.ops;
+    if !spec.norms_after_rope {
+        norm_queries_and_keys(ops, spec, weights, s)?;
+    }
     emit(ops, hooks, Hook::Q, &s.q)?;
     emit(ops, hooks, Hook::K, &s.k)?;
     emit(ops, hooks, Hook::V, &s.v)?;
@@ -311,8 +255,25 @@ pub(super) fn project<O: Ops>(
         ops.rope(&mut s.q, &table, attention.d_head)?;
         ops.rope(&mut s.k, &table, attention.d_head)?;
     }
+    if spec.norms_after_rope {
+        norm_queries_and_keys(ops, spec, weights, s)?;
+    }
+    if let Some(growth) = attention.growth {
+        let host = ops.get(&s.q)?;
+        let (width, mut values) = (host.width, host.values.into_owned());
+        grow(growth, &context.sequence.positions, width, &mut values);
+        ops.put(&values, width, &mut s.q)?;
+    }
     emit(ops, hooks, Hook::RotQ, &s.q)?;
     emit(ops, hooks, Hook::RotK, &s.k)
+}
+
+/// Multiplies the queries of every position by what they grow by. // q: [position, width]
+pub(super) fn grow(growth: Growth, positions: &[usize], width: usize, q: &mut [f32]) {
+    for (row, position) in q.chunks_mut(width.max(1)).zip(positions) {
+        let factor = growth.factor(*position);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
 }
 
 /// Fills q, k and v from the attention's input, before norms and positions.
@@ -395,19 +356,20 @@ pub(super) fn attend<O: Ops>(
     s: &mut AttentionScratch<O>,
 ) -> Result<Vec<HeadSummary>> {
     if let Some(copies) = context.copies {
-        let run = (visibility, heads, weights.sinks.as_deref());
-        attend_copies(context, spec, run, copies, s)?;
+        attend_copies(context, spec, weights, (visibility, heads), copies, s)?;
         return Ok(Vec::new());
     }
     let repeats = (!spec.is_cross)
         .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
+    let shared = context.bucket_values.as_deref();
     let run = Run {
         spec,
         repeats: repeats.as_ref(),
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),
-        bucket_values: context.bucket_values.as_deref(),
+        bucket_values: weights.bucket_values.as_deref().or(shared),
+        relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         sink,
         pace: context.pace,

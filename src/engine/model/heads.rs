@@ -1,12 +1,12 @@
 //! All heads of an attention, those among them that are supposed to run otherwise by specs of their own.
 
+use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::exception::{Ablation, Exceptions, Variant};
 use super::forward::{attend, project};
 use super::hook::{Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::ProjectionSpec;
-use super::weights::AttentionWeights;
 use crate::attention::{AttentionSpec, HeadSummary};
 use crate::error::Result;
 use crate::ops::Ops;

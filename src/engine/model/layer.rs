@@ -1,12 +1,12 @@
 //! One layer of a stack, whatever it is made of: a block, or all of a recurrent network.
 
+use super::block_weights::BlockWeights;
 use super::context::{BlockContext, Scratch};
 use super::exception::Exceptions;
 use super::forward::{AttentionRun, run_block};
 use super::hook::Hooks;
 use super::recurrent::{self, Ends, Recurrence};
 use super::spec::{BlockSpec, Layers, ModelSpec, StackSpec};
-use super::weights::BlockWeights;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
@@ -68,7 +68,7 @@ pub fn run_layer<O: Ops>(
             let block = &blocks[layer_idx];
             let ran = run_block(context, block, weights, resid, scratch, hooks)?;
             Ok(LayerRun {
-                attention: Some(ran.attention),
+                attention: ran.attention,
                 cross: ran.cross,
                 ends: Ends::default(),
             })

@@ -1,12 +1,15 @@
 //! Norms, feed-forward layers and blocks; runs a model layer by layer. A quirk is a field of a spec or it does not exist.
 
 mod as_read;
+mod block_weights;
 mod context;
+mod convolution;
 mod copies;
 mod embed;
 mod emit;
 mod exception;
 mod experts;
+mod feed_forward;
 mod forward;
 mod grouped;
 mod heads;
@@ -16,6 +19,7 @@ mod layer;
 mod needed;
 pub mod recurrent;
 mod route;
+mod shown_heads;
 mod source;
 mod spec;
 mod unembed;
@@ -23,22 +27,27 @@ mod weights;
 
 pub use crate::place::Stack;
 pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_layer_as_read};
+pub use block_weights::BlockWeights;
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{EmbedPart, Input, Sequence, embed, embedding_parts};
 pub use exception::{Ablation, Exceptions, Variant};
-pub use forward::{AttendedHeads, AttentionRun, attend_heads};
+pub use feed_forward::{
+    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, MlpSpec, RouterRule, RouterScores,
+};
+pub use forward::AttentionRun;
 pub use hook::{Hook, Hooks, NoHooks};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
+pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, ExpertsSpec, FeedForward, GateRule, HeadSpec,
-    LatentSpec, Layers, Mixer, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, ReadsAgain,
-    RouterRule, RouterScores, SelfSpec, Sines, StackSpec, TransformSpec,
+    BlockSpec, ConvolutionSpec, CrossSpec, DecoderStart, DroppedToken, EmbedSpec, HeadSpec,
+    LatentSpec, Layers, Mixer, ModelSpec, PositionTable, ProjectionSpec, ReadsAgain,
+    RelativeSource, SelfSpec, Sines, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
-pub use weights::{BlockWeights, linear_on_host, linear_rows_on_host, norm_on_host};
+pub use weights::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 
 use std::sync::Arc;
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::feed_forward::{FeedForward, MlpSpec};
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::spec::{
-    BlockSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec,
+    BlockSpec, ConvolutionSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec,
 };
 use crate::checkpoint::Tensors;
 use crate::error::Result;
@@ -125,6 +126,8 @@ impl BlockSpec {
                 linears.extend([&latent.kv, &latent.shared_key]);
             }
         }
+        let convolution = self.convolution().into_iter();
+        linears.extend(convolution.flat_map(ConvolutionSpec::linears));
         match &self.feed_forward {
             FeedForward::Dense(mlp) => linears.extend(mlp.linears()),
             FeedForward::Experts(experts) => {
@@ -178,6 +181,13 @@ impl<'a> Needed<'a> {
         if let Some(own) = block.own() {
             self.projections(&own.projections, own.attention.n_heads);
         }
+        if let Some(convolution) = block.convolution() {
+            let maps = convolution.linears();
+            maps.into_iter().for_each(|linear| self.linear(linear));
+            self.0
+                .push((&convolution.kernel, convolution.kernel_shape()));
+            self.vector(convolution.bias.as_ref(), convolution.n_channels);
+        }
         if let Some(cross) = &block.cross {
             self.norm(cross.pre.as_ref());
             self.norm(cross.post.as_ref());
@@ -190,7 +200,9 @@ impl<'a> Needed<'a> {
             FeedForward::Dense(mlp) => self.mlp(mlp),
             FeedForward::Experts(experts) => {
                 self.linear(&experts.router);
-                self.vector(experts.rule.choice_bias.as_ref(), experts.experts.len());
+                if let Some(bias) = &experts.rule.choice_bias {
+                    self.0.push((&bias.tensor, bias.shape.clone()));
+                }
                 experts.experts.iter().for_each(|mlp| self.mlp(mlp));
                 if let Some((mlp, gate)) = &experts.shared {
                     self.mlp(mlp);
@@ -212,6 +224,14 @@ impl<'a> Needed<'a> {
         self.norm(projections.q_norm.as_ref());
         self.norm(projections.k_norm.as_ref());
         self.vector(projections.sinks.as_ref(), n_heads);
+        let buckets = projections.bucket_values.iter();
+        buckets.for_each(|table| self.table(table));
+        if let Some(relative) = &projections.relative {
+            self.table(&relative.embeddings);
+            self.norm(relative.norm.as_ref());
+            let maps = relative.key.iter().chain(&relative.query);
+            maps.for_each(|linear| self.linear(linear));
+        }
         if let Some(latent) = &projections.latent {
             if let Some((linear, norm)) = &latent.q {
                 self.linear(linear);

@@ -1,20 +1,23 @@
 //! Which experts a token uses, and with what weight: the router's outputs judged by its rule.
 
-use super::spec::{RouterRule, RouterScores};
+use super::feed_forward::{ExpertGroups, RouterRule, RouterScores};
 
 /// The chosen experts of one token with their weights, highest score first.
 pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) -> Vec<(usize, f32)> {
+    if let RouterScores::Mixer(jitter) = rule.scores {
+        return mixed(outputs, rule.n_used, jitter);
+    }
     let scores: Vec<f32> = match rule.scores {
         RouterScores::Softmax => softmax(outputs),
-        RouterScores::SoftmaxOfChosen => outputs.to_vec(),
+        RouterScores::SoftmaxOfChosen | RouterScores::Mixer(_) => outputs.to_vec(),
         RouterScores::Sigmoid => outputs.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
     };
     let mut for_choice = scores.clone();
     if let Some(bias) = choice_bias {
         for_choice.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
     }
-    if let Some((n_groups, n_kept)) = rule.groups {
-        keep_groups(&mut for_choice, n_groups, n_kept);
+    if let Some(groups) = rule.groups {
+        keep_groups(&mut for_choice, groups);
     }
     let chosen = top(&for_choice, rule.n_used);
     let mut weights: Vec<f32> = chosen
@@ -48,17 +51,42 @@ fn top(values: &[f32], n: usize) -> Vec<usize> {
     order
 }
 
-/// Sets the scores of all groups but the best to 0; a group is as good as the sum of its two best.
-fn keep_groups(scores: &mut [f32], n_groups: usize, n_kept: usize) {
-    let width = scores.len() / n_groups;
-    let of_group = |group: &[f32]| -> f32 { top(group, 2).iter().map(|i| group[*i]).sum() };
-    let groups: Vec<f32> = scores.chunks(width).map(of_group).collect();
-    let kept = top(&groups, n_kept);
+/// Puts the scores of all groups but the best below every other; a group is as good as the sum of its best.
+fn keep_groups(scores: &mut [f32], groups: ExpertGroups) {
+    let width = scores.len() / groups.n;
+    let of_group =
+        |group: &[f32]| -> f32 { top(group, groups.n_best).iter().map(|i| group[*i]).sum() };
+    let sums: Vec<f32> = scores.chunks(width).map(of_group).collect();
+    let kept = top(&sums, groups.n_kept);
     for (group_idx, group) in scores.chunks_mut(width).enumerate() {
         if !kept.contains(&group_idx) {
-            group.fill(0.0);
+            group.fill(f32::NEG_INFINITY);
         }
     }
+}
+
+/// Experts chosen one after the other: each is the best that is left, and weighs the softmax over those that come close.
+fn mixed(outputs: &[f32], n_used: usize, jitter: f32) -> Vec<(usize, f32)> {
+    let mut left = outputs.to_vec();
+    let mut chosen = Vec::with_capacity(n_used);
+    for _ in 0..n_used {
+        let Some(best) = top(&left, 1).first().copied() else {
+            break;
+        };
+        let max = left[best];
+        let is_close = |score: f32| (max - score) / score.abs().max(max) <= 2.0 * jitter;
+        let close = left.iter().zip(outputs).map(|(left, score)| {
+            if is_close(*score) {
+                *left
+            } else {
+                f32::NEG_INFINITY
+            }
+        });
+        let weights = softmax(&close.collect::<Vec<f32>>());
+        chosen.push((best, weights[best]));
+        left[best] = f32::NEG_INFINITY;
+    }
+    chosen
 }
 
 #[cfg(test)]
@@ -104,11 +132,26 @@ mod tests {
     #[test]
     fn only_experts_of_the_best_groups_are_chosen() {
         let grouped = RouterRule {
-            groups: Some((2, 1)),
+            groups: Some(ExpertGroups {
+                n: 2,
+                n_kept: 1,
+                n_best: 2,
+            }),
             ..rule(RouterScores::Sigmoid)
         };
         // The single best expert stands in the group whose two best are worse together.
         let routed = route(&grouped, &[3.0, -9.0, 1.0, 1.5], None);
         assert_eq!((routed[0].0, routed[1].0), (3, 2));
+    }
+
+    #[test]
+    fn a_mixed_choice_weighs_against_what_comes_close() {
+        let mixer = rule(RouterScores::Mixer(0.1));
+        // The third comes within a fifth of the first; the others do not.
+        let routed = route(&mixer, &[1.0, 2.0, 1.7, -3.0], None);
+        assert_eq!((routed[0].0, routed[1].0), (1, 2));
+        let expected = 1.0 / (1.0 + (-0.3f32).exp());
+        assert!((routed[0].1 - expected).abs() < 1e-6);
+        assert!((routed[1].1 - 1.0).abs() < 1e-6);
     }
 }

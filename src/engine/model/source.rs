@@ -29,6 +29,8 @@ pub struct LinearSource {
     pub is_input_major: bool,
     pub part: Part,
     pub slab: Option<Slab>,
+    /// The stored bias holds the outputs that are meant alone.
+    pub bias_is_of_part: bool,
     /// The square matrix that is meant is applied transposed: only ever supposed.
     pub is_transposed: bool,
 }
@@ -49,6 +51,7 @@ impl LinearSource {
             is_input_major: false,
             part,
             slab: None,
+            bias_is_of_part: false,
             is_transposed: false,
         }
     }
@@ -90,7 +93,12 @@ impl LinearSource {
     /// The shape of the stored bias.
     pub fn stored_bias_shape(&self) -> Vec<usize> {
         let slabs = self.slab.iter().map(|slab| slab.n);
-        slabs.chain([self.n_stored_out]).collect()
+        let n = if self.bias_is_of_part {
+            self.n_out()
+        } else {
+            self.n_stored_out
+        };
+        slabs.chain([n]).collect()
     }
 }
 

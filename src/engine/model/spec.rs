@@ -1,6 +1,7 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
 use super::exception::Exceptions;
+use super::feed_forward::FeedForward;
 use super::labels::Labels;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
@@ -16,14 +17,20 @@ pub struct EmbedSpec {
     pub tokens: TableSource,
     /// Multiplies the rows of tokens.
     pub scale: f32,
+    /// A token whose rows are zero.
+    pub dropped: Option<DroppedToken>,
     pub positions: Option<PositionTable>,
     /// Segment embeddings; row 0 is added to every token.
     pub token_types: Option<TableSource>,
     pub norm: Option<NormSource>,
+    /// The norm stands before positions are added, not after.
+    pub norms_before_positions: bool,
     /// Brings embeddings to the width of the residual, where they have another.
     pub projection: Option<LinearSource>,
     /// The projection comes before positions and norm, not after them.
     pub projects_first: bool,
+    /// The norm comes after the projection.
+    pub norms_projected: bool,
 }
 
 impl EmbedSpec {
@@ -32,13 +39,26 @@ impl EmbedSpec {
         Self {
             tokens,
             scale: 1.0,
+            dropped: None,
             positions: None,
             token_types: None,
             norm: None,
+            norms_before_positions: false,
             projection: None,
             projects_first: false,
+            norms_projected: false,
         }
     }
+}
+
+/// A token that is left out of embeddings, as dropout does; the others are multiplied by what was left in training over what is
+/// left in the text.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DroppedToken {
+    /// `None` where the vocabulary has no such token.
+    pub token: Option<u32>,
+    /// The share of tokens that were left out in training.
+    pub share: f32,
 }
 
 /// Positions that are added to embeddings.
@@ -65,81 +85,10 @@ impl PositionTable {
 pub enum Sines {
     /// All sines, then all cosines.
     Halves,
+    /// All sines, then all cosines, whose last frequency is 1/10,000 itself.
+    HalvesToEnd,
     /// A sine and the cosine of the same frequency side by side.
     Interleaved,
-}
-
-/// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
-#[derive(Debug, Clone, PartialEq)]
-pub struct MlpSpec {
-    pub up: LinearSource,
-    pub gate: Option<LinearSource>,
-    pub down: LinearSource,
-    pub activation: Activation,
-    pub gate_rule: GateRule,
-}
-
-impl MlpSpec {
-    /// One without a gate.
-    pub fn plain(up: LinearSource, down: LinearSource, activation: Activation) -> Self {
-        Self {
-            up,
-            gate: None,
-            down,
-            activation,
-            gate_rule: GateRule::Product,
-        }
-    }
-}
-
-/// How a gate and what it gates are put together.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum GateRule {
-    /// act(gate) · up.
-    Product,
-    /// (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
-    Clamped { limit: f32, alpha: f32 },
-}
-
-/// Many feed-forward layers, of which each token uses a few.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ExpertsSpec {
-    pub router: LinearSource,
-    pub rule: RouterRule,
-    pub experts: Vec<MlpSpec>,
-    /// One that every token uses, and the single output whose sigmoid weighs it.
-    pub shared: Option<(MlpSpec, Option<LinearSource>)>,
-}
-
-/// How the router's outputs become weights of experts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RouterRule {
-    pub n_used: usize,
-    pub scores: RouterScores,
-    /// Added to the scores for the choice only. // [expert]
-    pub choice_bias: Option<String>,
-    /// Experts stand in this many groups, of which the second number stays: those with the largest sum of two.
-    pub groups: Option<(usize, usize)>,
-    /// Divide the weights of the chosen by their sum.
-    pub normalises: bool,
-    pub scale: f32,
-}
-
-/// What turns a router's outputs into scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RouterScores {
-    /// Softmax over all experts.
-    Softmax,
-    /// Softmax over the chosen ones.
-    SoftmaxOfChosen,
-    Sigmoid,
-}
-
-/// What follows attention in a block.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FeedForward {
-    Dense(Box<MlpSpec>),
-    Experts(Box<ExpertsSpec>),
 }
 
 /// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
@@ -169,6 +118,23 @@ pub struct ProjectionSpec {
     pub clip: Option<f32>,
     /// Learned sink logits. // [head]
     pub sinks: Option<String>,
+    /// The norms of queries and keys come after rope, not before it.
+    pub norms_after_rope: bool,
+    /// Learned values of a bias by buckets that only this attention has. // [bucket, head]
+    pub bucket_values: Option<TableSource>,
+    /// Learned vectors of distances.
+    pub relative: Option<Box<RelativeSource>>,
+}
+
+/// Learned vectors of distances, and the maps that make keys and queries of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RelativeSource {
+    pub embeddings: TableSource,
+    pub norm: Option<NormSource>,
+    /// Makes what queries are multiplied with.
+    pub key: Option<LinearSource>,
+    /// Makes what keys are multiplied with.
+    pub query: Option<LinearSource>,
 }
 
 impl ProjectionSpec {
@@ -183,6 +149,9 @@ impl ProjectionSpec {
             latent: None,
             clip: None,
             sinks: None,
+            norms_after_rope: false,
+            bucket_values: None,
+            relative: None,
         }
     }
 }
@@ -223,6 +192,34 @@ pub struct SelfSpec {
 pub enum Mixer {
     /// Softmax attention.
     Attention(Box<SelfSpec>),
+    /// A gated convolution over a few tokens.
+    Convolution(Box<ConvolutionSpec>),
+}
+
+/// A convolution over a token and those before it, each channel by itself, between two gates: out(c · conv(b · x)).
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConvolutionSpec {
+    pub b: LinearSource,
+    pub c: LinearSource,
+    pub x: LinearSource,
+    /// Last the weight of the token itself. // [channel, 1, token]
+    pub kernel: String,
+    /// [channel]
+    pub bias: Option<String>,
+    pub n_channels: usize,
+    pub n_tokens: usize,
+    pub o: LinearSource,
+}
+
+impl ConvolutionSpec {
+    pub fn linears(&self) -> [&LinearSource; 4] {
+        [&self.b, &self.c, &self.x, &self.o]
+    }
+
+    /// The shape of the stored kernel.
+    pub fn kernel_shape(&self) -> Vec<usize> {
+        vec![self.n_channels, 1, self.n_tokens]
+    }
 }
 
 impl Mixer {
@@ -263,8 +260,13 @@ impl BlockSpec {
         projections: ProjectionSpec,
         feed_forward: FeedForward,
     ) -> Self {
+        Self::mixed(Mixer::attention(attention, projections), feed_forward)
+    }
+
+    /// A block without norms, whose tokens are mixed by anything.
+    pub fn mixed(mixer: Mixer, feed_forward: FeedForward) -> Self {
         Self {
-            mixer: Mixer::attention(attention, projections),
+            mixer,
             attn_pre: None,
             attn_out: None,
             attn_post: None,
@@ -283,6 +285,7 @@ impl BlockSpec {
     pub fn own(&self) -> Option<&SelfSpec> {
         match &self.mixer {
             Mixer::Attention(own) => Some(own),
+            Mixer::Convolution(_) => None,
         }
     }
 
@@ -290,6 +293,15 @@ impl BlockSpec {
     pub fn own_mut(&mut self) -> Option<&mut SelfSpec> {
         match &mut self.mixer {
             Mixer::Attention(own) => Some(own),
+            Mixer::Convolution(_) => None,
+        }
+    }
+
+    /// Its convolution; `None` where its tokens attend to each other.
+    pub fn convolution(&self) -> Option<&ConvolutionSpec> {
+        match &self.mixer {
+            Mixer::Attention(_) => None,
+            Mixer::Convolution(convolution) => Some(convolution),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reads the weights of one block, as its spec names them, and lets go of them after it.
+//! Reads maps and norms as their sources name them, in the form that a device takes.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::source::{LinearSource, NormSource, Part};
-use super::spec::{BlockSpec, FeedForward, Mixer, MlpSpec, ProjectionSpec};
+use super::source::{LinearSource, NormSource, Part, TableSource};
+use super::spec::RelativeSource;
+use crate::attention::RelativeTables;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
+use crate::ops::{Cpu, HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -36,7 +37,7 @@ impl<'a, O: Ops> Shelf<'a, O> {
     }
 
     /// One of several maps that may be parts of one stored matrix.
-    fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
+    pub(super) fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
         let takes_bf16 = self.ops.takes_bf16();
         let host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
         self.ops.linear_weights(host)
@@ -50,13 +51,60 @@ impl<'a, O: Ops> Shelf<'a, O> {
         self.ops.norm_weights(read_norm(self.tensors, source)?)
     }
 
-    fn optional_norm(self, source: &Option<NormSource>) -> Result<Option<O::Norm<'a>>> {
+    pub(super) fn optional_norm(self, source: &Option<NormSource>) -> Result<Option<O::Norm<'a>>> {
         source.as_ref().map(|source| self.norm(source)).transpose()
+    }
+
+    /// Learned vectors of distances, as queries and keys meet them.
+    pub fn relative(self, source: &RelativeSource) -> Result<RelativeTables> {
+        let (ops, table) = (self.ops, self.table(&source.embeddings)?);
+        let mut rows = O::Buffer::default();
+        ops.put(&table, source.embeddings.width, &mut rows)?; // [row, d_model]
+        if let Some(norm) = &source.norm {
+            let mut normed = O::Buffer::default();
+            ops.norm(&rows, &self.norm(norm)?, &mut normed)?;
+            rows = normed;
+        }
+        let projected = |linear: &Option<LinearSource>| -> Result<Option<Vec<f32>>> {
+            let Some(linear) = linear else {
+                return Ok(None);
+            };
+            let mut projected = O::Buffer::default();
+            ops.linear(&rows, &self.linear(linear)?, &mut projected, self.pace)?; // [row, n_heads · d_head]
+            Ok(Some(ops.get(&projected)?.values.into_owned()))
+        };
+        Ok(RelativeTables {
+            keys: projected(&source.key)?,
+            queries: projected(&source.query)?,
+        })
+    }
+
+    /// All rows of a table.
+    pub fn table(self, table: &TableSource) -> Result<Cow<'a, [f32]>> {
+        let shape = [table.n_rows, table.width];
+        self.tensors.expect(&table.tensor, &shape)?.widen()
     }
 
     pub fn vector(self, name: &str, n: usize) -> Result<Cow<'a, [f32]>> {
         self.tensors.expect(name, &[n])?.widen()
     }
+}
+
+/// Reads learned vectors of distances, for comparing a head with that of another checkpoint.
+///
+/// # Errors
+/// When a tensor is missing or has another shape, or the pace stops it.
+pub fn relative_on_host(
+    tensors: &Tensors,
+    source: &RelativeSource,
+    pace: &dyn Pace,
+) -> Result<RelativeTables> {
+    let shelf = Shelf {
+        ops: &Cpu,
+        tensors,
+        pace,
+    };
+    shelf.relative(source)
 }
 
 /// Reads an affine map as f32, for comparing it with that of another checkpoint.
@@ -114,7 +162,11 @@ fn read_linear<'a>(
                 Some(slab) => stored.widen_rows(slab.idx..slab.idx + 1)?,
                 None => stored.widen()?,
             };
-            Some(choose(bias, 1, source.n_stored_out, source.part))
+            if source.bias_is_of_part {
+                Some(bias)
+            } else {
+                Some(choose(bias, 1, source.n_stored_out, source.part))
+            }
         }
         None => None,
     };
@@ -240,7 +292,7 @@ fn read_rows(stored: &TensorView<'_>, source: &LinearSource, pace: &dyn Pace) ->
 
 /// A matrix of which several maps are columns: it is read once for all of them.
 #[derive(Default)]
-struct Fused(RefCell<Option<(String, Lent)>>);
+pub(super) struct Fused(RefCell<Option<(String, Lent)>>);
 
 impl Fused {
     /// The columns that `part` means.
@@ -366,148 +418,6 @@ fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'
         gain,
         bias: source.bias.as_ref().map(read).transpose()?,
     })
-}
-
-/// The latent vectors that queries, keys and values are projected from.
-pub struct LatentWeights<'a, O: Ops> {
-    pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
-    pub kv: O::Linear<'a>,
-    pub kv_norm: O::Norm<'a>,
-    pub shared_key: O::Linear<'a>,
-}
-
-/// What makes queries, keys and values.
-pub struct AttentionWeights<'a, O: Ops> {
-    pub pre: Option<O::Norm<'a>>,
-    pub q: O::Linear<'a>,
-    pub k: O::Linear<'a>,
-    pub v: O::Linear<'a>,
-    pub q_norm: Option<O::Norm<'a>>,
-    pub k_norm: Option<O::Norm<'a>>,
-    pub latent: Option<LatentWeights<'a, O>>,
-    /// [head]
-    pub sinks: Option<Cow<'a, [f32]>>,
-}
-
-impl<'a, O: Ops> AttentionWeights<'a, O> {
-    /// # Errors
-    /// As for [`Shelf::linear`].
-    pub(super) fn read(
-        shelf: Shelf<'a, O>,
-        pre: &Option<NormSource>,
-        spec: &ProjectionSpec,
-        n_heads: usize,
-    ) -> Result<Self> {
-        let latent = match &spec.latent {
-            Some(latent) => Some(LatentWeights {
-                q: match &latent.q {
-                    Some((linear, norm)) => Some((shelf.linear(linear)?, shelf.norm(norm)?)),
-                    None => None,
-                },
-                kv: shelf.linear(&latent.kv)?,
-                kv_norm: shelf.norm(&latent.kv_norm)?,
-                shared_key: shelf.linear(&latent.shared_key)?,
-            }),
-            None => None,
-        };
-        let fused = Fused::default();
-        Ok(Self {
-            pre: shelf.optional_norm(pre)?,
-            q: shelf.linear_of(&spec.q, &fused)?,
-            k: shelf.linear_of(&spec.k, &fused)?,
-            v: shelf.linear_of(&spec.v, &fused)?,
-            q_norm: shelf.optional_norm(&spec.q_norm)?,
-            k_norm: shelf.optional_norm(&spec.k_norm)?,
-            latent,
-            sinks: match &spec.sinks {
-                Some(name) => Some(shelf.vector(name, n_heads)?),
-                None => None,
-            },
-        })
-    }
-}
-
-/// Attention to the encoder's output.
-pub struct CrossWeights<'a, O: Ops> {
-    pub attention: AttentionWeights<'a, O>,
-    pub o: O::Linear<'a>,
-    pub post: Option<O::Norm<'a>>,
-}
-
-/// A feed-forward layer.
-pub struct MlpWeights<'a, O: Ops> {
-    pub up: O::Linear<'a>,
-    pub gate: Option<O::Linear<'a>>,
-    pub down: O::Linear<'a>,
-}
-
-impl<'a, O: Ops> MlpWeights<'a, O> {
-    pub(super) fn read(shelf: Shelf<'a, O>, spec: &MlpSpec) -> Result<Self> {
-        Ok(Self {
-            up: shelf.linear(&spec.up)?,
-            gate: spec
-                .gate
-                .as_ref()
-                .map(|gate| shelf.linear(gate))
-                .transpose()?,
-            down: shelf.linear(&spec.down)?,
-        })
-    }
-}
-
-/// One block's weights, where the device can use them; those of experts are read when their turn comes.
-pub struct BlockWeights<'a, O: Ops> {
-    pub attention: AttentionWeights<'a, O>,
-    pub o: O::Linear<'a>,
-    pub attn_out: Option<O::Norm<'a>>,
-    pub attn_post: Option<O::Norm<'a>>,
-    pub cross: Option<CrossWeights<'a, O>>,
-    /// `None` where experts stand in its place.
-    pub mlp: Option<MlpWeights<'a, O>>,
-    pub mlp_pre: Option<O::Norm<'a>>,
-    pub mlp_out: Option<O::Norm<'a>>,
-    pub mlp_post: Option<O::Norm<'a>>,
-}
-
-impl<'a, O: Ops> BlockWeights<'a, O> {
-    /// # Errors
-    /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(
-        ops: &'a O,
-        tensors: &'a Tensors,
-        spec: &BlockSpec,
-        pace: &'a dyn Pace,
-    ) -> Result<Self> {
-        let shelf = Shelf { ops, tensors, pace };
-        // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
-        tensors.unchanged()?;
-        let attention = |pre, projections: &ProjectionSpec, n_heads| {
-            AttentionWeights::read(shelf, pre, projections, n_heads)
-        };
-        let cross = match &spec.cross {
-            Some(cross) => Some(CrossWeights {
-                attention: attention(&cross.pre, &cross.projections, cross.attention.n_heads)?,
-                o: shelf.linear(&cross.projections.o)?,
-                post: shelf.optional_norm(&cross.post)?,
-            }),
-            None => None,
-        };
-        let Mixer::Attention(own) = &spec.mixer;
-        Ok(Self {
-            attention: attention(&spec.attn_pre, &own.projections, own.attention.n_heads)?,
-            o: shelf.linear(&own.projections.o)?,
-            attn_out: shelf.optional_norm(&spec.attn_out)?,
-            attn_post: shelf.optional_norm(&spec.attn_post)?,
-            cross,
-            mlp: match &spec.feed_forward {
-                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
-                FeedForward::Experts(_) => None,
-            },
-            mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
-            mlp_out: shelf.optional_norm(&spec.mlp_out)?,
-            mlp_post: shelf.optional_norm(&spec.mlp_post)?,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) fn finish(
             k_norms: &group.k_norms[group.kv_of(idx)],
             column_log_sum_exp: columns.as_ref().map(|all| &all[idx * n_keys..][..n_keys]),
             positions: run.positions,
-            bias_by_distance: &group.bias_by_distance[idx],
+            learned: &group.learned[idx],
         };
         let q_norm = group.q_norms[idx * run.visibility.n_queries + query_idx];
         let mut summary = finish_row(&math, query_idx, q_norm, scores, pattern);

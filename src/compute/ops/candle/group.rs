@@ -6,7 +6,7 @@ use candle_core::{DType, Result, Tensor};
 
 use super::buffer::host;
 use super::input::Input;
-use crate::attention::{Bias, Run};
+use crate::attention::{Bias, HeadBias, HeadInput, Run};
 
 /// Which heads run together: those of some kv heads in a row, or a part of one's.
 #[derive(Debug, Clone)]
@@ -54,6 +54,8 @@ pub(super) enum BiasTable {
     OfKeys(Tensor),
     /// For every distance from −(n_queries − 1) on. // [head, distance]
     OfDistances(Tensor),
+    /// For every pair. // [head, query, key]
+    OfPairs(Tensor),
 }
 
 /// Queries, keys and values of heads that run together.
@@ -75,8 +77,8 @@ pub(super) struct Group<'a> {
     pub q_norms: Vec<f32>,
     /// One list per kv head. // [key]
     pub k_norms: Vec<Vec<f32>>,
-    /// One list per head; empty where the bias has no buckets. // [distance]
-    pub bias_by_distance: Vec<Vec<f32>>,
+    /// What each head adds by learned values.
+    pub learned: Vec<HeadBias>,
     /// Σ ‖k‖² of the real keys before each key, per kv head. // [key + 1]
     k_norm_sq_before: Vec<Vec<f64>>,
     /// Real keys before each key. // [key + 1]
@@ -110,7 +112,7 @@ impl<'a> Group<'a> {
             before
         };
         let k_norm_sq_before = k_norms.iter().map(sums).collect();
-        let bias_by_distance = by_distance(run, &heads);
+        let learned = learned(run, input, &heads)?;
         let sinks = match run.sinks {
             Some(sinks) => Some(Tensor::from_slice(
                 &sinks[heads.clone()],
@@ -123,13 +125,13 @@ impl<'a> Group<'a> {
             run,
             inverse_k_norms: inverse.reshape((n_heads, 1, n_keys))?,
             sinks,
-            bias: bias_table(run, &heads, &bias_by_distance, &q)?,
+            bias: bias_table(run, &heads, &learned, &q)?,
             q_norms: host(&norms(&q)?)?,
             q,
             k,
             v,
             k_norms,
-            bias_by_distance,
+            learned,
             k_norm_sq_before,
             n_real_before,
             together,
@@ -183,22 +185,30 @@ fn norms(vectors: &Tensor) -> Result<Tensor> {
     squares.sum(2)?.sqrt()?.to_dtype(DType::F32)
 }
 
-fn by_distance(run: &Run<'_>, heads: &Range<usize>) -> Vec<Vec<f32>> {
-    let visibility = run.visibility;
-    let (n_queries, n_keys) = (visibility.n_queries, visibility.n_keys);
-    let of_head = |head_idx: usize| match (&run.spec.bias, run.bucket_values) {
-        (Bias::Buckets(buckets), Some(values)) => {
-            buckets.by_distance(values, run.spec.n_heads, head_idx, n_queries, n_keys)
+/// The learned bias of each head; queries and keys come to the host where it depends on them.
+fn learned(run: &Run<'_>, input: Input<'_>, heads: &Range<usize>) -> Result<Vec<HeadBias>> {
+    let depends = matches!(run.spec.bias, Bias::Relative(_));
+    let on_host = |values: &Tensor| {
+        if depends {
+            host(values)
+        } else {
+            Ok(Vec::new())
         }
-        _ => Vec::new(),
     };
-    heads.clone().map(of_head).collect()
+    let (q, k) = (on_host(input.q)?, on_host(input.k)?);
+    let input = HeadInput {
+        q: &q,
+        k: &k,
+        v: &[],
+    };
+    let of_head = |head_idx| HeadBias::of(run, input, head_idx);
+    Ok(heads.clone().map(of_head).collect())
 }
 
 fn bias_table(
     run: &Run<'_>,
     heads: &Range<usize>,
-    by_distance: &[Vec<f32>],
+    learned: &[HeadBias],
     like: &Tensor,
 ) -> Result<BiasTable> {
     let (spec, device, n_heads) = (run.spec, like.device(), heads.len());
@@ -223,9 +233,26 @@ fn bias_table(
             BiasTable::Slopes(Tensor::from_vec(slopes, (n_heads, 1, 1), device)?)
         }
         Bias::Buckets(_) => {
-            let n_distances = by_distance.first().map_or(0, Vec::len);
-            let values = by_distance.concat();
+            let of_head = |bias: &HeadBias| match bias {
+                HeadBias::ByDistance(values) => values.clone(),
+                _ => Vec::new(),
+            };
+            let values: Vec<f32> = learned.iter().flat_map(of_head).collect();
+            let n_distances = values.len() / n_heads.max(1);
             BiasTable::OfDistances(Tensor::from_vec(values, (n_heads, n_distances), device)?)
+        }
+        Bias::Relative(_) => {
+            let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+            let of_head = |bias: &HeadBias| -> Vec<f32> {
+                let pair = |nth: usize| bias.at(nth / n_keys, nth % n_keys, n_queries, scale);
+                (0..n_queries * n_keys).map(pair).collect()
+            };
+            let values: Vec<f32> = learned.iter().flat_map(of_head).collect();
+            BiasTable::OfPairs(Tensor::from_vec(
+                values,
+                (n_heads, n_queries, n_keys),
+                device,
+            )?)
         }
     })
 }

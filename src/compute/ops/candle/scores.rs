@@ -124,6 +124,9 @@ pub(super) fn scores(group: &Group<'_>, block: &Block, scaled: &Tensor) -> Resul
             capped.add(&slopes.broadcast_mul(&distances)?)
         }
         BiasTable::OfKeys(bias) => capped.broadcast_add(bias),
+        BiasTable::OfPairs(bias) => {
+            capped.add(&bias.narrow(1, block.queries.start, block.n_rows())?)
+        }
         BiasTable::OfDistances(table) => {
             let n_queries = group.run.visibility.n_queries;
             let (n_rows, n_keys) = (block.n_rows(), block.n_keys);

@@ -3,8 +3,8 @@
 use super::sentence::Sentence;
 use super::spec::AlignSpec;
 use crate::attention::{
-    AttentionSpec, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
-    finish_row,
+    AttentionSpec, HeadBias, HeadMath, HeadSummary, LogSumsOverQueries, SoftmaxAxis, Tally,
+    Visibility, finish_row,
 };
 use crate::kernels::{Matrix, MatrixMut, Threads, product, rms_norm, sum_of_squares};
 use crate::model::Ablation;
@@ -100,7 +100,7 @@ fn head_math<'a>(
         k_norms,
         column_log_sum_exp: None,
         positions: &[],
-        bias_by_distance: &[],
+        learned: &HeadBias::None,
     }
 }
 

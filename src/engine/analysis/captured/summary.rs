@@ -1,7 +1,7 @@
 //! The summary of one captured head, from whichever of its arrays there are.
 
 use crate::attention::{
-    AttentionSpec, HeadMath, HeadSummary, Repeats, RowSummary, Scale, SoftmaxAxis, Tally,
+    AttentionSpec, HeadBias, HeadMath, HeadSummary, Repeats, RowSummary, Scale, SoftmaxAxis, Tally,
     Visibility, finish_row, summarise_pattern,
 };
 use crate::kernels::{Matrix, MatrixMut, Threads, product, sum_of_squares};
@@ -58,7 +58,7 @@ impl Context<'_> {
             k_norms: &k_norms,
             column_log_sum_exp: None,
             positions: &[],
-            bias_by_distance: &[],
+            learned: &HeadBias::None,
         };
         let products = match (head.scores, head.q, head.k) {
             (Some(scores), ..) => Some(scores.to_vec()),

@@ -5,7 +5,9 @@ use super::inventory::{Inventory, Tensor, Told};
 use super::maps::{LayerMaps, layer_maps};
 use super::names::{Role, norm_score, score};
 use crate::attention::Scale;
-use crate::family::description::{Described, EmbedScale, MapPart, NORM_PLACES, NormPart, Positions};
+use crate::family::description::{
+    Described, EmbedScale, MapPart, NORM_PLACES, NormPart, Positions,
+};
 
 /// Ways around the layers, and inside them, that are kept, and of both together.
 const MOST_AROUND: usize = 6;
@@ -71,30 +73,60 @@ fn split(inventory: &Inventory) -> (Vec<Tensor>, Vec<Tensor>) {
         return (inventory.in_layer.clone(), inventory.around.clone());
     }
     let inner = [
-        Role::Q, Role::K, Role::V, Role::Kv, Role::Qkv, Role::O, Role::Up, Role::Gate, Role::GateUp, Role::Down,
+        Role::Q,
+        Role::K,
+        Role::V,
+        Role::Kv,
+        Role::Qkv,
+        Role::O,
+        Role::Up,
+        Role::Gate,
+        Role::GateUp,
+        Role::Down,
     ];
-    let outer = [Role::Tokens, Role::Positions, Role::TokenTypes, Role::Unembed];
-    let best = |roles: &[Role], tensor: &Tensor| roles.iter().map(|role| score(*role, &tensor.words)).max();
+    let outer = [
+        Role::Tokens,
+        Role::Positions,
+        Role::TokenTypes,
+        Role::Unembed,
+    ];
+    let best = |roles: &[Role], tensor: &Tensor| {
+        roles.iter().map(|role| score(*role, &tensor.words)).max()
+    };
     let is_around = |tensor: &&Tensor| match tensor.shape.len() {
         1 => ["final_norm", "embed_norm"].iter().any(|place| {
-            norm_score(place, &tensor.words) > norm_score("attn_pre", &tensor.words).max(norm_score("mlp_pre", &tensor.words))
+            norm_score(place, &tensor.words)
+                > norm_score("attn_pre", &tensor.words).max(norm_score("mlp_pre", &tensor.words))
         }),
         _ => best(&outer, tensor) > best(&inner, tensor),
     };
-    inventory.in_layer.iter().cloned().partition(|tensor| !is_around(&tensor))
+    inventory
+        .in_layer
+        .iter()
+        .cloned()
+        .partition(|tensor| !is_around(&tensor))
 }
 
 /// Widths of the residual that tables around the layers and matrices in them have in common, the most common first.
 fn widths(in_layer: &[Tensor], around: &[Tensor]) -> Vec<usize> {
-    let matrices: Vec<&Tensor> = in_layer.iter().filter(|tensor| tensor.shape.len() > 1).collect();
+    let matrices: Vec<&Tensor> = in_layer
+        .iter()
+        .filter(|tensor| tensor.shape.len() > 1)
+        .collect();
     let mut found: Vec<(usize, usize)> = Vec::new();
     for tensor in around.iter().filter(|tensor| tensor.shape.len() == 2) {
         for width in &tensor.shape {
             if found.iter().any(|(_, known)| known == width) {
                 continue;
             }
-            let n_matrices = matrices.iter().filter(|matrix| matrix.shape.contains(width)).count();
-            let n_vectors = in_layer.iter().filter(|tensor| tensor.shape == [*width]).count();
+            let n_matrices = matrices
+                .iter()
+                .filter(|matrix| matrix.shape.contains(width))
+                .count();
+            let n_vectors = in_layer
+                .iter()
+                .filter(|tensor| tensor.shape == [*width])
+                .count();
             if n_matrices > 0 {
                 found.push((2 * n_matrices + n_vectors, *width));
             }
@@ -182,7 +214,11 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
     let mut ways = Vec::new();
     for (tokens_idx, d_vocab) in &tables {
         let tokens = &groups.maps[*tokens_idx];
-        let rest: Vec<usize> = matrices.iter().copied().filter(|idx| idx != tokens_idx).collect();
+        let rest: Vec<usize> = matrices
+            .iter()
+            .copied()
+            .filter(|idx| idx != tokens_idx)
+            .collect();
         let heads: Vec<Option<usize>> = rest
             .iter()
             .copied()
@@ -228,8 +264,13 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                         continue;
                     };
                     if Some(*idx) == *head {
-                        score_of += score(Role::Unembed, words) - score(Role::Tokens, words).max(0) / 2;
-                        let axes = if is_turned { vec![In, Out] } else { vec![Out, In] };
+                        score_of +=
+                            score(Role::Unembed, words) - score(Role::Tokens, words).max(0) / 2;
+                        let axes = if is_turned {
+                            vec![In, Out]
+                        } else {
+                            vec![Out, In]
+                        };
                         way.unembed = Some(MapPart {
                             axes,
                             ..MapPart::plain(map.weight.name.clone(), bias)
@@ -241,7 +282,11 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                         way.positions = Some(map.weight.name.clone());
                     } else if n == d_model && way.head_dense.is_none() {
                         score_of += score(Role::HeadDense, words);
-                        let axes = if is_turned { vec![In, Out] } else { vec![Out, In] };
+                        let axes = if is_turned {
+                            vec![In, Out]
+                        } else {
+                            vec![Out, In]
+                        };
                         way.head_dense = Some(MapPart {
                             axes,
                             ..MapPart::plain(map.weight.name.clone(), bias)
@@ -299,7 +344,11 @@ fn put_together(
         let of_k = has(&["k", "kn", "key", "keys", "knorm", "lnk", "normk"]);
         let is_narrow = group.width != d_model;
         let fits = |rows: usize| group.width <= rows && rows.is_multiple_of(group.width.max(1));
-        if (of_q || (is_narrow && !of_k && q_norm.is_none())) && fits(maps.d_q) && group.n_vectors() > 0 && (of_q || is_narrow) {
+        if (of_q || (is_narrow && !of_k && q_norm.is_none()))
+            && fits(maps.d_q)
+            && group.n_vectors() > 0
+            && (of_q || is_narrow)
+        {
             q_norm = Some(group.part.clone());
             if group.width < maps.d_kv || (is_narrow && group.width < maps.d_q) {
                 d_head = d_head.or(Some(group.width));
@@ -320,16 +369,26 @@ fn put_together(
         k_norm = Some(one.clone());
     }
     let has_bias = |norm: &NormPart| norm.bias.is_some();
-    let is_layer_norm = placed.iter().chain(&around.norms).any(|group| has_bias(&group.part));
+    let is_layer_norm = placed
+        .iter()
+        .chain(&around.norms)
+        .any(|group| has_bias(&group.part));
     let around_norms = around.norms.clone();
     let (mut final_norm, mut embed_norm, mut head_norm) = (None, None, None);
     let mut order: Vec<&NormGroup> = around_norms.iter().collect();
     order.sort_by_key(|group| std::cmp::Reverse(norm_score("final_norm", &group.words)));
     for group in order {
         let words = &group.words;
-        let scores = ["final_norm", "embed_norm", "head_norm"].map(|place| norm_score(place, words));
-        let free = [final_norm.is_none(), embed_norm.is_none(), head_norm.is_none() && around.head_dense.is_some()];
-        let best = (0..3).filter(|idx| free[*idx]).max_by_key(|idx| (scores[*idx], 3 - idx));
+        let scores =
+            ["final_norm", "embed_norm", "head_norm"].map(|place| norm_score(place, words));
+        let free = [
+            final_norm.is_none(),
+            embed_norm.is_none(),
+            head_norm.is_none() && around.head_dense.is_some(),
+        ];
+        let best = (0..3)
+            .filter(|idx| free[*idx])
+            .max_by_key(|idx| (scores[*idx], 3 - idx));
         match best {
             Some(0) => final_norm = Some(group.part.clone()),
             Some(1) => embed_norm = Some(group.part.clone()),
@@ -377,14 +436,24 @@ fn put_together(
     let told = inventory.told.iter().map(|(_, fact)| *fact).next();
     if let Some(Told::Rotary { theta, d_rotary }) = told {
         d_head = d_head.or(Some(d_rotary).filter(|d| maps.d_kv.is_multiple_of(*d)));
-        described.computed = Positions::Rotary { theta, interleaved: false, d_rotary };
+        described.computed = Positions::Rotary {
+            theta,
+            interleaved: false,
+            d_rotary,
+        };
     }
     if placed.len() <= NORM_PLACES.len() {
         default_places(&mut described, &placed);
     } else {
-        left.extend(placed.iter().skip(6).filter_map(|group| group.part.gain.clone()));
+        left.extend(
+            placed
+                .iter()
+                .skip(6)
+                .filter_map(|group| group.part.gain.clone()),
+        );
     }
-    let score = around.score + maps.score - 2 * left.len() as i32 + 3 * i32::from(around.d_vocab > d_model);
+    let score =
+        around.score + maps.score - 2 * left.len() as i32 + 3 * i32::from(around.d_vocab > d_model);
     Assignment {
         described,
         norms: placed,

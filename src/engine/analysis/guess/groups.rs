@@ -42,7 +42,8 @@ impl Groups {
         // A bias may be stored by heads.
         let is_vector = |tensor: &&Tensor| {
             let inner = tensor.shape.iter().filter(|n| **n != 1).count();
-            inner <= 1 || (inner == 2 && is_bias(&tensor.words) && has_stem_of_larger(tensors, tensor))
+            inner <= 1
+                || (inner == 2 && is_bias(&tensor.words) && has_stem_of_larger(tensors, tensor))
         };
         let (vectors, matrices): (Vec<&Tensor>, Vec<&Tensor>) = tensors.iter().partition(is_vector);
         let mut free: Vec<Option<&Tensor>> = vectors.into_iter().map(Some).collect();
@@ -73,7 +74,9 @@ impl Groups {
             taken[idx] = true;
             let own = stem(&one.words);
             let other = (idx + 1..rest.len()).find(|other| {
-                !taken[*other] && stem(&rest[*other].words) == own && rest[*other].n_elements() == one.n_elements()
+                !taken[*other]
+                    && stem(&rest[*other].words) == own
+                    && rest[*other].n_elements() == one.n_elements()
             });
             let pair = other.map(|other| {
                 taken[other] = true;
@@ -89,7 +92,11 @@ impl Groups {
                         (false, true) => false,
                         _ => one_is_bias.1,
                     };
-                    let (gain, bias) = if swapped { (other, *one) } else { (*one, other) };
+                    let (gain, bias) = if swapped {
+                        (other, *one)
+                    } else {
+                        (*one, other)
+                    };
                     norms.push(NormGroup {
                         part: NormPart {
                             gain: Some(gain.name.clone()),
@@ -103,7 +110,9 @@ impl Groups {
                 }
                 None if is_bias(&one.words) && one.mean.abs() < 0.5 => {
                     // A bias without a name in common with its map: the only one that it fits, if there is one.
-                    let mut fitting = maps.iter_mut().filter(|map| map.bias.is_none() && fits(&map.weight, one));
+                    let mut fitting = maps
+                        .iter_mut()
+                        .filter(|map| map.bias.is_none() && fits(&map.weight, one));
                     match (fitting.next(), fitting.next()) {
                         (Some(map), None) => map.bias = Some((*one).clone()),
                         _ => vectors.push((*one).clone()),
@@ -120,7 +129,11 @@ impl Groups {
                 }),
             }
         }
-        Self { maps, norms, vectors }
+        Self {
+            maps,
+            norms,
+            vectors,
+        }
     }
 }
 
@@ -128,27 +141,35 @@ impl Groups {
 fn has_stem_of_larger(tensors: &[Tensor], bias: &Tensor) -> bool {
     let own = stem(&bias.words);
     tensors.iter().any(|other| {
-        other.name != bias.name && other.n_elements() > bias.n_elements() && stem(&other.words) == own
+        other.name != bias.name
+            && other.n_elements() > bias.n_elements()
+            && stem(&other.words) == own
     })
 }
 
 /// Whether a vector has a value for each output that a matrix may have.
 fn fits(weight: &Tensor, vector: &Tensor) -> bool {
     let n = vector.n_elements();
-    let Some(last) = weight.shape.last() else { return false };
+    let Some(last) = weight.shape.last() else {
+        return false;
+    };
     let first = weight.shape[0];
     let is_matrix = weight.shape.len() == 2;
     if is_matrix {
         return n == first || n == *last;
     }
     let all = weight.n_elements();
-    n > 0 && all.is_multiple_of(n) && (vector.shape.iter().all(|n| weight.shape.contains(n)) || n == first || n == *last)
+    n > 0
+        && all.is_multiple_of(n)
+        && (vector.shape.iter().all(|n| weight.shape.contains(n)) || n == first || n == *last)
 }
 
 /// Norms of a layer, of its residual and of its heads.
 pub fn norm_groups(groups: &Groups, maps: &LayerMaps, d_model: usize) -> Vec<NormGroup> {
     let is_one = |norm: &&NormGroup| {
-        norm.width == d_model || maps.d_q.is_multiple_of(norm.width.max(1)) || maps.d_kv.is_multiple_of(norm.width.max(1))
+        norm.width == d_model
+            || maps.d_q.is_multiple_of(norm.width.max(1))
+            || maps.d_kv.is_multiple_of(norm.width.max(1))
     };
     groups.norms.iter().filter(is_one).cloned().collect()
 }

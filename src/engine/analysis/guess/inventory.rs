@@ -65,7 +65,11 @@ fn numbers_in(name: &str) -> Vec<Numbered<'_>> {
             at += 1;
             continue;
         }
-        let end = at + bytes[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let end = at
+            + bytes[at..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count();
         if let Ok(number) = name[at..end].parse::<usize>()
             && number < MOST_LAYERS
         {
@@ -127,7 +131,9 @@ impl Inventory {
         let (n_layers, evidence);
         if let Some(run) = by_prefix.filter(|_| 10 * n_by_prefix >= 9 * n_by_roles) {
             for (name, _) in &kept {
-                let numbered = numbers_in(name).into_iter().find(|n| n.before == run.before);
+                let numbered = numbers_in(name)
+                    .into_iter()
+                    .find(|n| n.before == run.before);
                 let place = numbered.filter(|n| {
                     (run.first..run.first + run.step * run.n_layers).contains(&n.number)
                 });
@@ -152,29 +158,46 @@ impl Inventory {
                 run.before,
                 run.first,
                 run.first + run.step * run.n_layers - 1,
-                if run.step > 1 { format!(", {} to a layer", run.step) } else { String::new() }
+                if run.step > 1 {
+                    format!(", {} to a layer", run.step)
+                } else {
+                    String::new()
+                }
             );
         } else if let Some((first, n, _)) = by_roles {
             let patterns = patterns_of(&kept);
             for (name, _) in &kept {
                 let numbered = numbers_in(name).into_iter().find(|one| {
                     let key = (one.before, one.after);
-                    patterns.get(&key).is_some_and(|numbers| is_list(numbers, first, n))
+                    patterns
+                        .get(&key)
+                        .is_some_and(|numbers| is_list(numbers, first, n))
                 });
                 match numbered {
                     None => around.push(describe(name, (*name).to_owned(), name)),
                     Some(one) if one.number == first => {
-                        let template = format!("{}{}{}", one.before, written_hole(1, first), one.after);
-                        in_layer.push(describe(name, template, &format!("{} {}", one.before, one.after)));
+                        let template =
+                            format!("{}{}{}", one.before, written_hole(1, first), one.after);
+                        in_layer.push(describe(
+                            name,
+                            template,
+                            &format!("{} {}", one.before, one.after),
+                        ));
                     }
                     Some(_) => {}
                 }
             }
             n_layers = n;
-            evidence = format!("each part of a layer has a list of its own, {first} to {}", first + n - 1);
+            evidence = format!(
+                "each part of a layer has a list of its own, {first} to {}",
+                first + n - 1
+            );
         } else {
             // No number repeats: one layer, whose tensors stand among the others.
-            in_layer = kept.iter().map(|(name, _)| describe(name, (*name).to_owned(), name)).collect();
+            in_layer = kept
+                .iter()
+                .map(|(name, _)| describe(name, (*name).to_owned(), name))
+                .collect();
             n_layers = 1;
             evidence = "no number in the names repeats".to_owned();
         }
@@ -195,7 +218,10 @@ fn with_joined_heads(tensors: Vec<Tensor>) -> Vec<Tensor> {
     let mut lists: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
     for (idx, tensor) in tensors.iter().enumerate() {
         for numbered in numbers_in(&tensor.name) {
-            if numbered.before.ends_with("*layer+") || numbered.before.ends_with("{layer+") || numbered.before.ends_with('{') {
+            if numbered.before.ends_with("*layer+")
+                || numbered.before.ends_with("{layer+")
+                || numbered.before.ends_with('{')
+            {
                 continue;
             }
             let key = (numbered.before.to_owned(), numbered.after.to_owned());
@@ -210,16 +236,26 @@ fn with_joined_heads(tensors: Vec<Tensor>) -> Vec<Tensor> {
         };
         let are_alike = members.iter().all(|idx| tensors[*idx].shape == first.shape);
         let is_narrow = matches!(first.shape.as_slice(), [n_out, n_in] if n_out < n_in);
-        let is_called_head = words_of(&before).iter().any(|word| word.starts_with("head"));
+        let is_called_head = words_of(&before)
+            .iter()
+            .any(|word| word.starts_with("head"));
         let numbers: Vec<usize> = members
             .iter()
             .filter_map(|idx| {
                 let name = &tensors[*idx].name;
-                name.strip_prefix(before.as_str())?.strip_suffix(after.as_str())?.parse().ok()
+                name.strip_prefix(before.as_str())?
+                    .strip_suffix(after.as_str())?
+                    .parse()
+                    .ok()
             })
             .collect();
         let is_run = is_list(&numbers, 0, numbers.len());
-        if members.len() < 2 || !are_alike || !is_run || !(is_called_head || is_narrow) || first.shape.len() > 2 {
+        if members.len() < 2
+            || !are_alike
+            || !is_run
+            || !(is_called_head || is_narrow)
+            || first.shape.len() > 2
+        {
             continue;
         }
         if members.iter().any(|idx| gone.contains(idx)) {
@@ -301,7 +337,9 @@ fn lists(kept: &[(&str, Vec<usize>)]) -> Option<(usize, usize, usize)> {
             }
         }
     }
-    let best = held.into_iter().max_by_key(|((first, n), held)| (*held, *n, usize::MAX - first));
+    let best = held
+        .into_iter()
+        .max_by_key(|((first, n), held)| (*held, *n, usize::MAX - first));
     best.map(|((first, n), held)| (first, n, held))
 }
 
@@ -310,12 +348,19 @@ fn best_run<'a>(kept: &'a [(&'a str, Vec<usize>)]) -> Option<Run<'a>> {
     let mut groups: BTreeMap<&str, BTreeMap<usize, Signature<'a>>> = BTreeMap::new();
     for (name, shape) in kept {
         for one in numbers_in(name) {
-            let of_number = groups.entry(one.before).or_default().entry(one.number).or_default();
+            let of_number = groups
+                .entry(one.before)
+                .or_default()
+                .entry(one.number)
+                .or_default();
             of_number.push((one.after, shape));
         }
     }
     let n_of = |signature: &Signature<'_>| -> usize {
-        signature.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        signature
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<usize>())
+            .sum()
     };
     let n_matrices = |signatures: &[&Signature<'_>]| {
         let all = signatures.iter().flat_map(|signature| signature.iter());
@@ -325,25 +370,35 @@ fn best_run<'a>(kept: &'a [(&'a str, Vec<usize>)]) -> Option<Run<'a>> {
     for (before, of_numbers) in &groups {
         for first in of_numbers.keys().copied() {
             for step in 1..=4 {
-                let one: Option<Vec<&Signature<'_>>> =
-                    (first..first + step).map(|number| of_numbers.get(&number)).collect();
+                let one: Option<Vec<&Signature<'_>>> = (first..first + step)
+                    .map(|number| of_numbers.get(&number))
+                    .collect();
                 let Some(one) = one else { break };
                 let mut n_layers = 1;
                 while (0..step).all(|idx| {
-                    of_numbers.get(&(first + step * n_layers + idx)).is_some_and(|other| other == one[idx])
+                    of_numbers
+                        .get(&(first + step * n_layers + idx))
+                        .is_some_and(|other| other == one[idx])
                 }) {
                     n_layers += 1;
                 }
-                let n_elements = n_layers * one.iter().map(|signature| n_of(signature)).sum::<usize>();
+                let n_elements =
+                    n_layers * one.iter().map(|signature| n_of(signature)).sum::<usize>();
                 // A layer has attention and more: a number before a single matrix is no layer.
                 if n_matrices(&one) < if n_layers > 1 { 2 } else { 4 } {
                     continue;
                 }
-                let is_better = best.as_ref().is_none_or(|best| {
-                    (n_elements, best.step) > (best.n_elements, step)
-                });
+                let is_better = best
+                    .as_ref()
+                    .is_none_or(|best| (n_elements, best.step) > (best.n_elements, step));
                 if is_better {
-                    best = Some(Run { before, first, step, n_layers, n_elements });
+                    best = Some(Run {
+                        before,
+                        first,
+                        step,
+                        n_layers,
+                        n_elements,
+                    });
                 }
             }
         }
@@ -363,7 +418,8 @@ fn buffer(tensors: &Tensors, name: &str, shape: &[usize], words: &[String]) -> B
     let inner: Vec<usize> = shape.iter().copied().filter(|n| *n != 1).collect();
     let values = |most: usize| -> Option<Vec<f32>> {
         let view = tensors.get(name)?;
-        (inner.iter().product::<usize>() <= most).then(|| view.widen().ok().map(|v| v.into_owned()))?
+        (inner.iter().product::<usize>() <= most)
+            .then(|| view.widen().ok().map(|v| v.into_owned()))?
     };
     match inner.as_slice() {
         [] => Buffer::Nothing,
@@ -373,7 +429,11 @@ fn buffer(tensors: &Tensors, name: &str, shape: &[usize], words: &[String]) -> B
                 let first = values.get(1).copied().unwrap_or(0.0);
                 let below = values[0];
                 values.iter().enumerate().all(|(idx, value)| {
-                    if above(idx) { *value == first } else { *value == below }
+                    if above(idx) {
+                        *value == first
+                    } else {
+                        *value == below
+                    }
                 }) && first.to_bits() != below.to_bits()
             });
             if is_mask { Buffer::Nothing } else { Buffer::No }
@@ -382,7 +442,9 @@ fn buffer(tensors: &Tensors, name: &str, shape: &[usize], words: &[String]) -> B
             let Some(values) = values(4096).filter(|_| *n > 1) else {
                 return Buffer::No;
             };
-            let falls = values.windows(2).all(|pair| pair[0] > pair[1] && pair[1] > 0.0);
+            let falls = values
+                .windows(2)
+                .all(|pair| pair[0] > pair[1] && pair[1] > 0.0);
             if values[0] == 1.0 && falls {
                 let ratio = f64::from(values[1]);
                 let even = values.iter().enumerate().all(|(idx, value)| {
@@ -397,12 +459,19 @@ fn buffer(tensors: &Tensors, name: &str, shape: &[usize], words: &[String]) -> B
                     });
                 }
             }
-            if has(&["slopes", "slope", "alibi", "freqs", "freq"]) || has(&["inv"]) && has(&["freq"]) {
+            if has(&["slopes", "slope", "alibi", "freqs", "freq"])
+                || has(&["inv"]) && has(&["freq"])
+            {
                 return Buffer::Nothing;
             }
             Buffer::No
         }
-        _ if has(&["cos", "sin", "cached", "freqs", "mask", "tril", "rotary", "rope"]) => Buffer::Nothing,
+        _ if has(&[
+            "cos", "sin", "cached", "freqs", "mask", "tril", "rotary", "rope",
+        ]) =>
+        {
+            Buffer::Nothing
+        }
         _ => Buffer::No,
     }
 }
@@ -416,5 +485,7 @@ fn mean_of(tensors: &Tensors, name: &str) -> f32 {
         return 0.0;
     }
     let values = tensors.get(name).and_then(|view| view.widen().ok());
-    values.map_or(0.0, |values| values.iter().sum::<f32>() / values.len().max(1) as f32)
+    values.map_or(0.0, |values| {
+        values.iter().sum::<f32>() / values.len().max(1) as f32
+    })
 }

@@ -81,11 +81,18 @@ fn reading_residual(shape: &[usize], d_model: usize, n_joined: Option<usize>) ->
             for (at, n) in n_in.iter().enumerate().filter(|(_, n)| **n == d_model) {
                 let _ = n;
                 let rest: Vec<usize> = (0..4).filter(|idx| *idx != at).collect();
-                let orders: [[Axis; 3]; 3] = [[Part, Head, Out], [Head, Part, Out], [Head, Out, Part]];
+                let orders: [[Axis; 3]; 3] =
+                    [[Part, Head, Out], [Head, Part, Out], [Head, Out, Part]];
                 for order in orders {
                     let mut axes = vec![In; 4];
-                    rest.iter().zip(order).for_each(|(idx, axis)| axes[*idx] = axis);
-                    let of = |wanted: Axis| axes.iter().position(|axis| *axis == wanted).map(|idx| n_in[idx]);
+                    rest.iter()
+                        .zip(order)
+                        .for_each(|(idx, axis)| axes[*idx] = axis);
+                    let of = |wanted: Axis| {
+                        axes.iter()
+                            .position(|axis| *axis == wanted)
+                            .map(|idx| n_in[idx])
+                    };
                     let n_parts = of(Part).filter(|n| *n == 2 || *n == 3);
                     if n_parts.is_some() {
                         all.push(whole(axes.clone(), of(Out), n_parts));
@@ -150,7 +157,9 @@ pub fn layer_maps(groups: &Groups, d_model: usize, most: usize) -> Vec<LayerMaps
                     if groups.maps[down_idx].weight.shape.len() > 2 {
                         continue;
                     }
-                    let rest: Vec<usize> = (0..n).filter(|idx| ![o_idx, down_idx].contains(idx)).collect();
+                    let rest: Vec<usize> = (0..n)
+                        .filter(|idx| ![o_idx, down_idx].contains(idx))
+                        .collect();
                     search.inside((o_idx, &o), (down_idx, &down), &rest, &mut found);
                 }
             }
@@ -201,7 +210,11 @@ impl Search<'_> {
     ) {
         let (d_q, d_mlp) = (o.n_in, down.n_in);
         for (mlp_members, mlp, mlp_score) in self.mlps(rest, d_mlp) {
-            let others: Vec<usize> = rest.iter().copied().filter(|idx| !mlp_members.contains(idx)).collect();
+            let others: Vec<usize> = rest
+                .iter()
+                .copied()
+                .filter(|idx| !mlp_members.contains(idx))
+                .collect();
             for (members, qkv, d_kv, d_head, qkv_score) in self.qkvs(&others, d_q) {
                 let left: Vec<String> = others
                     .iter()
@@ -209,9 +222,11 @@ impl Search<'_> {
                     .map(|idx| self.groups.maps[*idx].weight.name.clone())
                     .collect();
                 let groups = &self.groups.maps;
-                let own = score(Role::O, &groups[o_idx].weight.words) + score(Role::Down, &groups[down_idx].weight.words);
+                let own = score(Role::O, &groups[o_idx].weight.words)
+                    + score(Role::Down, &groups[down_idx].weight.words);
                 let alike = 2 * i32::from(are_alike(&qkv, &mlp, [&o.axes, &down.axes]));
-                let order = i32::from(groups_in_order(o_idx, &members)) + i32::from(groups_in_order(down_idx, &mlp_members));
+                let order = i32::from(groups_in_order(o_idx, &members))
+                    + i32::from(groups_in_order(down_idx, &mlp_members));
                 found.push(LayerMaps {
                     qkv,
                     o: part(&groups[o_idx], &o.axes),
@@ -244,13 +259,26 @@ impl Search<'_> {
             for up in self.readings(*up_idx).iter().filter(|r| plain(r)) {
                 let part_up = part(&self.groups.maps[*up_idx], &up.axes);
                 if up.n_out == d_mlp {
-                    ways.push((vec![*up_idx], Mlp::Plain(part_up.clone()), self.score(Role::Up, *up_idx)));
+                    ways.push((
+                        vec![*up_idx],
+                        Mlp::Plain(part_up.clone()),
+                        self.score(Role::Up, *up_idx),
+                    ));
                     for gate_idx in rest.iter().filter(|idx| *idx != up_idx) {
-                        for gate in self.readings(*gate_idx).iter().filter(|r| plain(r) && r.axes == up.axes) {
+                        for gate in self
+                            .readings(*gate_idx)
+                            .iter()
+                            .filter(|r| plain(r) && r.axes == up.axes)
+                        {
                             if gate.n_out == d_mlp {
                                 let gate = part(&self.groups.maps[*gate_idx], &gate.axes);
-                                let both = self.score(Role::Up, *up_idx) + self.score(Role::Gate, *gate_idx);
-                                ways.push((vec![*gate_idx, *up_idx], Mlp::Gated(gate, part_up.clone()), both));
+                                let both = self.score(Role::Up, *up_idx)
+                                    + self.score(Role::Gate, *gate_idx);
+                                ways.push((
+                                    vec![*gate_idx, *up_idx],
+                                    Mlp::Gated(gate, part_up.clone()),
+                                    both,
+                                ));
                             }
                         }
                     }
@@ -261,7 +289,11 @@ impl Search<'_> {
                         order: vec!["gate", "up"],
                         per: Per::All,
                     };
-                    ways.push((vec![*up_idx], Mlp::Fused(fused), self.score(Role::GateUp, *up_idx)));
+                    ways.push((
+                        vec![*up_idx],
+                        Mlp::Fused(fused),
+                        self.score(Role::GateUp, *up_idx),
+                    ));
                 }
             }
         }
@@ -269,23 +301,40 @@ impl Search<'_> {
     }
 
     /// Ways to make queries, keys and values of some matrices: who is used, how, rows of keys, the width of a head.
-    fn qkvs(&self, rest: &[usize], d_q: usize) -> Vec<(Vec<usize>, Qkv, usize, Option<usize>, i32)> {
+    fn qkvs(
+        &self,
+        rest: &[usize],
+        d_q: usize,
+    ) -> Vec<(Vec<usize>, Qkv, usize, Option<usize>, i32)> {
         let mut ways = Vec::new();
         for idx in rest {
             for all in self.readings(*idx) {
-                let d_kv = all.n_out.checked_sub(d_q).filter(|twice| twice % 2 == 0).map(|twice| twice / 2);
-                let fits = d_kv.filter(|d_kv| *d_kv > 0 && d_q.is_multiple_of(*d_kv) || is_group(d_q, *d_kv));
+                let d_kv = all
+                    .n_out
+                    .checked_sub(d_q)
+                    .filter(|twice| twice % 2 == 0)
+                    .map(|twice| twice / 2);
+                let fits = d_kv
+                    .filter(|d_kv| *d_kv > 0 && d_q.is_multiple_of(*d_kv) || is_group(d_q, *d_kv));
                 let is_alone = match all.n_parts {
                     Some(n) => n == 3,
                     None => all.axes.len() == 2,
                 };
-                if let Some(d_kv) = fits.filter(|d_kv| is_alone && (all.n_parts.is_none() || *d_kv == d_q)) {
+                if let Some(d_kv) =
+                    fits.filter(|d_kv| is_alone && (all.n_parts.is_none() || *d_kv == d_q))
+                {
                     let fused = FusedPart {
                         map: part(&self.groups.maps[*idx], &all.axes),
                         order: vec!["q", "k", "v"],
                         per: per(&all.axes),
                     };
-                    ways.push((vec![*idx], Qkv::Fused(fused), d_kv, all.d_head, self.score(Role::Qkv, *idx)));
+                    ways.push((
+                        vec![*idx],
+                        Qkv::Fused(fused),
+                        d_kv,
+                        all.d_head,
+                        self.score(Role::Qkv, *idx),
+                    ));
                 }
                 // Heads that lie together with their parts in one axis: [head, 3 · d_head, d_model].
                 if all.axes.len() == 3 && all.n_parts.is_none() && all.n_out == 3 * d_q {
@@ -295,18 +344,32 @@ impl Search<'_> {
                         per: Per::Head,
                     };
                     let d_head = all.d_head.map(|d| d / 3);
-                    ways.push((vec![*idx], Qkv::Fused(fused), d_q, d_head, self.score(Role::Qkv, *idx)));
+                    ways.push((
+                        vec![*idx],
+                        Qkv::Fused(fused),
+                        d_q,
+                        d_head,
+                        self.score(Role::Qkv, *idx),
+                    ));
                 }
             }
         }
         for q_idx in rest {
-            for q in self.readings(*q_idx).iter().filter(|q| q.n_out == d_q && q.n_parts.is_none()) {
+            for q in self
+                .readings(*q_idx)
+                .iter()
+                .filter(|q| q.n_out == d_q && q.n_parts.is_none())
+            {
                 let others: Vec<usize> = rest.iter().copied().filter(|idx| idx != q_idx).collect();
                 let part_q = part(&self.groups.maps[*q_idx], &q.axes);
                 for kv_idx in &others {
                     for kv in self.readings(*kv_idx) {
                         let d_kv = kv.n_out / 2;
-                        if kv.n_out % 2 == 1 || d_kv == 0 || !(d_q.is_multiple_of(d_kv) || is_group(d_q, d_kv)) || kv.n_parts == Some(3) {
+                        if kv.n_out % 2 == 1
+                            || d_kv == 0
+                            || !(d_q.is_multiple_of(d_kv) || is_group(d_q, d_kv))
+                            || kv.n_parts == Some(3)
+                        {
                             continue;
                         }
                         if kv.axes.len() > 2 && kv.n_parts.is_none() {
@@ -318,25 +381,49 @@ impl Search<'_> {
                             per: per(&kv.axes),
                         };
                         let both = self.score(Role::Q, *q_idx) + self.score(Role::Kv, *kv_idx) - 2;
-                        ways.push((vec![*q_idx, *kv_idx], Qkv::Paired(part_q.clone(), fused), d_kv, kv.d_head.or(q.d_head), both));
+                        ways.push((
+                            vec![*q_idx, *kv_idx],
+                            Qkv::Paired(part_q.clone(), fused),
+                            d_kv,
+                            kv.d_head.or(q.d_head),
+                            both,
+                        ));
                     }
                 }
                 for k_idx in &others {
-                    for k in self.readings(*k_idx).iter().filter(|k| same_way(&k.axes, &q.axes, k.n_out == k.n_in)) {
-                        if !(d_q.is_multiple_of(k.n_out.max(1)) || is_group(d_q, k.n_out)) || k.n_parts.is_some() {
+                    for k in self
+                        .readings(*k_idx)
+                        .iter()
+                        .filter(|k| same_way(&k.axes, &q.axes, k.n_out == k.n_in))
+                    {
+                        if !(d_q.is_multiple_of(k.n_out.max(1)) || is_group(d_q, k.n_out))
+                            || k.n_parts.is_some()
+                        {
                             continue;
                         }
                         for v_idx in others.iter().filter(|idx| *idx != k_idx) {
-                            for v in self.readings(*v_idx).iter().filter(|v| v.axes == k.axes && v.n_out == k.n_out) {
+                            for v in self
+                                .readings(*v_idx)
+                                .iter()
+                                .filter(|v| v.axes == k.axes && v.n_out == k.n_out)
+                            {
                                 let parts = [
                                     part_q.clone(),
                                     part(&self.groups.maps[*k_idx], &k.axes),
                                     part(&self.groups.maps[*v_idx], &v.axes),
                                 ];
-                                let own = self.score(Role::Q, *q_idx) + self.score(Role::K, *k_idx) + self.score(Role::V, *v_idx);
+                                let own = self.score(Role::Q, *q_idx)
+                                    + self.score(Role::K, *k_idx)
+                                    + self.score(Role::V, *v_idx);
                                 let order = i32::from(q_idx < k_idx && k_idx < v_idx);
                                 let members = vec![*q_idx, *k_idx, *v_idx];
-                                ways.push((members, Qkv::Separate(parts), k.n_out, q.d_head.or(k.d_head), own + order));
+                                ways.push((
+                                    members,
+                                    Qkv::Separate(parts),
+                                    k.n_out,
+                                    q.d_head.or(k.d_head),
+                                    own + order,
+                                ));
                             }
                         }
                     }
@@ -367,9 +454,13 @@ fn are_alike(qkv: &Qkv, mlp: &Mlp, others: [&Vec<Axis>; 2]) -> bool {
 
 /// Whether rows of queries and keys have a width of heads in common that gives whole groups.
 fn is_group(d_q: usize, d_kv: usize) -> bool {
-    d_kv > 0 && (1..=d_kv).any(|d_head| {
-        d_kv.is_multiple_of(d_head) && d_q.is_multiple_of(d_head) && d_head > 1 && (d_q / d_head).is_multiple_of(d_kv / d_head)
-    })
+    d_kv > 0
+        && (1..=d_kv).any(|d_head| {
+            d_kv.is_multiple_of(d_head)
+                && d_q.is_multiple_of(d_head)
+                && d_head > 1
+                && (d_q / d_head).is_multiple_of(d_kv / d_head)
+        })
 }
 
 fn groups_in_order(last: usize, before: &[usize]) -> bool {

@@ -99,13 +99,24 @@ pub fn guess<O: Ops>(
     let path = checkpoint.config.path().to_path_buf();
     let largest_id = given.sequences.iter().flatten().copied().max();
     let Some(largest_id) = largest_id else {
-        return Err(Error::Prompt("expected a text of two tokens or more, found none".to_owned()));
+        return Err(Error::Prompt(
+            "expected a text of two tokens or more, found none".to_owned(),
+        ));
     };
-    let names: Vec<String> = checkpoint.tensors.iter().map(|(name, _)| name.to_owned()).collect();
-    names.iter().for_each(|name| checkpoint.tensors.squeeze(name));
+    let names: Vec<String> = checkpoint
+        .tensors
+        .iter()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    names
+        .iter()
+        .for_each(|name| checkpoint.tensors.squeeze(name));
     let inventory = Inventory::of(&checkpoint.tensors);
     let n_longest = given.sequences.iter().map(Vec::len).max().unwrap_or(0);
-    let asked = Asked { largest_id, n_longest: n_longest.min(LONGEST_PIECE) };
+    let asked = Asked {
+        largest_id,
+        n_longest: n_longest.min(LONGEST_PIECE),
+    };
     let found = assignments(&inventory, asked).map_err(|problem| Error::file(&path, problem))?;
     for assignment in &found {
         // What cannot be arranged fails when it is described.
@@ -118,7 +129,16 @@ pub fn guess<O: Ops>(
     };
     let n_piece = rows(&found[0]).unwrap_or(LONGEST_PIECE).min(LONGEST_PIECE);
     let checkpoint = Arc::new(checkpoint);
-    let mut finder = Finder { ops, checkpoint: &checkpoint, found: &found, given, n_piece, told, pace, n_tried: 0 };
+    let mut finder = Finder {
+        ops,
+        checkpoint: &checkpoint,
+        found: &found,
+        given,
+        n_piece,
+        told,
+        pace,
+        n_tried: 0,
+    };
     let best = finder.best(largest_id)?;
     finder.finish(best, &inventory)
 }
@@ -155,8 +175,12 @@ impl<O: Ops> Finder<'_, O> {
             Some(Kind::Encoder) => None,
             _ => Some(self.search(Told::Next)?),
         };
-        let is_clear = decoder.as_ref().is_some_and(|best| best.share() < UNDERSTOOD);
-        if let (Some(best), true) | (Some(best), false) = (decoder, is_clear || self.given.kind == Some(Kind::Decoder)) {
+        let is_clear = decoder
+            .as_ref()
+            .is_some_and(|best| best.share() < UNDERSTOOD);
+        if let (Some(best), true) | (Some(best), false) =
+            (decoder, is_clear || self.given.kind == Some(Kind::Decoder))
+        {
             if is_clear || self.given.kind == Some(Kind::Decoder) {
                 return Ok(best);
             }
@@ -167,7 +191,8 @@ impl<O: Ops> Finder<'_, O> {
             });
         }
         let problem = "the token that stands for a hidden one is needed: --mask-token ID";
-        self.masked(largest_id)?.ok_or_else(|| Error::Prompt(problem.to_owned()))
+        self.masked(largest_id)?
+            .ok_or_else(|| Error::Prompt(problem.to_owned()))
     }
 
     /// The best encoder; of several tokens that may stand for a hidden one the one that loses least.
@@ -183,7 +208,12 @@ impl<O: Ops> Finder<'_, O> {
                 let mut all = vec![last, largest_id + 1, 4, 3, 2, 1, 0, 103];
                 all.retain(|id| *id <= last);
                 let mut seen = Vec::new();
-                all.retain(|id| !seen.contains(id) && { seen.push(*id); true });
+                all.retain(|id| {
+                    !seen.contains(id) && {
+                        seen.push(*id);
+                        true
+                    }
+                });
                 all
             }
         };
@@ -194,7 +224,9 @@ impl<O: Ops> Finder<'_, O> {
                 let texts = self.texts(task, SEARCH_TOKENS);
                 let unigram = unigram_loss(&texts);
                 let mut search = self.start(&texts);
-                let Ok(state) = search.quick(false) else { continue };
+                let Ok(state) = search.quick(false) else {
+                    continue;
+                };
                 let tried = search.n_tried;
                 self.n_tried += tried;
                 let share = state.loss / unigram.max(1e-9);
@@ -216,14 +248,31 @@ impl<O: Ops> Finder<'_, O> {
     }
 
     fn start<'s>(&'s mut self, texts: &'s [super::readings::Text]) -> Search<'s, O> {
-        let n_longest = texts.iter().map(|text| text.sequence.len()).max().unwrap_or(0);
+        let n_longest = texts
+            .iter()
+            .map(|text| text.sequence.len())
+            .max()
+            .unwrap_or(0);
         let n_tokens: usize = texts.iter().map(|text| text.sequence.len()).sum();
-        let values: usize = self.checkpoint.tensors.iter().map(|(_, info)| info.n_elements()).sum();
+        let values: usize = self
+            .checkpoint
+            .tensors
+            .iter()
+            .map(|(_, info)| info.n_elements())
+            .sum();
         let is_cheap = values.saturating_mul(n_tokens) <= CHEAP;
         let width = if is_cheap {
-            Width { beam: 6, assignments: 16, placements: 8 }
+            Width {
+                beam: 6,
+                assignments: 16,
+                placements: 8,
+            }
         } else {
-            Width { beam: 2, assignments: 3, placements: 4 }
+            Width {
+                beam: 2,
+                assignments: 3,
+                placements: 4,
+            }
         };
         Search {
             ops: self.ops,
@@ -242,14 +291,20 @@ impl<O: Ops> Finder<'_, O> {
     fn search(&mut self, task: Told) -> Result<Best> {
         let texts = self.texts(task, SEARCH_TOKENS);
         if texts.is_empty() {
-            return Err(Error::Prompt("expected a text of two tokens or more, found none".to_owned()));
+            return Err(Error::Prompt(
+                "expected a text of two tokens or more, found none".to_owned(),
+            ));
         }
         let unigram = unigram_loss(&texts);
         let mut search = self.start(&texts);
         let state = search.best(task == Told::Next)?;
         let tried = search.n_tried;
         self.n_tried += tried;
-        Ok(Best { state, task, unigram })
+        Ok(Best {
+            state,
+            task,
+            unigram,
+        })
     }
 
     /// Judges the best description on all texts, changes the answers that lose less there, and says how far ahead each answer is.

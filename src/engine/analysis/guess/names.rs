@@ -61,42 +61,159 @@ pub enum Role {
 }
 
 const ATTENTION: &[&str] = &[
-    "att", "attn", "attention", "mha", "mhsa", "mqa", "gqa", "sa", "selfattn", "selfattention", "mix", "mixer", "heads", "look", "attend",
+    "att",
+    "attn",
+    "attention",
+    "mha",
+    "mhsa",
+    "mqa",
+    "gqa",
+    "sa",
+    "selfattn",
+    "selfattention",
+    "mix",
+    "mixer",
+    "heads",
+    "look",
+    "attend",
 ];
 const FEED_FORWARD: &[&str] = &[
-    "mlp", "ffn", "ff", "feed", "feedforward", "fwd", "ffwd", "swiglu", "glu", "geglu", "channel", "fc", "intermediate", "think", "ffnn", "dense",
-    "mlps", "pw",
+    "mlp",
+    "ffn",
+    "ff",
+    "feed",
+    "feedforward",
+    "fwd",
+    "ffwd",
+    "swiglu",
+    "glu",
+    "geglu",
+    "channel",
+    "fc",
+    "intermediate",
+    "think",
+    "ffnn",
+    "dense",
+    "mlps",
+    "pw",
 ];
 
 /// Words that speak for a part.
 fn own_words(role: Role) -> &'static [&'static str] {
     match role {
-        Role::Q => &["q", "wq", "query", "queries", "qry", "toq", "qproj", "ask", "qs", "pq", "quer"],
-        Role::K => &["k", "wk", "key", "keys", "tok", "kproj", "ks", "pk"],
-        Role::V => &["v", "wv", "value", "values", "val", "vals", "tov", "vproj", "vs", "pv"],
-        Role::Kv => &["kv", "wkv", "vk", "tokv", "keyvalue", "kvs"],
-        Role::Qkv => &["qkv", "wqkv", "kqv", "vkq", "qvk", "toqkv", "inproj", "packed", "fused", "triple", "qkvs", "cattn"],
-        Role::O => &[
-            "o", "wo", "out", "output", "proj", "oproj", "merge", "unify", "back", "combine", "outproj", "join", "toout", "po", "answer",
+        Role::Q => &[
+            "q", "wq", "query", "queries", "qry", "toq", "qproj", "ask", "qs", "pq", "quer",
         ],
-        Role::Up => &["up", "fc1", "expand", "in", "inner", "wi", "widen", "grow", "hidden", "first", "enlarge", "rise", "wide", "val", "lift"],
+        Role::K => &["k", "wk", "key", "keys", "tok", "kproj", "ks", "pk"],
+        Role::V => &[
+            "v", "wv", "value", "values", "val", "vals", "tov", "vproj", "vs", "pv",
+        ],
+        Role::Kv => &["kv", "wkv", "vk", "tokv", "keyvalue", "kvs"],
+        Role::Qkv => &[
+            "qkv", "wqkv", "kqv", "vkq", "qvk", "toqkv", "inproj", "packed", "fused", "triple",
+            "qkvs", "cattn",
+        ],
+        Role::O => &[
+            "o", "wo", "out", "output", "proj", "oproj", "merge", "unify", "back", "combine",
+            "outproj", "join", "toout", "po", "answer",
+        ],
+        Role::Up => &[
+            "up", "fc1", "expand", "in", "inner", "wi", "widen", "grow", "hidden", "first",
+            "enlarge", "rise", "wide", "val", "lift",
+        ],
         Role::Gate => &["gate", "gating", "g", "wg", "gated", "switch", "act", "sw"],
-        Role::GateUp => &["gu", "gateup", "upgate", "gated", "in", "up", "fused", "both"],
-        Role::Down => &["down", "contract", "shrink", "out", "wo", "output", "proj", "narrow", "back", "second", "fall", "reduce"],
+        Role::GateUp => &[
+            "gu", "gateup", "upgate", "gated", "in", "up", "fused", "both",
+        ],
+        Role::Down => &[
+            "down", "contract", "shrink", "out", "wo", "output", "proj", "narrow", "back",
+            "second", "fall", "reduce",
+        ],
         Role::Tokens => &[
-            "tok", "token", "tokens", "wte", "emb", "embed", "embedding", "embeddings", "word", "words", "vocab", "lookup", "char", "chars", "symbol",
-            "symbols", "dictionary", "lex", "lut", "in", "input", "byte", "bytes", "letters", "letter",
+            "tok",
+            "token",
+            "tokens",
+            "wte",
+            "emb",
+            "embed",
+            "embedding",
+            "embeddings",
+            "word",
+            "words",
+            "vocab",
+            "lookup",
+            "char",
+            "chars",
+            "symbol",
+            "symbols",
+            "dictionary",
+            "lex",
+            "lut",
+            "in",
+            "input",
+            "byte",
+            "bytes",
+            "letters",
+            "letter",
         ],
         Role::Positions => &[
-            "pos", "position", "positions", "wpe", "pe", "place", "places", "positional", "where", "loc", "time", "order", "posemb", "slot", "slots",
-            "clock", "index",
+            "pos",
+            "position",
+            "positions",
+            "wpe",
+            "pe",
+            "place",
+            "places",
+            "positional",
+            "where",
+            "loc",
+            "time",
+            "order",
+            "posemb",
+            "slot",
+            "slots",
+            "clock",
+            "index",
         ],
         Role::TokenTypes => &["type", "types", "segment", "segments", "seg", "sentence"],
         Role::Unembed => &[
-            "head", "unembed", "lm", "logits", "logit", "out", "output", "decoder", "classifier", "readout", "generator", "vocab", "predict",
-            "prediction", "final", "to", "cls", "mlm", "fc", "project", "voice", "speak", "answer", "score", "scores", "last", "exit",
+            "head",
+            "unembed",
+            "lm",
+            "logits",
+            "logit",
+            "out",
+            "output",
+            "decoder",
+            "classifier",
+            "readout",
+            "generator",
+            "vocab",
+            "predict",
+            "prediction",
+            "final",
+            "to",
+            "cls",
+            "mlm",
+            "fc",
+            "project",
+            "voice",
+            "speak",
+            "answer",
+            "score",
+            "scores",
+            "last",
+            "exit",
         ],
-        Role::HeadDense => &["dense", "transform", "head", "cls", "mlm", "predictions", "pooler"],
+        Role::HeadDense => &[
+            "dense",
+            "transform",
+            "head",
+            "cls",
+            "mlm",
+            "predictions",
+            "pooler",
+        ],
     }
 }
 
@@ -125,7 +242,10 @@ pub fn score(role: Role, words: &[String]) -> i32 {
     let pairs = words.windows(2).filter(|pair| {
         let pair = [pair[0].as_str(), pair[1].as_str()];
         match role {
-            Role::Qkv => matches!(pair, ["in", "proj"] | ["c", "attn"] | ["key", "value"] | ["w", "qkv"]),
+            Role::Qkv => matches!(
+                pair,
+                ["in", "proj"] | ["c", "attn"] | ["key", "value"] | ["w", "qkv"]
+            ),
             Role::O => matches!(pair, ["out", "proj"] | ["c", "proj"] | ["w", "o"]),
             _ => false,
         }
@@ -139,7 +259,9 @@ pub fn score(role: Role, words: &[String]) -> i32 {
         Role::Up | Role::Gate | Role::GateUp | Role::Down => {
             2 * i32::from(is_feed_forward) - 3 * i32::from(is_attention && !is_feed_forward)
         }
-        Role::Tokens => -3 * i32::from(has(own_words(Role::Positions)) || has(own_words(Role::TokenTypes))),
+        Role::Tokens => {
+            -3 * i32::from(has(own_words(Role::Positions)) || has(own_words(Role::TokenTypes)))
+        }
         _ => 0,
     };
     own + of_numbers + 2 * pairs.count() as i32 + context
@@ -147,15 +269,19 @@ pub fn score(role: Role, words: &[String]) -> i32 {
 
 /// Last words of names of weights and gains.
 const WEIGHTS: &[&str] = &[
-    "weight", "weights", "w", "kernel", "matrix", "mat", "gamma", "gain", "g", "scale", "scales", "alpha", "a", "table", "linear", "lin",
+    "weight", "weights", "w", "kernel", "matrix", "mat", "gamma", "gain", "g", "scale", "scales",
+    "alpha", "a", "table", "linear", "lin",
 ];
 /// Last words of names of biases.
-const BIASES: &[&str] = &["bias", "biases", "b", "beta", "offset", "shift", "off", "add", "c"];
+const BIASES: &[&str] = &[
+    "bias", "biases", "b", "beta", "offset", "shift", "off", "add", "c",
+];
 
 /// Whether a name is that of a bias, by its last words.
 pub fn is_bias(words: &[String]) -> bool {
     let last = words.iter().rev().take(2);
-    last.clone().any(|word| BIASES.contains(&word.as_str()) && word != "c")
+    last.clone()
+        .any(|word| BIASES.contains(&word.as_str()) && word != "c")
         || words.last().is_some_and(|word| is_short(word, 'b'))
 }
 
@@ -176,7 +302,11 @@ pub fn stem(words: &[String]) -> Vec<String> {
             continue;
         }
         let is_paired = is_short(word, 'w') || is_short(word, 'b');
-        stem.push(if is_paired { word[1..].to_owned() } else { word.clone() });
+        stem.push(if is_paired {
+            word[1..].to_owned()
+        } else {
+            word.clone()
+        });
     }
     stem
 }
@@ -185,7 +315,10 @@ pub fn stem(words: &[String]) -> Vec<String> {
 pub fn norm_score(place: &str, words: &[String]) -> i32 {
     let has = |list: &[&str]| i32::from(words.iter().any(|word| list.contains(&word.as_str())));
     let (attention, feed_forward) = (has(ATTENTION), has(FEED_FORWARD));
-    let (first, second) = (has(&["1", "0", "first", "a", "one"]), has(&["2", "second", "b", "two"]));
+    let (first, second) = (
+        has(&["1", "0", "first", "a", "one"]),
+        has(&["2", "second", "b", "two"]),
+    );
     let after = has(&["post", "after", "out", "output", "behind", "end"]);
     let before = has(&["pre", "before", "in", "input", "prenorm"]);
     match place {
@@ -193,8 +326,24 @@ pub fn norm_score(place: &str, words: &[String]) -> i32 {
         "mlp_pre" => 2 * feed_forward + 2 * second + before - after - 2 * attention - first,
         "attn_out" | "attn_post" => 2 * attention + first + 2 * after - before - 2 * feed_forward,
         "mlp_out" | "mlp_post" => 2 * feed_forward + second + 2 * after - before - 2 * attention,
-        "final_norm" => 2 * has(&["final", "last", "out", "f", "end", "post", "output", "head", "fin", "top", "exit"]) - 2 * has(&["emb", "embed", "embedding", "embeddings", "in"]),
-        "embed_norm" => 3 * has(&["emb", "embed", "embedding", "embeddings", "in", "input", "pre", "stem", "start"]) - has(&["final", "last", "f"]),
+        "final_norm" => {
+            2 * has(&[
+                "final", "last", "out", "f", "end", "post", "output", "head", "fin", "top", "exit",
+            ]) - 2 * has(&["emb", "embed", "embedding", "embeddings", "in"])
+        }
+        "embed_norm" => {
+            3 * has(&[
+                "emb",
+                "embed",
+                "embedding",
+                "embeddings",
+                "in",
+                "input",
+                "pre",
+                "stem",
+                "start",
+            ]) - has(&["final", "last", "f"])
+        }
         "head_norm" => 2 * has(&["head", "cls", "mlm", "transform", "predictions", "decoder"]),
         _ => 0,
     }
@@ -206,7 +355,10 @@ mod tests {
 
     #[test]
     fn names_are_cut_into_words() {
-        assert_eq!(words_of("enc.3.attWq_fc1.W_Q"), ["enc", "3", "att", "wq", "fc", "1", "w", "q"]);
+        assert_eq!(
+            words_of("enc.3.attWq_fc1.W_Q"),
+            ["enc", "3", "att", "wq", "fc", "1", "w", "q"]
+        );
         assert_eq!(words_of("LayerNorm"), ["layer", "norm"]);
     }
 
@@ -221,7 +373,10 @@ mod tests {
             ("lin_w", "lin_b"),
         ] {
             assert_eq!(stem(&words_of(weight)), stem(&words_of(bias)), "{weight}");
-            assert!(is_bias(&words_of(bias)) && !is_bias(&words_of(weight)), "{bias}");
+            assert!(
+                is_bias(&words_of(bias)) && !is_bias(&words_of(weight)),
+                "{bias}"
+            );
         }
         assert_ne!(stem(&words_of("att.wq")), stem(&words_of("att.bk")));
     }
@@ -230,7 +385,10 @@ mod tests {
     fn names_speak_for_their_parts() {
         let best = |name: &str, roles: &[Role]| {
             let words = words_of(name);
-            roles.iter().copied().max_by_key(|role| score(*role, &words))
+            roles
+                .iter()
+                .copied()
+                .max_by_key(|role| score(*role, &words))
         };
         let of_layer = [Role::Q, Role::K, Role::V, Role::O, Role::Gate, Role::Down];
         assert_eq!(best("att.query_proj", &of_layer), Some(Role::Q));

@@ -26,7 +26,11 @@ impl Placement {
             Some(gain.map_or((*place).to_owned(), |gain| format!("{place} {gain}")))
         });
         let taken: Vec<String> = taken.collect();
-        let block = if described.is_parallel { ", parallel" } else { "" };
+        let block = if described.is_parallel {
+            ", parallel"
+        } else {
+            ""
+        };
         if taken.is_empty() {
             return format!("no norms{block}");
         }
@@ -86,7 +90,8 @@ pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
                 let idx = order[at.min(order.len() - 1)];
                 norms[*place] = Some(groups[idx].part.clone());
                 // Order alone says little: names say more.
-                score += 2 * norm_score(NORM_PLACES[*place], &groups[idx].words) + i32::from(idx == at);
+                score +=
+                    2 * norm_score(NORM_PLACES[*place], &groups[idx].words) + i32::from(idx == at);
             }
             all.push(Placement {
                 norms,
@@ -110,7 +115,9 @@ fn without_gains() -> Vec<Placement> {
     ];
     let placement = |(nth, (places, is_parallel)): (usize, (&[usize], bool))| {
         let mut norms: [Option<NormPart>; 6] = Default::default();
-        places.iter().for_each(|place| norms[*place] = Some(NormPart::default()));
+        places
+            .iter()
+            .for_each(|place| norms[*place] = Some(NormPart::default()));
         Placement {
             norms,
             is_parallel,

@@ -33,37 +33,109 @@ pub struct Known<'a> {
 
 /// Every question, the ones that decide most first.
 pub const QUESTIONS: &[Question] = &[
-    Question { key: "block", answers: blocks },
-    Question { key: "n_heads", answers: heads },
-    Question { key: "positions", answers: positions },
-    Question { key: "qkv", answers: fused },
-    Question { key: "q", answers: exchanged },
-    Question { key: "axes", answers: axes },
-    Question { key: "norm", answers: norms },
-    Question { key: "gate", answers: gates },
-    Question { key: "activation", answers: activations },
-    Question { key: "final_norm", answers: norms_around },
-    Question { key: "scale", answers: scales },
-    Question { key: "embed_scale", answers: embed_scales },
-    Question { key: "rope_theta", answers: thetas },
-    Question { key: "d_rotary", answers: shares },
-    Question { key: "q_norm", answers: qk_norms },
-    Question { key: "window", answers: windows },
-    Question { key: "softcap", answers: softcaps },
-    Question { key: "logit_softcap", answers: logit_softcaps },
-    Question { key: "logit_scale", answers: logit_scales },
-    Question { key: "tokens", answers: tables },
-    Question { key: "norm_eps", answers: epsilons },
+    Question {
+        key: "block",
+        answers: blocks,
+    },
+    Question {
+        key: "n_heads",
+        answers: heads,
+    },
+    Question {
+        key: "positions",
+        answers: positions,
+    },
+    Question {
+        key: "qkv",
+        answers: fused,
+    },
+    Question {
+        key: "q",
+        answers: exchanged,
+    },
+    Question {
+        key: "axes",
+        answers: axes,
+    },
+    Question {
+        key: "norm",
+        answers: norms,
+    },
+    Question {
+        key: "gate",
+        answers: gates,
+    },
+    Question {
+        key: "activation",
+        answers: activations,
+    },
+    Question {
+        key: "final_norm",
+        answers: norms_around,
+    },
+    Question {
+        key: "scale",
+        answers: scales,
+    },
+    Question {
+        key: "embed_scale",
+        answers: embed_scales,
+    },
+    Question {
+        key: "rope_theta",
+        answers: thetas,
+    },
+    Question {
+        key: "d_rotary",
+        answers: shares,
+    },
+    Question {
+        key: "q_norm",
+        answers: qk_norms,
+    },
+    Question {
+        key: "window",
+        answers: windows,
+    },
+    Question {
+        key: "softcap",
+        answers: softcaps,
+    },
+    Question {
+        key: "logit_softcap",
+        answers: logit_softcaps,
+    },
+    Question {
+        key: "logit_scale",
+        answers: logit_scales,
+    },
+    Question {
+        key: "tokens",
+        answers: tables,
+    },
+    Question {
+        key: "norm_eps",
+        answers: epsilons,
+    },
 ];
 
 /// What few models have has to gain so much.
 const RARE: f64 = 0.004;
 const UNUSUAL: f64 = 0.001;
 
-fn answer(from: &Described, words: impl Into<String>, handicap: f64, change: impl FnOnce(&mut Described)) -> Answer {
+fn answer(
+    from: &Described,
+    words: impl Into<String>,
+    handicap: f64,
+    change: impl FnOnce(&mut Described),
+) -> Answer {
     let mut described = from.clone();
     change(&mut described);
-    Answer { described, words: words.into(), handicap }
+    Answer {
+        described,
+        words: words.into(),
+        handicap,
+    }
 }
 
 fn blocks(known: &Known<'_>, from: &Described) -> Vec<Answer> {
@@ -72,7 +144,11 @@ fn blocks(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         let mut described = from.clone();
         placement.apply(&mut described);
         let words = Placement::words(&described);
-        Answer { described, words, handicap: 0.0 }
+        Answer {
+            described,
+            words,
+            handicap: 0.0,
+        }
     };
     all.iter().map(of).collect()
 }
@@ -98,7 +174,9 @@ pub fn widths_of_heads(known: &Known<'_>) -> Vec<usize> {
     let unusual = |d_head: usize| {
         let n_heads = d_q / d_head;
         let by_number = (n_heads as f64 / 4.0).ln().abs();
-        by_number + if d_head < 8 { 1.0 } else { 0.0 } + if d_head.is_power_of_two() { 0.0 } else { 0.5 }
+        by_number
+            + if d_head < 8 { 1.0 } else { 0.0 }
+            + if d_head.is_power_of_two() { 0.0 } else { 0.5 }
     };
     found.sort_by(|a, b| unusual(*a).total_cmp(&unusual(*b)));
     found
@@ -119,9 +197,14 @@ pub fn with_d_head(described: &mut Described, known: &Known<'_>, d_head: usize) 
 fn heads(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let of = |d_head: usize| {
         let n = known.assignment.d_q / d_head;
-        answer(from, format!("{n} heads of width {d_head}"), 0.0, |described| {
-            with_d_head(described, known, d_head);
-        })
+        answer(
+            from,
+            format!("{n} heads of width {d_head}"),
+            0.0,
+            |described| {
+                with_d_head(described, known, d_head);
+            },
+        )
     };
     widths_of_heads(known).into_iter().map(of).collect()
 }
@@ -132,11 +215,18 @@ fn positions(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         Positions::Rotary { theta, .. } => theta,
         _ => 10_000.0,
     };
-    let rotary = |interleaved| Positions::Rotary { theta, interleaved, d_rotary };
+    let rotary = |interleaved| Positions::Rotary {
+        theta,
+        interleaved,
+        d_rotary,
+    };
     let mut kinds = vec![
         (Positions::None, "no positions"),
         (Positions::Alibi, "ALiBi"),
-        (Positions::Sines(Sines::Interleaved), "sines and cosines in turn"),
+        (
+            Positions::Sines(Sines::Interleaved),
+            "sines and cosines in turn",
+        ),
         (Positions::Sines(Sines::Halves), "sines, then cosines"),
     ];
     if d_rotary >= 2 {
@@ -173,13 +263,16 @@ fn fused(_: &Known<'_>, from: &Described) -> Vec<Answer> {
                     (kv.order, kv.per) = (order.to_vec(), *per);
                     let q = q.clone();
                     let words = format!("{} per {word}", order.join(" "));
-                    all.push(answer(from, words, 0.0, |described| described.qkv = Qkv::Paired(q, kv)));
+                    all.push(answer(from, words, 0.0, |described| {
+                        described.qkv = Qkv::Paired(q, kv)
+                    }));
                 }
             }
         }
         Qkv::Fused(whole) => {
             for order in orders(3) {
-                let order: Vec<&'static str> = order.into_iter().map(|idx| ["q", "k", "v"][idx]).collect();
+                let order: Vec<&'static str> =
+                    order.into_iter().map(|idx| ["q", "k", "v"][idx]).collect();
                 for (word, per) in ways {
                     if *per == Per::Unit && from.n_heads != from.n_kv_heads {
                         continue;
@@ -187,7 +280,9 @@ fn fused(_: &Known<'_>, from: &Described) -> Vec<Answer> {
                     let mut whole = whole.clone();
                     (whole.order, whole.per) = (order.clone(), *per);
                     let words = format!("{} per {word}", order.join(" "));
-                    all.push(answer(from, words, 0.0, |described| described.qkv = Qkv::Fused(whole)));
+                    all.push(answer(from, words, 0.0, |described| {
+                        described.qkv = Qkv::Fused(whole)
+                    }));
                 }
             }
         }
@@ -200,7 +295,8 @@ fn exchanged(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let Qkv::Separate(parts) = &from.qkv else {
         return Vec::new();
     };
-    let is_square = known.assignment.d_q == known.assignment.d_model && known.assignment.d_kv == known.assignment.d_q;
+    let is_square = known.assignment.d_q == known.assignment.d_model
+        && known.assignment.d_kv == known.assignment.d_q;
     let mut all: Vec<MapPart> = parts.to_vec();
     if is_square && from.o.axes.len() == 2 {
         all.push(from.o.clone());
@@ -211,7 +307,12 @@ fn exchanged(known: &Known<'_>, from: &Described) -> Vec<Answer> {
             continue;
         }
         let of = |at: usize| all[order[at]].clone();
-        let words = format!("q is {}, k is {}, v is {}", of(0).weight, of(1).weight, of(2).weight);
+        let words = format!(
+            "q is {}, k is {}, v is {}",
+            of(0).weight,
+            of(1).weight,
+            of(2).weight
+        );
         answers.push(answer(from, words, 0.0, |described| {
             described.qkv = Qkv::Separate([of(0), of(1), of(2)]);
             if all.len() == 4 {
@@ -237,7 +338,9 @@ fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let kv_is_square = known.assignment.d_kv == d_model;
     let turn_qkv = |described: &mut Described| {
         let Qkv::Separate([q, k, v]) = &mut described.qkv else {
-            if let Qkv::Paired(q, _) = &mut described.qkv && qkv_is_square {
+            if let Qkv::Paired(q, _) = &mut described.qkv
+                && qkv_is_square
+            {
                 turned(q);
             }
             return;
@@ -253,14 +356,26 @@ fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let has_qkv = qkv_is_square && !matches!(from.qkv, Qkv::Fused(_));
     let mut all = vec![answer(from, "as they are", 0.0, |_| {})];
     if has_qkv {
-        all.push(answer(from, "queries, keys and values the other way", 0.0, turn_qkv));
+        all.push(answer(
+            from,
+            "queries, keys and values the other way",
+            0.0,
+            turn_qkv,
+        ));
     }
     if qkv_is_square {
-        all.push(answer(from, "the output the other way", 0.0, |described| turned(&mut described.o)));
-        all.push(answer(from, "all of attention the other way", 0.0, |described| {
-            turn_qkv(described);
-            turned(&mut described.o);
+        all.push(answer(from, "the output the other way", 0.0, |described| {
+            turned(&mut described.o)
         }));
+        all.push(answer(
+            from,
+            "all of attention the other way",
+            0.0,
+            |described| {
+                turn_qkv(described);
+                turned(&mut described.o);
+            },
+        ));
     }
     all
 }
@@ -297,9 +412,14 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
         Mlp::Gated(gate, up) => [(gate, up), (up, gate)]
             .into_iter()
             .map(|(gate, up)| {
-                answer(from, format!("{} is the gate", gate.weight), 0.0, |described| {
-                    described.mlp = Mlp::Gated(gate.clone(), up.clone());
-                })
+                answer(
+                    from,
+                    format!("{} is the gate", gate.weight),
+                    0.0,
+                    |described| {
+                        described.mlp = Mlp::Gated(gate.clone(), up.clone());
+                    },
+                )
             })
             .collect(),
         Mlp::Fused(both) => {
@@ -311,7 +431,9 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
                     let mut both = both.clone();
                     (both.order, both.per) = (order.to_vec(), per);
                     let words = format!("{} per {word}", order.join(" "));
-                    answer(from, words, 0.0, |described| described.mlp = Mlp::Fused(both))
+                    answer(from, words, 0.0, |described| {
+                        described.mlp = Mlp::Fused(both)
+                    })
                 })
                 .collect()
         }
@@ -321,12 +443,34 @@ fn gates(_: &Known<'_>, from: &Described) -> Vec<Answer> {
 fn activations(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     let is_gated = !matches!(from.mlp, Mlp::Plain(_));
     let names: &[&str] = if is_gated {
-        &["silu", "gelu", "gelu_new", "relu", "sigmoid", "relu2", "quick_gelu", "identity", "tanh"]
+        &[
+            "silu",
+            "gelu",
+            "gelu_new",
+            "relu",
+            "sigmoid",
+            "relu2",
+            "quick_gelu",
+            "identity",
+            "tanh",
+        ]
     } else {
-        &["gelu", "gelu_new", "relu", "silu", "relu2", "quick_gelu", "leaky_relu", "tanh", "sigmoid"]
+        &[
+            "gelu",
+            "gelu_new",
+            "relu",
+            "silu",
+            "relu2",
+            "quick_gelu",
+            "leaky_relu",
+            "tanh",
+            "sigmoid",
+        ]
     };
     let of = |name: &&str| {
-        answer(from, *name, 0.0, |described| described.activation = (*name).to_owned())
+        answer(from, *name, 0.0, |described| {
+            described.activation = (*name).to_owned()
+        })
     };
     names.iter().map(of).collect()
 }
@@ -335,18 +479,34 @@ fn activations(_: &Known<'_>, from: &Described) -> Vec<Answer> {
 fn norms_around(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let groups = &known.assignment.around_norms;
     let set = |described: &mut Described, places: [Option<NormPart>; 3]| {
-        [described.final_norm, described.embed_norm, described.head_norm] = places;
+        [
+            described.final_norm,
+            described.embed_norm,
+            described.head_norm,
+        ] = places;
     };
     if groups.is_empty() {
         let plain = || Some(NormPart::default());
         return vec![
-            answer(from, "no norm after the layers", 0.0, |described| set(described, [None, None, None])),
-            answer(from, "a norm without a gain after the layers", 0.0, |described| {
-                set(described, [plain(), None, None]);
+            answer(from, "no norm after the layers", 0.0, |described| {
+                set(described, [None, None, None])
             }),
-            answer(from, "norms without gains of embeddings and after the layers", UNUSUAL, |described| {
-                set(described, [plain(), plain(), None]);
-            }),
+            answer(
+                from,
+                "a norm without a gain after the layers",
+                0.0,
+                |described| {
+                    set(described, [plain(), None, None]);
+                },
+            ),
+            answer(
+                from,
+                "norms without gains of embeddings and after the layers",
+                UNUSUAL,
+                |described| {
+                    set(described, [plain(), plain(), None]);
+                },
+            ),
         ];
     }
     let mut all = Vec::new();
@@ -390,7 +550,9 @@ fn scales(known: &Known<'_>, from: &Described) -> Vec<Answer> {
 fn embed_scales(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let width = known.assignment.d_model as f64;
     let of = |words: &str, scale: EmbedScale, handicap: f64| {
-        answer(from, words, handicap, |described| described.embed_scale = scale)
+        answer(from, words, handicap, |described| {
+            described.embed_scale = scale
+        })
     };
     vec![
         of("as they are", EmbedScale::Factor(1.0), 0.0),
@@ -400,16 +562,30 @@ fn embed_scales(known: &Known<'_>, from: &Described) -> Vec<Answer> {
 }
 
 fn thetas(_: &Known<'_>, from: &Described) -> Vec<Answer> {
-    let Positions::Rotary { interleaved, d_rotary, .. } = from.computed else {
+    let Positions::Rotary {
+        interleaved,
+        d_rotary,
+        ..
+    } = from.computed
+    else {
         return Vec::new();
     };
     let bases = [
         1e4, 5e5, 1e6, 1e5, 1e3, 5e3, 2e4, 2.5e4, 5e4, 2e5, 2.5e5, 1e7, 500.0, 100.0,
     ];
     let of = |theta: f64| {
-        answer(from, format!("{theta}"), if theta == 1e4 { 0.0 } else { UNUSUAL / 4.0 }, |described| {
-            described.computed = Positions::Rotary { theta, interleaved, d_rotary };
-        })
+        answer(
+            from,
+            format!("{theta}"),
+            if theta == 1e4 { 0.0 } else { UNUSUAL / 4.0 },
+            |described| {
+                described.computed = Positions::Rotary {
+                    theta,
+                    interleaved,
+                    d_rotary,
+                };
+            },
+        )
     };
     bases.into_iter().map(of).collect()
 }
@@ -426,10 +602,26 @@ fn shares(_: &Known<'_>, from: &Described) -> Vec<Answer> {
             if d_rotary < 2 || (d_rotary * 4 != d_head * quarters) {
                 continue;
             }
-            let words = format!("{d_rotary} of {d_head}, {}", if interleaved { "neighbouring pairs" } else { "halves" });
-            all.push(answer(from, words, if quarters == 4 { 0.0 } else { UNUSUAL / 4.0 }, |described| {
-                described.computed = Positions::Rotary { theta, interleaved, d_rotary };
-            }));
+            let words = format!(
+                "{d_rotary} of {d_head}, {}",
+                if interleaved {
+                    "neighbouring pairs"
+                } else {
+                    "halves"
+                }
+            );
+            all.push(answer(
+                from,
+                words,
+                if quarters == 4 { 0.0 } else { UNUSUAL / 4.0 },
+                |described| {
+                    described.computed = Positions::Rotary {
+                        theta,
+                        interleaved,
+                        d_rotary,
+                    };
+                },
+            ));
         }
     }
     all
@@ -440,7 +632,10 @@ fn qk_norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let with = |words: &str, kind: Option<&'static str>, handicap: f64| {
         answer(from, words, handicap, |described| {
             let of = |part: &Option<NormPart>| {
-                Some(NormPart { kind, ..part.clone().unwrap_or_default() })
+                Some(NormPart {
+                    kind,
+                    ..part.clone().unwrap_or_default()
+                })
             };
             (described.q_norm, described.k_norm) = (of(&stored.q_norm), of(&stored.k_norm));
         })
@@ -451,9 +646,16 @@ fn qk_norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         })
     };
     if stored.q_norm.is_some() {
-        return vec![with("as the other norms", None, 0.0), with("RMS norms", Some("rms"), 0.0), with("layer norms", Some("layer"), 0.0)];
+        return vec![
+            with("as the other norms", None, 0.0),
+            with("RMS norms", Some("rms"), 0.0),
+            with("layer norms", Some("layer"), 0.0),
+        ];
     }
-    vec![without(0.0), with("RMS norms without gains", Some("rms"), RARE)]
+    vec![
+        without(0.0),
+        with("RMS norms without gains", Some("rms"), RARE),
+    ]
 }
 
 fn windows(known: &Known<'_>, from: &Described) -> Vec<Answer> {
@@ -463,7 +665,9 @@ fn windows(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     })];
     let mut widths: Vec<usize> = LADDER.to_vec();
     if let Some(width) = from.window {
-        let near = [1, 2, 4, 8].into_iter().flat_map(|by| [width.saturating_sub(by), width + by]);
+        let near = [1, 2, 4, 8]
+            .into_iter()
+            .flat_map(|by| [width.saturating_sub(by), width + by]);
         widths.extend(near.chain([width]).filter(|width| *width > 1));
     }
     widths.sort_unstable();
@@ -487,26 +691,39 @@ fn windows(known: &Known<'_>, from: &Described) -> Vec<Answer> {
 fn softcaps(_: &Known<'_>, from: &Described) -> Vec<Answer> {
     let none = answer(from, "none", 0.0, |described| described.softcap = None);
     let caps = [50.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.0].map(|cap: f32| {
-        answer(from, format!("{cap}"), RARE, |described| described.softcap = Some(cap))
+        answer(from, format!("{cap}"), RARE, |described| {
+            described.softcap = Some(cap)
+        })
     });
     std::iter::once(none).chain(caps).collect()
 }
 
 fn logit_softcaps(_: &Known<'_>, from: &Described) -> Vec<Answer> {
-    let none = answer(from, "none", 0.0, |described| described.logit_softcap = None);
+    let none = answer(from, "none", 0.0, |described| {
+        described.logit_softcap = None
+    });
     let caps = [30.0, 15.0, 50.0, 20.0, 10.0, 5.0].map(|cap: f32| {
-        answer(from, format!("{cap}"), UNUSUAL, |described| described.logit_softcap = Some(cap))
+        answer(from, format!("{cap}"), UNUSUAL, |described| {
+            described.logit_softcap = Some(cap)
+        })
     });
     std::iter::once(none).chain(caps).collect()
 }
 
 fn logit_scales(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let width = known.assignment.d_model as f32;
-    let scales = [(1.0, 0.0), (1.0 / width.sqrt(), UNUSUAL), (1.0 / width, RARE), (width.sqrt(), RARE)];
+    let scales = [
+        (1.0, 0.0),
+        (1.0 / width.sqrt(), UNUSUAL),
+        (1.0 / width, RARE),
+        (width.sqrt(), RARE),
+    ];
     scales
         .into_iter()
         .map(|(scale, handicap)| {
-            answer(from, format!("{scale}"), handicap, |described| described.logit_scale = scale)
+            answer(from, format!("{scale}"), handicap, |described| {
+                described.logit_scale = scale
+            })
         })
         .collect()
 }
@@ -520,20 +737,41 @@ fn tables(_: &Known<'_>, from: &Described) -> Vec<Answer> {
         return Vec::new();
     }
     let same = answer(from, format!("{} embeds", from.tokens), 0.0, |_| {});
-    let other = answer(from, format!("{} embeds", unembed.weight), 0.0, |described| {
-        let head = MapPart { weight: described.tokens.clone(), ..unembed.clone() };
-        described.tokens.clone_from(&unembed.weight);
-        described.unembed = Some(head);
-    });
+    let other = answer(
+        from,
+        format!("{} embeds", unembed.weight),
+        0.0,
+        |described| {
+            let head = MapPart {
+                weight: described.tokens.clone(),
+                ..unembed.clone()
+            };
+            described.tokens.clone_from(&unembed.weight);
+            described.unembed = Some(head);
+        },
+    );
     vec![same, other]
 }
 
 fn epsilons(_: &Known<'_>, from: &Described) -> Vec<Answer> {
-    let usual = if from.norm_is_rms { [1e-6, 1e-5] } else { [1e-5, 1e-6] };
-    let all = [usual[0], usual[1], 1e-8, 1e-12, f64::from(f32::EPSILON), 1e-3];
+    let usual = if from.norm_is_rms {
+        [1e-6, 1e-5]
+    } else {
+        [1e-5, 1e-6]
+    };
+    let all = [
+        usual[0],
+        usual[1],
+        1e-8,
+        1e-12,
+        f64::from(f32::EPSILON),
+        1e-3,
+    ];
     let of = |(idx, eps): (usize, f64)| {
         let handicap = [0.0, 2e-6, 1e-4, 1e-4, 1e-4, 1e-4][idx];
-        answer(from, format!("{eps:e}"), handicap, |described| described.norm_eps = eps)
+        answer(from, format!("{eps:e}"), handicap, |described| {
+            described.norm_eps = eps
+        })
     };
     all.into_iter().enumerate().map(of).collect()
 }

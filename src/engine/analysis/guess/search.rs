@@ -126,22 +126,33 @@ impl<O: Ops> Search<'_, O> {
             words.push(answer.words);
         }
         self.evaluate(&mut states)?;
-        let own = states.iter().find(|other| other.described == state.described);
+        let own = states
+            .iter()
+            .find(|other| other.described == state.described);
         let now = own.unwrap_or(state).clone();
         let best = states.iter().min_by(|a, b| a.rank().total_cmp(&b.rank()));
-        let mut chosen_now = best.filter(|best| best.rank() < now.rank() - 1e-9).unwrap_or(&now).clone();
+        let mut chosen_now = best
+            .filter(|best| best.rank() < now.rank() - 1e-9)
+            .unwrap_or(&now)
+            .clone();
         // What few models have must show at many positions, not at a few by chance.
-        let is_rare = chosen_now.handicaps.get(question.key).is_some_and(|handicap| *handicap >= 1e-3);
-        let usual = states.iter().filter(|other| other.handicaps.get(question.key).is_none_or(|h| *h == 0.0));
+        let is_rare = chosen_now
+            .handicaps
+            .get(question.key)
+            .is_some_and(|handicap| *handicap >= 1e-3);
+        let usual = states
+            .iter()
+            .filter(|other| other.handicaps.get(question.key).is_none_or(|h| *h == 0.0));
         let usual = usual.min_by(|a, b| a.rank().total_cmp(&b.rank()));
         if let Some(usual) = usual.filter(|usual| is_rare && !self.is_shown(usual, &chosen_now)) {
             chosen_now = usual.clone();
         }
         let better = Some(chosen_now).filter(|chosen| chosen.described != state.described);
         let chosen = better.as_ref().unwrap_or(&now);
-        let others = states.iter().zip(&words).filter(|(other, _)| {
-            other.loss.is_finite() && other.described != chosen.described
-        });
+        let others = states
+            .iter()
+            .zip(&words)
+            .filter(|(other, _)| other.loss.is_finite() && other.described != chosen.described);
         let second = others.min_by(|(a, _), (b, _)| a.loss.total_cmp(&b.loss));
         let margin = second.map(|(second, words)| Margin {
             second: words.clone(),
@@ -160,10 +171,17 @@ impl<O: Ops> Search<'_, O> {
         if from.len() != to.len() || from.len() < 2 {
             return true;
         }
-        let gains: Vec<f64> = from.iter().zip(to).map(|(a, b)| f64::from(*a) - f64::from(*b)).collect();
+        let gains: Vec<f64> = from
+            .iter()
+            .zip(to)
+            .map(|(a, b)| f64::from(*a) - f64::from(*b))
+            .collect();
         let n = gains.len() as f64;
         let mean = gains.iter().sum::<f64>() / n;
-        let squares = gains.iter().map(|gain| (gain - mean) * (gain - mean)).sum::<f64>();
+        let squares = gains
+            .iter()
+            .map(|gain| (gain - mean) * (gain - mean))
+            .sum::<f64>();
         let error = (squares / (n - 1.0) / n).sqrt();
         mean > ERRORS * error
     }
@@ -172,15 +190,26 @@ impl<O: Ops> Search<'_, O> {
     fn begin(&mut self, causal: bool) -> Result<Vec<State>> {
         let mut states = Vec::new();
         let top = self.assignments.first().map_or(0, |one| one.score);
-        for (assignment_idx, assignment) in self.assignments.iter().enumerate().take(self.width.assignments) {
-            let known = Known { assignment, n_longest: self.n_longest };
+        for (assignment_idx, assignment) in self
+            .assignments
+            .iter()
+            .enumerate()
+            .take(self.width.assignments)
+        {
+            let known = Known {
+                assignment,
+                n_longest: self.n_longest,
+            };
             let mut usual = assignment.described.clone();
             usual.causal = causal;
             if let Some(d_head) = widths_of_heads(&known).first() {
                 with_d_head(&mut usual, &known, *d_head);
             }
             let of_names = (OF_NAMES * f64::from(top - assignment.score)).min(MOST_OF_NAMES);
-            for placement in placements(&assignment.norms).iter().take(self.width.placements) {
+            for placement in placements(&assignment.norms)
+                .iter()
+                .take(self.width.placements)
+            {
                 let mut described = usual.clone();
                 placement.apply(&mut described);
                 let mut kinds = vec![described.computed];
@@ -212,7 +241,11 @@ impl<O: Ops> Search<'_, O> {
         self.evaluate(&mut states)?;
         let mut beam = Vec::new();
         keep(&mut beam, states, 3 * self.width.beam);
-        if beam.is_empty() { Err(none()) } else { Ok(beam) }
+        if beam.is_empty() {
+            Err(none())
+        } else {
+            Ok(beam)
+        }
     }
 
     /// Asks one question of every state, and keeps the best of all that comes of it.
@@ -233,7 +266,9 @@ impl<O: Ops> Search<'_, O> {
                 next.handicaps.insert(key, answer.handicap);
                 // How heads are cut and what rotates in them show together.
                 if is_first && key == "n_heads" {
-                    let positions = QUESTIONS.iter().find(|question| question.key == "positions");
+                    let positions = QUESTIONS
+                        .iter()
+                        .find(|question| question.key == "positions");
                     let inner = positions.map(|question| self.answers(&next, question.answers));
                     for answer in inner.unwrap_or_default() {
                         let mut both = next.clone();
@@ -252,10 +287,17 @@ impl<O: Ops> Search<'_, O> {
     }
 
     /// Answers to a question about a state.
-    pub fn answers(&self, state: &State, answers: fn(&Known<'_>, &Described) -> Vec<Answer>) -> Vec<Answer> {
+    pub fn answers(
+        &self,
+        state: &State,
+        answers: fn(&Known<'_>, &Described) -> Vec<Answer>,
+    ) -> Vec<Answer> {
         match self.assignments.get(state.assignment_idx) {
             Some(assignment) => {
-                let known = Known { assignment, n_longest: self.n_longest };
+                let known = Known {
+                    assignment,
+                    n_longest: self.n_longest,
+                };
                 answers(&known, &state.described)
             }
             None => Vec::new(),
@@ -267,7 +309,10 @@ impl<O: Ops> Search<'_, O> {
     /// # Errors
     /// When the work is stopped.
     pub fn evaluate(&mut self, states: &mut [State]) -> Result<()> {
-        let keys: Vec<String> = states.iter().map(|state| format!("{:?}", state.described)).collect();
+        let keys: Vec<String> = states
+            .iter()
+            .map(|state| format!("{:?}", state.described))
+            .collect();
         let mut running: Vec<(usize, Arc<ModelSpec>)> = Vec::new();
         for (idx, state) in states.iter().enumerate() {
             let is_asked = running.iter().any(|(other, _)| keys[*other] == keys[idx]);
@@ -304,7 +349,10 @@ impl<O: Ops> Search<'_, O> {
             }
         }
         for (state, key) in states.iter_mut().zip(&keys) {
-            state.loss = self.known.get(key).map_or(f64::INFINITY, |losses| mean(losses));
+            state.loss = self
+                .known
+                .get(key)
+                .map_or(f64::INFINITY, |losses| mean(losses));
         }
         Ok(())
     }
@@ -340,7 +388,11 @@ pub fn mean(losses: &[f32]) -> f64 {
         return f64::INFINITY;
     }
     let mean = losses.iter().map(|loss| f64::from(*loss)).sum::<f64>() / losses.len().max(1) as f64;
-    if mean.is_finite() { mean } else { f64::INFINITY }
+    if mean.is_finite() {
+        mean
+    } else {
+        f64::INFINITY
+    }
 }
 
 /// Keeps the best states, each once; of those that are equal the first.
@@ -353,7 +405,9 @@ fn keep(beam: &mut Vec<State>, mut states: Vec<State>, most: usize) {
             break;
         }
         // Two states that lose the same differ in nothing that text shows.
-        let is_known = beam.iter().any(|other| (other.loss - state.loss).abs() < 1e-9);
+        let is_known = beam
+            .iter()
+            .any(|other| (other.loss - state.loss).abs() < 1e-9);
         if !is_known {
             beam.push(state);
         }

@@ -18,7 +18,9 @@ const HIDDEN: usize = 7;
 pub fn pieces(sequences: &[Vec<u32>], told: Told, n_piece: usize, n_all: usize) -> Vec<Text> {
     let mut texts = Vec::new();
     let mut n = 0;
-    let chunks = sequences.iter().flat_map(|sequence| sequence.chunks(n_piece.max(2)));
+    let chunks = sequences
+        .iter()
+        .flat_map(|sequence| sequence.chunks(n_piece.max(2)));
     for chunk in chunks {
         let tokens = &chunk[..chunk.len().min(n_all.saturating_sub(n))];
         n += tokens.len();

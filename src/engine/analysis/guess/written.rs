@@ -31,7 +31,9 @@ pub struct Line {
 fn question_of(key: &str) -> Option<&'static str> {
     Some(match key {
         "n_heads" | "n_kv_heads" | "d_head" => "n_heads",
-        "block" | "attn_pre" | "attn_out" | "attn_post" | "mlp_pre" | "mlp_out" | "mlp_post" => "block",
+        "block" | "attn_pre" | "attn_out" | "attn_post" | "mlp_pre" | "mlp_out" | "mlp_post" => {
+            "block"
+        }
         "norm" | "norm_adds_one" => "norm",
         "norm_eps" => "norm_eps",
         "activation" => "activation",
@@ -65,12 +67,20 @@ pub fn lines(described: &Described, margins: &[(&'static str, Option<Margin>)]) 
     let line = |section: &'static str, key: &'static str, value: String| {
         let margin = margin_of(key).filter(|margin| margin.n_answers > 1);
         let evidence = match &margin {
-            Some(margin) if margin.ahead < 1e-4 => format!("text does not tell it from {}", margin.second),
+            Some(margin) if margin.ahead < 1e-4 => {
+                format!("text does not tell it from {}", margin.second)
+            }
             Some(margin) => format!("{:.4} nats ahead of {}", margin.ahead, margin.second),
             None if section == "tensors" => "by name and shape".to_owned(),
             None => "by names and shapes".to_owned(),
         };
-        Line { section, key, value, evidence, margin }
+        Line {
+            section,
+            key,
+            value,
+            evidence,
+            margin,
+        }
     };
     let settings = described.settings().into_iter();
     let parts = described.parts().into_iter();

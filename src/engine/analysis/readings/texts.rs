@@ -20,12 +20,15 @@ impl Task {
     /// The task of a model, or why it has none.
     pub fn of(model: &Model) -> Result<Self, String> {
         let spec = &model.spec;
-        let is_recurrent = spec.stacks.iter().any(|stack| stack.recurrence().is_some());
+        let mixes_otherwise = spec.stacks.iter().any(|stack| {
+            let mut blocks = stack.blocks().iter();
+            stack.recurrence().is_some() || blocks.any(|block| block.own().is_none())
+        });
         let Some(head) = &spec.head else {
             return Err("the model has no head, so that no loss tells readings apart".to_owned());
         };
-        if is_recurrent {
-            return Err("readings are of transformers, not of recurrent networks".to_owned());
+        if mixes_otherwise {
+            return Err("readings are of models whose layers all attend".to_owned());
         }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());

@@ -22,20 +22,41 @@ pub enum Positions {
     Learned { n_rows_before: usize },
     /// Sines and cosines, stored or not.
     Sinusoid,
+    /// Sines and cosines, counted over tokens other than the padding token, from the one after it.
+    SinusoidNotPad,
 }
 
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]
 pub struct BartLike {
-    pub family: &'static str,
     pub positions: Positions,
     /// Norms stand before the branches, and one after the last block; else after each branch.
     pub norms_before: bool,
     pub norms_embedding: bool,
+    /// The decoder's embeddings are normed before positions are added.
+    pub norms_before_positions: bool,
+    /// The switch without which encoder and decoder have words of their own.
+    pub shared_words: Option<&'static str>,
+    /// A tied head shows in no tensor: there is no bias of logits.
+    pub tied_alone: bool,
     /// What the decoder reads where no target is given and none can be written.
     pub reads_again: ReadsAgain,
     /// The decoder's first token where the configuration names none.
     pub start_token: Option<&'static str>,
+}
+
+impl BartLike {
+    /// Learned positions from the first row on, norms after the branches.
+    pub const PLAIN: Self = Self {
+        positions: Positions::Learned { n_rows_before: 0 },
+        norms_before: false,
+        norms_embedding: false,
+        norms_before_positions: false,
+        shared_words: None,
+        tied_alone: false,
+        reads_again: ReadsAgain::ForLabels,
+        start_token: None,
+    };
 }
 
 /// Sizes and switches of one side.
@@ -59,17 +80,32 @@ struct Side<'a> {
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
-pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) -> Result<ModelSpec> {
+pub fn read(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: BartLike,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let d_model = reader.size("d_model", "d_model")?;
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    if let Some(other) = reader.value("decoder_vocab_size").and_then(|v| v.as_u64())
-        && other != d_vocab as u64
-    {
-        let problem = format!("expected the encoder's {d_vocab}, found {other}");
-        return Err(Error::config(reader.path(), "decoder_vocab_size", problem));
-    }
+    let shares = match like.shared_words {
+        Some(key) => reader.flag_or("shared_embedding", key, true)?,
+        None => true,
+    };
+    const OWN: &str = "decoder_vocab_size";
+    let d_target = if shares {
+        let other = reader.value(OWN).and_then(|v| v.as_u64());
+        if let Some(other) = other.filter(|other| *other != d_vocab as u64) {
+            let problem = format!("expected the encoder's {d_vocab}, found {other}");
+            return Err(Error::config(reader.path(), OWN, problem));
+        }
+        d_vocab
+    } else {
+        let same = Origin::Derived("the encoder's".to_owned());
+        reader.size_or("decoder d_vocab", OWN, d_vocab, same)?
+    };
     let activation = activation(reader, "activation_function", "gelu")?;
     let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
@@ -89,12 +125,12 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     let tokens_of = |side: &str| {
         let own = format!("{base}{side}.embed_tokens.weight");
         TableSource {
-            tensor: if tensors.contains(&own) {
+            tensor: if !shares || tensors.contains(&own) {
                 own
             } else {
                 shared.clone()
             },
-            n_rows: d_vocab,
+            n_rows: if side == "decoder" { d_target } else { d_vocab },
             width: d_model,
         }
     };
@@ -150,19 +186,30 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     note_attention(reader, &of_decoder, Origin::Family);
     let positions = match like.positions {
         Positions::Learned { .. } => format!("learned, {n_ctx}"),
-        Positions::Sinusoid => "sines and cosines".to_owned(),
+        _ => "sines and cosines".to_owned(),
     };
     reader.note("positions", positions, Origin::Family);
+    let pad = match like.positions {
+        Positions::SinusoidNotPad => reader.count_or("pad_token", "pad_token_id", 1)? as u32,
+        _ => 0,
+    };
     // A half that was saved alone is a model of one stack.
     let start = match half {
         None => Some(DecoderStart {
-            reads_again: like.reads_again,
-            ..decoder_start(reader, like.start_token, d_vocab)?
+            // What one side's ids mean is nothing to the other.
+            reads_again: if shares {
+                like.reads_again
+            } else {
+                ReadsAgain::Never
+            },
+            has_own_vocabulary: !shares,
+            ..decoder_start(reader, like.start_token, d_target)?
         }),
         Some(_) => None,
     };
     let is_tied = reader.value("tie_word_embeddings") != Some(&serde_json::Value::Bool(false));
-    let has_head = tensors.contains("lm_head.weight")
+    let has_head = (is_tied && like.tied_alone)
+        || tensors.contains("lm_head.weight")
         || tensors.contains("final_logits_bias")
         || (half == Some(Stack::Decoder) && is_tied);
     let head = has_head.then(|| {
@@ -175,7 +222,7 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
         let bias = "final_logits_bias".to_owned();
         HeadSpec {
             extra_bias: Some(bias).filter(|bias| tensors.contains(bias)),
-            ..HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_vocab))
+            ..HeadSpec::plain(LinearSource::whole(weight, None, d_model, d_target))
         }
     });
     let stacks = match half {
@@ -197,15 +244,21 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BartLike) ->
     let head = head.filter(|_| half != Some(Stack::Encoder));
     Ok(ModelSpec {
         d_model,
+        d_vocab: if half == Some(Stack::Encoder) {
+            d_vocab
+        } else {
+            d_target
+        },
         n_ctx: Some(n_ctx),
         positions: match like.positions {
             Positions::Learned { n_rows_before } => PositionRule::Shifted { by: n_rows_before },
             Positions::Sinusoid => PositionRule::Index,
+            Positions::SinusoidNotPad => PositionRule::NotPad { pad },
         },
         stacks,
         is_causal_lm: head.is_some(),
         decoder_start: start,
-        ..ModelSpec::of_one_stack(like.family, encoder.stack(), head)
+        ..ModelSpec::of_one_stack(family, encoder.stack(), head)
     })
 }
 
@@ -334,11 +387,18 @@ impl Side<'_> {
                 })
             }
             Positions::Sinusoid => PositionTable::Sinusoid(Sines::Halves),
+            Positions::SinusoidNotPad => PositionTable::Sinusoid(Sines::HalvesToEnd),
         };
         let like = self.like;
         let embed = EmbedSpec {
-            scale: self.scale,
+            // The norm before positions takes the scale away again, but for its epsilon: the decoder has none.
+            scale: if like.norms_before_positions && self.stack == Stack::Decoder {
+                1.0
+            } else {
+                self.scale
+            },
             positions: Some(positions),
+            norms_before_positions: like.norms_before_positions && self.stack == Stack::Decoder,
             norm: like
                 .norms_embedding
                 .then(|| self.norm("layernorm_embedding")),

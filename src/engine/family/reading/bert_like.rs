@@ -1,14 +1,16 @@
-//! The families that keep BERT's names: its embeddings, its blocks, and a masked-language head under names of their own.
+//! The families that keep parts of BERT: its embeddings, its blocks, and a masked-language head, with names and switches of their own.
 
+use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
+use super::rope::{RopeRule, rope};
 use super::{
-    activation, either, even_heads, layer_norm, linear, must_be_off, note_attention, prefix,
+    activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
 };
-use crate::attention::AttentionSpec;
+use crate::attention::{AttentionSpec, Bias, Buckets, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec, ModelSpec, PositionTable,
-    ProjectionSpec, StackSpec, TableSource, TransformSpec,
+    BlockSpec, DroppedToken, EmbedSpec, FeedForward, MlpSpec, ModelSpec, NormSource, PositionTable,
+    ProjectionSpec, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -16,34 +18,129 @@ use crate::prompt::PositionRule;
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]
 pub struct BertLike {
-    pub family: &'static str,
     /// What the names of its tensors begin with, where its base is saved inside a larger model.
     pub base: &'static str,
     pub head: MaskedHead,
-    /// Positions are counted over tokens other than this padding token, from the one after it.
+    /// Positions are counted over tokens other than the padding token, from the one after it.
     pub counts_not_pad: bool,
-    /// Embeddings may be narrower than the residual, which this map then widens.
-    pub widens: Option<&'static str>,
+    /// The padding token, where no key counts.
+    pub pad: Option<usize>,
+    pub widens: Option<Widening>,
+    pub norms: Norms,
+    /// The norm of embeddings; `None` where there is none.
+    pub embed_norm: Option<&'static str>,
+    /// Without this switch there is no norm of embeddings.
+    pub embed_norm_if: Option<&'static str>,
+    pub has_token_types: bool,
+    pub positions: Positions,
+    pub names: Names,
+    /// A switch without which queries, keys and values have no biases.
+    pub qkv_bias: Option<&'static str>,
+    /// A switch that multiplies embeddings by the root of their width.
+    pub rescales: Option<&'static str>,
+    /// A switch that leaves masked tokens out of embeddings, and makes the others larger.
+    pub drops_masked: Option<&'static str>,
+    /// The widths of windows that reach to both sides: one for all layers, or one for each.
+    pub window: Option<&'static str>,
+    /// The key of the activation function; fixed where there is none.
+    pub activation: (Option<&'static str>, &'static str),
+    /// Switches that would make another model of it, and why.
+    pub must_be_off: &'static [(&'static str, &'static str)],
 }
 
-/// Names of a masked-language head.
+/// A map that brings narrow embeddings to the width of the residual.
 #[derive(Debug, Clone, Copy)]
-pub struct MaskedHead {
-    pub dense: &'static str,
-    pub norm: &'static str,
-    pub decoder: &'static str,
-    /// Where the decoder's bias is kept when it is not with it.
-    pub bias: &'static str,
-    /// `None` for that of the feed-forward layers.
-    pub activation: Option<Activation>,
+pub struct Widening {
+    /// The key of the narrow width.
+    pub key: &'static str,
+    pub map: &'static str,
+    /// The map is there although both widths are the same.
+    pub is_always: bool,
+    /// The key of the width that the head's words have, where it is another.
+    pub head_key: Option<&'static str>,
+}
+
+/// Where norms stand.
+#[derive(Debug, Clone, Copy)]
+pub enum Norms {
+    /// After each branch has been added.
+    After,
+    /// Before each branch, and one after the last block.
+    Before {
+        attention: &'static str,
+        mlp: &'static str,
+        last: &'static str,
+    },
+}
+
+/// What position does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Positions {
+    /// Learned rows are added to embeddings.
+    Learned,
+    /// Queries and keys rotate in interleaved pairs.
+    Rotary,
+    /// Learned rows, or rotation by halves, as a key says.
+    LearnedOrRotary,
+    /// Learned rows, and a learned bias by buckets of distance under this name.
+    LearnedAndBuckets(&'static str),
+}
+
+/// Names of a block's maps.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    pub q: &'static str,
+    pub k: &'static str,
+    pub v: &'static str,
+    pub o: &'static str,
+    pub attn_norm: &'static str,
+}
+
+impl BertLike {
+    /// BERT under some names.
+    pub const fn plain(base: &'static str, head: MaskedHead) -> Self {
+        Self {
+            base,
+            head,
+            counts_not_pad: false,
+            pad: None,
+            widens: None,
+            norms: Norms::After,
+            embed_norm: Some("embeddings.LayerNorm"),
+            embed_norm_if: None,
+            has_token_types: true,
+            positions: Positions::Learned,
+            names: Names {
+                q: "attention.self.query",
+                k: "attention.self.key",
+                v: "attention.self.value",
+                o: "attention.output.dense",
+                attn_norm: "attention.output.LayerNorm",
+            },
+            qkv_bias: None,
+            rescales: None,
+            drops_masked: None,
+            window: None,
+            activation: (Some("hidden_act"), "gelu"),
+            must_be_off: &[],
+        }
+    }
 }
 
 /// Reads a family of this kind.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
-pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) -> Result<ModelSpec> {
+pub fn read(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: BertLike,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
+    for (key, why) in like.must_be_off {
+        must_be_off(reader, key, why)?;
+    }
     let n_layers = reader.layers("num_hidden_layers")?;
     let n_heads = reader.size("n_heads", "num_attention_heads")?;
     let d_model = reader.size("d_model", "hidden_size")?;
@@ -51,39 +148,24 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_rows = reader.size("n_positions", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    let default = Origin::Default("type_vocab_size".to_owned());
-    let n_types = reader.size_or("n_token_types", "type_vocab_size", 2, default)?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
-    let activation = activation(reader, "hidden_act", "gelu")?;
-    absolute_positions(reader)?;
-    let (rule, n_ctx) = if like.counts_not_pad {
-        let pad = reader.count_or("pad_token", "pad_token_id", 1)?;
-        let n_ctx = n_rows
-            .checked_sub(pad + 1)
-            .filter(|n| *n > 0)
-            .ok_or_else(|| {
-                let problem = format!("expected more rows than the {} before position 0", pad + 1);
-                Error::config(reader.path(), "max_position_embeddings", problem)
-            })?;
-        (PositionRule::NotPad { pad: pad as u32 }, n_ctx)
-    } else {
-        (PositionRule::Index, n_rows)
-    };
+    let activation = activation_of(reader, like)?;
     let is_causal = reader.flag_or("is_decoder", "is_decoder", false)?;
     must_be_off(
         reader,
         "add_cross_attention",
         "this model cannot be run without its encoder",
     )?;
-    let d_embed = match like.widens {
-        Some(_) => {
-            let same = Origin::Derived("d_model, no embedding_size".to_owned());
-            reader.size_or("d_embed", "embedding_size", d_model, same)?
-        }
-        None => d_model,
-    };
-    let attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
+    let (d_embed, d_words) = embedding_widths(reader, like, d_model)?;
+    let mut attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
+    let has_table = position(reader, like, &mut attention, n_rows)?;
+    let (rule, n_ctx) = counted(reader, like, n_rows, has_table)?;
+    let windows = windows(reader, like, n_layers)?;
     note_attention(reader, &attention, Origin::Family);
+    let has_bias = match like.qkv_bias {
+        Some(key) => reader.flag_or("qkv_bias", key, true)?,
+        None => true,
+    };
 
     let base = prefix(
         tensors,
@@ -92,27 +174,31 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
     );
     let block = |layer_idx: usize| {
         let at = format!("{base}encoder.layer.{layer_idx}");
-        let one = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
-        let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));
-        let projections = ProjectionSpec::plain(
-            one("attention.self.query", d_model, d_model),
-            one("attention.self.key", d_model, d_model),
-            one("attention.self.value", d_model, d_model),
-            one("attention.output.dense", d_model, d_model),
-        );
+        let map = |name: &str| format!("{at}.{name}");
+        let one = |name: &str| linear(&map(name), d_model, d_model, has_bias);
+        let norm = |name: &str| Some(layer_norm(tensors, &map(name), d_model, eps));
+        let names = like.names;
+        let o = linear(&map(names.o), d_model, d_model, true);
+        let projections = ProjectionSpec::plain(one(names.q), one(names.k), one(names.v), o);
         let mlp = MlpSpec::plain(
-            one("intermediate.dense", d_model, d_mlp),
-            one("output.dense", d_mlp, d_model),
+            linear(&map("intermediate.dense"), d_model, d_mlp, true),
+            linear(&map("output.dense"), d_mlp, d_model, true),
             activation,
         );
-        BlockSpec {
-            attn_post: norm("attention.output.LayerNorm"),
-            mlp_post: norm("output.LayerNorm"),
-            ..BlockSpec::plain(
-                attention.clone(),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
+        let mut own = attention.clone();
+        own.mask.window = windows[layer_idx];
+        let plain = BlockSpec::plain(own, projections, FeedForward::Dense(Box::new(mlp)));
+        match like.norms {
+            Norms::After => BlockSpec {
+                attn_post: norm(names.attn_norm),
+                mlp_post: norm("output.LayerNorm"),
+                ..plain
+            },
+            Norms::Before { attention, mlp, .. } => BlockSpec {
+                attn_pre: norm(attention),
+                mlp_pre: norm(mlp),
+                ..plain
+            },
         }
     };
     let table = |name: &str, n_rows| TableSource {
@@ -121,93 +207,228 @@ pub fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>, like: BertLike) ->
         width: d_embed,
     };
     let tokens = table("word_embeddings", d_vocab);
-    let head = masked_head(
-        reader, tensors, like.head, &tokens, d_model, activation, eps,
-    );
+    let widths = (d_model, d_words);
+    let head = masked_head(reader, tensors, like.head, &tokens, widths, activation, eps);
     note_head(reader, head.is_some());
-    let projection = like.widens.filter(|_| d_embed != d_model);
+    let map = like
+        .widens
+        .filter(|widens| widens.is_always || d_embed != d_model);
+    let token_types = if like.has_token_types {
+        let default = Origin::Default("type_vocab_size".to_owned());
+        let n = reader.size_or("n_token_types", "type_vocab_size", 2, default)?;
+        Some(table("token_type_embeddings", n))
+    } else {
+        None
+    };
+    let is_normed = match like.embed_norm_if {
+        Some(key) => reader.flag_or("embed_norm", key, false)?,
+        None => true,
+    };
+    let embed_norm = like.embed_norm.filter(|_| is_normed);
+    let rescales = match like.rescales {
+        Some(key) => reader.flag_or("scales_embedding", key, false)?,
+        None => false,
+    };
     let embed = EmbedSpec {
-        positions: Some(PositionTable::Stored(table("position_embeddings", n_rows))),
-        token_types: Some(table("token_type_embeddings", n_types)),
-        norm: Some(layer_norm(
-            tensors,
-            &format!("{base}embeddings.LayerNorm"),
-            d_embed,
-            eps,
-        )),
-        projection: projection.map(|name| linear(&format!("{base}{name}"), d_embed, d_model, true)),
+        scale: if rescales {
+            (d_model as f64).sqrt() as f32
+        } else {
+            1.0
+        },
+        dropped: dropped(reader, like, d_vocab)?,
+        positions: has_table.then(|| PositionTable::Stored(table("position_embeddings", n_rows))),
+        token_types,
+        norm: embed_norm.map(|name| layer_norm(tensors, &format!("{base}{name}"), d_embed, eps)),
+        projection: map
+            .map(|widens| linear(&format!("{base}{}", widens.map), d_embed, d_model, true)),
         ..EmbedSpec::plain(tokens)
     };
-    let stack = StackSpec::only(embed, (0..n_layers).map(block).collect(), None);
+    let blocks = (0..n_layers).map(block).collect();
+    let stack = StackSpec {
+        bucket_values: buckets(like, &attention, base),
+        ..StackSpec::only(embed, blocks, last_norm(tensors, like, base, d_model, eps))
+    };
     Ok(ModelSpec {
         d_model,
-        n_ctx: Some(n_ctx),
+        n_ctx,
         positions: rule,
         is_causal_lm: is_causal && head.is_some(),
-        ..ModelSpec::of_one_stack(like.family, stack, head)
+        ..ModelSpec::of_one_stack(family, stack, head)
     })
 }
 
-/// Refuses positions that are not simply added to embeddings.
-///
-/// # Errors
-/// When the configuration asks for others.
-pub fn absolute_positions(reader: &mut Reader<'_>) -> Result<()> {
-    const KEY: &str = "position_embedding_type";
-    let positions = reader.word_or("positions", KEY, "absolute")?;
-    // Those that a person leaves out are taken away later.
-    if ["absolute", "none"].contains(&positions.as_str()) {
-        return Ok(());
+fn activation_of(reader: &mut Reader<'_>, like: BertLike) -> Result<Activation> {
+    let (key, default) = like.activation;
+    match key {
+        Some(key) => activation(reader, key, default),
+        None => {
+            reader.note("activation", default, Origin::Family);
+            super::activation_named(reader, "activation", default)
+        }
     }
-    let problem = format!("expected \"absolute\", found {positions:?}, which is not known");
-    Err(Error::config(reader.path(), KEY, problem))
 }
 
-/// Notes whether there is a masked-language head; whether it is tied shows in its tensors.
-pub fn note_head(reader: &mut Reader<'_>, has_head: bool) {
-    let what = if has_head {
-        "masked language model"
-    } else {
-        "none stored"
-    };
-    reader.note("head", what, Origin::Family);
-    reader.value("tie_word_embeddings");
-}
-
-/// The masked-language head, when its dense layer is stored. The last matrix is often the embedding itself.
-pub fn masked_head(
+/// Widths of embeddings, and of what the head multiplies with the words.
+fn embedding_widths(
     reader: &mut Reader<'_>,
-    tensors: &Tensors,
-    names: MaskedHead,
-    tokens: &TableSource,
+    like: BertLike,
     d_model: usize,
-    activation: Activation,
-    eps: f64,
-) -> Option<HeadSpec> {
-    if !tensors.contains(&format!("{}.weight", names.dense)) {
-        return None;
-    }
-    let width = tokens.width;
-    let decoder = names.decoder;
-    let own = format!("{decoder}.weight");
-    // Untied and not stored is a lack, not an embedding.
-    let weight = match reader.value("tie_word_embeddings") {
-        Some(serde_json::Value::Bool(false)) => own,
-        _ => either(tensors, [own, tokens.tensor.clone()]),
+) -> Result<(usize, usize)> {
+    let Some(widens) = like.widens else {
+        return Ok((d_model, d_model));
     };
-    // A stored decoder bias wins: transformers ignores the other one then.
-    let bias = either(tensors, [format!("{decoder}.bias"), names.bias.to_owned()]);
-    Some(HeadSpec {
-        transform: Some(TransformSpec {
-            dense: linear(names.dense, d_model, width, true),
-            activation: Some(names.activation.unwrap_or(activation)),
-            norm: Some(layer_norm(tensors, names.norm, width, eps)),
-        }),
-        ..HeadSpec::plain(LinearSource::whole(
-            weight,
-            Some(bias),
-            width,
-            tokens.n_rows,
-        ))
+    let same = || Origin::Derived("d_model, no width of embeddings".to_owned());
+    let d_embed = reader.size_or("d_embed", widens.key, d_model, same())?;
+    let d_words = match widens.head_key {
+        Some(key) => reader.size_or("d_words", key, d_embed, same())?,
+        None => d_embed,
+    };
+    Ok((d_embed, d_words))
+}
+
+/// Puts what position does to scores into an attention; says whether rows are added to embeddings.
+fn position(
+    reader: &mut Reader<'_>,
+    like: BertLike,
+    attention: &mut AttentionSpec,
+    n_ctx: usize,
+) -> Result<bool> {
+    const KIND: &str = "position_embedding_type";
+    let d_head = attention.d_head;
+    match like.positions {
+        Positions::Learned => absolute_positions(reader)?,
+        Positions::Rotary => {
+            let rule = RopeRule {
+                interleaved: true,
+                ..RopeRule::plain(d_head, n_ctx)
+            };
+            attention.rope = Some(rope(reader, rule)?);
+            return Ok(false);
+        }
+        Positions::LearnedOrRotary => {
+            if reader.value(KIND).and_then(|kind| kind.as_str()) == Some("rotary") {
+                attention.rope = Some(rope(reader, RopeRule::plain(d_head, n_ctx))?);
+                return Ok(false);
+            }
+            absolute_positions(reader)?;
+        }
+        Positions::LearnedAndBuckets(_) => {
+            const KEY: &str = "relative_attention_num_buckets";
+            let default = Origin::Default(KEY.to_owned());
+            let n_buckets = reader.size_or("n_buckets", KEY, 32, default)?;
+            if n_buckets != N_BUCKETS {
+                let problem = format!(
+                    "expected {N_BUCKETS}, which this family always uses, found {n_buckets}"
+                );
+                return Err(Error::config(reader.path(), KEY, problem));
+            }
+            note_bias(reader, "learned, by buckets of distance");
+            attention.bias = Bias::Buckets(Buckets {
+                n_buckets,
+                max_distance: 128,
+                is_bidirectional: true,
+            });
+        }
+    }
+    Ok(true)
+}
+
+/// Buckets of MPNet, whatever its configuration says.
+const N_BUCKETS: usize = 32;
+
+fn buckets(like: BertLike, attention: &AttentionSpec, base: &str) -> Option<TableSource> {
+    let Positions::LearnedAndBuckets(name) = like.positions else {
+        return None;
+    };
+    Some(TableSource {
+        tensor: format!("{base}{name}.weight"),
+        n_rows: N_BUCKETS,
+        width: attention.n_heads,
     })
+}
+
+/// How positions are counted, and how many there are.
+fn counted(
+    reader: &mut Reader<'_>,
+    like: BertLike,
+    n_rows: usize,
+    has_table: bool,
+) -> Result<(PositionRule, Option<usize>)> {
+    if !like.counts_not_pad || !has_table {
+        return Ok((PositionRule::Index, Some(n_rows)));
+    }
+    let pad = match like.pad {
+        Some(pad) => {
+            reader.note("pad_token", pad, Origin::Family);
+            pad
+        }
+        None => reader.count_or("pad_token", "pad_token_id", 1)?,
+    };
+    let n_ctx = n_rows.checked_sub(pad + 1).filter(|n| *n > 0);
+    let n_ctx = n_ctx.ok_or_else(|| {
+        let problem = format!("expected more rows than the {} before position 0", pad + 1);
+        Error::config(reader.path(), "max_position_embeddings", problem)
+    })?;
+    Ok((PositionRule::NotPad { pad: pad as u32 }, Some(n_ctx)))
+}
+
+/// The window of every layer, half of whose width lies on either side.
+fn windows(
+    reader: &mut Reader<'_>,
+    like: BertLike,
+    n_layers: usize,
+) -> Result<Vec<Option<Window>>> {
+    let Some(key) = like.window else {
+        return Ok(vec![None; n_layers]);
+    };
+    let widths = match reader.value(key) {
+        Some(value) if value.is_array() => reader.numbers(key)?.unwrap_or_default(),
+        Some(value) => vec![value.as_u64().unwrap_or(0); n_layers],
+        None => vec![512; n_layers],
+    };
+    let is_right = |width: &u64| *width > 0 && width % 2 == 0;
+    if widths.len() != n_layers || !widths.iter().all(is_right) {
+        let problem = format!("expected {n_layers} even numbers above 0, or one for all layers");
+        return Err(Error::config(reader.path(), key, problem));
+    }
+    let words: Vec<String> = widths.iter().map(u64::to_string).collect();
+    reader.note("windows", words.join(", "), Origin::Key(key.to_owned()));
+    let around = |width: u64| Some(Window::Around(width as usize / 2));
+    Ok(widths.into_iter().map(around).collect())
+}
+
+/// Which token is left out of embeddings.
+fn dropped(
+    reader: &mut Reader<'_>,
+    like: BertLike,
+    d_vocab: usize,
+) -> Result<Option<DroppedToken>> {
+    /// The share of tokens that were masked in training, wherever it is.
+    const SHARE: f32 = 0.15 * 0.8;
+    let Some(key) = like.drops_masked else {
+        return Ok(None);
+    };
+    if !reader.flag_or("drops_masked", key, false)? {
+        return Ok(None);
+    }
+    let token = reader.token("mask_token", "mask_token_id", d_vocab)?;
+    Ok(Some(DroppedToken {
+        token,
+        share: SHARE,
+    }))
+}
+
+fn last_norm(
+    tensors: &Tensors,
+    like: BertLike,
+    base: &str,
+    d_model: usize,
+    eps: f64,
+) -> Option<NormSource> {
+    match like.norms {
+        Norms::After => None,
+        Norms::Before { last, .. } => {
+            Some(layer_norm(tensors, &format!("{base}{last}"), d_model, eps))
+        }
+    }
 }

@@ -1,22 +1,23 @@
 //! The many families that are Llama with a few things changed: each change is a field of a recipe.
 
-use super::experts::{ExpertsRule, USUAL, experts, gated};
+use super::experts::gated;
+pub use super::experts::{ExpertStore, ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
+use super::head_norms::{head_norm, qk_norm};
 pub use super::recipe::{
-    BiasRule, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, RMS, Recipe,
-    RopeLayers, ScorePower,
+    BiasRule, BlockNames, FactorRule, LocalRope, MlpStore, NormPlaces, NormStyle, QkNorm, QkvStore,
+    RMS, Recipe, RopeLayers, ScorePower,
 };
-use super::rope::{RopeRule, rope};
+use super::rotation::{Ropes, check_keys, growth, rotating_layers, score_scale};
 use super::windows::layer_windows;
 use super::{
-    activation, check_counts, check_groups, check_used, linear, note_attention, prefix, stacked,
-    tied_head,
+    activation, check_groups, grouped, linear, note_attention, prefix, stacked, tied_head,
 };
-use crate::attention::{AttentionSpec, RopeSpec, Scale};
+use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    NormSource, ProjectionSpec, StackSpec, TableSource,
+    ProjectionSpec, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 
@@ -68,75 +69,46 @@ impl Sizes {
 /// Which feed-forward layer stands in a layer.
 pub type MlpOf<'a> = dyn Fn(usize, &str) -> FeedForward + 'a;
 
-/// Reads a family by its recipe, with dense feed-forward layers.
+/// Reads a family by its recipe.
 ///
 /// # Errors
 /// When a value of the configuration is missing or impossible.
 pub fn read(
+    family: &'static str,
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     recipe: &Recipe,
 ) -> Result<ModelSpec> {
+    check_keys(reader, recipe)?;
     let sizes = Sizes::read(reader, recipe.d_head)?;
-    let d_mlp = reader.size("d_mlp", "intermediate_size")?;
+    let (tensors, d_model) = (&checkpoint.tensors, sizes.d_model);
+    let experts = match recipe.experts {
+        Some(keys) => Some(keys.read(reader, tensors, sizes.n_layers)?),
+        None => None,
+    };
+    let is_sparse = |layer_idx: usize| {
+        experts
+            .as_ref()
+            .is_some_and(|experts| experts.are_in(layer_idx))
+    };
+    // Families whose layers all have experts state no other width.
+    let d_mlp = match &experts {
+        Some(experts) if (0..sizes.n_layers).all(is_sparse) => experts.d_expert,
+        _ => reader.size("d_mlp", "intermediate_size")?,
+    };
     let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
     let has_bias = recipe.mlp_bias.read(reader, "mlp_bias")?;
-    let store = recipe.mlp.clone();
-    let mlp = move |_: usize, at: &str| {
-        let at = format!("{at}.mlp");
-        FeedForward::Dense(Box::new(dense(
-            &at,
-            &store,
-            sizes.d_model,
-            d_mlp,
-            activation,
-            has_bias,
-        )))
-    };
-    read_with(checkpoint, reader, recipe, sizes, &mlp)
-}
-
-/// Reads a family by its recipe, with experts in the layers that `is_sparse` names and dense layers elsewhere.
-///
-/// # Errors
-/// When a value of the configuration is missing or impossible.
-pub fn read_with_experts(
-    checkpoint: &Checkpoint,
-    reader: &mut Reader<'_>,
-    recipe: &Recipe,
-    rule: &ExpertsRule,
-    is_sparse: &dyn Fn(usize) -> bool,
-) -> Result<ModelSpec> {
-    let sizes = Sizes::read(reader, recipe.d_head)?;
-    let counts = (rule.n_experts, false);
-    check_counts(reader, &checkpoint.tensors, sizes.n_layers, counts)?;
-    check_used(reader, rule.router.n_used, rule.n_experts)?;
-    let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
-    // Families whose layers all have experts state no other width.
-    let d_mlp = if (0..sizes.n_layers).all(is_sparse) {
-        rule.d_expert
-    } else {
-        reader.size("d_mlp", "intermediate_size")?
-    };
-    reader.note("n_experts", rule.n_experts, Origin::Family);
-    reader.note("n_experts_used", rule.router.n_used, Origin::Family);
-    let tensors = &checkpoint.tensors;
-    let mlp = |layer_idx: usize, at: &str| {
-        if is_sparse(layer_idx) {
-            experts(tensors, at, rule, sizes.d_model, activation)
-        } else {
+    let mlp = |layer_idx: usize, at: &str| match &experts {
+        Some(experts) if experts.are_in(layer_idx) => {
+            experts.of_layer(tensors, at, d_model, (activation, has_bias))
+        }
+        _ => {
             let at = format!("{at}.mlp");
-            FeedForward::Dense(Box::new(gated(
-                &at,
-                USUAL,
-                sizes.d_model,
-                d_mlp,
-                activation,
-                false,
-            )))
+            let mlp = dense(&at, &recipe.mlp, d_model, d_mlp, activation, has_bias);
+            FeedForward::Dense(Box::new(mlp))
         }
     };
-    read_with(checkpoint, reader, recipe, sizes, &mlp)
+    read_with(family, checkpoint, reader, recipe, sizes, &mlp)
 }
 
 fn dense(
@@ -183,6 +155,7 @@ const BASES: [&str; 6] = [
 /// # Errors
 /// When a value of the configuration is missing or impossible.
 pub fn read_with(
+    family: &'static str,
     checkpoint: &Checkpoint,
     reader: &mut Reader<'_>,
     recipe: &Recipe,
@@ -221,7 +194,18 @@ pub fn read_with(
     } else {
         None
     };
-    let windows = layer_windows(reader, n_layers, &recipe.window)?;
+    let mut windows = layer_windows(reader, n_layers, &recipe.window)?;
+    let sees_both = match recipe.both_sides {
+        Some(key) => reader.flag_or("both_sides", key, false)?,
+        None => !recipe.is_causal,
+    };
+    if sees_both {
+        for window in &mut windows {
+            if let Some(Window::Back(width)) = *window {
+                *window = Some(Window::Around(width / 2));
+            }
+        }
+    }
     let ropes = Ropes::read(reader, recipe, &sizes)?;
     let rotates = rotating_layers(reader, recipe, &windows)?;
     let [score_cap, logit_cap] = match recipe.caps {
@@ -235,7 +219,8 @@ pub fn read_with(
     let attention = AttentionSpec {
         scale,
         softcap: score_cap.map(|cap| cap as f32),
-        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, recipe.is_causal)
+        growth: growth(reader, recipe)?,
+        ..AttentionSpec::plain(n_heads, n_kv_heads, d_head, !sees_both)
     };
     note_attention(reader, &attention, scale_origin);
     let branch_scale = recipe.branch_scale.read(reader, "branch_scale", d_model)?;
@@ -250,28 +235,26 @@ pub fn read_with(
         let at = format!("{base}layers.{layer_idx}");
         let attn = format!("{at}.self_attn");
         let widths = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * d_head);
-        let [q, k, v] = if recipe.fused_qkv {
-            let n_out = widths.iter().sum();
-            stacked(
-                &linear(&format!("{attn}.qkv_proj"), d_model, n_out, qkv_bias),
-                widths,
-            )
-        } else {
-            let one =
-                |name: &str, n_out| linear(&format!("{attn}.{name}"), d_model, n_out, qkv_bias);
-            [
+        let one = |name: &str, n_out| linear(&format!("{attn}.{name}"), d_model, n_out, qkv_bias);
+        let fused = one(recipe.names.qkv, widths.iter().sum());
+        let [q, k, v] = match recipe.qkv {
+            QkvStore::Stacked => stacked(&fused, widths),
+            QkvStore::PerHead => grouped(&fused, 1, d_head),
+            QkvStore::Apart => [
                 one("q_proj", widths[0]),
                 one("k_proj", widths[1]),
                 one("v_proj", widths[2]),
-            ]
+            ],
         };
-        let o = linear(&format!("{attn}.o_proj"), widths[0], d_model, o_bias);
+        let o = format!("{attn}.{}", recipe.names.o);
+        let o = linear(&o, widths[0], d_model, o_bias);
         let qk = |which: &str, n| head_norm(recipe.norm, qk_norm, &attn, which, n, d_head, eps);
         let projections = ProjectionSpec {
             q_norm: qk("q", n_heads),
             k_norm: qk("k", n_kv_heads),
             clip: clip.map(|clip| clip as f32),
             sinks: recipe.has_sinks.then(|| format!("{attn}.sinks")),
+            norms_after_rope: qk_norm == QkNorm::HeadAfterRope,
             ..ProjectionSpec::plain(q, k, v, o)
         };
         let is_windowed = windows[layer_idx].is_some();
@@ -288,6 +271,10 @@ pub fn read_with(
             NormPlaces::Output => {
                 block.attn_out = name("post_attention_layernorm");
                 block.mlp_out = name("post_feedforward_layernorm");
+            }
+            NormPlaces::BeforeByBranch => {
+                block.attn_pre = name("attention_layernorm");
+                block.mlp_pre = name("feedforward_layernorm");
             }
             NormPlaces::AroundByBranch => {
                 block.attn_pre = name("input_layernorm");
@@ -317,8 +304,7 @@ pub fn read_with(
     let tokens = format!("{base}embed_tokens.weight");
     let heads = ["lm_head.weight", "language_model.lm_head.weight"];
     let unembed = tied_head(reader, tensors, &heads, &tokens, recipe.is_tied)?;
-    let has_head_bias = recipe.head_bias || tensors.contains("lm_head.bias");
-    let head_bias = has_head_bias.then(|| "lm_head.bias".to_owned());
+    let head_bias = Some("lm_head.bias".to_owned()).filter(|bias| tensors.contains(bias));
     let embed = EmbedSpec {
         scale: recipe
             .embed_scale
@@ -330,7 +316,8 @@ pub fn read_with(
         })
     };
     let blocks = (0..n_layers).map(block).collect();
-    let stack = StackSpec::only(embed, blocks, Some(norm(&format!("{base}norm"))));
+    let final_norm = norm(&format!("{base}{}", recipe.names.final_norm));
+    let stack = StackSpec::only(embed, blocks, Some(final_norm));
     let head = HeadSpec {
         scale: recipe.logit_scale.read(reader, "logit_scale", d_model)?,
         softcap: logit_cap.map(|cap| cap as f32),
@@ -338,8 +325,8 @@ pub fn read_with(
     };
     Ok(ModelSpec {
         n_ctx: Some(ropes.full.n_ctx(n_ctx)),
-        is_causal_lm: recipe.is_causal,
-        ..ModelSpec::of_one_stack(recipe.family, stack, Some(head))
+        is_causal_lm: !sees_both,
+        ..ModelSpec::of_one_stack(family, stack, Some(head))
     })
 }
 
@@ -357,150 +344,4 @@ fn cap(
     }
     // Either sign gives the same curve.
     Ok(cap.map(f64::abs))
-}
-
-/// Whether and how queries and keys are normed, the configuration asked.
-fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm> {
-    let norm = match recipe.qk_norm {
-        QkNorm::OwnGainsIf(key) | QkNorm::ListedGainsIf(key) => {
-            if reader.flag_or("qk_norm", key, false)? {
-                recipe.qk_norm
-            } else {
-                QkNorm::None
-            }
-        }
-        norm => {
-            reader.note("qk_norm", norm != QkNorm::None, Origin::Family);
-            norm
-        }
-    };
-    Ok(norm)
-}
-
-/// The norm of one side's heads.
-fn head_norm(
-    style: NormStyle,
-    norm: QkNorm,
-    attn: &str,
-    which: &str,
-    n_heads: usize,
-    d_head: usize,
-    eps: f64,
-) -> Option<NormSource> {
-    // Norms of heads have no bias, whatever the others have.
-    let style = NormStyle {
-        has_bias: false,
-        has_gain: true,
-        ..style
-    };
-    match norm {
-        QkNorm::None => None,
-        QkNorm::Head => Some(style.at(&format!("{attn}.{which}_norm"), d_head, eps)),
-        QkNorm::Whole => Some(style.at(&format!("{attn}.{which}_norm"), n_heads * d_head, eps)),
-        QkNorm::OwnGainsIf(_) => Some(NormSource {
-            gain_shape: vec![n_heads, d_head],
-            ..style.at(&format!("{attn}.{which}_norm"), d_head, eps)
-        }),
-        QkNorm::ListedGainsIf(_) => {
-            let name = |head_idx| format!("{attn}.{which}_layernorm.norms.{head_idx}.weight");
-            Some(NormSource {
-                gain: (0..n_heads).map(name).collect(),
-                ..style.at("", d_head, eps)
-            })
-        }
-    }
-}
-
-/// The rotary embeddings of layers without and with a window.
-struct Ropes {
-    full: RopeSpec,
-    windowed: Option<RopeSpec>,
-}
-
-impl Ropes {
-    fn read(reader: &mut Reader<'_>, recipe: &Recipe, sizes: &Sizes) -> Result<Self> {
-        let rule = RopeRule {
-            theta: recipe.theta,
-            share: recipe.rotary_share.unwrap_or(1.0),
-            share_key: recipe.rotary_share.map(|_| "partial_rotary_factor"),
-            yarn_is_long: recipe.yarn_is_long,
-            interleaved: recipe.interleaved,
-            layer_type: recipe.local_rope.map(|_| "full_attention"),
-            ..RopeRule::plain(sizes.d_head, sizes.n_ctx)
-        };
-        let full = rope(reader, rule)?;
-        let windowed = match recipe.local_rope {
-            Some(local) => Some(rope(
-                reader,
-                RopeRule {
-                    theta: local.theta,
-                    theta_key: local.theta_key.unwrap_or("no key"),
-                    layer_type: Some("sliding_attention"),
-                    is_scaled: false,
-                    ..rule
-                },
-            )?),
-            None => None,
-        };
-        Ok(Self { full, windowed })
-    }
-
-    fn of(&self, is_windowed: bool) -> &RopeSpec {
-        match &self.windowed {
-            Some(windowed) if is_windowed => windowed,
-            _ => &self.full,
-        }
-    }
-}
-
-fn rotating_layers<W>(
-    reader: &mut Reader<'_>,
-    recipe: &Recipe,
-    windows: &[Option<W>],
-) -> Result<Vec<bool>> {
-    let n_layers = windows.len();
-    Ok(match recipe.rope_layers {
-        RopeLayers::All => vec![true; n_layers],
-        RopeLayers::WindowedUnlessNull(key) if reader.is_null(key) => vec![true; n_layers],
-        RopeLayers::Windowed | RopeLayers::WindowedUnlessNull(_) => {
-            windows.iter().map(Option::is_some).collect()
-        }
-        RopeLayers::Listed(key, every) => match reader.numbers(key)? {
-            Some(list) if list.len() == n_layers => list.iter().map(|entry| *entry != 0).collect(),
-            Some(list) => {
-                let found = list.len();
-                let problem = format!("expected {n_layers} entries, one per layer, found {found}");
-                return Err(Error::config(reader.path(), key, problem));
-            }
-            None => {
-                let default = Origin::Default("no_rope_layer_interval".to_owned());
-                let every =
-                    reader.size_or("no_rope_every", "no_rope_layer_interval", every, default)?;
-                (0..n_layers).map(|i| (i + 1) % every != 0).collect()
-            }
-        },
-    })
-}
-
-fn score_scale(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<(Scale, Origin)> {
-    let Some((key, power)) = recipe.score_factor else {
-        return Ok((Scale::InvSqrtD, Origin::Family));
-    };
-    let Some(value) = reader.value(key) else {
-        let problem = "missing, expected a number: the scale of scores depends on it";
-        return Err(Error::config(reader.path(), key, problem));
-    };
-    match value.as_f64().filter(|v| v.is_finite() && *v > 0.0) {
-        Some(value) => {
-            let factor = match power {
-                ScorePower::AsIs => value,
-                ScorePower::InverseRoot => 1.0 / value.sqrt(),
-            };
-            Ok((Scale::Factor(factor as f32), Origin::Key(key.to_owned())))
-        }
-        None => {
-            let problem = format!("expected a number above 0, found {value}");
-            Err(Error::config(reader.path(), key, problem))
-        }
-    }
 }

@@ -1,12 +1,17 @@
 //! Reading habits that several families share: activations by name, tensor prefixes, head counts, norms, windows.
 
 pub(super) mod bart_like;
-pub mod described;
 pub(super) mod bert_like;
+pub(super) mod deberta_like;
+pub mod described;
 pub(super) mod experts;
+mod head_norms;
+pub(super) mod latent;
 pub(super) mod llama_like;
-mod recipe;
+pub(super) mod masked_head;
+pub(super) mod recipe;
 pub(super) mod rope;
+mod rotation;
 pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;

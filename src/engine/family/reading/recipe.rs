@@ -1,6 +1,6 @@
 //! What a family of Llama's kind changes, as data: one field per quirk.
 
-use super::experts::{GatedNames, USUAL};
+use super::experts::{ExpertsKeys, GatedNames, USUAL};
 use super::windows::WindowRule;
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
@@ -68,6 +68,8 @@ pub enum NormPlaces {
     Output,
     /// Both.
     Around,
+    /// Before each branch, under names that say which branch a norm stands before.
+    BeforeByBranch,
     /// Both, under names that say which branch a norm follows.
     AroundByBranch,
     /// One before both branches, which run side by side.
@@ -84,6 +86,12 @@ pub enum QkNorm {
     Head,
     /// Over the whole projection.
     Whole,
+    /// Over each head, one gain for all, after the rotation.
+    HeadAfterRope,
+    /// Where the key is true: over each head, one gain for all.
+    HeadIf(&'static str),
+    /// Where the key is true: over each head, one gain and one bias for all.
+    BiasedHeadIf(&'static str, bool),
     /// Where the key is true: over each head with a gain of its own, stored as one matrix.
     OwnGainsIf(&'static str),
     /// Where the key is true: over each head with a gain of its own, stored one by one.
@@ -102,6 +110,24 @@ pub enum MlpStore {
         up: &'static str,
         down: &'static str,
     },
+}
+
+/// How queries, keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkvStore {
+    Apart,
+    /// All queries, all keys, all values, in one tensor.
+    Stacked,
+    /// Query, key and value of each head in turn, in one tensor.
+    PerHead,
+}
+
+/// Names of a block that some families give otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockNames {
+    pub qkv: &'static str,
+    pub o: &'static str,
+    pub final_norm: &'static str,
 }
 
 /// A factor and where it comes from.
@@ -166,7 +192,6 @@ pub struct LocalRope {
 /// What a family changes of Llama.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    pub family: &'static str,
     pub theta: f64,
     /// The share of a head that rotates where `partial_rotary_factor` states none; all of it where there is no share.
     pub rotary_share: Option<f64>,
@@ -180,8 +205,8 @@ pub struct Recipe {
     pub qkv_bias: BiasRule,
     pub o_bias: BiasRule,
     pub mlp_bias: BiasRule,
-    pub head_bias: bool,
-    pub fused_qkv: bool,
+    pub qkv: QkvStore,
+    pub names: BlockNames,
     pub clips_qkv: bool,
     pub activation: (&'static str, &'static str),
     pub mlp: MlpStore,
@@ -196,8 +221,18 @@ pub struct Recipe {
     pub window: WindowRule,
     pub has_sinks: bool,
     pub is_causal: bool,
+    /// The key that turns attention to both sides; a window then reaches half as far either way.
+    pub both_sides: Option<&'static str>,
     /// What holds without `head_dim`; d_model / n_heads where there is nothing.
     pub d_head: Option<usize>,
+    /// Experts, in all layers or in some.
+    pub experts: Option<ExpertsKeys>,
+    /// Queries grow far into a text, as a key inside the rotary parameters says.
+    pub grows: bool,
+    /// Keys that no model of the family may state, and why.
+    pub stateless: &'static [(&'static str, &'static str)],
+    /// Whether the rotary parameters have to be stated: without them transformers takes factors that no file states.
+    pub states_rope: bool,
 }
 
 /// How a score factor is stated.
@@ -209,9 +244,8 @@ pub enum ScorePower {
 
 impl Recipe {
     /// Llama itself.
-    pub fn llama(family: &'static str) -> Self {
+    pub fn llama() -> Self {
         Self {
-            family,
             theta: 10_000.0,
             rotary_share: None,
             yarn_is_long: false,
@@ -224,8 +258,12 @@ impl Recipe {
             qkv_bias: BiasRule::Never,
             o_bias: BiasRule::Never,
             mlp_bias: BiasRule::Never,
-            head_bias: false,
-            fused_qkv: false,
+            qkv: QkvStore::Apart,
+            names: BlockNames {
+                qkv: "qkv_proj",
+                o: "o_proj",
+                final_norm: "norm",
+            },
             clips_qkv: false,
             activation: ("hidden_act", "silu"),
             mlp: MlpStore::Gated(USUAL),
@@ -238,7 +276,12 @@ impl Recipe {
             window: WindowRule::Never,
             has_sinks: false,
             is_causal: true,
+            both_sides: None,
             d_head: None,
+            experts: None,
+            grows: false,
+            stateless: &[],
+            states_rope: false,
         }
     }
 }

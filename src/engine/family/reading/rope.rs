@@ -137,6 +137,15 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     let positions = format!("rotary, {pairs}, {d_rotary} of {}", rule.d_head);
     reader.note("positions", positions, Origin::Family);
     let (scaling, magnitude) = scaling(reader, &inside, rule, d_rotary)?;
+    let kind = inside.get("rope_type").or_else(|| inside.get("type"));
+    let alpha = inside.get("alpha").and_then(Value::as_f64);
+    let stretched = alpha.filter(|alpha| {
+        *alpha != 0.0 && kind.and_then(Value::as_str) == Some("dynamic") && d_rotary > 2
+    });
+    let theta = match stretched {
+        Some(alpha) => theta * alpha.powf(d_rotary as f64 / (d_rotary as f64 - 2.0)),
+        None => theta,
+    };
     Ok(RopeSpec {
         theta,
         first: 0,
@@ -226,7 +235,17 @@ fn scaling(
     reader.note("rope_scaling", kind, origin);
     let n_ctx = rule.n_ctx as f64;
     let scaling = match kind {
-        "default" => return Ok((RopeScaling::None, 1.0)),
+        // Without pictures all three of its positions are the same one.
+        "default" | "mrope" => return Ok((RopeScaling::None, 1.0)),
+        // A base that a fixed factor stretches, whatever the length of the text.
+        "dynamic"
+            if inside
+                .get("alpha")
+                .is_some_and(|alpha| alpha.as_f64() != Some(0.0)) =>
+        {
+            inside.needed(reader, "rope_alpha", "alpha")?;
+            return Ok((RopeScaling::None, 1.0));
+        }
         "linear" => RopeScaling::Linear {
             factor: inside.needed(reader, "rope_factor", "factor")?,
         },

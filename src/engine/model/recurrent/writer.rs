@@ -5,7 +5,8 @@ use super::reader::Ends;
 use super::scoring::Scoring;
 use super::spec::{Start, WriterSpec};
 use crate::attention::{
-    AttentionSpec, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility, finish_row,
+    AttentionSpec, HeadBias, HeadMath, LogSumsOverQueries, SoftmaxAxis, Tally, Visibility,
+    finish_row,
 };
 use crate::error::{Error, Result};
 use crate::kernels::sum_of_squares;
@@ -149,7 +150,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             k_norms: &key_norms,
             column_log_sum_exp: column_sums.as_deref(),
             positions: &[],
-            bias_by_distance: &[],
+            learned: &HeadBias::None,
         };
         let mut tally = Tally::new(&self.visibility, None);
         let (mut scores, mut pattern) = (vec![0.0; n_keys], vec![0.0; n_keys]);
@@ -324,7 +325,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             k_norms: key_norms,
             column_log_sum_exp: None,
             positions: &[],
-            bias_by_distance: &[],
+            learned: &HeadBias::None,
         };
         let mut sums = LogSumsOverQueries::new(key_norms.len());
         let (mut scores, mut pattern) = (vec![0.0; key_norms.len()], vec![0.0; key_norms.len()]);

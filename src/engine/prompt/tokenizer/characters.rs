@@ -69,9 +69,15 @@ fn from_json(path: &Path, bytes: &[u8]) -> Result<Reading> {
         Value::Object(ids.map(|(character, id)| (character, id.into())).collect())
     };
     let stoi = match &value {
-        Value::String(text) => counted(text.chars().map(|character| character.to_string()).collect()),
+        Value::String(text) => counted(
+            text.chars()
+                .map(|character| character.to_string())
+                .collect(),
+        ),
         Value::Array(list) => {
-            let all = list.iter().filter_map(|one| one.as_str().map(str::to_owned));
+            let all = list
+                .iter()
+                .filter_map(|one| one.as_str().map(str::to_owned));
             counted(all.collect())
         }
         other => other.get("stoi").unwrap_or(other).clone(),

@@ -4,11 +4,11 @@ mod parts;
 mod spec;
 mod tensors;
 
-pub use self::parts::{
-    Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer, name_of_all_heads, quoted,
-    written_hole,
-};
 use self::parts::Tables;
+pub use self::parts::{
+    Arranged, Axis, FusedPart, HEAD, MapPart, NormPart, Part, Per, name_in_layer,
+    name_of_all_heads, quoted, written_hole,
+};
 
 use serde_json::{Map, Value};
 
@@ -18,7 +18,12 @@ use crate::model::Sines;
 
 /// The places that a norm of a layer can have, and their keys.
 pub const NORM_PLACES: [&str; 6] = [
-    "attn_pre", "attn_out", "attn_post", "mlp_pre", "mlp_out", "mlp_post",
+    "attn_pre",
+    "attn_out",
+    "attn_post",
+    "mlp_pre",
+    "mlp_out",
+    "mlp_post",
 ];
 
 /// Queries, keys and values.
@@ -121,7 +126,10 @@ impl Described {
     pub fn read(values: &Map<String, Value>, sizes: &Sizes) -> Result<Self, String> {
         let known = Self::keys();
         if let Some(other) = values.keys().find(|key| !known.contains(&key.as_str())) {
-            return Err(format!("{other:?} is not known; known: {}", known.join(", ")));
+            return Err(format!(
+                "{other:?} is not known; known: {}",
+                known.join(", ")
+            ));
         }
         let tables = Tables { values };
         let missing = |key: &str| format!("{key}: missing, expected a tensor's name");
@@ -197,11 +205,19 @@ impl Described {
     /// Every key of `[tensors]`.
     pub fn keys() -> Vec<&'static str> {
         let around = [
-            "tokens", "positions", "token_types", "embed_norm", "final_norm", "head_dense", "head_norm", "unembed",
+            "tokens",
+            "positions",
+            "token_types",
+            "embed_norm",
+            "final_norm",
+            "head_dense",
+            "head_norm",
+            "unembed",
             "logit_bias",
         ];
         let of_layers = [
-            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up", "down",
+            "q", "k", "v", "kv", "qkv", "q_norm", "k_norm", "sinks", "o", "gate", "up", "gate_up",
+            "down",
         ];
         [&around[..], &NORM_PLACES, &of_layers].concat()
     }
@@ -210,10 +226,14 @@ impl Described {
     pub fn parts(&self) -> Vec<(&'static str, Part)> {
         let mut parts = vec![("tokens", Part::Table(self.tokens.clone()))];
         let table = |key: &'static str, name: &Option<String>| {
-            name.iter().map(move |name| (key, Part::Table(name.clone()))).collect::<Vec<_>>()
+            name.iter()
+                .map(move |name| (key, Part::Table(name.clone())))
+                .collect::<Vec<_>>()
         };
         let norm = |key: &'static str, norm: &Option<NormPart>| {
-            norm.iter().map(move |norm| (key, Part::Norm(norm.clone()))).collect::<Vec<_>>()
+            norm.iter()
+                .map(move |norm| (key, Part::Norm(norm.clone())))
+                .collect::<Vec<_>>()
         };
         let map = |key: &'static str, map: &MapPart| (key, Part::Map(map.clone()));
         parts.extend(table("positions", &self.positions));
@@ -258,8 +278,22 @@ impl Described {
             ("n_heads", self.n_heads.to_string()),
             ("n_kv_heads", self.n_kv_heads.to_string()),
             ("d_head", self.d_head.to_string()),
-            ("mask", text(if self.causal { "causal" } else { "bidirectional" })),
-            ("block", text(if self.is_parallel { "parallel" } else { "serial" })),
+            (
+                "mask",
+                text(if self.causal {
+                    "causal"
+                } else {
+                    "bidirectional"
+                }),
+            ),
+            (
+                "block",
+                text(if self.is_parallel {
+                    "parallel"
+                } else {
+                    "serial"
+                }),
+            ),
             ("norm", text(if self.norm_is_rms { "rms" } else { "layer" })),
         ];
         if self.norm_adds_one {
@@ -272,8 +306,15 @@ impl Described {
             Positions::None => all.push(("positions", text("none"))),
             Positions::Sines(Sines::Interleaved) => all.push(("positions", text("sines"))),
             Positions::Sines(Sines::Halves) => all.push(("positions", text("sines_halves"))),
+            Positions::Sines(Sines::HalvesToEnd) => {
+                all.push(("positions", text("sines_halves_to_end")));
+            }
             Positions::Alibi => all.push(("positions", text("alibi"))),
-            Positions::Rotary { theta, interleaved, d_rotary } => {
+            Positions::Rotary {
+                theta,
+                interleaved,
+                d_rotary,
+            } => {
                 all.push(("positions", text("rotary")));
                 all.push(("rope_theta", number(theta)));
                 all.push(("rope_interleaved", interleaved.to_string()));
@@ -291,7 +332,9 @@ impl Described {
         all.push(("scale", scale));
         match self.embed_scale {
             EmbedScale::SqrtD => all.push(("embed_scale", text("sqrt_d"))),
-            EmbedScale::Factor(factor) if factor != 1.0 => all.push(("embed_scale", number(factor))),
+            EmbedScale::Factor(factor) if factor != 1.0 => {
+                all.push(("embed_scale", number(factor)))
+            }
             EmbedScale::Factor(_) => {}
         }
         if let Some(window) = self.window {
@@ -300,7 +343,10 @@ impl Described {
                 all.push(("window_layers", text(&format!("{step}*i+{first}"))));
             }
         }
-        let caps = [("softcap", self.softcap), ("logit_softcap", self.logit_softcap)];
+        let caps = [
+            ("softcap", self.softcap),
+            ("logit_softcap", self.logit_softcap),
+        ];
         for (key, cap) in caps {
             all.extend(cap.map(|cap| (key, number(f64::from(cap)))));
         }

@@ -148,8 +148,7 @@ impl MapPart {
 
     /// How its weight becomes a matrix. Heads are outputs, or inputs of the map that follows attention.
     pub fn arranged(&self, heads_are_inputs: bool, must_be_output_major: bool) -> Arranged {
-        let is_input =
-            |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
+        let is_input = |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
         let at = |wanted: bool| {
             let axes = self.axes.iter().enumerate();
             let chosen = axes.filter(move |(_, axis)| is_input(axis) == wanted);
@@ -185,7 +184,9 @@ impl MapPart {
         let Some(table) = value.as_object() else {
             return match value.as_str() {
                 Some(weight) => Ok(Self::plain(weight.to_owned(), None)),
-                None => Err(format!("expected a tensor's name or a table, found {value}")),
+                None => Err(format!(
+                    "expected a tensor's name or a table, found {value}"
+                )),
             };
         };
         let weight = word(table, "weight")?.ok_or("expected weight in the table, found none")?;
@@ -211,14 +212,24 @@ impl MapPart {
 }
 
 fn words(axes: &[Axis]) -> String {
-    let word = |axis: &Axis| AXES.iter().find(|(_, own)| own == axis).map(|(word, _)| *word);
+    let word = |axis: &Axis| {
+        AXES.iter()
+            .find(|(_, own)| own == axis)
+            .map(|(word, _)| *word)
+    };
     axes.iter().filter_map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn axes(text: &str) -> Result<Vec<Axis>, String> {
-    let axis = |word: &str| AXES.iter().find(|(own, _)| *own == word).map(|(_, axis)| *axis);
+    let axis = |word: &str| {
+        AXES.iter()
+            .find(|(own, _)| *own == word)
+            .map(|(_, axis)| *axis)
+    };
     let found: Option<Vec<Axis>> = text.split_whitespace().map(axis).collect();
-    let wrong = || format!("axes: expected out, in, head and part in the order of the axes, found {text:?}");
+    let wrong = || {
+        format!("axes: expected out, in, head and part in the order of the axes, found {text:?}")
+    };
     let found = found.ok_or_else(wrong)?;
     let n = |wanted: Axis| found.iter().filter(|axis| **axis == wanted).count();
     if n(Axis::In) == 1 && n(Axis::Out) == 1 && n(Axis::Head) <= 1 && n(Axis::Part) <= 1 {
@@ -243,7 +254,9 @@ impl FusedPart {
                 expected.sort_unstable();
                 if sorted != expected {
                     let parts = parts.join(" ");
-                    return Err(format!("order: expected {parts} in some order, found {text:?}"));
+                    return Err(format!(
+                        "order: expected {parts} in some order, found {text:?}"
+                    ));
                 }
                 order.unwrap_or_default()
             }
@@ -267,7 +280,9 @@ impl NormPart {
             });
         }
         let Some(table) = value.as_object() else {
-            return Err(format!("expected a tensor's name or a table, found {value}"));
+            return Err(format!(
+                "expected a tensor's name or a table, found {value}"
+            ));
         };
         let kind = match word(table, "kind")?.as_deref() {
             None => None,

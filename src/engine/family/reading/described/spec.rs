@@ -25,7 +25,12 @@ impl Described {
         let sizes = Sizes::of(self, tensors)?;
         let activation = activation_by_name(&self.activation)
             .ok_or_else(|| format!("activation {:?} is not known", self.activation))?;
-        let reads = Reads { of: self, tensors, sizes: &sizes, activation };
+        let reads = Reads {
+            of: self,
+            tensors,
+            sizes: &sizes,
+            activation,
+        };
         let blocks = (0..self.n_layers).map(|layer_idx| reads.block(layer_idx));
         let blocks = blocks.collect::<Result<Vec<BlockSpec>, String>>()?;
         let embed = reads.embed();
@@ -53,18 +58,28 @@ impl Sizes {
     fn of(described: &Described, tensors: &Tensors) -> Result<Self, String> {
         let shape = |name: &str| {
             let info = tensors.info(name);
-            info.map(|info| info.shape.clone()).ok_or_else(|| format!("{name}: no tensor has this name"))
+            info.map(|info| info.shape.clone())
+                .ok_or_else(|| format!("{name}: no tensor has this name"))
         };
         let tokens = shape(&described.tokens)?;
         let [d_vocab, d_model] = tokens.as_slice() else {
-            return Err(format!("{}: expected a table [d_vocab, d_model], found {tokens:?}", described.tokens));
+            return Err(format!(
+                "{}: expected a table [d_vocab, d_model], found {tokens:?}",
+                described.tokens
+            ));
         };
         let down = name_in_layer(&described.down.weight, 0);
         let n: usize = shape(&down)?.iter().product();
         if *d_model == 0 || !n.is_multiple_of(*d_model) {
-            return Err(format!("{down}: {n} values are no matrix of {d_model} outputs"));
+            return Err(format!(
+                "{down}: {n} values are no matrix of {d_model} outputs"
+            ));
         }
-        Ok(Self { d_vocab: *d_vocab, d_model: *d_model, d_mlp: n / d_model })
+        Ok(Self {
+            d_vocab: *d_vocab,
+            d_model: *d_model,
+            d_mlp: n / d_model,
+        })
     }
 }
 
@@ -76,7 +91,13 @@ struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    fn map(&self, part: &MapPart, layer_idx: usize, (n_in, n_out): (usize, usize), heads_are_inputs: bool) -> LinearSource {
+    fn map(
+        &self,
+        part: &MapPart,
+        layer_idx: usize,
+        (n_in, n_out): (usize, usize),
+        heads_are_inputs: bool,
+    ) -> LinearSource {
         let weight = name_of_all_heads(&name_in_layer(&part.weight, layer_idx));
         let bias = part.bias.as_ref().map(|bias| self.vector(bias, layer_idx));
         match part.arranged(heads_are_inputs, false) {
@@ -84,7 +105,11 @@ impl Reads<'_> {
             Arranged::InputMajor => LinearSource::whole(weight, bias, n_in, n_out).input_major(),
             Arranged::Turned { is_input_major, .. } => {
                 let linear = LinearSource::whole(part.arranged_name(&weight), bias, n_in, n_out);
-                if is_input_major { linear.input_major() } else { linear }
+                if is_input_major {
+                    linear.input_major()
+                } else {
+                    linear
+                }
             }
         }
     }
@@ -93,12 +118,20 @@ impl Reads<'_> {
     fn vector(&self, template: &str, layer_idx: usize) -> String {
         let name = name_of_all_heads(&name_in_layer(template, layer_idx));
         let flat = flat_name(&name);
-        if self.tensors.contains(&flat) { flat } else { name }
+        if self.tensors.contains(&flat) {
+            flat
+        } else {
+            name
+        }
     }
 
     fn norm(&self, part: &NormPart, layer_idx: usize, width: usize) -> NormSource {
         let is_rms = part.kind.map_or(self.of.norm_is_rms, |kind| kind == "rms");
-        let kind = if is_rms { NormKind::RmsNorm } else { NormKind::LayerNorm };
+        let kind = if is_rms {
+            NormKind::RmsNorm
+        } else {
+            NormKind::LayerNorm
+        };
         let gain = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
         NormSource {
             bias: part.bias.as_ref().map(|bias| self.vector(bias, layer_idx)),
@@ -111,29 +144,46 @@ impl Reads<'_> {
     fn head_norm(&self, part: &NormPart, layer_idx: usize, n_heads: usize) -> NormSource {
         let d_head = self.of.d_head;
         let stored = part.gain.as_ref().map(|gain| self.vector(gain, layer_idx));
-        let n = stored.and_then(|name| self.tensors.info(&name)).map(|info| info.n_elements());
+        let n = stored
+            .and_then(|name| self.tensors.info(&name))
+            .map(|info| info.n_elements());
         let is_of_all = n.is_some_and(|n| n == n_heads * d_head && n_heads > 1);
-        self.norm(part, layer_idx, if is_of_all { n_heads * d_head } else { d_head })
+        self.norm(
+            part,
+            layer_idx,
+            if is_of_all { n_heads * d_head } else { d_head },
+        )
     }
 
     fn attention(&self, layer_idx: usize) -> AttentionSpec {
         let of = self.of;
-        let is_windowed = of.window_layers.is_none_or(|(step, first)| {
-            step > 0 && layer_idx % step == first
-        });
+        let is_windowed = of
+            .window_layers
+            .is_none_or(|(step, first)| step > 0 && layer_idx % step == first);
         let window = of.window.filter(|_| is_windowed).map(|width| {
-            if of.causal { Window::Back(width) } else { Window::Around(width) }
+            if of.causal {
+                Window::Back(width)
+            } else {
+                Window::Around(width)
+            }
         });
         AttentionSpec {
             scale: of.scale,
-            mask: Mask { causal: of.causal, window },
+            mask: Mask {
+                causal: of.causal,
+                window,
+            },
             softcap: of.softcap,
             bias: match of.computed {
                 Positions::Alibi => Bias::Alibi(Alibi::new(of.n_heads, 8.0)),
                 _ => Bias::None,
             },
             rope: match of.computed {
-                Positions::Rotary { theta, interleaved, d_rotary } => Some(RopeSpec {
+                Positions::Rotary {
+                    theta,
+                    interleaved,
+                    d_rotary,
+                } => Some(RopeSpec {
                     interleaved,
                     ..RopeSpec::plain(theta, d_rotary)
                 }),
@@ -146,7 +196,10 @@ impl Reads<'_> {
     fn block(&self, layer_idx: usize) -> Result<BlockSpec, String> {
         let (of, d_model, d_mlp) = (self.of, self.sizes.d_model, self.sizes.d_mlp);
         if of.n_kv_heads == 0 || !of.n_heads.is_multiple_of(of.n_kv_heads) {
-            return Err(format!("{} kv heads do not divide {} heads", of.n_kv_heads, of.n_heads));
+            return Err(format!(
+                "{} kv heads do not divide {} heads",
+                of.n_kv_heads, of.n_heads
+            ));
         }
         let (d_q, d_kv) = (of.n_heads * of.d_head, of.n_kv_heads * of.d_head);
         let plain = |part: &MapPart, n_in, n_out| self.map(part, layer_idx, (n_in, n_out), false);
@@ -186,11 +239,27 @@ impl Reads<'_> {
                 (Some(gate), up)
             }
         };
-        let mlp = MlpSpec { up, gate, down, activation: self.activation, gate_rule: GateRule::Product };
-        let norm = |place: usize| of.norms[place].as_ref().map(|norm| self.norm(norm, layer_idx, d_model));
+        let mlp = MlpSpec {
+            up,
+            gate,
+            down,
+            activation: self.activation,
+            gate_rule: GateRule::Product,
+        };
+        let norm = |place: usize| {
+            of.norms[place]
+                .as_ref()
+                .map(|norm| self.norm(norm, layer_idx, d_model))
+        };
         let projections = ProjectionSpec {
-            q_norm: of.q_norm.as_ref().map(|norm| self.head_norm(norm, layer_idx, of.n_heads)),
-            k_norm: of.k_norm.as_ref().map(|norm| self.head_norm(norm, layer_idx, of.n_kv_heads)),
+            q_norm: of
+                .q_norm
+                .as_ref()
+                .map(|norm| self.head_norm(norm, layer_idx, of.n_heads)),
+            k_norm: of
+                .k_norm
+                .as_ref()
+                .map(|norm| self.head_norm(norm, layer_idx, of.n_kv_heads)),
             sinks: of.sinks.as_ref().map(|sinks| self.vector(sinks, layer_idx)),
             ..ProjectionSpec::plain(q, k, v, o)
         };
@@ -202,12 +271,20 @@ impl Reads<'_> {
             mlp_out: norm(4),
             mlp_post: norm(5),
             is_parallel: of.is_parallel,
-            ..BlockSpec::plain(self.attention(layer_idx), projections, FeedForward::Dense(Box::new(mlp)))
+            ..BlockSpec::plain(
+                self.attention(layer_idx),
+                projections,
+                FeedForward::Dense(Box::new(mlp)),
+            )
         })
     }
 
     fn table(&self, name: &str, n_rows: usize) -> TableSource {
-        TableSource { tensor: name.to_owned(), n_rows, width: self.sizes.d_model }
+        TableSource {
+            tensor: name.to_owned(),
+            n_rows,
+            width: self.sizes.d_model,
+        }
     }
 
     fn embed(&self) -> EmbedSpec {
@@ -228,7 +305,10 @@ impl Reads<'_> {
             },
             positions,
             token_types: of.token_types.as_ref().map(stored),
-            norm: of.embed_norm.as_ref().map(|norm| self.norm(norm, 0, d_model)),
+            norm: of
+                .embed_norm
+                .as_ref()
+                .map(|norm| self.norm(norm, 0, d_model)),
             ..EmbedSpec::plain(self.table(&of.tokens, self.sizes.d_vocab))
         }
     }
@@ -249,7 +329,10 @@ impl Reads<'_> {
         let transform = of.head_dense.as_ref().map(|dense| TransformSpec {
             dense: self.map(dense, 0, (d_model, d_model), false),
             activation: Some(self.activation),
-            norm: of.head_norm.as_ref().map(|norm| self.norm(norm, 0, d_model)),
+            norm: of
+                .head_norm
+                .as_ref()
+                .map(|norm| self.norm(norm, 0, d_model)),
         });
         HeadSpec {
             transform,
@@ -284,7 +367,11 @@ fn part_of(
                 len: of_group(name),
             }
         }
-        Per::Unit => Part { group: fused.order.len(), offset: before.count(), len: 1 },
+        Per::Unit => Part {
+            group: fused.order.len(),
+            offset: before.count(),
+            len: 1,
+        },
     };
     whole.clone().part(part)
 }

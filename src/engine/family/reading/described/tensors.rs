@@ -36,7 +36,12 @@ impl Described {
                     };
                     if shape.len() > 1 {
                         let order: Vec<usize> = (0..shape.len()).collect();
-                        if tensors.arrange(&name, &flat_name(&name), &order, &[shape.iter().product()]) {
+                        if tensors.arrange(
+                            &name,
+                            &flat_name(&name),
+                            &order,
+                            &[shape.iter().product()],
+                        ) {
                             used.push(name);
                         }
                     }
@@ -46,17 +51,29 @@ impl Described {
         if replaces {
             // The table of tokens may be the unembedding too, in other axes.
             let tokens = &self.tokens;
-            used.iter().filter(|name| *name != tokens).for_each(|name| tensors.forget(name));
+            used.iter()
+                .filter(|name| *name != tokens)
+                .for_each(|name| tensors.forget(name));
         }
         Ok(())
     }
 
-    fn arrange_map(&self, tensors: &mut Tensors, key: &str, map: &MapPart, used: &mut Vec<String>) -> Result<(), String> {
+    fn arrange_map(
+        &self,
+        tensors: &mut Tensors,
+        key: &str,
+        map: &MapPart,
+        used: &mut Vec<String>,
+    ) -> Result<(), String> {
         let arranged = map.arranged(key == "o", key == "unembed");
         for layer_idx in 0..self.n_layers {
             let name = joined(tensors, &name_in_layer(&map.weight, layer_idx), used);
             tensors.squeeze(&name);
-            let Arranged::Turned { order, is_input_major } = &arranged else {
+            let Arranged::Turned {
+                order,
+                is_input_major,
+            } = &arranged
+            else {
                 continue;
             };
             let new_name = map.arranged_name(&name);
@@ -68,13 +85,21 @@ impl Described {
             };
             if info.shape.len() != map.axes.len() {
                 let (found, expected) = (&info.shape, map.axes.len());
-                return Err(format!("{key}: {name} has shape {found:?}, expected {expected} axes"));
+                return Err(format!(
+                    "{key}: {name} has shape {found:?}, expected {expected} axes"
+                ));
             }
             let n_in = self.n_inputs(map, &info.shape, key == "o");
             let n_out = info.n_elements() / n_in.max(1);
-            let shape = if *is_input_major { [n_in, n_out] } else { [n_out, n_in] };
+            let shape = if *is_input_major {
+                [n_in, n_out]
+            } else {
+                [n_out, n_in]
+            };
             if !tensors.arrange(&name, &new_name, order, &shape) {
-                return Err(format!("{key}: the axes of {name} cannot be exchanged as it is stored"));
+                return Err(format!(
+                    "{key}: the axes of {name} cannot be exchanged as it is stored"
+                ));
             }
             used.push(name);
         }
@@ -85,7 +110,9 @@ impl Described {
         use super::Axis;
         let is_input = |axis: &Axis| *axis == Axis::In || (*axis == Axis::Head && heads_are_inputs);
         let axes = map.axes.iter().zip(shape);
-        axes.filter(|(axis, _)| is_input(axis)).map(|(_, n)| n).product()
+        axes.filter(|(axis, _)| is_input(axis))
+            .map(|(_, n)| n)
+            .product()
     }
 }
 

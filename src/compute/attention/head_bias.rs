@@ -1,0 +1,107 @@
+//! What a head adds to its scores by learned values: by distance alone, or by distance and content.
+
+use super::bias::Relative;
+use super::block::{Head, HeadInput, Run};
+use super::spec::Bias;
+use crate::kernels::{Matrix, MatrixMut, Threads, product};
+
+/// Learned vectors of distances, as an attention with disentangled positions has them (He et al. 2020, arXiv 2006.03654).
+#[derive(Debug, Clone, Default)]
+pub struct RelativeTables {
+    /// What queries are multiplied with. // [row, n_heads · d_head]
+    pub keys: Option<Vec<f32>>,
+    /// What keys are multiplied with. // [row, n_heads · d_head]
+    pub queries: Option<Vec<f32>>,
+}
+
+/// The learned bias of one head.
+#[derive(Debug, Clone)]
+pub enum HeadBias {
+    None,
+    /// One value for every distance from −(n_queries − 1) to n_keys − 1.
+    ByDistance(Vec<f32>),
+    ByPair(PairBias),
+}
+
+/// A bias that depends on the query, the key, and the distance between them.
+#[derive(Debug, Clone)]
+pub struct PairBias {
+    relative: Relative,
+    /// Product of each query with each row of the table. // [query, row]
+    of_queries: Option<Vec<f32>>,
+    /// Product of each key with each row of the table. // [key, row]
+    of_keys: Option<Vec<f32>>,
+}
+
+impl PairBias {
+    /// What is added to the product of a pair, before the scale.
+    fn of(&self, query_idx: usize, key_idx: usize) -> f32 {
+        let n_rows = self.relative.n_rows();
+        let row = self.relative.row(query_idx as isize - key_idx as isize);
+        let at = |values: &Option<Vec<f32>>, idx: usize| {
+            values.as_ref().map_or(0.0, |all| all[idx * n_rows + row])
+        };
+        at(&self.of_queries, query_idx) + at(&self.of_keys, key_idx)
+    }
+}
+
+impl HeadBias {
+    /// The bias of one head of a run.
+    pub fn of(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Self {
+        let spec = run.spec;
+        let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+        match &spec.bias {
+            Bias::Buckets(buckets) => match run.bucket_values {
+                Some(values) => {
+                    let (n_heads, n) = (spec.n_heads, (n_queries, n_keys));
+                    Self::ByDistance(buckets.by_distance(values, n_heads, head_idx, n.0, n.1))
+                }
+                None => Self::None,
+            },
+            Bias::Relative(relative) => match run.relative {
+                Some(tables) => Self::by_pair(run, input, head_idx, *relative, tables),
+                None => Self::None,
+            },
+            Bias::None | Bias::Alibi(_) => Self::None,
+        }
+    }
+
+    fn by_pair(
+        run: &Run<'_>,
+        input: HeadInput<'_>,
+        head_idx: usize,
+        relative: Relative,
+        tables: &RelativeTables,
+    ) -> Self {
+        let spec = run.spec;
+        let head = Head::new(spec, input, head_idx);
+        let n_rows = relative.n_rows();
+        let width = spec.n_heads * spec.d_head;
+        let products = |(from, stride): (&[f32], usize), n: usize, table: &Vec<f32>| {
+            let mut values = vec![0.0; n * n_rows];
+            let from = Matrix::new(from, n, spec.d_head, stride, 1);
+            let table = &table[head_idx * spec.d_head..];
+            let table = Matrix::new(table, n_rows, spec.d_head, width, 1);
+            let mut to = MatrixMut::new(&mut values, n, n_rows, n_rows);
+            product(&mut to, from, table.transposed(), false, Threads::One);
+            values
+        };
+        let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+        let of_queries = tables.keys.as_ref();
+        let of_keys = tables.queries.as_ref();
+        Self::ByPair(PairBias {
+            relative,
+            of_queries: of_queries.map(|table| products(head.queries_from(0), n_queries, table)),
+            of_keys: of_keys.map(|table| products(head.keys_from(), n_keys, table)),
+        })
+    }
+
+    /// What is added to the scaled score of a pair.
+    pub fn at(&self, query_idx: usize, key_idx: usize, n_queries: usize, scale: f32) -> f32 {
+        match self {
+            Self::None => 0.0,
+            Self::ByDistance(values) => values[n_queries - 1 - query_idx + key_idx],
+            Self::ByPair(pairs) => scale * pairs.of(query_idx, key_idx),
+        }
+    }
+}

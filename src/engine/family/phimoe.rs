@@ -1,0 +1,47 @@
+//! Phi 3.5 MoE: Mixtral with layer norms and biases, whose two experts are chosen one after the other.
+
+use super::Family;
+use super::reading::experts::NUMBERED;
+use super::reading::llama_like::{
+    self, BiasRule, ExpertStore, ExpertsKeys, NormStyle, RMS, Recipe,
+};
+use super::reading::windows::WindowRule;
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::{Error, Result};
+use crate::model::{ModelSpec, RouterScores};
+use crate::ops::NormKind;
+
+pub const FAMILY: Family = Family::own("phimoe", "Phimoe", read);
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    const USED: &str = "num_experts_per_tok";
+    if let Some(used) = reader.value(USED).filter(|used| used.as_u64() != Some(2)) {
+        let problem = format!("expected 2, which this family always uses, found {used}");
+        return Err(Error::config(reader.path(), USED, problem));
+    }
+    reader.value("lm_head_bias");
+    let jitter = reader.number_or("router_closeness", "router_jitter_noise", 0.01)? as f32;
+    let recipe = Recipe {
+        norm: NormStyle {
+            kind: NormKind::LayerNorm,
+            eps: 1e-5,
+            has_bias: true,
+            ..RMS
+        },
+        theta: 1e6,
+        qkv_bias: BiasRule::Key("attention_bias", false),
+        o_bias: BiasRule::Key("attention_bias", false),
+        window: WindowRule::Always(None),
+        experts: Some(ExpertsKeys {
+            at: "block_sparse_moe",
+            store: ExpertStore::Each(NUMBERED),
+            n_experts: ["num_local_experts", "num_experts"],
+            d_expert: "intermediate_size",
+            scores: RouterScores::Mixer(jitter),
+            normalises: BiasRule::Never,
+            ..ExpertsKeys::PLAIN
+        }),
+        ..Recipe::llama()
+    };
+    llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)
+}

@@ -1,0 +1,185 @@
+//! The weights of one block, read before it runs and let go of after it.
+
+use std::borrow::Cow;
+
+use super::convolution::ConvolutionWeights;
+use super::feed_forward::{FeedForward, MlpSpec};
+use super::source::NormSource;
+use super::spec::{BlockSpec, Mixer, ProjectionSpec};
+use super::weights::{Fused, Shelf};
+use crate::attention::RelativeTables;
+use crate::checkpoint::Tensors;
+use crate::error::Result;
+use crate::ops::Ops;
+use crate::pace::Pace;
+
+/// The latent vectors that queries, keys and values are projected from.
+pub struct LatentWeights<'a, O: Ops> {
+    pub q: Option<(O::Linear<'a>, O::Norm<'a>)>,
+    pub kv: O::Linear<'a>,
+    pub kv_norm: O::Norm<'a>,
+    pub shared_key: O::Linear<'a>,
+}
+
+/// What makes queries, keys and values.
+pub struct AttentionWeights<'a, O: Ops> {
+    pub pre: Option<O::Norm<'a>>,
+    pub q: O::Linear<'a>,
+    pub k: O::Linear<'a>,
+    pub v: O::Linear<'a>,
+    pub q_norm: Option<O::Norm<'a>>,
+    pub k_norm: Option<O::Norm<'a>>,
+    pub latent: Option<LatentWeights<'a, O>>,
+    /// [head]
+    pub sinks: Option<Cow<'a, [f32]>>,
+    /// Learned values of a bias by buckets that only this attention has. // [bucket, head]
+    pub bucket_values: Option<Cow<'a, [f32]>>,
+    pub relative: Option<RelativeTables>,
+}
+
+impl<'a, O: Ops> AttentionWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(
+        shelf: Shelf<'a, O>,
+        pre: &Option<NormSource>,
+        spec: &ProjectionSpec,
+        n_heads: usize,
+    ) -> Result<Self> {
+        let latent = match &spec.latent {
+            Some(latent) => Some(LatentWeights {
+                q: match &latent.q {
+                    Some((linear, norm)) => Some((shelf.linear(linear)?, shelf.norm(norm)?)),
+                    None => None,
+                },
+                kv: shelf.linear(&latent.kv)?,
+                kv_norm: shelf.norm(&latent.kv_norm)?,
+                shared_key: shelf.linear(&latent.shared_key)?,
+            }),
+            None => None,
+        };
+        let fused = Fused::default();
+        Ok(Self {
+            pre: shelf.optional_norm(pre)?,
+            q: shelf.linear_of(&spec.q, &fused)?,
+            k: shelf.linear_of(&spec.k, &fused)?,
+            v: shelf.linear_of(&spec.v, &fused)?,
+            q_norm: shelf.optional_norm(&spec.q_norm)?,
+            k_norm: shelf.optional_norm(&spec.k_norm)?,
+            latent,
+            sinks: match &spec.sinks {
+                Some(name) => Some(shelf.vector(name, n_heads)?),
+                None => None,
+            },
+            bucket_values: match &spec.bucket_values {
+                Some(table) => Some(shelf.table(table)?),
+                None => None,
+            },
+            relative: match &spec.relative {
+                Some(relative) => Some(shelf.relative(relative)?),
+                None => None,
+            },
+        })
+    }
+}
+
+/// Attention to the encoder's output.
+pub struct CrossWeights<'a, O: Ops> {
+    pub attention: AttentionWeights<'a, O>,
+    pub o: O::Linear<'a>,
+    pub post: Option<O::Norm<'a>>,
+}
+
+/// A feed-forward layer.
+pub struct MlpWeights<'a, O: Ops> {
+    pub up: O::Linear<'a>,
+    pub gate: Option<O::Linear<'a>>,
+    pub down: O::Linear<'a>,
+}
+
+impl<'a, O: Ops> MlpWeights<'a, O> {
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &MlpSpec) -> Result<Self> {
+        Ok(Self {
+            up: shelf.linear(&spec.up)?,
+            gate: spec
+                .gate
+                .as_ref()
+                .map(|gate| shelf.linear(gate))
+                .transpose()?,
+            down: shelf.linear(&spec.down)?,
+        })
+    }
+}
+
+/// What mixes the tokens of a block.
+pub enum MixerWeights<'a, O: Ops> {
+    /// Attention, and the map of its output.
+    Attention(Box<AttentionWeights<'a, O>>, O::Linear<'a>),
+    Convolution {
+        pre: Option<O::Norm<'a>>,
+        weights: Box<ConvolutionWeights<'a, O>>,
+    },
+}
+
+/// One block's weights, where the device can use them; those of experts are read when their turn comes.
+pub struct BlockWeights<'a, O: Ops> {
+    pub mixer: MixerWeights<'a, O>,
+    pub attn_out: Option<O::Norm<'a>>,
+    pub attn_post: Option<O::Norm<'a>>,
+    pub cross: Option<CrossWeights<'a, O>>,
+    /// `None` where experts stand in its place.
+    pub mlp: Option<MlpWeights<'a, O>>,
+    pub mlp_pre: Option<O::Norm<'a>>,
+    pub mlp_out: Option<O::Norm<'a>>,
+    pub mlp_post: Option<O::Norm<'a>>,
+}
+
+impl<'a, O: Ops> BlockWeights<'a, O> {
+    /// # Errors
+    /// When a tensor is missing or has another shape, or the device refuses it.
+    pub fn read(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let shelf = Shelf { ops, tensors, pace };
+        // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
+        tensors.unchanged()?;
+        let attention = |pre, projections: &ProjectionSpec, n_heads| {
+            AttentionWeights::read(shelf, pre, projections, n_heads)
+        };
+        let cross = match &spec.cross {
+            Some(cross) => Some(CrossWeights {
+                attention: attention(&cross.pre, &cross.projections, cross.attention.n_heads)?,
+                o: shelf.linear(&cross.projections.o)?,
+                post: shelf.optional_norm(&cross.post)?,
+            }),
+            None => None,
+        };
+        let mixer = match &spec.mixer {
+            Mixer::Attention(own) => {
+                let n_heads = own.attention.n_heads;
+                let weights = attention(&spec.attn_pre, &own.projections, n_heads)?;
+                MixerWeights::Attention(Box::new(weights), shelf.linear(&own.projections.o)?)
+            }
+            Mixer::Convolution(convolution) => MixerWeights::Convolution {
+                pre: shelf.optional_norm(&spec.attn_pre)?,
+                weights: Box::new(ConvolutionWeights::read(shelf, convolution)?),
+            },
+        };
+        Ok(Self {
+            mixer,
+            attn_out: shelf.optional_norm(&spec.attn_out)?,
+            attn_post: shelf.optional_norm(&spec.attn_post)?,
+            cross,
+            mlp: match &spec.feed_forward {
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Experts(_) => None,
+            },
+            mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
+            mlp_out: shelf.optional_norm(&spec.mlp_out)?,
+            mlp_post: shelf.optional_norm(&spec.mlp_post)?,
+        })
+    }
+}

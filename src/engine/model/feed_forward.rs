@@ -1,0 +1,96 @@
+//! What a feed-forward layer is made of, as data: one, or many experts of which each token uses a few.
+
+use super::source::LinearSource;
+use crate::ops::Activation;
+
+/// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
+#[derive(Debug, Clone, PartialEq)]
+pub struct MlpSpec {
+    pub up: LinearSource,
+    pub gate: Option<LinearSource>,
+    pub down: LinearSource,
+    pub activation: Activation,
+    pub gate_rule: GateRule,
+}
+
+impl MlpSpec {
+    /// One without a gate.
+    pub fn plain(up: LinearSource, down: LinearSource, activation: Activation) -> Self {
+        Self {
+            up,
+            gate: None,
+            down,
+            activation,
+            gate_rule: GateRule::Product,
+        }
+    }
+}
+
+/// How a gate and what it gates are put together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum GateRule {
+    /// act(gate) · up.
+    Product,
+    /// (clamp(up) + 1) · gate·sigmoid(α·gate), both clamped to the limit.
+    Clamped { limit: f32, alpha: f32 },
+}
+
+/// Many feed-forward layers, of which each token uses a few.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpertsSpec {
+    pub router: LinearSource,
+    pub rule: RouterRule,
+    pub experts: Vec<MlpSpec>,
+    /// One that every token uses, and the single output whose sigmoid weighs it.
+    pub shared: Option<(MlpSpec, Option<LinearSource>)>,
+}
+
+/// How the router's outputs become weights of experts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterRule {
+    pub n_used: usize,
+    pub scores: RouterScores,
+    /// Added to the scores for the choice only.
+    pub choice_bias: Option<ChoiceBias>,
+    pub groups: Option<ExpertGroups>,
+    /// Divide the weights of the chosen by their sum.
+    pub normalises: bool,
+    pub scale: f32,
+}
+
+/// What is added to the scores of experts for the choice among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChoiceBias {
+    pub tensor: String,
+    /// One value for each expert, perhaps as a matrix of one row.
+    pub shape: Vec<usize>,
+}
+
+/// Experts stand in groups, of which only some are chosen from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    pub n: usize,
+    pub n_kept: usize,
+    /// How many of a group's best scores say how good it is.
+    pub n_best: usize,
+}
+
+/// What turns a router's outputs into scores.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RouterScores {
+    /// Softmax over all experts.
+    Softmax,
+    /// Softmax over the chosen ones.
+    SoftmaxOfChosen,
+    Sigmoid,
+    /// Two experts, one after the other: each weighs the softmax over those that come close to it (Liu et al. 2024, arXiv
+    /// 2409.12136). The number is how close, relative to the score.
+    Mixer(f32),
+}
+
+/// What follows attention in a block.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeedForward {
+    Dense(Box<MlpSpec>),
+    Experts(Box<ExpertsSpec>),
+}

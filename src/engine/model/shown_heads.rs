@@ -1,0 +1,126 @@
+//! Some heads of a block that run alone, from its input: for the head on screen.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::block_weights::AttentionWeights;
+use super::context::{AttentionScratch, BlockContext};
+use super::forward::{attend, project};
+use super::hook::NoHooks;
+use super::source::NormSource;
+use super::spec::SelfSpec;
+use crate::attention::{
+    AttentionSpec, BlockSink, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
+    Visibility,
+};
+use crate::error::Result;
+use crate::ops::Ops;
+
+/// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
+/// the first; `pre` is the norm before it.
+///
+/// # Errors
+/// As for [`run_block`].
+pub fn attend_heads<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (spec, pre): (&SelfSpec, &Option<NormSource>),
+    resid: &O::Buffer,
+    heads: Range<usize>,
+    sink: Option<&dyn BlockSink>,
+) -> Result<AttendedHeads<O>> {
+    let mut s = AttentionScratch::<O>::default();
+    let n_heads = spec.attention.n_heads;
+    let (attention, projections) = spec.of_head(heads.start);
+    let weights = AttentionWeights::read(context.shelf(), pre, projections, n_heads)?;
+    project(
+        context,
+        attention,
+        projections,
+        &weights,
+        resid,
+        &mut s,
+        &mut NoHooks,
+    )?;
+    let visibility = context.visibility(attention);
+    let summaries = attend(
+        context,
+        attention,
+        &weights,
+        &visibility,
+        heads,
+        sink,
+        &mut s,
+    )?;
+    Ok(AttendedHeads {
+        summaries,
+        visibility,
+        sinks: weights.sinks.map(Cow::into_owned),
+        bucket_values: weights.bucket_values.map(Cow::into_owned),
+        relative: weights.relative,
+        q: s.q,
+        k: s.k,
+    })
+}
+
+/// Some heads of a block that ran alone, and what their scores were made of.
+pub struct AttendedHeads<O: Ops> {
+    pub summaries: Vec<HeadSummary>,
+    visibility: Visibility,
+    sinks: Option<Vec<f32>>,
+    bucket_values: Option<Vec<f32>>,
+    relative: Option<RelativeTables>,
+    q: O::Buffer,
+    k: O::Buffer,
+}
+
+impl<O: Ops> AttendedHeads<O> {
+    /// What any part of one head's map can be computed from.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn rows(
+        &self,
+        context: &BlockContext<'_, O>,
+        spec: &AttentionSpec,
+        head_idx: usize,
+    ) -> Result<HeadRows> {
+        let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
+            let host = context.ops.get(buffer)?;
+            let rows = host.values.chunks(host.width);
+            let columns = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
+            Ok(rows
+                .flat_map(|row| row[columns.clone()].iter().copied())
+                .collect())
+        };
+        let ops = context.ops;
+        let (q, k) = (ops.get(&self.q)?, ops.get(&self.k)?);
+        let shared = context.bucket_values.as_deref();
+        let run = Run {
+            spec,
+            visibility: &self.visibility,
+            heads: head_idx..head_idx + 1,
+            sinks: None,
+            bucket_values: self.bucket_values.as_deref().or(shared),
+            relative: self.relative.as_ref(),
+            positions: &context.sequence.positions,
+            repeats: None,
+            sink: None,
+            pace: context.pace,
+        };
+        let input = HeadInput {
+            q: &q.values,
+            k: &k.values,
+            v: &[],
+        };
+        Ok(HeadRows {
+            q: of_head(&self.q, head_idx)?,                  // [query, d_head]
+            k: of_head(&self.k, spec.kv_head_of(head_idx))?, // [key, d_head]
+            spec: spec.clone(),
+            head_idx,
+            visibility: self.visibility.clone(),
+            sink: self.sinks.as_ref().map(|sinks| sinks[head_idx]),
+            learned: HeadBias::of(&run, input, head_idx),
+            positions: context.sequence.positions.clone(),
+        })
+    }
+}
