@@ -60,6 +60,7 @@ fn keys_of(panel: Panel) -> &'static str {
         Panel::Checks => "↓↓↑",
         Panel::Compare => "nMs",
         Panel::Rows => "↑↑⇞↓",
+        Panel::Effect => "↓↓↑",
         Panel::Sweep => "→←",
         // Only a demo has one, and only a training the other.
         Panel::Story | Panel::History => "",

@@ -20,9 +20,21 @@ PACKAGE = HERE.parent.parent / "src" / "python"
 
 
 def processes(word):
-    """The processes below this one whose command begins with a word."""
+    """The processes whose command begins with a word."""
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()[1:]
     return [int(line.split()[0]) for line in found if line.split(None, 1)[1].startswith(word)]
+
+
+def kill(word):
+    """Kills the first process of a kind, as soon as there is one."""
+    while True:
+        for pid in processes(word):
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                continue
+            return
+        time.sleep(0.01)
 
 
 def units(batch):
@@ -40,12 +52,10 @@ def trial(program, at, name, more, disturb):
     driver = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(PACKAGE)})
     if disturb:
         wait_for(batch, 5, driver)
-        victims = processes(f"{program} batch")
-        os.kill(victims[0], 9)
+        kill(f"{program} batch")
         print(f"{name}: killed a program after {units(batch)} units", flush=True)
         wait_for(batch, 12, driver)
-        workers = processes("ray::run_unit")
-        os.kill(workers[0], 9)
+        kill("ray::run_unit")
         print(f"{name}: killed a worker of Ray after {units(batch)} units", flush=True)
         wait_for(batch, 20, driver)
         cluster.remove_node(second, allow_graceful=False)

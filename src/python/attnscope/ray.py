@@ -147,7 +147,7 @@ def main(words=None):
     try:
         import ray
     except ImportError:
-        raise SystemExit("attnscope.ray: the ray package is missing: pip install 'attnscope[ray]'") from None
+        raise SystemExit("attnscope.ray: the ray package is missing: pip install ray") from None
     planned = plan(args, program)
     missing = planned["missing"]
     if not missing:
