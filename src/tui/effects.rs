@@ -30,9 +30,11 @@ impl EffectView {
         };
     }
 
-    /// Takes in that there will be no more of what is awaited.
-    pub fn end(&mut self) {
-        self.is_over = true;
+    /// Takes in that there will be no more of something; whether that is what is awaited.
+    pub fn end(&mut self, of: EffectQuery) -> bool {
+        let is_awaited = self.awaited == Some(of);
+        self.is_over |= is_awaited;
+        is_awaited
     }
 }
 
@@ -99,10 +101,9 @@ impl App {
         effects.push(Effect::Measure(wanted));
     }
 
-    pub(super) fn take_effects(&mut self, of: EffectQuery, shown: Arc<EffectShown>) {
+    pub(super) fn take_effects(&mut self, of: EffectQuery, shown: Arc<EffectShown>, is_last: bool) {
         if self.effect_view.awaited == Some(of) {
-            let (n_done, n_all) = shown.progress;
-            self.effect_view.is_over = n_all > 0 && n_done == n_all;
+            self.effect_view.is_over = is_last;
             self.effect_view.shown = Some((of, shown));
         }
     }

@@ -86,7 +86,7 @@ impl App {
                 self.notice = Some(format!("{what} · r reads it again"));
                 self.changed = Some(what);
             }
-            Event::Measured { of, shown } => self.take_effects(of, shown),
+            Event::Measured { of, shown, is_last } => self.take_effects(of, shown, is_last),
             Event::Swept { of, swept } => self.take_sweep(of, swept),
             Event::SweptLayer { of, points } => self.sweep.layer = Some((of, points)),
             Event::Tensor { name, stats } => {
@@ -193,7 +193,9 @@ impl App {
                         let pair = (self.runs.a.as_ref().map_or(0, |a| a.id), id);
                         self.take_comparing(pair, Comparing::Ended(reason.clone()));
                     }
-                    Question::Effect => self.effect_view.end(),
+                    // A newer question took the place of this one.
+                    Question::Effect(of) if !self.effect_view.end(of) => return,
+                    Question::Effect(_) => {}
                     Question::Part
                     | Question::Sweep
                     | Question::LayerSweep

@@ -8,8 +8,8 @@ use super::event::Event;
 use super::run_id::RunId;
 use super::{ModelRun, Sink};
 use attnscope_engine::analysis::effect::{
-    Ablation, Asked, Base, LensRow, Part, Replaced, ShareOf, Step, attribute, check_linear,
-    circuits, contributions, lens,
+    Ablation, Asked, Base, LensRow, Part, PartEffect, Replaced, ShareOf, Step, attribute,
+    check_linear, circuits, contributions, lens,
 };
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Ops;
@@ -109,43 +109,60 @@ pub(super) fn measure<O: Ops>(
     sink: &Sink,
     pace: &dyn Pace,
 ) -> Result<()> {
-    let (model, input) = (&*ran.model, &*ran.input);
-    let mut shown = EffectShown::default();
-    let tell = |shown: &EffectShown| {
+    let tell = |shown: &EffectShown, is_last: bool| {
         sink(Event::Measured {
             of: query,
             shown: Arc::new(shown.clone()),
+            is_last,
         });
     };
-    if query.measure == Measure::Copying {
-        let found = circuits(model, &|_| false, &mut |_, _| {}, pace)?;
-        let heads = found.heads.iter();
-        shown.heads = heads
-            .filter_map(|one| Some((one.place, one.copying?)))
-            .collect();
-        shown.note = found.notes.first().cloned();
-        shown.progress = (found.heads.len(), found.heads.len());
-        tell(&shown);
-    }
+    let mut shown = EffectShown::default();
     let position_idx = query
         .position_idx
-        .min(input.sequence.len().saturating_sub(1));
+        .min(ran.input.sequence.len().saturating_sub(1));
     if let Err(why) = predicted(ops, ran, position_idx, &mut shown, pace) {
         if matches!(why, Error::Cancelled) {
             return Err(why);
         }
         shown.note = Some(why.to_string());
     }
-    tell(&shown);
-    match query.measure {
-        Measure::Copying => {}
+    tell(&shown, false);
+    values(
+        ops,
+        ran,
+        (query.measure, position_idx),
+        &mut shown,
+        &tell,
+        pace,
+    )?;
+    tell(&shown, true);
+    Ok(())
+}
+
+/// Fills in the values of heads, and tells of those that come one after another.
+fn values<O: Ops>(
+    ops: &O,
+    ran: &ModelRun,
+    (measure, position_idx): (Measure, usize),
+    shown: &mut EffectShown,
+    tell: &dyn Fn(&EffectShown, bool),
+    pace: &dyn Pace,
+) -> Result<()> {
+    let (model, input) = (&*ran.model, &*ran.input);
+    match measure {
+        Measure::Copying => {
+            let found = circuits(model, &|_| false, &mut |_, _| {}, pace)?;
+            let heads = found.heads.iter();
+            let heads = heads.filter_map(|one| Some((one.place, one.copying?)));
+            shown.heads = heads.collect();
+            shown.note = found.notes.last().cloned();
+        }
         Measure::Attribution => {
             let Some(token) = shown.token else {
                 return Ok(());
             };
             if let Err(why) = check_linear(model) {
                 shown.note = Some(why.to_string());
-                tell(&shown);
                 return Ok(());
             }
             let asked = Asked {
@@ -156,7 +173,7 @@ pub(super) fn measure<O: Ops>(
             let found = attribute(ops, model, input, asked, &|_, _| false, pace)?;
             for share in &found.shares {
                 let name = match share.of {
-                    ShareOf::FeedForward => format!("{} mlp", share.place),
+                    ShareOf::FeedForward => format!("{} feed-forward", share.place),
                     of => of.label().replace('_', " "),
                 };
                 match share.of {
@@ -164,15 +181,11 @@ pub(super) fn measure<O: Ops>(
                     _ => shown.others.push((name, share.value)),
                 }
             }
-            shown.path = found.path.clone();
-            shown.progress = (shown.heads.len(), shown.heads.len());
-            tell(&shown);
+            shown.path = found.path;
         }
         Measure::Contribution => {
             let found = contributions(ops, model, input, pace)?;
             shown.heads = found.iter().map(|one| (one.place, one.total)).collect();
-            shown.progress = (found.len(), found.len());
-            tell(&shown);
         }
         Measure::Ablation => {
             let wants = |part: Part, _: Place| part == Part::Head;
@@ -180,13 +193,10 @@ pub(super) fn measure<O: Ops>(
             let inputs = std::slice::from_ref(input);
             let mut told = |ablation: &Ablation, step: Step| {
                 if let Step::Ablated { n_done, n_all } = step {
-                    let value = |part: &attnscope_engine::analysis::effect::PartEffect| {
-                        let found = part.loss().or_else(|| part.kl())?;
-                        Some((part.place, found.mean))
-                    };
+                    let value = |part: &PartEffect| Some((part.place, part.size()?));
                     shown.heads = ablation.parts.iter().filter_map(value).collect();
                     shown.progress = (n_done, n_all);
-                    tell(&shown);
+                    tell(shown, false);
                 }
                 ControlFlow::Continue(())
             };

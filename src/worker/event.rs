@@ -28,7 +28,7 @@ pub enum Question {
     LayerSweep,
     Comparison,
     QueryRows,
-    Effect,
+    Effect(EffectQuery),
 }
 
 /// Where a prompt came from.
@@ -158,6 +158,8 @@ pub enum Event {
     Measured {
         of: EffectQuery,
         shown: Arc<EffectShown>,
+        /// Nothing follows.
+        is_last: bool,
     },
     /// The scores of a head, multiplied.
     Swept {

@@ -35,7 +35,7 @@ impl About {
             Look::Sweep(query) => Self::Run(query.of.0, Question::Sweep),
             Look::SweepLayer(query) => Self::Run(query.of.0, Question::LayerSweep),
             Look::QueryRows(query) => Self::Run(query.run, Question::QueryRows),
-            Look::Effect(query) => Self::Run(query.run, Question::Effect),
+            Look::Effect(query) => Self::Run(query.run, Question::Effect(*query)),
             Look::Compare((_, b)) => Self::Run(*b, Question::Comparison),
         }
     }

@@ -15,6 +15,7 @@ mod device_choice;
 mod diff_command;
 mod diff_families;
 mod diff_pairs;
+mod effect_command;
 mod export_data;
 mod generated_docs;
 mod history_command;

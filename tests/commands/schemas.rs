@@ -37,6 +37,22 @@ const COMMANDS: &[(&str, &str)] = &[
         "heads",
         "heads @oracle/t5_v11/model --tokens 5,9,2,20,7 --target-tokens 0,5,9 --format json",
     ),
+    (
+        "effect",
+        "effect @oracle/gpt2/model --tokens 5,9,2,5,9,2 --by ablation --token 3 --format json",
+    ),
+    (
+        "effect",
+        "effect @oracle/t5_v11/model --tokens 5,9,2,20,7 --target-tokens 0,5,9 --by attribution --sources --format json",
+    ),
+    (
+        "effect",
+        "effect @oracle/bert/model --tokens 5,9,2,5 --by lens --format json",
+    ),
+    (
+        "effect",
+        "effect @oracle/gpt2/model --by circuits --format json",
+    ),
     ("sweep", "sweep --format json"),
     ("sweep", "sweep --dist laplace --format json"),
     (

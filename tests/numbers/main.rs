@@ -7,6 +7,7 @@ mod charts;
 mod device_attention;
 mod device_models;
 mod effect;
+mod effect_demo;
 mod history;
 mod lab;
 mod lstm_seq2seq;

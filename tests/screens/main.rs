@@ -5,6 +5,7 @@ mod beside_a_trainer;
 mod broken_runs;
 mod changed_files;
 mod compare_screens;
+mod effect_screens;
 mod exports;
 mod failed_questions;
 mod history_screens;

@@ -116,10 +116,7 @@ pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
         .iter()
         .filter(|effect| effect.n_prompts() > 0)
         .collect();
-    let size = |effect: &PartEffect| {
-        let chosen = effect.loss().or_else(|| effect.kl());
-        chosen.map_or(f64::NEG_INFINITY, |estimate| estimate.mean)
-    };
+    let size = |effect: &PartEffect| effect.size().unwrap_or(f64::NEG_INFINITY);
     parts.sort_by(|a, b| size(b).total_cmp(&size(a)));
     let rows = parts.into_iter().map(|effect| {
         let mut row = place_cells(effect.place, effect.part.label());

@@ -52,6 +52,11 @@ impl PartEffect {
         self.logit.estimate()
     }
 
+    /// The mean change of the loss, or the mean divergence of models that predict no next token, without an interval.
+    pub fn size(&self) -> Option<f64> {
+        self.loss.mean().or_else(|| self.kl.mean())
+    }
+
     /// Prompts that have run.
     pub fn n_prompts(&self) -> usize {
         self.kl.n_prompts()

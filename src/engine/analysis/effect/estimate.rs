@@ -36,6 +36,14 @@ impl Sampled {
         self.0.len()
     }
 
+    /// The mean over prompts, each of which counts alike; `None` where there are no values.
+    pub fn mean(&self) -> Option<f64> {
+        let all = self.0.iter().filter(|values| !values.is_empty());
+        let means = all.map(|values| values.iter().sum::<f64>() / values.len() as f64);
+        let means: Vec<f64> = means.collect();
+        (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
+    }
+
     /// The mean over prompts, each of which counts alike, by a bootstrap over prompts; of a single prompt over its positions.
     pub fn estimate(&self) -> Option<Estimate> {
         let all: Vec<&Vec<f64>> = self.0.iter().filter(|values| !values.is_empty()).collect();

@@ -1,0 +1,186 @@
+//! `attnscope effect`: every measure in every format, what is refused, and what is said of it.
+
+use serde_json::Value;
+use testing::checkpoint_copy::{attnscope, text};
+
+const TEXT: &str =
+    "one cold morning the old king gave a red apple . one cold morning the old king gave";
+
+fn fixture(name: &str) -> String {
+    testing::root()
+        .join("fixtures")
+        .join(name)
+        .to_string_lossy()
+        .into()
+}
+
+fn effect(checkpoint: &str, words: &[&str]) -> std::process::Output {
+    let checkpoint = fixture(checkpoint);
+    let mut all = vec!["effect", checkpoint.as_str(), "--quiet"];
+    all.extend(words);
+    attnscope(&all)
+}
+
+fn document(checkpoint: &str, words: &[&str]) -> Value {
+    let output = effect(checkpoint, &[words, &["--format", "json"]].concat());
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn rows(document: &Value) -> &Vec<Value> {
+    document["rows"].as_array().expect("rows")
+}
+
+#[test]
+fn every_measure_gives_rows_that_say_how_they_were_computed() {
+    let corrupted =
+        "one warm morning the old king gave a red apple . one cold morning the old king gave";
+    let measures: [(&str, &[&str]); 7] = [
+        ("ablation", &["--parts", "heads"]),
+        ("attribution", &[]),
+        ("patching", &["--corrupted", corrupted, "--at", "L1"]),
+        ("lens", &["--position", "4"]),
+        ("rollout", &[]),
+        ("contribution", &[]),
+        ("circuits", &[]),
+    ];
+    for (by, more) in measures {
+        let words = [&["--text", TEXT, "--by", by], more].concat();
+        let found = document("induction", &words);
+        assert_eq!(found["by"], by);
+        assert_eq!(found["complete"], true);
+        assert!(!rows(&found).is_empty(), "{by}");
+        assert!(
+            !found["notes"].as_array().expect("notes").is_empty(),
+            "{by}"
+        );
+        let columns = found["columns"].as_array().expect("columns");
+        for row in rows(&found) {
+            for column in columns {
+                let id = column["id"].as_str().expect("an id");
+                assert!(row.get(id).is_some(), "{by}: {row} lacks {id}");
+            }
+        }
+        let csv = effect(
+            "induction",
+            &[words.as_slice(), &["--format", "csv"]].concat(),
+        );
+        let lines = text(&csv.stdout).lines().count();
+        assert_eq!(lines, rows(&found).len() + 1, "{by}");
+        let html = effect(
+            "induction",
+            &[words.as_slice(), &["--format", "html"]].concat(),
+        );
+        assert!(text(&html.stdout).starts_with("<!DOCTYPE html>"), "{by}");
+        let parquet = effect(
+            "induction",
+            &[words.as_slice(), &["--format", "parquet"]].concat(),
+        );
+        assert!(parquet.stdout.starts_with(b"PAR1"), "{by}");
+        let table = effect("induction", &words);
+        assert_eq!(table.status.code(), Some(0));
+        assert!(
+            text(&table.stdout).lines().count() > rows(&found).len(),
+            "{by}"
+        );
+    }
+}
+
+#[test]
+fn shares_sum_to_the_logit_and_sources_to_their_heads() {
+    let words = [
+        "--text",
+        TEXT,
+        "--by",
+        "attribution",
+        "--sources",
+        "--at",
+        "L1H3",
+    ];
+    let found = document("induction", &words);
+    let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
+    let whole = rows(&found).iter().filter(|row| row["key"].is_null());
+    let sum: f64 = whole.map(|row| number(row, "share")).sum();
+    let logit = found["totals"]["logit"].as_f64().expect("a logit");
+    assert!((sum - logit).abs() < 1e-4 * logit.abs(), "{sum} {logit}");
+    let sources = rows(&found).iter().filter(|row| !row["key"].is_null());
+    let sources: Vec<&Value> = sources.collect();
+    assert!(sources.iter().all(|row| row["place"] == "L1H3"));
+    let head = rows(&found)
+        .iter()
+        .find(|row| row["place"] == "L1H3" && row["key"].is_null());
+    let by_source: f64 = sources.iter().map(|row| number(row, "share")).sum();
+    assert!((by_source - number(head.expect("a head"), "share")).abs() < 1e-3);
+}
+
+#[test]
+fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
+    let cases: [(&str, &[&str], &str); 9] = [
+        (
+            "oracle/bert/model",
+            &["--tokens", "5,9,2", "--by", "attribution"],
+            "activation",
+        ),
+        (
+            "seq2seq",
+            &["--text", "ein rotes haus", "--by", "ablation"],
+            "recurrent",
+        ),
+        (
+            "induction",
+            &["--text", TEXT, "--by", "patching"],
+            "--corrupted",
+        ),
+        (
+            "induction",
+            &[
+                "--text",
+                TEXT,
+                "--by",
+                "patching",
+                "--corrupted",
+                "one cold morning",
+            ],
+            "equal length",
+        ),
+        (
+            "induction",
+            &["--text", TEXT, "--by", "lens", "--sources"],
+            "belongs to --by attribution",
+        ),
+        (
+            "induction",
+            &["--text", TEXT, "--by", "ablation", "--at", "L9"],
+            "a layer of 0..1",
+        ),
+        (
+            "induction",
+            &[
+                "--text",
+                TEXT,
+                "--by",
+                "attribution",
+                "--token",
+                "red apple",
+            ],
+            "expected one token, found 2",
+        ),
+        (
+            "induction",
+            &["--text", TEXT, "--by", "attribution", "--position", "99"],
+            "expected one of 0..",
+        ),
+        (
+            "induction",
+            &["--text", TEXT, "--by", "ablation", "--replace", "other"],
+            "no other prompt",
+        ),
+    ];
+    for (checkpoint, words, expected) in cases {
+        let output = effect(checkpoint, words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+}

@@ -1,0 +1,111 @@
+//! The Effect panel: values of every head by each measure, against the same values computed here.
+
+use attnscope::tui::{Depth, Panel};
+use attnscope::worker::Measure;
+use attnscope_engine::analysis::effect::{Asked, ShareOf, attribute};
+use attnscope_engine::analysis::input_of;
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::Request;
+use crossterm::event::KeyCode;
+use testing::screen::Screen;
+
+const TEXT: &str = "the old king gave a red apple . the old king gave";
+
+fn effect(size: (u16, u16)) -> Screen {
+    let mut screen = Screen::open(None, Request::text(TEXT), size, Depth::Truecolor);
+    screen.app.shows_times = false;
+    screen.typed("9");
+    assert_eq!(screen.app.panel, Panel::Effect);
+    screen
+}
+
+#[test]
+fn values_are_those_of_the_measure_and_follow_the_selected_query() {
+    let mut screen = effect((120, 40));
+    for position_idx in [0, 1] {
+        let scene = screen.app.scene();
+        let shown = scene.effects().expect("effects").clone();
+        let run = scene.run().expect("a run");
+        let model = run.subject.model().expect("a model").clone();
+        let asked = Asked {
+            position_idx,
+            token: shown.token.expect("a token"),
+            against: None,
+        };
+        let input = input_of(&run.prompt);
+        let found = attribute(&Cpu, &model, &input, asked, &|_, _| false, &|| false);
+        let found = found.expect("shares");
+        let heads = found
+            .shares
+            .iter()
+            .filter(|share| share.of == ShareOf::Head);
+        let expected: Vec<(String, f64)> = heads
+            .map(|share| (share.place.to_string(), share.value))
+            .collect();
+        let values = shown
+            .heads
+            .iter()
+            .map(|(place, value)| (place.to_string(), *value));
+        assert_eq!(values.collect::<Vec<_>>(), expected);
+        assert_eq!(shown.path, found.path);
+        assert_eq!(shown.lens.len(), 3);
+        screen.key(KeyCode::Right);
+    }
+    // The ranking goes from head to head, the largest first.
+    screen.key(KeyCode::Down);
+    let ranked = screen.app.scene().ranked_effects();
+    assert!(
+        ranked
+            .windows(2)
+            .all(|pair| pair[0].1.abs() >= pair[1].1.abs())
+    );
+    let at = |screen: &Screen| screen.app.scene().selected_place();
+    let here = ranked
+        .iter()
+        .position(|(place, _)| *place == at(&screen))
+        .expect("a head");
+    screen.key(KeyCode::Down);
+    assert_eq!(at(&screen), ranked[here + 1].0);
+    // Enter opens its map.
+    screen.key(KeyCode::Enter);
+    assert_eq!(screen.app.panel, Panel::Head);
+}
+
+#[test]
+fn every_measure_gives_every_head_a_value_and_space_drops_one() {
+    let mut screen = effect((120, 40));
+    for measure in [
+        Measure::Attribution,
+        Measure::Ablation,
+        Measure::Contribution,
+        Measure::Copying,
+    ] {
+        assert_eq!(screen.app.effect_view.measure, measure);
+        let shown = screen.app.scene().effects().expect("effects");
+        assert_eq!(shown.heads.len(), 8, "{measure:?}");
+        assert!(!screen.app.scene().awaits_effects());
+        assert!(screen.text().contains(measure.title()));
+        screen.typed("n");
+    }
+    screen.typed(" ");
+    let second = screen.app.runs.b.as_ref().expect("a what-if");
+    let place = screen.app.scene().selected_place();
+    assert_eq!(second.way.words(), format!("drop=zero@{place}"));
+}
+
+#[test]
+fn the_panel_has_its_parts_at_every_size() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut screen = effect(size);
+        let text = screen.text();
+        for part in [
+            "attribution",
+            "lens",
+            "path of the logit",
+            "largest first",
+            "embed",
+        ] {
+            assert!(text.contains(part), "{size:?} lacks {part}:\n{text}");
+        }
+    }
+}
