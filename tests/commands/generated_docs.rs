@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use attnscope::report::{SCHEMAS, schema};
+use attnscope_engine::attention::{AttentionSpec, Bias};
 use attnscope_engine::checkpoint::{Checkpoint, Opening};
 use attnscope_engine::family;
+use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
 fn is_up_to_date(page: &str, content: &str) {
     let path = testing::root().join("docs").join(page);
@@ -68,6 +70,93 @@ struct Proof {
     knobs: BTreeSet<&'static str>,
 }
 
+/// One row for each `model_type` among the cases: the family that reads it, the classes that made them, what they give.
+fn kinds_table(cases: &[std::path::PathBuf]) -> String {
+    #[derive(Default)]
+    struct Row {
+        family: &'static str,
+        classes: BTreeSet<String>,
+        gives: BTreeSet<String>,
+    }
+    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+    for case in cases {
+        let config = std::fs::read(case.join("model/config.json")).expect("a configuration");
+        let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+        let word = |value: &serde_json::Value| value.as_str().unwrap_or("none").to_owned();
+        let checkpoint = Checkpoint::open(&case.join("model")).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let row = rows.entry(word(&config["model_type"])).or_default();
+        row.family = spec.family;
+        row.classes.insert(word(&config["architectures"][0]));
+        row.gives.extend(given(&spec));
+    }
+    let mut table = "| `model_type` | read as | made by | gives |\n|---|---|---|---|\n".to_owned();
+    let list = |words: BTreeSet<String>| words.into_iter().collect::<Vec<_>>().join(", ");
+    for (kind, row) in rows {
+        let (classes, gives) = (list(row.classes), list(row.gives));
+        let _ = writeln!(table, "| {kind} | {} | {classes} | {gives} |", row.family);
+    }
+    table
+}
+
+/// What a model gives to look at, in words.
+fn given(spec: &ModelSpec) -> BTreeSet<String> {
+    let mut gives = BTreeSet::new();
+    let mut give = |is: bool, what: &str| {
+        if is {
+            gives.insert(what.to_owned());
+        }
+    };
+    let blocks = || spec.stacks.iter().flat_map(|stack| stack.blocks());
+    let own = |of: &dyn Fn(&AttentionSpec) -> bool| blocks().filter_map(|b| b.attention()).any(of);
+    give(spec.is_encoder_decoder(), "cross-attention");
+    give(own(&|own| own.mask.causal), "causal patterns");
+    give(own(&|own| !own.mask.causal), "patterns to both sides");
+    give(own(&|own| own.mask.window.is_some()), "windows");
+    give(own(&|own| own.rope.is_some()), "rotary positions");
+    give(own(&|own| matches!(own.bias, Bias::Alibi(_))), "ALiBi");
+    give(
+        own(&|own| matches!(own.bias, Bias::Buckets(_))),
+        "buckets of distance",
+    );
+    give(
+        own(&|own| matches!(own.bias, Bias::Relative(_))),
+        "vectors of distances",
+    );
+    give(own(&|own| own.growth.is_some()), "queries that grow");
+    let positions = |of: fn(&PositionTable) -> bool| {
+        let mut tables = spec
+            .stacks
+            .iter()
+            .filter_map(|stack| stack.embed.positions.as_ref());
+        tables.any(of)
+    };
+    give(
+        positions(|table| table.n_rows().is_some()),
+        "stored positions",
+    );
+    give(positions(|table| table.n_rows().is_none()), "sines");
+    let has = |of: fn(&BlockSpec) -> bool| blocks().any(of);
+    give(
+        has(|block| matches!(block.feed_forward, FeedForward::Experts(_))),
+        "experts",
+    );
+    give(
+        has(|block| block.convolution().is_some()),
+        "convolutions, run and named",
+    );
+    let projections = |of: fn(&ProjectionSpec) -> bool| {
+        blocks()
+            .filter_map(|block| block.own())
+            .any(|own| of(&own.projections))
+    };
+    give(projections(|own| own.latent.is_some()), "latent vectors");
+    give(projections(|own| own.sinks.is_some()), "learned sinks");
+    give(spec.head.is_some(), "logits");
+    give(spec.head.is_none(), "hidden states");
+    gives
+}
+
 /// The families, what each is, and what proves it: read from the sources' first lines and the cases themselves.
 fn families_page() -> String {
     let root = testing::root();
@@ -85,6 +174,7 @@ fn families_page() -> String {
         proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
     }
     let n_cases = cases.len();
+    let table = kinds_table(&cases);
     // Weights without a configuration: what their names and shapes leave open is said here.
     let homegrown = root.join("fixtures/formats/homegrown");
     let nothing: &[(&str, &str)] = &[];
@@ -148,9 +238,12 @@ fn families_page() -> String {
     let mut page = format!(
         "# Families\n\n\
          Generated from the registry of families, the sources and the cases under `fixtures/oracle/`.\n\n\
-         Each family is compared with what Hugging Face transformers 5.17 (torch 2.11, float32, eager attention) computes for small\n\
+         Each family is compared with what Hugging Face transformers 5.17 to 5.23 (float32, eager attention) computes for small\n\
          models with random weights: {n_cases} configurations. Patterns agree within 2e-4, residuals and logits within 2e-3 relative\n\
-         (`cargo test --test numbers oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n"
+         (`cargo test --test numbers oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n\n\
+         ## Kinds of models\n\n\
+         What the configurations of the cases call themselves, the classes of transformers that made them, and what their models\n\
+         give. A kind that is read as another family agrees with it tensor by tensor.\n\n{table}"
     );
     for family in family::FAMILIES {
         let file = family.model_type.replace('-', "_");

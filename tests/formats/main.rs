@@ -10,6 +10,7 @@ mod damaged_bytes;
 mod gguf_configs;
 mod gguf_damage;
 mod gguf_files;
+mod gguf_kinds;
 mod gguf_texts;
 mod homegrown_files;
 mod hostile_tokenizers;

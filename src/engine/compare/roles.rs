@@ -492,5 +492,12 @@ impl List {
         }
         self.linear(format!("{name}.up"), &mlp.up, Division::None);
         self.linear(format!("{name}.down"), &mlp.down, Division::None);
+        if let Some(learned) = &mlp.learned {
+            let parts = ["above", "below", "slope", "limit"].into_iter();
+            for (part, (tensor, shape)) in parts.zip(learned.tensors()) {
+                let key = format!("{name}.activation.{part}");
+                self.vector(key, Some(tensor), || shape.clone());
+            }
+        }
     }
 }

@@ -229,7 +229,11 @@ fn placement(spec: &BlockSpec) -> String {
 fn feed_forward(list: &mut List, mlp: &MlpSpec) {
     list.count(Shape, "d_mlp", mlp.up.n_out());
     list.word(Shape, "gated", mlp.gate.is_some());
-    list.word(Computation, "activation", format!("{:?}", mlp.activation));
+    let activation = match mlp.learned {
+        Some(_) => "learned".to_owned(),
+        None => format!("{:?}", mlp.activation),
+    };
+    list.word(Computation, "activation", activation);
     if let GateRule::Clamped { limit, alpha } = mlp.gate_rule {
         list.add(Computation, "gate_limit", KnobValue::single(limit));
         list.add(Computation, "gate_alpha", KnobValue::single(alpha));

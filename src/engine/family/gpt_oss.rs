@@ -1,6 +1,7 @@
 //! GPT-OSS: learned sinks, windows on every second layer, and experts with biases whose gates are clamped.
 
 use super::Family;
+use super::reading::experts::{USUAL, gated};
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
 use super::reading::windows::WindowRule;
 use super::reading::{check_counts, check_used};
@@ -71,7 +72,17 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 .input_major()
                 .slab(idx, n_experts)
         };
+        let is_apart = checkpoint
+            .tensors
+            .contains(&format!("{at}.experts.0.gate_proj.weight"));
         let expert = |idx: usize| {
+            if is_apart {
+                let at = format!("{at}.experts.{idx}");
+                return MlpSpec {
+                    gate_rule: CLAMPED,
+                    ..gated(&at, USUAL, d_model, d_mlp, Activation::Silu, true)
+                };
+            }
             // Gate and up take turns, column by column.
             let turn = |offset| {
                 let fused = slab("gate_up_proj", d_model, 2 * d_mlp, idx);
@@ -87,6 +98,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 down: slab("down_proj", d_mlp, d_model, idx),
                 activation: Activation::Silu,
                 gate_rule: CLAMPED,
+                learned: None,
             }
         };
         let router = format!("{at}.router");

@@ -2,6 +2,7 @@
 
 mod albert;
 mod aliases;
+mod apertus;
 mod arcee;
 mod bart;
 mod bert;
@@ -50,6 +51,7 @@ mod helium;
 mod hunyuan_v1_dense;
 mod layouts;
 mod lfm2;
+mod list;
 mod llama;
 mod longformer;
 mod lstm_seq2seq;
@@ -103,6 +105,7 @@ mod xglm;
 mod xlm_roberta;
 mod xlm_roberta_xl;
 
+pub use self::list::{FAMILIES, Family};
 pub use self::overrides::settable;
 pub use self::reading::described as description;
 
@@ -111,184 +114,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::overrides::Overrides;
-use self::reading::bart_like::{self, BartLike};
-use self::reading::bert_like::{self, BertLike};
-use self::reading::llama_like::{self, Recipe};
 use self::wrapper::Wrapper;
 use crate::checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
 use crate::model::{BlockSpec, Model, ModelSpec, StackSpec};
-
-/// How checkpoints of one `model_type` are read.
-pub struct Family {
-    /// The word in `config.json`.
-    pub model_type: &'static str,
-    /// What the names of its classes begin with, for configurations that give only those.
-    pub architecture: &'static str,
-    reading: Reading,
-}
-
-/// What turns a checkpoint of a family into a spec.
-enum Reading {
-    /// Code of the family's own.
-    Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
-    /// What it changes of Llama.
-    Decoder(fn() -> Recipe),
-    /// What it changes of BERT.
-    Encoder(fn() -> BertLike),
-    /// What it changes of BART.
-    Translator(fn() -> BartLike),
-}
-
-impl Family {
-    const fn new(model_type: &'static str, architecture: &'static str, reading: Reading) -> Self {
-        Self {
-            model_type,
-            architecture,
-            reading,
-        }
-    }
-
-    const fn own(
-        model_type: &'static str,
-        architecture: &'static str,
-        read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Own(read))
-    }
-
-    const fn decoder(
-        model_type: &'static str,
-        architecture: &'static str,
-        recipe: fn() -> Recipe,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Decoder(recipe))
-    }
-
-    const fn encoder(
-        model_type: &'static str,
-        architecture: &'static str,
-        like: fn() -> BertLike,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Encoder(like))
-    }
-
-    const fn translator(
-        model_type: &'static str,
-        architecture: &'static str,
-        like: fn() -> BartLike,
-    ) -> Self {
-        Self::new(model_type, architecture, Reading::Translator(like))
-    }
-
-    fn read(&self, checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-        let name = self.model_type;
-        match self.reading {
-            Reading::Own(read) => read(checkpoint, reader),
-            Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
-            Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
-            Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),
-        }
-    }
-}
-
-/// Every family, in the order of its name: one line each.
-pub static FAMILIES: &[Family] = &[
-    albert::FAMILY,
-    arcee::FAMILY,
-    bart::FAMILY,
-    bert::FAMILY,
-    bert_generation::FAMILY,
-    big_bird::FAMILY,
-    biogpt::FAMILY,
-    blenderbot::FAMILY,
-    blenderbot_small::FAMILY,
-    bloom::FAMILY,
-    codegen::FAMILY,
-    cohere::FAMILY,
-    cohere2::FAMILY,
-    ctrl::FAMILY,
-    cwm::FAMILY,
-    data2vec_text::FAMILY,
-    deberta::FAMILY,
-    deberta_v2::FAMILY,
-    deepseek_v2::FAMILY,
-    deepseek_v3::FAMILY,
-    described::FAMILY,
-    distilbert::FAMILY,
-    electra::FAMILY,
-    ernie::FAMILY,
-    ernie4_5::FAMILY,
-    ernie4_5_moe::FAMILY,
-    esm::FAMILY,
-    eurobert::FAMILY,
-    exaone4::FAMILY,
-    falcon::FAMILY,
-    gemma::FAMILY,
-    gemma2::FAMILY,
-    gemma3_text::FAMILY,
-    glm::FAMILY,
-    glm4::FAMILY,
-    glm4_moe::FAMILY,
-    gpt2::FAMILY,
-    gpt_bigcode::FAMILY,
-    gpt_neo::FAMILY,
-    gpt_neox::FAMILY,
-    gpt_oss::FAMILY,
-    gptj::FAMILY,
-    granite::FAMILY,
-    granitemoe::FAMILY,
-    helium::FAMILY,
-    hunyuan_v1_dense::FAMILY,
-    lfm2::FAMILY,
-    llama::FAMILY,
-    longformer::FAMILY,
-    lstm_seq2seq::FAMILY,
-    m2m_100::FAMILY,
-    marian::FAMILY,
-    mbart::FAMILY,
-    megatron_bert::FAMILY,
-    ministral::FAMILY,
-    ministral3::FAMILY,
-    mistral::FAMILY,
-    mixtral::FAMILY,
-    modernbert::FAMILY,
-    mpnet::FAMILY,
-    mpt::FAMILY,
-    mt5::FAMILY,
-    nanogpt::FAMILY,
-    nemotron::FAMILY,
-    nomic_bert::FAMILY,
-    olmo::FAMILY,
-    olmo2::FAMILY,
-    olmo3::FAMILY,
-    olmoe::FAMILY,
-    openai_gpt::FAMILY,
-    opt::FAMILY,
-    pegasus::FAMILY,
-    persimmon::FAMILY,
-    phi::FAMILY,
-    phi3::FAMILY,
-    phimoe::FAMILY,
-    qwen2::FAMILY,
-    qwen2_moe::FAMILY,
-    qwen3::FAMILY,
-    qwen3_moe::FAMILY,
-    rembert::FAMILY,
-    roberta::FAMILY,
-    roformer::FAMILY,
-    seed_oss::FAMILY,
-    smollm3::FAMILY,
-    stablelm::FAMILY,
-    starcoder2::FAMILY,
-    t5::FAMILY,
-    torch_encoder::FAMILY,
-    torch_transformer::FAMILY,
-    umt5::FAMILY,
-    xglm::FAMILY,
-    xlm_roberta::FAMILY,
-    xlm_roberta_xl::FAMILY,
-];
 
 /// Reads how an open checkpoint is to be run, and checks that every tensor it needs is there. Where no file says what
 /// the weights are, their names and shapes do; what a person says comes before both.
@@ -537,6 +366,7 @@ mod tests {
                     "aliases",
                     "classes",
                     "layouts",
+                    "list",
                     "overrides",
                     "unread",
                     "versions",

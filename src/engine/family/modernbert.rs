@@ -81,6 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             down: one("mlp.Wo", d_mlp, d_model, mlp_bias),
             activation: of_mlp,
             gate_rule: GateRule::Product,
+            learned: None,
         };
         let mut spec = attention.clone();
         spec.mask.window = is_windowed[layer_idx].then_some(Window::Around(width / 2));

@@ -88,6 +88,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             down: one(down, d_mlp, d_model),
             activation,
             gate_rule: GateRule::Product,
+            learned: None,
         };
         let projections = ProjectionSpec::plain(q, k, v, one(o, d_q, d_model));
         BlockSpec {

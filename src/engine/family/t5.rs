@@ -220,6 +220,7 @@ impl Sizes {
             down: one("wo", d_mlp, d_model),
             activation: self.activation,
             gate_rule: GateRule::Product,
+            learned: None,
         };
         let cross = is_decoder.then(|| {
             let attention = AttentionSpec {

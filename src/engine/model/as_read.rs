@@ -10,6 +10,7 @@ use super::embed::Sequence;
 use super::feed_forward::FeedForward;
 use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
 use super::grouped::{groups, in_groups};
+use super::head_order::{from_heads_first, to_heads_first};
 use super::recurrent::Ends;
 use super::source::NormSource;
 use super::spec::{BlockSpec, ProjectionSpec};
@@ -497,35 +498,4 @@ fn turn(attention: &AttentionSpec, segment: &Segment<'_>, parts: &mut [Vec<f32>;
     if turned == Turned::WithValues && attention.d_value == d_head {
         rotate(v, attention.n_kv_heads);
     }
-}
-
-/// Numbers that lie as [head, position, d_head], as [position, head, d_head].
-fn from_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
-    exchanged(
-        values,
-        n_heads,
-        values.len() / (n_heads * d_head).max(1),
-        d_head,
-    )
-}
-
-/// Numbers that lie as [position, head, d_head], as [head, position, d_head].
-fn to_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
-    exchanged(
-        values,
-        values.len() / (n_heads * d_head).max(1),
-        n_heads,
-        d_head,
-    )
-}
-
-/// [outer, inner, width] → [inner, outer, width].
-fn exchanged(values: &[f32], n_outer: usize, n_inner: usize, width: usize) -> Vec<f32> {
-    let mut moved = Vec::with_capacity(values.len());
-    for inner in 0..n_inner {
-        for outer in 0..n_outer {
-            moved.extend_from_slice(&values[(outer * n_inner + inner) * width..][..width]);
-        }
-    }
-    moved
 }

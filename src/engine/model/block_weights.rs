@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::convolution::ConvolutionWeights;
-use super::feed_forward::{FeedForward, MlpSpec};
+use super::feed_forward::{FeedForward, LearnedActivation, MlpSpec};
 use super::source::NormSource;
 use super::spec::{BlockSpec, Mixer, ProjectionSpec};
 use super::weights::{Fused, Shelf};
@@ -95,6 +95,8 @@ pub struct MlpWeights<'a, O: Ops> {
     pub up: O::Linear<'a>,
     pub gate: Option<O::Linear<'a>>,
     pub down: O::Linear<'a>,
+    /// What a stored activation is made of: above, below, slope, limit.
+    pub learned: Option<[f32; 4]>,
 }
 
 impl<'a, O: Ops> MlpWeights<'a, O> {
@@ -107,8 +109,23 @@ impl<'a, O: Ops> MlpWeights<'a, O> {
                 .map(|gate| shelf.linear(gate))
                 .transpose()?,
             down: shelf.linear(&spec.down)?,
+            learned: match &spec.learned {
+                Some(learned) => Some(read_learned(shelf, learned)?),
+                None => None,
+            },
         })
     }
+}
+
+fn read_learned<O: Ops>(shelf: Shelf<'_, O>, learned: &LearnedActivation) -> Result<[f32; 4]> {
+    let mut values = [0.0; 4];
+    for (value, (name, shape)) in values.iter_mut().zip(learned.tensors()) {
+        let stored = shelf.tensors.expect(name, &shape)?.widen()?;
+        *value = stored.first().copied().unwrap_or_default();
+    }
+    let softplus = |v: f32| v.exp().ln_1p();
+    let [above, below, slope, limit] = values;
+    Ok([softplus(above), slope + softplus(below), slope, limit])
 }
 
 /// What mixes the tokens of a block.

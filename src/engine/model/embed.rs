@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::Model;
+use super::embed_spec::{DroppedToken, PositionTable, Sines};
 use super::source::{NormSource, TableSource};
-use super::spec::{DroppedToken, PositionTable, Sines, StackSpec};
+use super::spec::StackSpec;
 use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;

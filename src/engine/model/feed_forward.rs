@@ -11,6 +11,30 @@ pub struct MlpSpec {
     pub down: LinearSource,
     pub activation: Activation,
     pub gate_rule: GateRule,
+    /// The activation has learned curvatures, and takes the place of the other.
+    pub learned: Option<LearnedActivation>,
+}
+
+/// Four values of a stored activation (Huang and Schlag 2024, arXiv 2411.13010): for x above 0, p·x² + β·x; below, n·(e^min(x, ε) −
+/// 1 − x) + β·x, where p is the softplus of what is stored, and n that of another value, plus β.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LearnedActivation {
+    pub above: String,
+    pub below: String,
+    pub slope: String,
+    pub limit: String,
+}
+
+impl LearnedActivation {
+    /// Its tensors with their shapes.
+    pub fn tensors(&self) -> [(&String, Vec<usize>); 4] {
+        [
+            (&self.above, vec![1]),
+            (&self.below, vec![1]),
+            (&self.slope, Vec::new()),
+            (&self.limit, Vec::new()),
+        ]
+    }
 }
 
 impl MlpSpec {
@@ -22,6 +46,7 @@ impl MlpSpec {
             down,
             activation,
             gate_rule: GateRule::Product,
+            learned: None,
         }
     }
 }

@@ -436,9 +436,27 @@ pub(super) fn run_mlp<O: Ops>(
             ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
             ops.clamped_gate(&mut s.hidden, &s.gate, limit, alpha)?;
         }
-        (None, _) => ops.activate(spec.activation, &mut s.hidden)?,
+        (None, _) => match weights.learned {
+            Some(learned) => curve(ops, learned, &mut s.hidden)?,
+            None => ops.activate(spec.activation, &mut s.hidden)?,
+        },
     }
     ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
+}
+
+/// Applies an activation with learned curvatures, on the host.
+fn curve<O: Ops>(ops: &O, learned: [f32; 4], values: &mut O::Buffer) -> Result<()> {
+    let [above, below, slope, limit] = learned;
+    let host = ops.get(values)?;
+    let (width, mut curved) = (host.width, host.values.into_owned());
+    for x in &mut curved {
+        *x = if *x > 0.0 {
+            above * *x * *x + slope * *x
+        } else {
+            (x.min(limit).exp_m1() - *x) * below + slope * *x
+        };
+    }
+    ops.put(&curved, width, values)
 }
 
 pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {

@@ -6,12 +6,14 @@ mod context;
 mod convolution;
 mod copies;
 mod embed;
+mod embed_spec;
 mod emit;
 mod exception;
 mod experts;
 mod feed_forward;
 mod forward;
 mod grouped;
+mod head_order;
 mod heads;
 mod hook;
 mod labels;
@@ -30,9 +32,11 @@ pub use as_read::{Cut, Deviation, Dropped, Segment, Turned, run_layer_as_read};
 pub use block_weights::BlockWeights;
 pub use context::{BlockContext, Memory, Scratch};
 pub use embed::{EmbedPart, Input, Sequence, embed, embedding_parts};
+pub use embed_spec::{DroppedToken, EmbedSpec, PositionTable, Sines};
 pub use exception::{Ablation, Exceptions, Variant};
 pub use feed_forward::{
-    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, MlpSpec, RouterRule, RouterScores,
+    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation, MlpSpec,
+    RouterRule, RouterScores,
 };
 pub use forward::AttentionRun;
 pub use hook::{Hook, Hooks, NoHooks};
@@ -42,9 +46,8 @@ pub use needed::NeededTensor;
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, ConvolutionSpec, CrossSpec, DecoderStart, DroppedToken, EmbedSpec, HeadSpec,
-    LatentSpec, Layers, Mixer, ModelSpec, PositionTable, ProjectionSpec, ReadsAgain,
-    RelativeSource, SelfSpec, Sines, StackSpec, TransformSpec,
+    BlockSpec, ConvolutionSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer,
+    ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
 pub use weights::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};

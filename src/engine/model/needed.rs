@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::embed_spec::PositionTable;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
-use super::spec::{
-    BlockSpec, ConvolutionSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec,
-};
+use super::spec::{BlockSpec, ConvolutionSpec, ModelSpec, ProjectionSpec, StackSpec};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 
@@ -247,6 +246,11 @@ impl<'a> Needed<'a> {
         self.linear(&mlp.up);
         mlp.gate.iter().for_each(|linear| self.linear(linear));
         self.linear(&mlp.down);
+        if let Some(learned) = &mlp.learned {
+            let tensors = learned.tensors().into_iter();
+            self.0
+                .extend(tensors.map(|(name, shape)| (name.as_str(), shape)));
+        }
     }
 
     fn table(&mut self, table: &'a TableSource) {

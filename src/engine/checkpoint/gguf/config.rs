@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::kinds::Kind;
 use super::metadata::Metadata;
 use super::rope;
 use super::value::Value as Stored;
@@ -19,6 +20,7 @@ const UNKNOWN_HERE: &[(&str, f64)] = &[
     ("attention.clamp_kqv", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.scale", 0.0),
+    ("attention.temperature_scale", 0.0),
     ("embedding_scale", 1.0),
     ("expert_shared_count", 0.0),
     ("leading_dense_block_count", 0.0),
@@ -111,9 +113,11 @@ pub(super) fn hugging_face(
     tensors: &Tensors,
 ) -> Result<Map<String, Value>> {
     let key = |tail: &str| format!("{architecture}.{tail}");
+    let kind = Kind::of(architecture);
     for (tail, neutral) in UNKNOWN_HERE {
-        // Gemma's own scale is read below.
-        if *tail == "attention.scale" && architecture.starts_with("gemma") {
+        // Gemma's own scale is read below, others by their kinds.
+        let is_read = kind.is_some_and(|kind| kind.reads(tail));
+        if is_read || *tail == "attention.scale" && architecture.starts_with("gemma") {
             continue;
         }
         if let Some(found) = metadata
@@ -126,7 +130,8 @@ pub(super) fn hugging_face(
             return Err(Error::config(metadata.path, key(tail), problem));
         }
     }
-    if metadata.flag(&key("attention.causal"))? == Some(false) {
+    let sees_both = ["bert", "gemma-embedding"].contains(&architecture);
+    if metadata.flag(&key("attention.causal"))? == Some(false) && !sees_both {
         let problem = "expected true or nothing, found false";
         return Err(Error::config(
             metadata.path,
@@ -144,7 +149,9 @@ pub(super) fn hugging_face(
     let d_mlp = metadata.whole(&key("feed_forward_length"))?;
     // The embedding decides: the metadata often lacks the key, and a padded embedding has more rows.
     let rows = |name: &str| tensors.info(name).map(|info| info.shape[0] as u64);
-    let d_vocab = rows("model.embed_tokens.weight").or(rows("transformer.wte.weight"));
+    let d_vocab = rows("model.embed_tokens.weight")
+        .or(rows("transformer.wte.weight"))
+        .or(rows("embeddings.word_embeddings.weight"));
     let d_vocab = d_vocab.or(metadata.whole(&key("vocab_size"))?);
     set("vocab_size", json!(d_vocab));
     metadata.whole(&key("vocab_size"))?;
@@ -174,11 +181,13 @@ pub(super) fn hugging_face(
     }
     // Phi-3 and StarCoder 2 have no key for the width of a head: it is what their heads divide.
     let divides = sizes.d_head * sizes.n_heads == sizes.d_model;
-    if !(divides && ["phi3", "starcoder2"].contains(&architecture)) {
+    let is_derived = ["bert", "olmo", "phi2", "phi3", "stablelm", "starcoder2"];
+    if !(divides && is_derived.contains(&architecture)) {
         set("head_dim", json!(sizes.d_head));
     }
-    let eps = match architecture {
-        "starcoder2" => ("attention.layer_norm_epsilon", "norm_epsilon"),
+    let eps = match (architecture, kind) {
+        (_, Some(kind)) => kind.eps,
+        ("starcoder2", None) => ("attention.layer_norm_epsilon", "norm_epsilon"),
         _ => ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     };
     if let Some(number) = metadata.number(&key(eps.0))? {
@@ -192,18 +201,21 @@ pub(super) fn hugging_face(
     let d_rotary = metadata
         .whole(&key("rope.dimension_count"))?
         .unwrap_or(sizes.d_head);
-    if d_rotary != sizes.d_head {
-        if architecture != "phi3" {
-            let problem = format!(
-                "expected {} as the heads are wide, found {d_rotary}",
-                sizes.d_head
-            );
-            return Err(Error::config(
-                metadata.path,
-                key("rope.dimension_count"),
-                problem,
-            ));
-        }
+    let rotates_in_part = architecture == "phi3" || kind.is_some_and(|kind| kind.rotates_in_part);
+    if d_rotary != sizes.d_head && !rotates_in_part {
+        let problem = format!(
+            "expected {} as the heads are wide, found {d_rotary}",
+            sizes.d_head
+        );
+        return Err(Error::config(
+            metadata.path,
+            key("rope.dimension_count"),
+            problem,
+        ));
+    }
+    // Without the key the whole head rotates, whatever share the family takes for granted.
+    let is_part = d_rotary != sizes.d_head || kind.is_some_and(|kind| kind.rotates_in_part);
+    if is_part {
         set(
             "partial_rotary_factor",
             json!(d_rotary as f64 / sizes.d_head as f64),
@@ -216,12 +228,13 @@ pub(super) fn hugging_face(
     let model_type = match architecture {
         "llama" if metadata.whole(&key("expert_count"))?.is_some_and(|n| n > 0) => "mixtral",
         "llama" if window.is_some() => "mistral",
-        "gemma3" => "gemma3_text",
-        other => other,
+        "gemma3" | "gemma-embedding" => "gemma3_text",
+        "olmo2" if window.is_some() => "olmo3",
+        other => kind.map_or(other, |kind| kind.model_type),
     };
     set("model_type", json!(model_type));
     match architecture {
-        "gemma" | "gemma2" | "gemma3" => {
+        "gemma" | "gemma2" | "gemma3" | "gemma-embedding" => {
             // Gemma 1 came with both spellings; the activation is the same.
             let name = if architecture == "gemma" {
                 "hidden_act"
@@ -233,6 +246,34 @@ pub(super) fn hugging_face(
         "starcoder2" => set("hidden_act", json!("gelu_pytorch_tanh")),
         _ => set("hidden_act", json!("silu")),
     }
+    if architecture == "bert" {
+        let types = rows("embeddings.token_type_embeddings.weight");
+        set("type_vocab_size", json!(types.unwrap_or(1)));
+    }
+    if architecture == "stablelm" {
+        let is_parallel = metadata.flag(&key("use_parallel_residual"))?;
+        set("use_parallel_residual", json!(is_parallel.unwrap_or(false)));
+    }
+    if sees_both && architecture != "bert" {
+        set("use_bidirectional_attention", json!(true));
+    }
+    // Positions of pictures are the same as others in a text.
+    metadata.get(&key("rope.dimension_sections"));
+    if let Some(kind) = kind {
+        kind.fill(&mut config, metadata, tensors)?;
+        let set = |name: &str, value: Value| {
+            config.insert(name.to_owned(), value);
+        };
+        windows_of(kind, metadata, sizes, window, set)?;
+        if !config.contains_key("rope_scaling") && kind.model_type == "gpt_oss" {
+            config.insert("rope_scaling".to_owned(), json!({"rope_type": "default"}));
+        }
+        add_unread(&mut config, metadata, architecture);
+        return Ok(config);
+    }
+    let mut set = |name: &str, value: Value| {
+        config.insert(name.to_owned(), value);
+    };
     match model_type {
         "llama" => {
             set(
@@ -282,6 +323,34 @@ pub(super) fn hugging_face(
     }
     add_unread(&mut config, metadata, architecture);
     Ok(config)
+}
+
+/// Puts the windows of a kind into a configuration: their width, and the layers that have them.
+fn windows_of(
+    kind: &Kind,
+    metadata: &Metadata<'_>,
+    sizes: Sizes,
+    window: Option<u64>,
+    mut set: impl FnMut(&str, Value),
+) -> Result<()> {
+    let Some(every) = kind.full_every else {
+        return Ok(());
+    };
+    set("sliding_window", json!(window));
+    if window.is_some() || kind.model_type == "cohere2" {
+        let pattern = format!("{}.attention.sliding_window_pattern", kind.architecture);
+        let slides = slides(metadata, &pattern, every, sizes.n_layers)?;
+        let word = |slides: bool| {
+            if slides && window.is_some() {
+                "sliding_attention"
+            } else {
+                "full_attention"
+            }
+        };
+        let types: Vec<&str> = slides.into_iter().map(word).collect();
+        set("layer_types", json!(types));
+    }
+    Ok(())
 }
 
 /// Softcaps, scale, windows and local positions of Gemma 2 and 3.

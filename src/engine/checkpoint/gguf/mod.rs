@@ -3,6 +3,7 @@
 mod config;
 mod element_types;
 mod header;
+mod kinds;
 mod metadata;
 mod names;
 mod rope;
@@ -20,9 +21,9 @@ use self::metadata::Metadata;
 use self::names::{ARCHITECTURES, Architecture, Meaning};
 use super::config::Config;
 use super::data_file::DataFile;
+use super::shards;
 use super::stored::Stored;
 use super::tensors::{TensorInfo, Tensors};
-use super::{kinds, shards};
 use crate::error::{Error, Result};
 
 /// How the names of these files end.
@@ -66,7 +67,9 @@ pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
     };
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_file() && is_called_gguf(path) && !kinds::is_beside_weights(path))
+        .filter(|path| {
+            path.is_file() && is_called_gguf(path) && !super::kinds::is_beside_weights(path)
+        })
         .collect();
     found.sort();
     if let Some(first) = found.first()
@@ -219,9 +222,14 @@ fn add(
             insert(name, shape, bytes, stored)
         }
         Meaning::Experts { before, after } => {
-            let [n_experts, n_out, n_in] = shape[..] else {
-                let problem = format!("expected one matrix per expert, found shape {shape:?}");
-                return Err(Error::tensor(path, &in_file, problem));
+            // Biases have one row for each expert.
+            let (n_experts, of_one) = match shape[..] {
+                [n_experts, n_out, n_in] => (n_experts, vec![n_out, n_in]),
+                [n_experts, n_out] if in_file.ends_with(".bias") => (n_experts, vec![n_out]),
+                _ => {
+                    let problem = format!("expected one matrix per expert, found shape {shape:?}");
+                    return Err(Error::tensor(path, &in_file, problem));
+                }
             };
             let n_bytes = bytes.len() / n_experts;
             if n_experts > MOST_EXPERTS {
@@ -231,12 +239,8 @@ fn add(
             for expert in 0..n_experts {
                 let start = bytes.start + expert * n_bytes;
                 let name = format!("{before}{expert}{after}");
-                insert(
-                    name,
-                    vec![n_out, n_in],
-                    start..start + n_bytes,
-                    Stored::AsIs,
-                )?;
+                let bytes = start..start + n_bytes;
+                insert(name, of_one.clone(), bytes, Stored::AsIs)?;
             }
             Ok(())
         }

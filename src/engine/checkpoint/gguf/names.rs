@@ -10,6 +10,8 @@ pub(super) struct Architecture {
     top: &'static [(&'static str, &'static str)],
     /// Names that differ from [`USUAL`].
     own: &'static [(&'static str, &'static str)],
+    /// Under a layer: where experts stand, and Hugging Face's words for their gate, down and up.
+    experts: (&'static str, [&'static str; 3]),
     /// Whether the rows of q and k are stored with the halves of each head alternating.
     pub halves_alternate: bool,
     /// Whether norms are stored with 1 added.
@@ -47,11 +49,30 @@ const FOUR_NORMS: &[(&str, &str)] = &[
     ("post_ffw_norm", "post_feedforward_layernorm"),
 ];
 
+/// Norms of the outputs of branches alone.
+const OUTPUT_NORMS: &[(&str, &str)] = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+
+/// Where experts and their router stand in Qwen's models, with the expert that every token uses.
+const QWEN_EXPERTS: &[(&str, &str)] = &[
+    ("ffn_gate_inp", "mlp.gate"),
+    ("ffn_gate_inp_shexp", "mlp.shared_expert_gate"),
+    ("ffn_gate_shexp", "mlp.shared_expert.gate_proj"),
+    ("ffn_up_shexp", "mlp.shared_expert.up_proj"),
+    ("ffn_down_shexp", "mlp.shared_expert.down_proj"),
+];
+
+/// Experts under the feed-forward layer, by the usual names.
+const PLAIN_EXPERTS: (&str, [&str; 3]) = ("mlp.experts", ["gate_proj", "down_proj", "up_proj"]);
+
 const USUAL_WAY: Architecture = Architecture {
     name: "",
     layers: "model.layers",
     top: TOP,
     own: &[],
+    experts: ("block_sparse_moe.experts", ["w1", "w2", "w3"]),
     halves_alternate: false,
     norms_plus_one: false,
     is_transposed: false,
@@ -60,7 +81,56 @@ const USUAL_WAY: Architecture = Architecture {
 /// Every architecture that can be read, in the order of its name.
 pub(super) static ARCHITECTURES: &[Architecture] = &[
     Architecture {
+        name: "arcee",
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "bert",
+        layers: "encoder.layer",
+        top: &[
+            ("token_embd", "embeddings.word_embeddings"),
+            ("token_types", "embeddings.token_type_embeddings"),
+            ("position_embd", "embeddings.position_embeddings"),
+            ("token_embd_norm", "embeddings.LayerNorm"),
+        ],
+        own: &[
+            ("attn_q", "attention.self.query"),
+            ("attn_k", "attention.self.key"),
+            ("attn_v", "attention.self.value"),
+            ("attn_output", "attention.output.dense"),
+            ("attn_output_norm", "attention.output.LayerNorm"),
+            ("ffn_up", "intermediate.dense"),
+            ("ffn_down", "output.dense"),
+            ("layer_output_norm", "output.LayerNorm"),
+        ],
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "cohere2",
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "command-r",
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "ernie4_5",
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "exaone4",
+        own: OUTPUT_NORMS,
+        ..USUAL_WAY
+    },
+    Architecture {
         name: "gemma",
+        norms_plus_one: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "gemma-embedding",
+        own: FOUR_NORMS,
         norms_plus_one: true,
         ..USUAL_WAY
     },
@@ -74,6 +144,25 @@ pub(super) static ARCHITECTURES: &[Architecture] = &[
         name: "gemma3",
         own: FOUR_NORMS,
         norms_plus_one: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "glm4",
+        own: &[
+            ("ffn_up", "mlp.gate_up_proj"),
+            ("post_attention_norm", "post_self_attn_layernorm"),
+            ("post_ffw_norm", "post_mlp_layernorm"),
+        ],
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "gpt-oss",
+        own: &[
+            ("post_attention_norm", "post_attention_layernorm"),
+            ("attn_sinks", "self_attn.sinks"),
+            ("ffn_gate_inp", "mlp.router"),
+        ],
+        experts: PLAIN_EXPERTS,
         ..USUAL_WAY
     },
     Architecture {
@@ -97,8 +186,67 @@ pub(super) static ARCHITECTURES: &[Architecture] = &[
         ..USUAL_WAY
     },
     Architecture {
+        name: "granite",
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "granitemoe",
+        own: &[("ffn_gate_inp", "block_sparse_moe.router.layer")],
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "hunyuan-dense",
+        own: &[
+            ("attn_q_norm", "self_attn.query_layernorm"),
+            ("attn_k_norm", "self_attn.key_layernorm"),
+        ],
+        ..USUAL_WAY
+    },
+    Architecture {
         name: "llama",
         halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "mistral3",
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "nemotron",
+        norms_plus_one: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "olmo",
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "olmo2",
+        own: OUTPUT_NORMS,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "olmoe",
+        own: QWEN_EXPERTS,
+        experts: PLAIN_EXPERTS,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "phi2",
+        top: &[
+            ("token_embd", "model.embed_tokens"),
+            ("output_norm", "model.final_layernorm"),
+            ("output", "lm_head"),
+        ],
+        own: &[
+            ("attn_output", "self_attn.dense"),
+            ("ffn_up", "mlp.fc1"),
+            ("ffn_down", "mlp.fc2"),
+        ],
         ..USUAL_WAY
     },
     Architecture {
@@ -111,7 +259,37 @@ pub(super) static ARCHITECTURES: &[Architecture] = &[
         ..USUAL_WAY
     },
     Architecture {
+        name: "qwen2moe",
+        own: QWEN_EXPERTS,
+        experts: PLAIN_EXPERTS,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "qwen2vl",
+        ..USUAL_WAY
+    },
+    Architecture {
         name: "qwen3",
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "qwen3moe",
+        own: QWEN_EXPERTS,
+        experts: PLAIN_EXPERTS,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "seed_oss",
+        own: OUTPUT_NORMS,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "smollm3",
+        halves_alternate: true,
+        ..USUAL_WAY
+    },
+    Architecture {
+        name: "stablelm",
         ..USUAL_WAY
     },
     Architecture {
@@ -161,7 +339,12 @@ impl Architecture {
             return Meaning::Unknown;
         }
         let at = format!("{}.{layer}", self.layers);
-        let experts = format!("{at}.block_sparse_moe.experts.");
+        let experts = format!("{at}.{}.", self.experts.0);
+        let expert_part = |part: &str| {
+            let parts = ["ffn_gate", "ffn_down", "ffn_up"];
+            let nth = parts.iter().position(|known| *known == part)?;
+            Some(self.experts.1[nth])
+        };
         if let Some(to) = part.strip_suffix("_exps").and_then(expert_part) {
             return Meaning::Experts {
                 before: experts,
@@ -180,22 +363,17 @@ impl Architecture {
             };
         }
         match find(self.own, part).or_else(|| find(USUAL, part)) {
+            // Sinks are values alone: Hugging Face's name for them has no ending.
+            Some((part, to)) if to.ends_with("sinks") => Meaning::Whole {
+                name: format!("{at}.{to}"),
+                part,
+            },
             Some((part, to)) => Meaning::Whole {
                 name: format!("{at}.{to}.{suffix}"),
                 part,
             },
             None => Meaning::Unknown,
         }
-    }
-}
-
-/// Mixtral's word for a part of an expert.
-fn expert_part(part: &str) -> Option<&'static str> {
-    match part {
-        "ffn_gate" => Some("w1"),
-        "ffn_down" => Some("w2"),
-        "ffn_up" => Some("w3"),
-        _ => None,
     }
 }
 

@@ -386,7 +386,7 @@ fn windows(
         Some(value) => vec![value.as_u64().unwrap_or(0); n_layers],
         None => vec![512; n_layers],
     };
-    let is_right = |width: &u64| *width > 0 && width % 2 == 0;
+    let is_right = |width: &u64| *width > 0 && width.is_multiple_of(2);
     if widths.len() != n_layers || !widths.iter().all(is_right) {
         let problem = format!("expected {n_layers} even numbers above 0, or one for all layers");
         return Err(Error::config(reader.path(), key, problem));

@@ -49,6 +49,7 @@ pub fn gated(
         down: linear(names.down, d_mlp, d_model),
         activation,
         gate_rule: GateRule::Product,
+        learned: None,
     }
 }
 
@@ -218,7 +219,7 @@ fn groups(
         1,
         default("topk_group"),
     )?;
-    if n_experts % n != 0 || n_kept > n {
+    if !n_experts.is_multiple_of(n) || n_kept > n {
         let problem = format!("{n} groups, {n_kept} of them kept, do not fit {n_experts} experts");
         return Err(Error::config(reader.path(), "n_group", problem));
     }
@@ -290,6 +291,11 @@ impl Experts {
                 let at = format!("{at}.experts.{idx}");
                 gated(&at, names, d_model, width, activation, false)
             }
+            // Files of other formats hold each of them.
+            ExpertStore::Slabs { .. } if tensors.contains(&format!("{at}.experts.0.w1.weight")) => {
+                let at = format!("{at}.experts.{idx}");
+                gated(&at, NUMBERED, d_model, width, activation, false)
+            }
             ExpertStore::Slabs { gate_up, down } => slabs(
                 (&format!("{at}.{gate_up}"), &format!("{at}.{down}")),
                 (idx, n),
@@ -338,5 +344,6 @@ fn slabs(
         down: LinearSource::whole(down.to_owned(), None, width, d_model).slab(idx, n),
         activation,
         gate_rule: GateRule::Product,
+        learned: None,
     }
 }

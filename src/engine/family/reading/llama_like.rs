@@ -16,8 +16,8 @@ use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LinearSource, MlpSpec, ModelSpec,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, GateRule, HeadSpec, LearnedActivation, LinearSource,
+    MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 
@@ -96,7 +96,10 @@ pub fn read(
         Some(experts) if (0..sizes.n_layers).all(is_sparse) => experts.d_expert,
         _ => reader.size("d_mlp", "intermediate_size")?,
     };
-    let activation = activation(reader, recipe.activation.0, recipe.activation.1)?;
+    let activation = match recipe.mlp {
+        MlpStore::Learned(_) => learned_activation(reader, recipe.activation)?,
+        _ => activation(reader, recipe.activation.0, recipe.activation.1)?,
+    };
     let has_bias = recipe.mlp_bias.read(reader, "mlp_bias")?;
     let mlp = |layer_idx: usize, at: &str| match &experts {
         Some(experts) if experts.are_in(layer_idx) => {
@@ -109,6 +112,19 @@ pub fn read(
         }
     };
     read_with(family, checkpoint, reader, recipe, sizes, &mlp)
+}
+
+/// Checks that a family with learned activations names no other; what stands for it is never applied.
+fn learned_activation(
+    reader: &mut Reader<'_>,
+    (key, default): (&'static str, &'static str),
+) -> Result<Activation> {
+    let name = reader.word_or("activation", key, default)?;
+    if name == default {
+        return Ok(Activation::Silu);
+    }
+    let problem = format!("expected {default:?}, found {name:?}");
+    Err(Error::config(reader.path(), key, problem))
 }
 
 fn dense(
@@ -130,6 +146,23 @@ fn dense(
                 down: linear(&format!("{at}.down_proj"), d_mlp, d_model, has_bias),
                 activation,
                 gate_rule: GateRule::Product,
+                learned: None,
+            }
+        }
+        MlpStore::Learned(name) => {
+            let stored = |part: &str| format!("{at}.{name}.{part}");
+            MlpSpec {
+                learned: Some(LearnedActivation {
+                    above: stored("alpha_p"),
+                    below: stored("alpha_n"),
+                    slope: stored("beta"),
+                    limit: stored("eps"),
+                }),
+                ..MlpSpec::plain(
+                    linear(&format!("{at}.up_proj"), d_model, d_mlp, has_bias),
+                    linear(&format!("{at}.down_proj"), d_mlp, d_model, has_bias),
+                    activation,
+                )
             }
         }
         MlpStore::Plain { up, down } => MlpSpec::plain(

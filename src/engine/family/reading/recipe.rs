@@ -110,6 +110,8 @@ pub enum MlpStore {
         up: &'static str,
         down: &'static str,
     },
+    /// Up and down, no gate, and an activation with learned curvatures under this name.
+    Learned(&'static str),
 }
 
 /// How queries, keys and values are stored.

@@ -240,6 +240,7 @@ impl Reads<'_> {
             }
         };
         let mlp = MlpSpec {
+            learned: None,
             up,
             gate,
             down,

@@ -1,0 +1,188 @@
+//! What a family is, and the list of them all.
+
+use super::reading::bart_like::{self, BartLike};
+use super::reading::bert_like::{self, BertLike};
+use super::reading::llama_like::{self, Recipe};
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::ModelSpec;
+
+/// How checkpoints of one `model_type` are read.
+pub struct Family {
+    /// The word in `config.json`.
+    pub model_type: &'static str,
+    /// What the names of its classes begin with, for configurations that give only those.
+    pub architecture: &'static str,
+    reading: Reading,
+}
+
+/// What turns a checkpoint of a family into a spec.
+enum Reading {
+    /// Code of the family's own.
+    Own(fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>),
+    /// What it changes of Llama.
+    Decoder(fn() -> Recipe),
+    /// What it changes of BERT.
+    Encoder(fn() -> BertLike),
+    /// What it changes of BART.
+    Translator(fn() -> BartLike),
+}
+
+impl Family {
+    const fn new(model_type: &'static str, architecture: &'static str, reading: Reading) -> Self {
+        Self {
+            model_type,
+            architecture,
+            reading,
+        }
+    }
+
+    pub(super) const fn own(
+        model_type: &'static str,
+        architecture: &'static str,
+        read: fn(&Checkpoint, &mut Reader<'_>) -> Result<ModelSpec>,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Own(read))
+    }
+
+    pub(super) const fn decoder(
+        model_type: &'static str,
+        architecture: &'static str,
+        recipe: fn() -> Recipe,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Decoder(recipe))
+    }
+
+    pub(super) const fn encoder(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> BertLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Encoder(like))
+    }
+
+    pub(super) const fn translator(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> BartLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Translator(like))
+    }
+
+    /// Reads a checkpoint of the family.
+    ///
+    /// # Errors
+    /// When a value of the configuration is missing or impossible.
+    pub(super) fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        reader: &mut Reader<'_>,
+    ) -> Result<ModelSpec> {
+        let name = self.model_type;
+        match self.reading {
+            Reading::Own(read) => read(checkpoint, reader),
+            Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
+            Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
+            Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),
+        }
+    }
+}
+
+/// Every family, in the order of its name: one line each.
+pub static FAMILIES: &[Family] = &[
+    super::albert::FAMILY,
+    super::apertus::FAMILY,
+    super::arcee::FAMILY,
+    super::bart::FAMILY,
+    super::bert::FAMILY,
+    super::bert_generation::FAMILY,
+    super::big_bird::FAMILY,
+    super::biogpt::FAMILY,
+    super::blenderbot::FAMILY,
+    super::blenderbot_small::FAMILY,
+    super::bloom::FAMILY,
+    super::codegen::FAMILY,
+    super::cohere::FAMILY,
+    super::cohere2::FAMILY,
+    super::ctrl::FAMILY,
+    super::cwm::FAMILY,
+    super::data2vec_text::FAMILY,
+    super::deberta::FAMILY,
+    super::deberta_v2::FAMILY,
+    super::deepseek_v2::FAMILY,
+    super::deepseek_v3::FAMILY,
+    super::described::FAMILY,
+    super::distilbert::FAMILY,
+    super::electra::FAMILY,
+    super::ernie::FAMILY,
+    super::ernie4_5::FAMILY,
+    super::ernie4_5_moe::FAMILY,
+    super::esm::FAMILY,
+    super::eurobert::FAMILY,
+    super::exaone4::FAMILY,
+    super::falcon::FAMILY,
+    super::gemma::FAMILY,
+    super::gemma2::FAMILY,
+    super::gemma3_text::FAMILY,
+    super::glm::FAMILY,
+    super::glm4::FAMILY,
+    super::glm4_moe::FAMILY,
+    super::gpt2::FAMILY,
+    super::gpt_bigcode::FAMILY,
+    super::gpt_neo::FAMILY,
+    super::gpt_neox::FAMILY,
+    super::gpt_oss::FAMILY,
+    super::gptj::FAMILY,
+    super::granite::FAMILY,
+    super::granitemoe::FAMILY,
+    super::helium::FAMILY,
+    super::hunyuan_v1_dense::FAMILY,
+    super::lfm2::FAMILY,
+    super::llama::FAMILY,
+    super::longformer::FAMILY,
+    super::lstm_seq2seq::FAMILY,
+    super::m2m_100::FAMILY,
+    super::marian::FAMILY,
+    super::mbart::FAMILY,
+    super::megatron_bert::FAMILY,
+    super::ministral::FAMILY,
+    super::ministral3::FAMILY,
+    super::mistral::FAMILY,
+    super::mixtral::FAMILY,
+    super::modernbert::FAMILY,
+    super::mpnet::FAMILY,
+    super::mpt::FAMILY,
+    super::mt5::FAMILY,
+    super::nanogpt::FAMILY,
+    super::nemotron::FAMILY,
+    super::nomic_bert::FAMILY,
+    super::olmo::FAMILY,
+    super::olmo2::FAMILY,
+    super::olmo3::FAMILY,
+    super::olmoe::FAMILY,
+    super::openai_gpt::FAMILY,
+    super::opt::FAMILY,
+    super::pegasus::FAMILY,
+    super::persimmon::FAMILY,
+    super::phi::FAMILY,
+    super::phi3::FAMILY,
+    super::phimoe::FAMILY,
+    super::qwen2::FAMILY,
+    super::qwen2_moe::FAMILY,
+    super::qwen3::FAMILY,
+    super::qwen3_moe::FAMILY,
+    super::rembert::FAMILY,
+    super::roberta::FAMILY,
+    super::roformer::FAMILY,
+    super::seed_oss::FAMILY,
+    super::smollm3::FAMILY,
+    super::stablelm::FAMILY,
+    super::starcoder2::FAMILY,
+    super::t5::FAMILY,
+    super::torch_encoder::FAMILY,
+    super::torch_transformer::FAMILY,
+    super::umt5::FAMILY,
+    super::xglm::FAMILY,
+    super::xlm_roberta::FAMILY,
+    super::xlm_roberta_xl::FAMILY,
+];

@@ -1,0 +1,32 @@
+//! Numbers of heads in either order: head after head, or position after position.
+
+/// Numbers that lie as [head, position, d_head], as [position, head, d_head].
+pub(super) fn from_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
+    exchanged(
+        values,
+        n_heads,
+        values.len() / (n_heads * d_head).max(1),
+        d_head,
+    )
+}
+
+/// Numbers that lie as [position, head, d_head], as [head, position, d_head].
+pub(super) fn to_heads_first(values: &[f32], n_heads: usize, d_head: usize) -> Vec<f32> {
+    exchanged(
+        values,
+        values.len() / (n_heads * d_head).max(1),
+        n_heads,
+        d_head,
+    )
+}
+
+/// [outer, inner, width] → [inner, outer, width].
+fn exchanged(values: &[f32], n_outer: usize, n_inner: usize, width: usize) -> Vec<f32> {
+    let mut moved = Vec::with_capacity(values.len());
+    for inner in 0..n_inner {
+        for outer in 0..n_outer {
+            moved.extend_from_slice(&values[(outer * n_inner + inner) * width..][..width]);
+        }
+    }
+    moved
+}
