@@ -1,6 +1,7 @@
 //! A layer of B by itself: it runs once more, on A's input.
 
 use super::exchange::{Compared, Exchange, is_value};
+use super::lockstep::routes;
 use crate::analysis::Pass;
 use crate::attention::{AttentionSpec, BlockSink, RopeScaling, Scale, SoftmaxAxis};
 use crate::error::Result;
@@ -8,7 +9,9 @@ use crate::model::{Hook, Hooks, LayerWeights, ModelSpec, Scratch, Sequence, Stac
 use crate::ops::Ops;
 
 /// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
-const FIRST: usize = 64;
+const FIRST: usize = 32;
+/// Where each token chooses among experts, more of them meet one that differs.
+const FIRST_ROUTED: usize = 128;
 
 /// The largest relative differences beyond their tolerances of a layer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,10 +60,15 @@ pub(super) fn first_tokens(
         attention.is_some_and(looks_back)
             && exceptions.is_some_and(crate::model::Exceptions::is_empty)
     };
-    let is_worth_it = tokens.len() > 2 * FIRST && tokens.real.is_none() && !has_other_knobs;
+    let n = if routes(specs[0].stack_of(stack), layers[0]) {
+        FIRST_ROUTED
+    } else {
+        FIRST
+    };
+    let is_worth_it = tokens.len() > 2 * n && tokens.real.is_none() && !has_other_knobs;
     (is_worth_it && specs.into_iter().zip(layers).all(is_causal)).then(|| Sequence {
-        tokens: tokens.tokens[..FIRST].to_vec(),
-        positions: tokens.positions[..FIRST].to_vec(),
+        tokens: tokens.tokens[..n].to_vec(),
+        positions: tokens.positions[..n].to_vec(),
         real: None,
     })
 }

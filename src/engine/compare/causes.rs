@@ -147,7 +147,8 @@ pub(super) fn causes(of: &Comparison) -> Vec<Cause<'_>> {
     best.map(|(_, cause)| cause).collect()
 }
 
-fn is_bias_table(role: &str) -> bool {
+/// Whether a role is the table of biases that all layers of a stack share.
+pub(super) fn is_bias_table(role: &str) -> bool {
     role == "bias" || role == "encoder.bias" || role == "decoder.bias"
 }
 

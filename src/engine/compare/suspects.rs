@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use super::causes::is_bias_table;
 use super::spec_knobs::spec_knobs;
 use super::weights::{WeightDifferences, layer_of};
 use super::{KnobKind, LayerMap};
@@ -71,10 +72,8 @@ pub(super) fn suspects(
         }
     }
     // A table of biases belongs to all layers of its stack.
-    let is_bias =
-        |role: &String| role == "bias" || role.ends_with(".bias") && layer_of(role).is_empty();
     let mut roles = weights.differ.iter().flat_map(|tensor| &tensor.roles);
-    all |= roles.any(is_bias);
+    all |= roles.any(|role| is_bias_table(role));
     if all {
         for stack in &a.stacks {
             let names = (0..stack.n_layers()).map(|idx| layer_name(stack.stack, idx));
@@ -124,4 +123,43 @@ pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Ta
         buckets,
         relative: relative.transpose()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::weights::TensorDifference;
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::family;
+
+    #[test]
+    fn a_table_of_biases_is_every_layers_and_the_bias_of_a_norm_is_none() {
+        let path = crate::fixture("oracle/gpt2/model");
+        let model = family::read(Checkpoint::open(&path).expect("opens")).expect("is understood");
+        let of = |role: &str| {
+            let tensor = TensorDifference {
+                name: "it".to_owned(),
+                roles: vec![role.to_owned()],
+                relative: 0.5,
+                max_abs: 1.0,
+                relation: None,
+                factor: None,
+                rows: Vec::new(),
+                heads: Vec::new(),
+                counts: true,
+            };
+            let weights = WeightDifferences {
+                differ: vec![tensor],
+                ..WeightDifferences::default()
+            };
+            let map = LayerMap::default();
+            suspects((&model.spec, &model.spec), &map, &weights, &[])
+                .by_knobs
+                .len()
+        };
+        assert_eq!(of("bias"), model.spec.main_stack().n_layers());
+        for role in ["final_norm.bias", "embed.norm.bias", "head.dense.bias"] {
+            assert_eq!(of(role), 0, "{role}");
+        }
+    }
 }

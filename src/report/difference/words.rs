@@ -47,7 +47,6 @@ impl Difference<'_> {
         let where_first = self.where_first();
         match self.comparison.first().filter(|_| self.refused.is_none()) {
             Some(first) => {
-                all.push(where_first);
                 let place = place(first);
                 let sizes = match (first.nonfinite, first.n_one_sided) {
                     (None, 0) => {
@@ -56,7 +55,12 @@ impl Difference<'_> {
                     }
                     _ => String::new(),
                 };
-                all.push(format!("first at {place}{sizes}"));
+                let short = format!("first at {place}{sizes}");
+                let why = self.why();
+                if !why.is_empty() {
+                    all.push(format!("{short} · {why}"));
+                }
+                all.extend([where_first, short]);
                 let place = place.split(" (").next().unwrap_or_default();
                 all.push(format!("first at {place}{sizes}"));
             }
