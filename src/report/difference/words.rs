@@ -403,7 +403,8 @@ fn relation(tensor: &TensorDifference) -> String {
 fn parts(tensor: &TensorDifference) -> String {
     if !tensor.heads.is_empty() && tensor.heads.len() <= 4 {
         let heads: Vec<String> = tensor.heads.iter().map(usize::to_string).collect();
-        return format!("heads {}", heads.join(", "));
+        let word = if heads.len() == 1 { "head" } else { "heads" };
+        return format!("{word} {}", heads.join(", "));
     }
     let rows: Vec<String> = tensor
         .rows
