@@ -35,6 +35,7 @@ mod subject;
 mod sweep;
 mod tap;
 mod tensor_stats;
+mod together;
 mod verify;
 mod watch;
 mod weights;

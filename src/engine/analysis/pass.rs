@@ -1,6 +1,6 @@
 //! One prompt on its way through the model: what is kept of each layer, told to the observer, and predicted at the end.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::first_nonfinite::{NonFinite, guilty_tensor};
@@ -246,8 +246,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         predicts: bool,
     ) -> Result<()> {
         if stack.stack != Stack::Encoder {
-            let sequence = self.tokens(stack)?;
-            return self.predict(stack, sequence, resid, predicts);
+            return self.predict(stack, resid, predicts);
         }
         let mut memory = O::Buffer::default();
         final_hidden(self.ops, self.model, stack, resid, &mut memory)?; // [source position, d_model]
@@ -273,15 +272,23 @@ impl<'a, O: Ops> Pass<'a, O> {
     }
 
     /// Final norm and head, where somebody wants what they give.
-    fn predict(
+    fn predict(&mut self, stack: &StackSpec, resid: &O::Buffer, predicts: bool) -> Result<()> {
+        match self.begin_predictions(stack, resid, predicts)? {
+            Some((hidden, taking)) => self.predictions(stack, &hidden, taking),
+            None => Ok(()),
+        }
+    }
+
+    /// The last hidden states, and what is to be taken of the logits; `None` where nobody wants these.
+    pub(super) fn begin_predictions(
         &mut self,
         stack: &StackSpec,
-        sequence: &Sequence,
         resid: &O::Buffer,
         predicts: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<(O::Buffer, Taking<'a>)>> {
         let (ops, model) = (self.ops, self.model);
         let (spec, after) = (&model.spec, stack.n_layers());
+        let sequence = self.tokens(stack)?;
         let wants_logits = self
             .job
             .tap
@@ -289,17 +296,17 @@ impl<'a, O: Ops> Pass<'a, O> {
             .is_some_and(|tap| tap.wants(stack.stack, after, Hook::Logits));
         let predicts = predicts && spec.head.is_some();
         if !wants_logits && !predicts {
-            return Ok(());
+            return Ok(None);
         }
         go_on(self.job.observer.progress(Progress::Predictions))?;
         let mut hidden = O::Buffer::default();
         final_hidden(ops, model, stack, resid, &mut hidden)?; // [position, d_model]
         let Some(head) = &spec.head else {
             let host = ops.get(&hidden)?;
-            return match &mut self.job.tap {
-                Some(tap) => tap.logits(0..host.width, &host.values),
-                None => Ok(()),
-            };
+            if let Some(tap) = &mut self.job.tap {
+                tap.logits(0..host.width, &host.values)?;
+            }
+            return Ok(None);
         };
         if head
             .labels
@@ -310,53 +317,88 @@ impl<'a, O: Ops> Pass<'a, O> {
             let mean = mean_of_real(&host.values, host.width, sequence);
             ops.put(&mean, host.width, &mut hidden)?;
         }
-        let mut scan = Scan::new(targets(spec, sequence));
-        let labels = head.labels.as_deref();
-        let mut labels = labels.map(|labels| {
+        let labels = head.labels.as_deref().map(|labels| {
             let given = self.job.input.source.as_ref().unwrap_or(sequence);
             LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {
                 sequence.is_real(idx)
             })
         });
-        logits_in_chunks(
-            ops,
-            model,
-            head,
-            &hidden,
-            sequence.len(),
-            self.pace,
-            |range, logits| {
-                match &mut labels {
-                    Some(labels) => labels.add(&range, logits),
-                    None => scan.add(&range, logits),
-                }
-                if self.outcome.nonfinite.is_none()
-                    && let Some(element) = first_nonfinite(logits)
-                {
-                    self.first_nonfinite(NonFinite {
-                        stack: stack.stack,
-                        layer_idx: after,
-                        hook: Hook::Logits,
-                        position_idx: element / range.len(),
-                        column_idx: range.start + element % range.len(),
-                        value: logits[element],
-                        tensor: guilty_tensor(model, stack.stack, after, Hook::Logits),
-                    });
-                }
-                match &mut self.job.tap {
-                    Some(tap) if wants_logits => tap.logits(range, logits),
-                    _ => Ok(()),
-                }
-            },
-        )?;
+        let taking = Taking {
+            scan: Scan::new(targets(spec, sequence)),
+            labels,
+            wants_logits,
+        };
+        Ok(Some((hidden, taking)))
+    }
+
+    /// Takes all logits of this prompt alone.
+    pub(super) fn predictions(
+        &mut self,
+        stack: &StackSpec,
+        hidden: &O::Buffer,
+        mut taking: Taking<'a>,
+    ) -> Result<()> {
+        let (ops, model, pace) = (self.ops, self.model, self.pace);
+        let n_positions = self.tokens(stack)?.len();
+        if let Some(head) = &model.spec.head {
+            let take = |range: Range<usize>, logits: &[f32]| {
+                self.take_logits(stack, &mut taking, range, logits)
+            };
+            logits_in_chunks(ops, model, head, hidden, n_positions, pace, take)?;
+        }
+        self.end_predictions(stack, taking)
+    }
+
+    /// Takes the logits of a range of the vocabulary. // [position, range]
+    pub(super) fn take_logits(
+        &mut self,
+        stack: &StackSpec,
+        taking: &mut Taking<'a>,
+        range: Range<usize>,
+        logits: &[f32],
+    ) -> Result<()> {
+        let after = stack.n_layers();
+        match &mut taking.labels {
+            Some(labels) => labels.add(&range, logits),
+            None => taking.scan.add(&range, logits),
+        }
+        if self.outcome.nonfinite.is_none()
+            && let Some(element) = first_nonfinite(logits)
+        {
+            self.first_nonfinite(NonFinite {
+                stack: stack.stack,
+                layer_idx: after,
+                hook: Hook::Logits,
+                position_idx: element / range.len(),
+                column_idx: range.start + element % range.len(),
+                value: logits[element],
+                tensor: guilty_tensor(self.model, stack.stack, after, Hook::Logits),
+            });
+        }
+        match &mut self.job.tap {
+            Some(tap) if taking.wants_logits => tap.logits(range, logits),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what the logits tell.
+    pub(super) fn end_predictions(&mut self, stack: &StackSpec, taking: Taking<'a>) -> Result<()> {
+        let sequence = self.tokens(stack)?;
         // A pair counts when both its tokens are real: padding is neither context nor label.
         let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
-        self.outcome.predictions = Some(match labels {
+        self.outcome.predictions = Some(match taking.labels {
             Some(labels) => labels.finish(),
-            None => scan.finish(spec.is_causal_lm, is_counted),
+            None => taking.scan.finish(self.model.spec.is_causal_lm, is_counted),
         });
         Ok(())
     }
+}
+
+/// What is taken of a prompt's logits as they come.
+pub(super) struct Taking<'a> {
+    scan: Scan,
+    labels: Option<LabelScan<'a>>,
+    wants_logits: bool,
 }
 
 /// The mean of the rows of real tokens, in every row. // [position, width]

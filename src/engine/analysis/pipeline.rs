@@ -6,8 +6,9 @@ use super::pass::Pass;
 use super::predictions::Predictions;
 use super::resume::Resume;
 use super::tap::Tap;
+use super::together::predict_all;
 use crate::error::{Error, Result};
-use crate::model::{Input, LayerWeights, Model, Scratch};
+use crate::model::{Input, LayerWeights, Model, Scratch, Stack};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 
@@ -139,10 +140,18 @@ fn run_passes<'a, O: Ops>(
             }
         }
         drop(reuse); // What is left needs other memory.
-        for (pass, resid) in passes.iter_mut().zip(&residuals) {
-            let is_over = first == stack.n_layers();
-            if !is_over {
-                pass.end(stack, resid, options.predicts)?;
+        if first == stack.n_layers() {
+            continue;
+        }
+        match &model.spec.head {
+            Some(head) if stack.stack != Stack::Encoder && passes.len() > 1 => {
+                let asked = (options.predicts, pace);
+                predict_all((ops, model), head, stack, &mut passes, &residuals, asked)?;
+            }
+            _ => {
+                for (pass, resid) in passes.iter_mut().zip(&residuals) {
+                    pass.end(stack, resid, options.predicts)?;
+                }
             }
         }
     }

@@ -132,21 +132,65 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     /// # Errors
     /// When a tensor is not as the spec says, the device fails, or the pace stops it.
     pub fn logits(&mut self, range: Range<usize>) -> Result<Cow<'_, [f32]>> {
-        let (ops, head) = (self.ops, self.head);
-        let tensors = &self.model.checkpoint.tensors;
-        let takes_bf16 = ops.takes_bf16();
-        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, self.pace)?;
-        let weights = ops.linear_weights(host)?;
+        let weights = self.weights(range.clone())?;
         let from = self.transformed.as_ref().unwrap_or(self.hidden);
-        ops.linear(from, &weights, &mut self.logits, self.pace)?; // [position, range]
-        let mut values = ops.get(&self.logits)?.values;
-        let is_plain = head.scale == 1.0 && head.softcap.is_none() && self.extra_bias.is_none();
-        if !is_plain {
-            let bias = self.extra_bias.as_deref().map(|bias| &bias[range.clone()]);
-            finish(head, bias, range.len(), values.to_mut());
-        }
-        Ok(values)
+        self.ops
+            .linear(from, &weights, &mut self.logits, self.pace)?; // [position, range]
+        let values = self.ops.get(&self.logits)?.values;
+        Ok(finished(
+            self.head,
+            self.extra_bias.as_deref(),
+            range,
+            values,
+        ))
     }
+
+    /// The weights of a range of the vocabulary, for any number of prompts.
+    ///
+    /// # Errors
+    /// When a tensor is not as the spec says, the device fails, or the pace stops it.
+    pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
+        let tensors = &self.model.checkpoint.tensors;
+        let takes_bf16 = self.ops.takes_bf16();
+        let host = read_linear_rows(tensors, &self.head.unembed, range, takes_bf16, self.pace)?;
+        self.ops.linear_weights(host)
+    }
+
+    /// Logits of every position for a range of the vocabulary, from its weights. // [position, range]
+    ///
+    /// # Errors
+    /// When the device fails, or the pace stops it.
+    pub fn logits_of<'b>(
+        &self,
+        weights: &O::Linear<'a>,
+        range: Range<usize>,
+        to: &'b mut O::Buffer,
+    ) -> Result<Cow<'b, [f32]>> {
+        let from = self.transformed.as_ref().unwrap_or(self.hidden);
+        self.ops.linear(from, weights, to, self.pace)?; // [position, range]
+        let values = self.ops.get(to)?.values;
+        Ok(finished(
+            self.head,
+            self.extra_bias.as_deref(),
+            range,
+            values,
+        ))
+    }
+}
+
+/// Logits as the head gives them, from the products alone. // values: [position, range]
+fn finished<'b>(
+    head: &HeadSpec,
+    bias: Option<&[f32]>,
+    range: Range<usize>,
+    mut values: Cow<'b, [f32]>,
+) -> Cow<'b, [f32]> {
+    let is_plain = head.scale == 1.0 && head.softcap.is_none() && bias.is_none();
+    if !is_plain {
+        let bias = bias.map(|bias| &bias[range.clone()]);
+        finish(head, bias, range.len(), values.to_mut());
+    }
+    values
 }
 
 /// Scale, cap and bias of one chunk. // values: [position, range]
