@@ -168,7 +168,7 @@ fn shards_merge_to_the_table_of_one_process_and_are_done_once() {
     );
     let record = runs
         .at("batch/parts")
-        .join(&runs.units(".json").first().expect("a record"));
+        .join(runs.units(".json").first().expect("a record"));
     let record: Value = serde_json::from_slice(&fs::read(record).expect("reads")).expect("JSON");
     let keys: BTreeSet<&str> = record
         .as_object()
