@@ -102,7 +102,8 @@ fn shares_sum_to_the_logit_and_sources_to_their_heads() {
     let number = |row: &Value, key: &str| row[key].as_f64().expect("a number");
     let whole = rows(&found).iter().filter(|row| row["key"].is_null());
     let sum: f64 = whole.map(|row| number(row, "share")).sum();
-    let logit = found["totals"]["logit"].as_f64().expect("a logit");
+    assert_eq!(found["totals"][0]["name"], "logit");
+    let logit = found["totals"][0]["value"].as_f64().expect("a logit");
     assert!((sum - logit).abs() < 1e-4 * logit.abs(), "{sum} {logit}");
     let sources = rows(&found).iter().filter(|row| !row["key"].is_null());
     let sources: Vec<&Value> = sources.collect();
@@ -123,8 +124,8 @@ fn what_a_measure_cannot_do_is_said_with_what_it_takes() {
             "activation",
         ),
         (
-            "seq2seq",
-            &["--text", "ein rotes haus", "--by", "ablation"],
+            "seq2seq/general",
+            &["--tokens", "5,6,7", "--by", "ablation"],
             "recurrent",
         ),
         (

@@ -22,7 +22,8 @@ fn effect(size: (u16, u16)) -> Screen {
 #[test]
 fn values_are_those_of_the_measure_and_follow_the_selected_query() {
     let mut screen = effect((120, 40));
-    for position_idx in [0, 1] {
+    for _ in 0..2 {
+        let position_idx = screen.app.selection.query_idx;
         let scene = screen.app.scene();
         let shown = scene.effects().expect("effects").clone();
         let run = scene.run().expect("a run");
@@ -49,7 +50,7 @@ fn values_are_those_of_the_measure_and_follow_the_selected_query() {
         assert_eq!(values.collect::<Vec<_>>(), expected);
         assert_eq!(shown.path, found.path);
         assert_eq!(shown.lens.len(), 3);
-        screen.key(KeyCode::Right);
+        screen.key(KeyCode::Left);
     }
     // The ranking goes from head to head, the largest first.
     screen.key(KeyCode::Down);

@@ -169,6 +169,7 @@ fn x_writes_picture_and_data_beside_each_other_and_shows_their_names() {
     let names = [
         "checks",
         "compare-L0H0",
+        "effect-L0H0-attribution-21",
         "head-L0H0-pattern",
         "model",
         "overview-entropy-relative",

@@ -140,7 +140,7 @@ fn without_a_story_there_is_no_tab_and_the_key_says_why() {
     screen.typed("S");
     assert!(screen.text().contains("attnscope demo collapse"));
     assert_eq!(screen.app.panel, Panel::Overview);
-    for _ in 0..9 {
+    for _ in 0..10 {
         screen.key(KeyCode::Tab);
     }
     assert_eq!(screen.app.panel, Panel::Overview);

@@ -162,8 +162,8 @@ fn weights(found: &Circuits) -> Page {
     Page {
         title: "read the weights",
         words: "No text is needed to see it. The eigenvalues of what a head does from word to word are nearly all positive in the \
-                last layer: whatever these heads look at, they raise. And of all heads before them, their keys read the output of \
-                the previous-token head most (K-composition, less what chance gives)."
+                last layer: whatever these heads look at, they raise. And where most is lost without a head of this layer, its keys read the \
+                output of the previous-token head most, of all heads before it (K-composition, less what chance gives)."
             .to_owned(),
         picture: Picture::Table(Table {
             titles: vec!["head", "copying", "keys read", "by"],

@@ -19,6 +19,7 @@ mod hook;
 mod labels;
 mod layer;
 mod needed;
+mod on_host;
 pub mod recurrent;
 mod route;
 mod shown_heads;
@@ -43,6 +44,7 @@ pub use hook::{Hook, Hooks, NoHooks};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
+pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
@@ -50,7 +52,6 @@ pub use spec::{
     ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
-pub use weights::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 
 use std::sync::Arc;
 

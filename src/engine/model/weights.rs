@@ -11,7 +11,7 @@ use super::spec::RelativeSource;
 use crate::attention::RelativeTables;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
-use crate::ops::{Cpu, HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
+use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use crate::pace::Pace;
 
 /// Reads weights for one device.
@@ -90,58 +90,8 @@ impl<'a, O: Ops> Shelf<'a, O> {
     }
 }
 
-/// Reads learned vectors of distances, for comparing a head with that of another checkpoint.
-///
-/// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
-pub fn relative_on_host(
-    tensors: &Tensors,
-    source: &RelativeSource,
-    pace: &dyn Pace,
-) -> Result<RelativeTables> {
-    let shelf = Shelf {
-        ops: &Cpu,
-        tensors,
-        pace,
-    };
-    shelf.relative(source)
-}
-
-/// Reads an affine map as f32, for comparing it with that of another checkpoint.
-///
-/// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
-pub fn linear_on_host<'a>(
-    tensors: &'a Tensors,
-    source: &LinearSource,
-    pace: &dyn Pace,
-) -> Result<HostLinear<'a>> {
-    read_linear(tensors, source, false, &Fused::default(), pace)
-}
-
-/// Reads a few outputs of an unfused affine map as f32: a token's row of the unembedding.
-///
-/// # Errors
-/// When a tensor is missing or has another shape, or the pace stops it.
-pub fn linear_rows_on_host<'a>(
-    tensors: &'a Tensors,
-    source: &LinearSource,
-    rows: Range<usize>,
-    pace: &dyn Pace,
-) -> Result<HostLinear<'a>> {
-    read_linear_rows(tensors, source, rows, false, pace)
-}
-
-/// Reads a norm as f32, its gain as it is applied.
-///
-/// # Errors
-/// When a tensor is missing or has another shape.
-pub fn norm_on_host<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
-    read_norm(tensors, source)
-}
-
 /// Reads an affine map: as f32, or as bf16 where it is stored so and that is taken.
-fn read_linear<'a>(
+pub(super) fn read_linear<'a>(
     tensors: &'a Tensors,
     source: &LinearSource,
     takes_bf16: bool,
@@ -398,7 +348,7 @@ fn choose_rows(values: Cow<'_, [f32]>, n_in: usize, part: Part) -> Cow<'_, [f32]
 }
 
 /// Reads a norm; its gain as it is applied.
-fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
+pub(super) fn read_norm<'a>(tensors: &'a Tensors, source: &NormSource) -> Result<HostNorm<'a>> {
     let read = |name: &String| tensors.expect(name, &source.gain_shape)?.widen();
     let mut parts = source
         .gain

@@ -1,5 +1,6 @@
 //! What parts of a model do, as a table that says how it was computed: for people, as CSV, JSON, Parquet and HTML.
 
+mod columns;
 mod page;
 mod parquet;
 mod rows;

@@ -1,6 +1,9 @@
-//! The tables of each measure: which columns it has, what stands in them, and how it was computed.
+//! The tables of each measure: what stands in their columns, and how it was computed.
 
-use super::sheet::{Cell, Column, Kind, SheetRows};
+use super::columns::{
+    of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_rollout,
+};
+use super::sheet::{Cell, SheetRows};
 use attnscope_engine::analysis::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
     Patching, Replaced, Rollout, ShareOf,
@@ -16,47 +19,6 @@ pub struct Labels<'a> {
     /// What stands at each position of the encoder.
     pub source: &'a [String],
 }
-
-const fn text(id: &'static str, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Text,
-        unit: None,
-        about,
-    }
-}
-
-const fn integer(id: &'static str, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Integer,
-        unit: None,
-        about,
-    }
-}
-
-const fn figure(id: &'static str, unit: Option<&'static str>, about: &'static str) -> Column {
-    Column {
-        id,
-        kind: Kind::Number,
-        unit,
-        about,
-    }
-}
-
-const PLACE: [Column; 5] = [
-    text("place", "where it is, as every flag takes it"),
-    text(
-        "part",
-        "head, attention, feed_forward, residual, or another part",
-    ),
-    text(
-        "stack",
-        "encoder, decoder or cross; empty for the only stack",
-    ),
-    integer("layer", "index of the layer in its stack"),
-    integer("head", "index of the head; empty for other parts"),
-];
 
 fn place_cells(place: Place, part: &str) -> Vec<Cell> {
     let name = place.to_string();
@@ -87,30 +49,7 @@ fn estimate_cells(estimate: Option<Estimate>) -> [Cell; 3] {
 
 /// Effects of parts that were taken away, the largest change of loss, or of divergence, first.
 pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
-    const NATS: Option<&str> = Some("nats");
-    let mut columns = PLACE.to_vec();
-    columns.extend([
-        figure(
-            "loss_change",
-            NATS,
-            "mean of −log p of the next token, ablated less as it is",
-        ),
-        figure("loss_low", NATS, "lower end of the 99 % bootstrap interval"),
-        figure(
-            "loss_high",
-            NATS,
-            "upper end of the 99 % bootstrap interval",
-        ),
-        figure("kl", NATS, "mean KL(run ‖ ablated) of the predictions"),
-        figure("kl_low", NATS, "lower end of the 99 % bootstrap interval"),
-        figure("kl_high", NATS, "upper end of the 99 % bootstrap interval"),
-        figure(
-            "logit_change",
-            None,
-            "change of the logit, or difference of two, that was asked for",
-        ),
-        integer("n_prompts", "prompts that were run"),
-    ]);
+    let columns = of_ablation();
     let mut parts: Vec<&PartEffect> = ablation
         .parts
         .iter()
@@ -152,13 +91,7 @@ pub fn ablation_sheet(ablation: &Ablation, asked: Option<String>) -> SheetRows {
 
 /// Shares of a logit, in the order in which the parts run.
 pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String) -> SheetRows {
-    let mut columns = PLACE.to_vec();
-    columns.extend([
-        integer("key", "source position, where a head is taken apart"),
-        text("key_token", "token at the source position"),
-        figure("share", None, "what it adds to the logit"),
-        figure("so_far", None, "sum of the shares up to here"),
-    ]);
+    let columns = of_attribution();
     let mut rows = Vec::new();
     let mut so_far = 0.0;
     for share in &found.shares {
@@ -210,24 +143,7 @@ pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String
 
 /// Patches, the largest restored share first.
 pub fn patching_sheet(patching: &Patching, labels: &Labels<'_>, asked: String) -> SheetRows {
-    let mut columns = PLACE.to_vec();
-    columns.extend([
-        integer(
-            "position",
-            "the position that was patched; empty for all at once",
-        ),
-        text("token", "token of the clean prompt there"),
-        figure(
-            "restored",
-            None,
-            "(patched − corrupted) / (clean − corrupted): 0 nothing, 1 all",
-        ),
-        figure(
-            "logit",
-            None,
-            "logit, or difference of two, of the patched run",
-        ),
-    ]);
+    let columns = of_patching();
     let mut done: Vec<_> = patching
         .all
         .iter()
@@ -270,19 +186,7 @@ pub fn patching_sheet(patching: &Patching, labels: &Labels<'_>, asked: String) -
 
 /// The lens by position and depth.
 pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> SheetRows {
-    let columns = vec![
-        integer("position", "position in the text"),
-        text("token", "token at the position"),
-        integer("depth", "layers that have run: 0 is the embedding"),
-        figure("kl", Some("nats"), "KL(last layer ‖ this depth)"),
-        text(
-            "target",
-            "the token that follows, or for models that are not causal the token itself",
-        ),
-        integer("rank", "place of the target among all tokens, from 1"),
-        figure("probability", None, "probability of the target"),
-        text("top", "likeliest tokens with probabilities"),
-    ];
+    let columns = of_lens();
     let cells = rows.iter().map(|row| {
         let top = row
             .top
@@ -318,21 +222,7 @@ pub fn lens_sheet(rows: &[LensRow], labels: &Labels<'_>, is_causal: bool) -> She
 
 /// Rollout of the positions that were asked for, and its mean over all.
 pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_>) -> SheetRows {
-    let columns = vec![
-        text("stack", "encoder or decoder; empty for the only stack"),
-        integer("depth", "layers that have run"),
-        integer(
-            "position",
-            "the position that was reached; empty for the mean over all",
-        ),
-        integer("key", "source position"),
-        text("key_token", "token at the source position"),
-        figure(
-            "rollout",
-            None,
-            "share of the source token that has reached the position",
-        ),
-    ];
+    let columns = of_rollout();
     let mut rows = Vec::new();
     for stack in stacks {
         let tokens = if stack.stack.label() == Some("encoder") {
@@ -374,31 +264,7 @@ pub fn rollout_sheet(stacks: &[Rollout], positions: &[usize], labels: &Labels<'_
 
 /// What heads carry, by prompt.
 pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows {
-    let mut columns = vec![text("prompt", "id of the prompt")];
-    columns.extend(PLACE);
-    columns.extend([
-        figure(
-            "contribution_first",
-            None,
-            "share of Σ α‖v W_O‖ that comes from the first key",
-        ),
-        figure(
-            "attention_first",
-            None,
-            "share of the attention that the first key gets",
-        ),
-        figure(
-            "contribution_entropy",
-            Some("nats"),
-            "mean entropy of α‖v W_O‖ / its sum",
-        ),
-        figure("contribution_total", None, "mean Σ α‖v W_O‖ of a query"),
-        figure(
-            "output_norm",
-            None,
-            "mean length of what the head adds: the total where nothing cancels",
-        ),
-    ]);
+    let columns = of_contribution();
     let mut rows = Vec::new();
     for (id, all) in prompts {
         for one in all {
@@ -429,46 +295,7 @@ pub fn contribution_sheet(prompts: &[(String, Vec<Contribution>)]) -> SheetRows 
 
 /// Circuits of all heads, highest copying score first; of compositions the best partner of each head.
 pub fn circuits_sheet(found: &Circuits) -> SheetRows {
-    let mut columns = PLACE.to_vec();
-    columns.extend([
-        figure(
-            "copying",
-            None,
-            "Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U",
-        ),
-        figure(
-            "positive_share",
-            None,
-            "share of these eigenvalues with a real part above 0",
-        ),
-        figure(
-            "qk_effective_rank",
-            None,
-            "exp of the entropy of σ/Σσ of W_Q W_K",
-        ),
-        figure("qk_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_Q W_K"),
-        figure(
-            "ov_effective_rank",
-            None,
-            "exp of the entropy of σ/Σσ of W_V W_O",
-        ),
-        figure("ov_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_V W_O"),
-        text(
-            "q_from",
-            "earlier head whose output this one's queries read most",
-        ),
-        figure("q_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
-        text(
-            "k_from",
-            "earlier head whose output this one's keys read most",
-        ),
-        figure("k_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
-        text(
-            "v_from",
-            "earlier head whose output this one's values read most",
-        ),
-        figure("v_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
-    ]);
+    let columns = of_circuits();
     let mut heads: Vec<_> = found.heads.iter().collect();
     let score = |copying: Option<f64>| copying.unwrap_or(f64::NEG_INFINITY);
     heads.sort_by(|a, b| score(b.copying).total_cmp(&score(a.copying)));

@@ -131,9 +131,8 @@ struct Document<'a> {
     complete: bool,
     /// How it was computed, and what it cannot tell.
     notes: &'a [String],
-    /// Numbers of the whole, by name.
-    #[schemars(schema_with = "totals")]
-    totals: Totals<'a>,
+    /// Numbers of the whole: a logit, the sum of all shares.
+    totals: Vec<Total<'a>>,
     columns: Vec<ColumnRecord<'a>>,
     /// One object a row, with a key for every column.
     #[schemars(schema_with = "rows")]
@@ -151,16 +150,12 @@ struct ColumnRecord<'a> {
     about: &'a str,
 }
 
-struct Totals<'a>(&'a [(&'static str, f64)]);
-
-impl Serialize for Totals<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.0.len()))?;
-        for (name, value) in self.0 {
-            map.serialize_entry(name, &Number(*value))?;
-        }
-        map.end()
-    }
+/// A number of the whole.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct Total<'a> {
+    name: &'a str,
+    value: Number,
 }
 
 struct Keyed<'a>(&'a [Column], &'a [Cell]);
@@ -175,16 +170,20 @@ impl Serialize for Keyed<'_> {
     }
 }
 
-fn totals(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "additionalProperties": { "type": ["number", "string"] } })
-}
-
+/// A row holds columns of one measure, each with a text, a number, or null.
 fn rows(_: &mut SchemaGenerator) -> Schema {
+    let cell = || serde_json::json!({ "type": ["number", "string", "null"] });
+    let columns = super::columns::every_column();
+    let columns: serde_json::Map<String, serde_json::Value> = columns
+        .into_iter()
+        .map(|column| (column.id.to_owned(), cell()))
+        .collect();
     json_schema!({
         "type": "array",
         "items": {
             "type": "object",
-            "additionalProperties": { "type": ["number", "string", "null"] }
+            "properties": columns,
+            "additionalProperties": false
         }
     })
 }
@@ -219,7 +218,14 @@ impl EffectReport {
             prompts: &self.prompts,
             complete: self.complete,
             notes: &sheet.notes,
-            totals: Totals(&sheet.totals),
+            totals: sheet
+                .totals
+                .iter()
+                .map(|(name, value)| Total {
+                    name,
+                    value: Number(*value),
+                })
+                .collect(),
             columns: columns.collect(),
             rows: sheet
                 .rows

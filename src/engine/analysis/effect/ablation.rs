@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::capture::{Base, sequence_of};
+use super::capture::{Base, of_blocks, sequence_of};
 use super::estimate::{Estimate, Sampled};
 use super::judged::{Asked, Judge, head_of};
 use super::together::Together;
@@ -95,6 +95,7 @@ impl Ablation {
         replaced: Replaced,
         wants: impl Fn(Part, Place) -> bool,
     ) -> Result<Self> {
+        of_blocks(model)?;
         head_of(model)?;
         let parts = parts_of(model, wants).into_iter();
         let parts = parts.map(|(part, place, columns)| PartEffect {

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use super::capture::{Base, sequence_of};
+use super::capture::{Base, of_blocks, sequence_of};
 use super::judged::{Asked, asked_logits, head_of};
 use super::together::Together;
 use super::variant::{Instead, Part, Variant, parts_of};
@@ -62,6 +62,7 @@ impl Patching {
         positions: &[usize],
         wants: impl Fn(Part, Place) -> bool,
     ) -> Result<Self> {
+        of_blocks(model)?;
         head_of(model)?;
         let lengths = |input: &Input| {
             let source = input.source.as_ref().map_or(0, |source| source.len());

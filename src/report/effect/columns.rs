@@ -1,0 +1,234 @@
+//! The columns of each measure's table.
+
+use super::sheet::{Column, Kind};
+
+const NATS: Option<&str> = Some("nats");
+
+const fn text(id: &'static str, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Text,
+        unit: None,
+        about,
+    }
+}
+
+const fn integer(id: &'static str, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Integer,
+        unit: None,
+        about,
+    }
+}
+
+const fn figure(id: &'static str, unit: Option<&'static str>, about: &'static str) -> Column {
+    Column {
+        id,
+        kind: Kind::Number,
+        unit,
+        about,
+    }
+}
+
+const PLACE: [Column; 5] = [
+    text("place", "where it is, as every flag takes it"),
+    text(
+        "part",
+        "head, attention, feed_forward, residual, or another part",
+    ),
+    text(
+        "stack",
+        "encoder, decoder or cross; empty for the only stack",
+    ),
+    integer("layer", "index of the layer in its stack"),
+    integer("head", "index of the head; empty for other parts"),
+];
+
+/// Columns of ablation.
+pub fn of_ablation() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "loss_change",
+            NATS,
+            "mean of −log p of the next token, ablated less as it is",
+        ),
+        figure("loss_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure(
+            "loss_high",
+            NATS,
+            "upper end of the 99 % bootstrap interval",
+        ),
+        figure("kl", NATS, "mean KL(run ‖ ablated) of the predictions"),
+        figure("kl_low", NATS, "lower end of the 99 % bootstrap interval"),
+        figure("kl_high", NATS, "upper end of the 99 % bootstrap interval"),
+        figure(
+            "logit_change",
+            None,
+            "change of the logit, or difference of two, that was asked for",
+        ),
+        integer("n_prompts", "prompts that were run"),
+    ]);
+    columns
+}
+
+/// Columns of attribution.
+pub fn of_attribution() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        integer("key", "source position, where a head is taken apart"),
+        text("key_token", "token at the source position"),
+        figure("share", None, "what it adds to the logit"),
+        figure("so_far", None, "sum of the shares up to here"),
+    ]);
+    columns
+}
+
+/// Columns of patching.
+pub fn of_patching() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        integer(
+            "position",
+            "the position that was patched; empty for all at once",
+        ),
+        text("token", "token of the clean prompt there"),
+        figure(
+            "restored",
+            None,
+            "(patched − corrupted) / (clean − corrupted): 0 nothing, 1 all",
+        ),
+        figure(
+            "logit",
+            None,
+            "logit, or difference of two, of the patched run",
+        ),
+    ]);
+    columns
+}
+
+/// Columns of circuits.
+pub fn of_circuits() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "copying",
+            None,
+            "Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U",
+        ),
+        figure(
+            "positive_share",
+            None,
+            "share of these eigenvalues with a real part above 0",
+        ),
+        figure(
+            "qk_effective_rank",
+            None,
+            "exp of the entropy of σ/Σσ of W_Q W_K",
+        ),
+        figure("qk_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_Q W_K"),
+        figure(
+            "ov_effective_rank",
+            None,
+            "exp of the entropy of σ/Σσ of W_V W_O",
+        ),
+        figure("ov_stable_rank", None, "‖·‖²_F / ‖·‖²₂ of W_V W_O"),
+        text(
+            "q_from",
+            "earlier head whose output this one's queries read most",
+        ),
+        figure("q_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        text(
+            "k_from",
+            "earlier head whose output this one's keys read most",
+        ),
+        figure("k_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+        text(
+            "v_from",
+            "earlier head whose output this one's values read most",
+        ),
+        figure("v_composition", None, "‖A·B‖ / (‖A‖ ‖B‖) less 1/√d_model"),
+    ]);
+    columns
+}
+
+/// Columns of contribution.
+pub fn of_contribution() -> Vec<Column> {
+    let mut columns = vec![text("prompt", "id of the prompt")];
+    columns.extend(PLACE);
+    columns.extend([
+        figure(
+            "contribution_first",
+            None,
+            "share of Σ α‖v W_O‖ that comes from the first key",
+        ),
+        figure(
+            "attention_first",
+            None,
+            "share of the attention that the first key gets",
+        ),
+        figure(
+            "contribution_entropy",
+            Some("nats"),
+            "mean entropy of α‖v W_O‖ / its sum",
+        ),
+        figure("contribution_total", None, "mean Σ α‖v W_O‖ of a query"),
+        figure(
+            "output_norm",
+            None,
+            "mean length of what the head adds: the total where nothing cancels",
+        ),
+    ]);
+    columns
+}
+
+/// Columns of lens.
+pub fn of_lens() -> Vec<Column> {
+    vec![
+        integer("position", "position in the text"),
+        text("token", "token at the position"),
+        integer("depth", "layers that have run: 0 is the embedding"),
+        figure("kl", Some("nats"), "KL(last layer ‖ this depth)"),
+        text(
+            "target",
+            "the token that follows, or for models that are not causal the token itself",
+        ),
+        integer("rank", "place of the target among all tokens, from 1"),
+        figure("probability", None, "probability of the target"),
+        text("top", "likeliest tokens with probabilities"),
+    ]
+}
+
+/// Columns of rollout.
+pub fn of_rollout() -> Vec<Column> {
+    vec![
+        text("stack", "encoder or decoder; empty for the only stack"),
+        integer("depth", "layers that have run"),
+        integer(
+            "position",
+            "the position that was reached; empty for the mean over all",
+        ),
+        integer("key", "source position"),
+        text("key_token", "token at the source position"),
+        figure(
+            "rollout",
+            None,
+            "share of the source token that has reached the position",
+        ),
+    ]
+}
+
+/// The columns of all measures.
+pub fn every_column() -> Vec<Column> {
+    let all = [
+        of_ablation(),
+        of_attribution(),
+        of_patching(),
+        of_circuits(),
+        of_contribution(),
+        of_lens(),
+        of_rollout(),
+    ];
+    all.concat()
+}
