@@ -8,6 +8,7 @@ mod device_attention;
 mod device_models;
 mod effect;
 mod effect_demo;
+mod effect_judged;
 mod history;
 mod lab;
 mod lstm_seq2seq;

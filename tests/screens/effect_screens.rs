@@ -53,7 +53,7 @@ fn values_are_those_of_the_measure_and_follow_the_selected_query() {
         screen.key(KeyCode::Left);
     }
     // The ranking goes from head to head, the largest first.
-    screen.key(KeyCode::Down);
+    screen.typed("g");
     let ranked = screen.app.scene().ranked_effects();
     assert!(
         ranked

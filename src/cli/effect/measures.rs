@@ -239,6 +239,17 @@ impl Measuring<'_> {
         let (prompt, clean) = self.prompt()?;
         let corrupted = self.corrupted()?;
         let position_idx = asked::position(args.position, &clean)?;
+        let unasked = Asked {
+            position_idx,
+            token: 0,
+            against: None,
+        };
+        let mut pair = Pair {
+            clean: &clean,
+            corrupted: &corrupted,
+            asked: unasked,
+        };
+        pair.check_lengths()?;
         let token = match self.named_token(args.token.as_ref())? {
             Some(token) => token,
             None => self.likeliest(&clean, position_idx)?,
@@ -262,11 +273,7 @@ impl Measuring<'_> {
             .max(clean.source.as_ref().map_or(0, |s| s.len()));
         let each = args.each_position || n <= EACH_POSITION;
         let positions: Vec<usize> = if each { (0..n).collect() } else { Vec::new() };
-        let pair = Pair {
-            clean: &clean,
-            corrupted: &corrupted,
-            asked,
-        };
+        pair.asked = asked;
         let wants = |part, place| args.wants(part, place);
         let mut patching = Patching::plan(model, &pair, &positions, wants)?;
         let meter = RunMeter::new();

@@ -116,6 +116,7 @@ pub struct EffectReport {
     pub sheet: SheetRows,
 }
 
+/// What the parts of a model do, by one measure.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields, rename = "EffectReport")]
 struct Document<'a> {

@@ -22,6 +22,29 @@ pub struct Pair<'a> {
     pub asked: Asked,
 }
 
+impl Pair<'_> {
+    /// Refuses prompts of different lengths: there would be no position to take a value from.
+    ///
+    /// # Errors
+    /// When they differ in length.
+    pub fn check_lengths(&self) -> Result<()> {
+        let lengths = |input: &Input| {
+            let source = input.source.as_ref().map_or(0, |source| source.len());
+            [source, input.sequence.len()]
+        };
+        let (clean, corrupted) = (lengths(self.clean), lengths(self.corrupted));
+        if clean != corrupted {
+            let [a, b] = [clean, corrupted].map(|[source, own]| match source {
+                0 => format!("{own} tokens"),
+                source => format!("{source} tokens and a target of {own}"),
+            });
+            let problem = format!("expected two prompts of equal length, found {a} and {b}");
+            return Err(Error::Prompt(problem));
+        }
+        Ok(())
+    }
+}
+
 /// One value of the clean run put into the corrupted one.
 #[derive(Debug, Clone)]
 pub struct Patched {
@@ -64,19 +87,7 @@ impl Patching {
     ) -> Result<Self> {
         of_blocks(model)?;
         head_of(model)?;
-        let lengths = |input: &Input| {
-            let source = input.source.as_ref().map_or(0, |source| source.len());
-            [source, input.sequence.len()]
-        };
-        let (clean, corrupted) = (lengths(pair.clean), lengths(pair.corrupted));
-        if clean != corrupted {
-            let [a, b] = [clean, corrupted].map(|[source, own]| match source {
-                0 => format!("{own} tokens"),
-                source => format!("{source} tokens and a target of {own}"),
-            });
-            let problem = format!("expected two prompts of equal length, found {a} and {b}");
-            return Err(Error::Prompt(problem));
-        }
+        pair.check_lengths()?;
         let mut all: Vec<Patched> = Vec::new();
         let mut parts = parts_of(model, &wants);
         for stack in &model.spec.stacks {
