@@ -18,6 +18,7 @@ mod diff_pairs;
 mod effect_command;
 mod export_data;
 mod generated_docs;
+mod guesses;
 mod history_command;
 mod hostile_names;
 mod hub_names;

@@ -76,6 +76,10 @@ const COMMANDS: &[(&str, &str)] = &[
         "tokens @formats/tokenizers/t5 --text hello --format json",
     ),
     (
+        "guess",
+        "guess @guess/mini.pt --inputs @guess/text.jsonl --tokenizer @guess/chars.json --kind decoder --format json",
+    ),
+    (
         "tensors",
         "tensors @oracle/bert/model --stats --format json",
     ),

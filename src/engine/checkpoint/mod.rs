@@ -8,6 +8,7 @@ mod config;
 mod data_file;
 mod dtype;
 pub mod embeddings;
+mod flat_yaml;
 pub mod gguf;
 pub mod hub;
 mod identity;

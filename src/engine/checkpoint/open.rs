@@ -17,13 +17,16 @@ use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
-    Checkpoint, Quantisation, gguf, npz, packed, packed_bits, pytorch, safetensors, shards,
+    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, gguf, npz, packed, packed_bits, pytorch,
+    read_text, safetensors, shards,
 };
 use crate::error::{Error, Result};
 
 const CONFIG: &str = "config.json";
 /// Sizes beside weights as Meta publishes them.
 const PARAMS: &str = "params.json";
+/// Settings beside weights as LitGPT writes them.
+const MODEL_CONFIG: &str = "model_config.yaml";
 
 /// What a checkpoint is to be opened from, and what a person says about it.
 #[derive(Debug, Clone, Default)]
@@ -269,7 +272,7 @@ fn described_in(directory: &Path, opened: &Path) -> PathBuf {
 /// The files that say what the weights of another one are: another save of theirs would not go with these.
 fn describing(directory: &Path, file: &Path) -> Result<Vec<DataFile>> {
     let is_index = file.extension().is_some_and(|ending| ending == "json");
-    let beside = [CONFIG, PARAMS, settings::FILE].map(|name| directory.join(name));
+    let beside = [CONFIG, PARAMS, MODEL_CONFIG, settings::FILE].map(|name| directory.join(name));
     let all = beside
         .into_iter()
         .chain(is_index.then(|| file.to_path_buf()));
@@ -379,6 +382,11 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         let values: Map<_, _> = read.into_values();
         log::debug!("{} stands in for {CONFIG}", path.display());
         beside.insert(PARAMS.to_owned(), values.into());
+    }
+    let settings_of_trainer = directory.join(MODEL_CONFIG);
+    if config.is_absent() && settings_of_trainer.is_file() {
+        let text = read_text(&settings_of_trainer, CONFIGURATION)?;
+        beside.insert(MODEL_CONFIG.to_owned(), flat_yaml::read(&text).into());
     }
     let model_type = config.get("model_type").and_then(|v| v.as_str());
     Ok(Checkpoint {

@@ -120,10 +120,9 @@ fn describe(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<Describe
         "sines_halves" => Positions::Sines(Sines::Halves),
         "sines_halves_to_end" => Positions::Sines(Sines::HalvesToEnd),
         "alibi" => Positions::Alibi,
-        // Its base and how pairs lie are set afterwards, as in any family.
         "rotary" => Positions::Rotary {
-            theta: 10_000.0,
-            interleaved: false,
+            theta: reader.number_or("rope_theta", "rope_theta", 10_000.0)?,
+            interleaved: reader.flag_or("rope_interleaved", "rope_interleaved", false)?,
             d_rotary,
         },
         _ => Positions::None,

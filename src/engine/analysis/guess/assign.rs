@@ -421,7 +421,8 @@ fn put_together(
         computed: Positions::None,
         causal: true,
         norm_is_rms: !is_layer_norm,
-        norm_adds_one: false,
+        // Gains that are added to 1 lie around 0.
+        norm_adds_one: are_around_zero(&placed, &around.norms),
         norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
         activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
         is_parallel: false,
@@ -465,6 +466,16 @@ fn put_together(
         d_kv: maps.d_kv,
         d_head,
     }
+}
+
+fn are_around_zero(placed: &[NormGroup], around: &[NormGroup]) -> bool {
+    let means: Vec<f32> = placed
+        .iter()
+        .chain(around)
+        .map(|group| group.mean)
+        .collect();
+    let n = means.len() as f32;
+    n > 0.0 && means.iter().sum::<f32>() / n < 0.4
 }
 
 /// Norms before their branches, as names have them.

@@ -32,8 +32,12 @@ const SEARCH_TOKENS: usize = 160;
 const ALL_TOKENS: usize = 2048;
 /// Tokens of a piece of text at most.
 const LONGEST_PIECE: usize = 512;
+/// Shorter tables are none of positions.
+const FEWEST_POSITIONS: usize = 16;
 /// A model that loses more than this share of what word frequencies lose is not understood.
 const UNDERSTOOD: f64 = 0.9;
+/// A likeness of an encoder that loses less than this share tells hidden tokens.
+const TELLS: f64 = 0.95;
 /// Multiplications of a candidate beyond which fewer are tried.
 const CHEAP: usize = 2_000_000_000;
 
@@ -127,7 +131,11 @@ pub fn guess<O: Ops>(
         let n = checkpoint.tensors.info(name)?.n_elements();
         Some(n / assignment.d_model.max(1))
     };
-    let n_piece = rows(&found[0]).unwrap_or(LONGEST_PIECE).min(LONGEST_PIECE);
+    // Every way to take the tensors is judged on the same pieces; one with a short table of something else is not in the race.
+    let likely = &found[..found.len().min(4)];
+    let fits = |n: &usize| *n >= asked.n_longest.min(FEWEST_POSITIONS);
+    let n_piece = likely.iter().filter_map(rows).filter(fits).min();
+    let n_piece = n_piece.unwrap_or(LONGEST_PIECE).min(LONGEST_PIECE);
     let checkpoint = Arc::new(checkpoint);
     let mut finder = Finder {
         ops,
@@ -175,28 +183,29 @@ impl<O: Ops> Finder<'_, O> {
             Some(Kind::Encoder) => None,
             _ => Some(self.search(Told::Next)?),
         };
-        let is_clear = decoder
-            .as_ref()
-            .is_some_and(|best| best.share() < UNDERSTOOD);
-        if let (Some(best), true) | (Some(best), false) =
-            (decoder, is_clear || self.given.kind == Some(Kind::Decoder))
-        {
-            if is_clear || self.given.kind == Some(Kind::Decoder) {
-                return Ok(best);
-            }
-            let encoder = self.masked(largest_id)?;
-            return Ok(match encoder {
-                Some(encoder) if encoder.share() < best.share() => encoder,
-                _ => best,
-            });
+        let Some(decoder) = decoder else {
+            let problem = "the token that stands for a hidden one is needed: --mask-token ID";
+            let encoder = self.masked(largest_id, f64::INFINITY)?;
+            return encoder.ok_or_else(|| Error::Prompt(problem.to_owned()));
+        };
+        if self.given.kind == Some(Kind::Decoder) {
+            return Ok(decoder);
         }
-        let problem = "the token that stands for a hidden one is needed: --mask-token ID";
-        self.masked(largest_id)?
-            .ok_or_else(|| Error::Prompt(problem.to_owned()))
+        // A decoder never saw the token that hides others; an encoder may tell the next token all the same.
+        let most = if decoder.share() < UNDERSTOOD {
+            decoder.share().max(TELLS)
+        } else {
+            f64::INFINITY
+        };
+        let encoder = self.masked(largest_id, most)?;
+        Ok(match encoder {
+            Some(encoder) if encoder.share() < decoder.share() => encoder,
+            _ => decoder,
+        })
     }
 
-    /// The best encoder; of several tokens that may stand for a hidden one the one that loses least.
-    fn masked(&mut self, largest_id: u32) -> Result<Option<Best>> {
+    /// The best encoder, where its first likeness loses less than a share; of several tokens that may stand for a hidden one the one that loses least.
+    fn masked(&mut self, largest_id: u32, most: f64) -> Result<Option<Best>> {
         let d_vocab = self.found.first().and_then(|one| {
             let info = self.checkpoint.tensors.info(&one.described.tokens)?;
             info.shape.first().copied()
@@ -218,10 +227,10 @@ impl<O: Ops> Finder<'_, O> {
             }
         };
         let mut best: Option<(f64, u32)> = None;
-        if candidates.len() > 1 {
+        if candidates.len() > 1 || most.is_finite() {
             for id in &candidates {
                 let task = Told::Masked(*id);
-                let texts = self.texts(task, SEARCH_TOKENS);
+                let texts = self.texts(task, SEARCH_TOKENS / 2);
                 let unigram = unigram_loss(&texts);
                 let mut search = self.start(&texts);
                 let Ok(state) = search.quick(false) else {
@@ -237,7 +246,7 @@ impl<O: Ops> Finder<'_, O> {
         } else {
             best = candidates.first().map(|id| (0.0, *id));
         }
-        match best {
+        match best.filter(|(share, _)| *share <= most) {
             Some((_, id)) => Ok(Some(self.search(Told::Masked(id))?)),
             None => Ok(None),
         }
@@ -289,16 +298,26 @@ impl<O: Ops> Finder<'_, O> {
     }
 
     fn search(&mut self, task: Told) -> Result<Best> {
-        let texts = self.texts(task, SEARCH_TOKENS);
+        // Each token of a text is hidden once: seven times as many rows.
+        let n = if task == Told::Next {
+            SEARCH_TOKENS
+        } else {
+            SEARCH_TOKENS / 2
+        };
+        let texts = self.texts(task, n);
         if texts.is_empty() {
             return Err(Error::Prompt(
                 "expected a text of two tokens or more, found none".to_owned(),
             ));
         }
         let unigram = unigram_loss(&texts);
+        let short = self.texts(task, n * 2 / 5);
+        let mut search = self.start(&short);
+        let beam = search.first(task == Told::Next)?;
+        let mut tried = search.n_tried;
         let mut search = self.start(&texts);
-        let state = search.best(task == Told::Next)?;
-        let tried = search.n_tried;
+        let state = search.best(beam)?;
+        tried += search.n_tried;
         self.n_tried += tried;
         Ok(Best {
             state,
@@ -309,6 +328,13 @@ impl<O: Ops> Finder<'_, O> {
 
     /// Judges the best description on all texts, changes the answers that lose less there, and says how far ahead each answer is.
     fn finish(mut self, best: Best, inventory: &Inventory) -> Result<Guess> {
+        let n_ctx = best
+            .state
+            .described
+            .spec(&self.checkpoint.tensors)
+            .ok()
+            .and_then(|spec| spec.n_ctx);
+        self.n_piece = n_ctx.unwrap_or(LONGEST_PIECE).min(LONGEST_PIECE);
         let texts = self.texts(best.task, ALL_TOKENS);
         let unigram_loss = unigram_loss(&texts);
         let n_positions = texts.iter().map(|text| text.wanted.len()).sum();

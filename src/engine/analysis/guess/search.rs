@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use super::assign::Assignment;
 use super::norms::placements;
-use super::options::{Answer, Known, QUESTIONS, Question, widths_of_heads, with_d_head};
+use super::options::{
+    Answer, Known, QUESTIONS, Question, usual_fused, widths_of_heads, with_d_head,
+};
 use super::written::Margin;
 use crate::analysis::readings::{Reading, Text, losses};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::family::description::{Described, Positions};
+use crate::family::description::{Described, EmbedScale, Positions, Qkv};
 use crate::model::{Model, ModelSpec};
 use crate::ops::Ops;
 use crate::pace::Pace;
@@ -24,6 +26,12 @@ const GAIN: f64 = 2e-4;
 const MOST_PASSES: usize = 4;
 /// Standard errors by which a rare answer has to lose less: one of dozens does so by three, by chance.
 const ERRORS: f64 = 4.0;
+/// A gain that no chance among dozens of answers makes, in nats.
+const SHOWN: f64 = 0.015;
+/// What a tensor costs that no part takes.
+const OF_LEFT: f64 = 0.2;
+/// Questions that are asked first.
+const ASKED_FIRST: usize = 2;
 /// Descriptions that run side by side.
 const AT_ONCE: usize = 48;
 
@@ -40,7 +48,7 @@ pub struct State {
 impl State {
     /// What states are ranked by: the loss, and what an unlikely answer has to make up for.
     pub fn rank(&self) -> f64 {
-        self.loss + self.handicaps.values().sum::<f64>() + self.of_names
+        self.loss * (1.0 + self.handicaps.values().sum::<f64>()) + self.of_names
     }
 }
 
@@ -73,24 +81,23 @@ pub struct Search<'a, O> {
 }
 
 impl<O: Ops> Search<'_, O> {
-    /// The best description, where attention is causal or is not.
+    /// The best description that comes of some.
     ///
     /// # Errors
-    /// When the work is stopped, or no description runs.
-    pub fn best(&mut self, causal: bool) -> Result<State> {
-        let mut beam = self.begin(causal)?;
+    /// When the work is stopped, or none runs.
+    pub fn best(&mut self, mut beam: Vec<State>) -> Result<State> {
+        self.evaluate(&mut beam)?;
         let mut last = f64::INFINITY;
         for pass in 0..MOST_PASSES {
-            for (nth, question) in QUESTIONS.iter().enumerate() {
+            let asked = if pass == 0 { ASKED_FIRST } else { 0 };
+            for question in QUESTIONS.iter().skip(asked) {
                 let most = match pass {
-                    // What decides most is asked of many.
-                    0 if nth < 2 => 3 * self.width.beam,
                     0 => self.width.beam,
                     1 => self.width.beam.div_ceil(2),
                     _ => 2,
                 };
                 (self.told)(question.key, self.n_tried);
-                self.ask(question.key, question.answers, &mut beam, most, pass == 0)?;
+                self.ask(question.key, question.answers, &mut beam, most, false)?;
             }
             let best = beam.first().map_or(f64::INFINITY, State::rank);
             if last - best < GAIN {
@@ -101,11 +108,73 @@ impl<O: Ops> Search<'_, O> {
         beam.into_iter().next().ok_or_else(none)
     }
 
+    /// The best first states, after the questions that decide most: asked of many states, on few positions.
+    ///
+    /// # Errors
+    /// When the work is stopped, or no description runs.
+    pub fn first(&mut self, causal: bool) -> Result<Vec<State>> {
+        let mut beam = self.begin(causal)?;
+        for question in &QUESTIONS[..ASKED_FIRST] {
+            (self.told)(question.key, self.n_tried);
+            self.ask(
+                question.key,
+                question.answers,
+                &mut beam,
+                3 * self.width.beam,
+                true,
+            )?;
+        }
+        // How fused maps lie, how heads are cut out of them and what rotates in these show together.
+        let mut fused: Vec<State> = beam
+            .iter()
+            .filter(|state| !matches!(state.described.qkv, Qkv::Separate(_)))
+            .cloned()
+            .collect();
+        fused.dedup_by_key(|state| {
+            (
+                state.assignment_idx,
+                state.described.norms.clone(),
+                state.described.is_parallel,
+            )
+        });
+        for state in fused.into_iter().take(2) {
+            let mut states = Vec::new();
+            for way in self.answers(&state, usual_fused) {
+                let mut lies = state.clone();
+                lies.described = way.described;
+                for heads in self
+                    .answers(&lies, QUESTIONS[1].answers)
+                    .into_iter()
+                    .take(7)
+                {
+                    let mut cut = lies.clone();
+                    cut.described = heads.described;
+                    for positions in self.answers(&cut, QUESTIONS[2].answers) {
+                        let mut one = cut.clone();
+                        one.described = positions.described;
+                        one.handicaps.insert("positions", positions.handicap);
+                        states.push(one);
+                    }
+                }
+            }
+            self.evaluate(&mut states)?;
+            states.append(&mut beam);
+            keep(&mut beam, states, 3 * self.width.beam);
+        }
+        beam.truncate(2 * self.width.beam);
+        Ok(beam)
+    }
+
     /// The best of the first states alone.
     ///
     /// # Errors
     /// As for [`Search::best`].
     pub fn quick(&mut self, causal: bool) -> Result<State> {
+        self.width = Width {
+            beam: 1,
+            assignments: 2,
+            placements: 6,
+        };
         let beam = self.begin(causal)?;
         beam.into_iter().next().ok_or_else(none)
     }
@@ -139,7 +208,7 @@ impl<O: Ops> Search<'_, O> {
         let is_rare = chosen_now
             .handicaps
             .get(question.key)
-            .is_some_and(|handicap| *handicap >= 1e-3);
+            .is_some_and(|handicap| *handicap >= 1e-2);
         let usual = states
             .iter()
             .filter(|other| other.handicaps.get(question.key).is_none_or(|h| *h == 0.0));
@@ -183,7 +252,7 @@ impl<O: Ops> Search<'_, O> {
             .map(|gain| (gain - mean) * (gain - mean))
             .sum::<f64>();
         let error = (squares / (n - 1.0) / n).sqrt();
-        mean > ERRORS * error
+        mean > SHOWN || mean > ERRORS * error
     }
 
     /// First states: the likeliest ways to take tensors and to place norms, with the usual answers.
@@ -205,7 +274,8 @@ impl<O: Ops> Search<'_, O> {
             if let Some(d_head) = widths_of_heads(&known).first() {
                 with_d_head(&mut usual, &known, *d_head);
             }
-            let of_names = (OF_NAMES * f64::from(top - assignment.score)).min(MOST_OF_NAMES);
+            let of_names = (OF_NAMES * f64::from(top - assignment.score)).min(MOST_OF_NAMES)
+                + OF_LEFT * assignment.left.len() as f64;
             for placement in placements(&assignment.norms)
                 .iter()
                 .take(self.width.placements)
@@ -220,9 +290,14 @@ impl<O: Ops> Search<'_, O> {
                         d_rotary: (described.d_head & !1).max(2),
                     });
                 }
-                for computed in kinds {
+                let scales = [EmbedScale::Factor(1.0), EmbedScale::SqrtD];
+                let scales = &scales[..if self.width.beam > 1 { 2 } else { 1 }];
+                let both = kinds
+                    .iter()
+                    .flat_map(|kind| scales.iter().map(move |scale| (*kind, *scale)));
+                for (computed, embed_scale) in both {
                     let mut described = described.clone();
-                    described.computed = computed;
+                    (described.computed, described.embed_scale) = (computed, embed_scale);
                     let turned = QUESTIONS.iter().find(|question| question.key == "axes");
                     let turned = turned.map(|question| (question.answers)(&known, &described));
                     for answer in turned.unwrap_or_default() {
@@ -325,7 +400,15 @@ impl<O: Ops> Search<'_, O> {
                 }
             }
         }
-        for chunk in running.chunks(AT_ONCE) {
+        // What runs side by side has values of one width.
+        let width = |spec: &ModelSpec| {
+            let attention = spec.main_stack().first_attention();
+            let d_heads = attention.map_or(0, |own| own.n_heads * own.d_head);
+            (spec.d_model, d_heads, spec.d_vocab)
+        };
+        running.sort_by_key(|(idx, spec)| (width(spec), *idx));
+        let alike = running.chunk_by(|(_, a), (_, b)| width(a) == width(b));
+        for chunk in alike.flat_map(|alike| alike.chunks(AT_ONCE)) {
             let specs: Vec<Arc<ModelSpec>> = chunk.iter().map(|(_, spec)| spec.clone()).collect();
             let found = match self.losses(&specs) {
                 Err(Error::Cancelled) => return Err(Error::Cancelled),

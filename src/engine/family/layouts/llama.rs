@@ -13,6 +13,11 @@ pub const META: Layout = Layout {
     describe: describe_meta,
 };
 
+pub const TORCHTUNE: Layout = Layout {
+    known_by: "torchtune (layers.0.attn.output_proj.weight)",
+    describe: describe_torchtune,
+};
+
 /// The key by which the family knows that pairs are neighbours.
 pub const INTERLEAVED: &str = "rope_as_meta_stores_it";
 
@@ -50,6 +55,55 @@ const RENAMED: &[(&str, &str)] = &[
     ("attention_norm", "input_layernorm"),
     ("ffn_norm", "post_attention_layernorm"),
 ];
+
+/// torchtune's parts of a layer and Hugging Face's.
+const OF_TORCHTUNE: &[(&str, &str)] = &[
+    ("attn.q_proj", "self_attn.q_proj"),
+    ("attn.k_proj", "self_attn.k_proj"),
+    ("attn.v_proj", "self_attn.v_proj"),
+    ("attn.output_proj", "self_attn.o_proj"),
+    ("attn.q_norm", "self_attn.q_norm"),
+    ("attn.k_norm", "self_attn.k_norm"),
+    ("mlp.w1", "mlp.gate_proj"),
+    ("mlp.w2", "mlp.down_proj"),
+    ("mlp.w3", "mlp.up_proj"),
+    ("sa_norm", "input_layernorm"),
+    ("mlp_norm", "post_attention_layernorm"),
+];
+
+fn describe_torchtune(facts: &mut Facts<'_>) -> Result<bool> {
+    if !facts.has("layers.0.attn.output_proj.weight") || !facts.has("tok_embeddings.weight") {
+        return Ok(false);
+    }
+    // Its Qwen models have biases, and rotate by halves as Hugging Face does; its Llama models rotate in neighbouring pairs.
+    let is_qwen = facts.has("layers.0.attn.q_proj.bias") || facts.has("layers.0.attn.q_norm.scale");
+    facts.tensors.rename(|name| {
+        let name = name
+            .strip_suffix(".scale")
+            .map_or(name.to_owned(), |base| format!("{base}.weight"));
+        let whole = match name.as_str() {
+            "tok_embeddings.weight" => Some("model.embed_tokens.weight"),
+            "norm.weight" => Some("model.norm.weight"),
+            "output.weight" => Some("lm_head.weight"),
+            _ => None,
+        };
+        whole.map(str::to_owned).or_else(|| {
+            let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
+            let renamed = OF_TORCHTUNE.iter().find_map(|(theirs, ours)| {
+                let tail = part
+                    .strip_prefix(theirs)
+                    .filter(|tail| tail.starts_with('.'))?;
+                Some(format!("{ours}{tail}"))
+            });
+            let part = renamed.unwrap_or_else(|| part.to_owned());
+            Some(format!("model.layers.{layer}.{part}"))
+        })
+    })?;
+    if !is_qwen {
+        facts.by_names(INTERLEAVED, true);
+    }
+    describe(facts)
+}
 
 fn describe_meta(facts: &mut Facts<'_>) -> Result<bool> {
     if !facts.has("layers.0.attention.wq.weight") || !facts.has("tok_embeddings.weight") {

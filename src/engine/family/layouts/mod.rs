@@ -3,10 +3,12 @@
 mod bert;
 mod given;
 mod gpt2;
+mod litgpt;
 mod llama;
 mod torch_encoder;
 mod torch_parts;
 mod torch_transformer;
+mod transformer_lens;
 
 use std::collections::BTreeSet;
 
@@ -29,13 +31,16 @@ static LAYOUTS: &[Layout] = &[
     gpt2::LAYOUT,
     llama::LAYOUT,
     llama::META,
+    llama::TORCHTUNE,
+    litgpt::LAYOUT,
+    transformer_lens::LAYOUT,
     bert::LAYOUT,
     torch_transformer::LAYOUT,
     torch_encoder::LAYOUT,
 ];
 
 /// Values that trainers keep beside weights, and where.
-const BESIDE: [&str; 2] = ["model_args", "params.json"];
+const BESIDE: [&str; 3] = ["model_args", "params.json", "model_config.yaml"];
 
 /// Finds out what weights are, and gives the checkpoint the configuration that says so.
 ///
@@ -87,7 +92,8 @@ pub fn recognise(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Resu
         ""
     };
     let problem = format!(
-        "no config.json beside it, and the tensors are of no layout that is known; expected {}; found {}{more}",
+        "no config.json beside it, and the tensors are of no layout that is known; expected {}; found {}{more}; \
+         attnscope guess finds out from text what such weights are",
         known.join(", "),
         found.join(", ")
     );
@@ -108,11 +114,12 @@ struct Facts<'a> {
 }
 
 /// Families whose configuration has the keys that a layout fills in.
-const ALIKE: [&[&str]; 4] = [
+const ALIKE: [&[&str]; 5] = [
     &["gpt2", "nanogpt", "gpt_bigcode"],
     &["bert", "roberta", "xlm-roberta", "electra"],
     &["torch_encoder"],
     &["torch_transformer"],
+    &["described"],
 ];
 
 impl Facts<'_> {

@@ -1,0 +1,209 @@
+//! Weights that nothing describes: home-grown models in ten styles, guessed back from text to the loss that they were trained to.
+
+use std::path::{Path, PathBuf};
+
+use attnscope_engine::analysis::guess::{Given, Guess, Kind, guess};
+use attnscope_engine::checkpoint::{Checkpoint, TokenizerFile};
+use attnscope_engine::ops::Cpu;
+use attnscope_engine::prompt::Tokenizer;
+use serde_json::Value;
+use testing::checkpoint_copy::attnscope;
+
+/// What a guess may lose more or less than the model lost as it was trained.
+const TOLERANCE: f64 = 0.01;
+
+fn fixtures() -> PathBuf {
+    testing::root().join("fixtures/guess")
+}
+
+/// The ids that a model is judged on: its own, or those of the texts that all share.
+fn sequences(file: &str) -> Vec<Vec<u32>> {
+    let own = fixtures().join(Path::new(file).with_extension("jsonl"));
+    let path = if own.is_file() {
+        own
+    } else {
+        fixtures().join("text.jsonl")
+    };
+    let chars = TokenizerFile::named(&fixtures().join("chars.json"), None).expect("a table");
+    let reading = Tokenizer::open(&chars).expect("a table");
+    let tokenizer = reading.tokenizer().expect("a tokenizer");
+    let lines = std::fs::read_to_string(path).expect("texts");
+    let ids = |line: &str| -> Vec<u32> {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        match line["text"].as_str() {
+            Some(text) => tokenizer.encode(text, false).expect("ids"),
+            None => serde_json::from_value(line["tokens"].clone()).expect("ids"),
+        }
+    };
+    lines.lines().map(ids).collect()
+}
+
+fn guessed(file: &str) -> Guess {
+    let checkpoint = Checkpoint::open(&fixtures().join(file)).expect("opens");
+    let given = Given {
+        sequences: sequences(file),
+        ..Given::default()
+    };
+    guess(&Cpu, checkpoint, &given, &mut |_, _| {}, &|| false).expect(file)
+}
+
+/// The value of a key, as the file has it.
+fn value<'a>(guess: &'a Guess, key: &str) -> Option<&'a str> {
+    let line = guess.lines.iter().find(|line| line.key == key);
+    line.map(|line| line.value.as_str())
+}
+
+#[test]
+fn home_grown_models_are_guessed_to_their_trained_loss() {
+    let expected = std::fs::read_to_string(fixtures().join("expected.json")).expect("losses");
+    let expected: std::collections::BTreeMap<String, f64> =
+        serde_json::from_str(&expected).expect("losses");
+    assert!(expected.len() >= 10);
+    // What must come out beside the loss: settings by which readings differ in kind.
+    let settings: &[(&str, &[(&str, &str)])] = &[
+        (
+            "lamb.safetensors",
+            &[
+                ("n_kv_heads", "2"),
+                ("norm", "\"rms\""),
+                ("positions", "\"rotary\""),
+                ("gate", "\"enc.{layer}.ffn.w1\""),
+            ],
+        ),
+        (
+            "single.safetensors",
+            &[("n_kv_heads", "1"), ("positions", "\"places/table\"")],
+        ),
+        (
+            "after.safetensors",
+            &[("positions", "\"sines\""), ("embed_scale", "\"sqrt_d\"")],
+        ),
+        (
+            "twin.safetensors",
+            &[
+                ("block", "\"parallel\""),
+                ("rope_interleaved", "true"),
+                ("d_rotary", "4"),
+            ],
+        ),
+        ("slope.safetensors", &[("positions", "\"alibi\"")]),
+        (
+            "bare.safetensors",
+            &[
+                ("positions", "\"none\""),
+                ("norm_adds_one", "true"),
+                ("activation", "\"relu2\""),
+            ],
+        ),
+        (
+            "cloze.safetensors",
+            &[("mask", "\"bidirectional\""), ("n_heads", "4")],
+        ),
+    ];
+    let mut wrong = Vec::new();
+    for (file, loss) in &expected {
+        let guess = guessed(file);
+        assert!(
+            guess.is_understood(),
+            "{file}: {} of {}",
+            guess.loss,
+            guess.unigram_loss
+        );
+        let of_file = settings.iter().find(|(own, _)| own == file);
+        let differs = of_file.into_iter().flat_map(|(_, all)| all.iter());
+        let mut differs = differs.filter(|(key, expected)| value(&guess, key) != Some(*expected));
+        let is_near = (guess.loss - loss).abs() <= TOLERANCE;
+        if let (Some((key, expected)), true) = (differs.next(), is_near) {
+            panic!(
+                "{file}: {key} is {:?}, expected {expected}",
+                value(&guess, key)
+            );
+        }
+        if !is_near {
+            wrong.push(format!("{file}: {:.4}, trained to {loss:.4}", guess.loss));
+        }
+        assert_eq!(
+            guess.kind == Kind::Encoder,
+            file.starts_with("cloze"),
+            "{file}"
+        );
+        // Each line has its evidence, and the table of tokens is always among them.
+        assert!(
+            value(&guess, "tokens").is_some()
+                && guess.lines.iter().all(|line| !line.evidence.is_empty())
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn what_guess_writes_opens_the_weights_and_says_that_it_is_a_guess() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    for name in ["mini.pt", "chars.json", "text.jsonl"] {
+        std::fs::copy(fixtures().join(name), at(name)).expect("copied");
+    }
+    let texts = at("text.jsonl").display().to_string();
+    let (chars, toml) = (
+        at("chars.json").display().to_string(),
+        at("attnscope.toml").display().to_string(),
+    );
+    let weights = at("mini.pt").display().to_string();
+    // Without text there is nothing to rank candidates by, and ids are not guessed.
+    let refused = attnscope(&["guess", &weights]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--text"));
+    let refused = attnscope(&["guess", &weights, "--text", "the old clock"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("--tokenizer") && said.contains("bytes"),
+        "{said}"
+    );
+    let made = attnscope(&[
+        "guess",
+        &weights,
+        "--inputs",
+        &texts,
+        "--tokenizer",
+        &chars,
+        "--output",
+        &toml,
+        "--kind",
+        "decoder",
+    ]);
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let written = std::fs::read_to_string(&toml).expect("the file");
+    assert!(
+        written.contains("tokenizer = \"chars.json\"") && written.contains("nats ahead of"),
+        "{written}"
+    );
+    // The file is not replaced without a word.
+    let again = attnscope(&[
+        "guess",
+        &weights,
+        "--inputs",
+        &texts,
+        "--tokenizer",
+        &chars,
+        "--output",
+        &toml,
+    ]);
+    assert_eq!(again.status.code(), Some(2));
+    let report = attnscope(&["report", &weights, "--inputs", &texts, "--format", "json"]);
+    let said = String::from_utf8_lossy(&report.stderr).into_owned();
+    assert!(said.contains("is a guess (loss 0.78"), "{said}");
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let losses: Vec<f64> = report["prompts"]
+        .as_array()
+        .expect("prompts")
+        .iter()
+        .filter_map(|prompt| prompt["loss"].as_f64())
+        .collect();
+    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+    assert!((mean - 0.78636).abs() < TOLERANCE, "{mean}");
+    assert_eq!(report["model"]["family"], "described");
+}
