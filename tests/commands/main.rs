@@ -23,6 +23,7 @@ mod history_command;
 mod hostile_names;
 mod hub_names;
 mod lab_command;
+mod library_layouts;
 mod order_probe;
 mod places;
 mod plots;

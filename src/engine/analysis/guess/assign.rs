@@ -422,7 +422,7 @@ fn put_together(
         causal: true,
         norm_is_rms: !is_layer_norm,
         // Gains that are added to 1 lie around 0.
-        norm_adds_one: are_around_zero(&placed, &around.norms),
+        norm_adds_one: !is_layer_norm && are_around_zero(&placed, &around.norms),
         norm_eps: if is_layer_norm { 1e-5 } else { 1e-6 },
         activation: if maps.is_gated() { "silu" } else { "gelu" }.to_owned(),
         is_parallel: false,

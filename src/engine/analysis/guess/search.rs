@@ -125,19 +125,23 @@ impl<O: Ops> Search<'_, O> {
             )?;
         }
         // How fused maps lie, how heads are cut out of them and what rotates in these show together.
-        let mut fused: Vec<State> = beam
+        let mut fused: Vec<State> = Vec::new();
+        for state in beam
             .iter()
             .filter(|state| !matches!(state.described.qkv, Qkv::Separate(_)))
-            .cloned()
-            .collect();
-        fused.dedup_by_key(|state| {
-            (
-                state.assignment_idx,
-                state.described.norms.clone(),
-                state.described.is_parallel,
-            )
-        });
-        for state in fused.into_iter().take(2) {
+        {
+            let place = |one: &State| {
+                (
+                    one.assignment_idx,
+                    one.described.norms.clone(),
+                    one.described.is_parallel,
+                )
+            };
+            if fused.iter().all(|other| place(other) != place(state)) {
+                fused.push(state.clone());
+            }
+        }
+        for state in fused.into_iter().take(5) {
             let mut states = Vec::new();
             for way in self.answers(&state, usual_fused) {
                 let mut lies = state.clone();

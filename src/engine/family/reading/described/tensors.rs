@@ -68,7 +68,10 @@ impl Described {
         let arranged = map.arranged(key == "o", key == "unembed");
         for layer_idx in 0..self.n_layers {
             let name = joined(tensors, &name_in_layer(&map.weight, layer_idx), used);
-            tensors.squeeze(&name);
+            let n_axes = tensors.info(&name).map(|info| info.shape.len());
+            if n_axes != Some(map.axes.len()) {
+                tensors.squeeze(&name);
+            }
             let Arranged::Turned {
                 order,
                 is_input_major,
