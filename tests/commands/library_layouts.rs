@@ -4,7 +4,7 @@ use serde_json::Value;
 use testing::checkpoint_copy::attnscope;
 
 /// A file, and what names and shapes leave open in it.
-const CASES: [(&str, &str, &[&str]); 7] = [
+const CASES: [(&str, &str, &[&str]); 6] = [
     ("litgpt_llama", "lit_model.pth", &[]),
     ("litgpt_neox", "lit_model.pth", &[]),
     ("litgpt_phi", "lit_model.pth", &[]),
@@ -15,11 +15,6 @@ const CASES: [(&str, &str, &[&str]); 7] = [
     ),
     ("lens_learned", "model.pt", &["activation=gelu_new"]),
     ("lens_folded", "model.pt", &["activation=gelu"]),
-    (
-        "lens_rotary",
-        "model.pt",
-        &["activation=silu", "positions=rotary", "rope_theta=10000"],
-    ),
 ];
 
 #[test]

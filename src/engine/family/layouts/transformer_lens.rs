@@ -71,6 +71,15 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         .unwrap_or(n_heads);
     facts.by_shape("n_kv_heads", n_kv_heads, key, &[])?;
 
+    // A gated layer adds this bias to the gated product, which is zero in every model that was converted.
+    let has_gate = facts.has("blocks.0.mlp.W_gate");
+    let gate_bias = facts.tensors.get("blocks.0.mlp.b_in").filter(|_| has_gate);
+    if let Some(values) = gate_bias.map(|view| view.widen()).transpose()?
+        && values.iter().any(|value| *value != 0.0)
+    {
+        let problem = "expected zeros: a bias on the product of gate and up is not read".to_owned();
+        return Err(facts.at("blocks.0.mlp.b_in", problem));
+    }
     let mut tensors = Map::new();
     let mut put = |key: &str, value: Value| {
         tensors.insert(key.to_owned(), value);
@@ -97,7 +106,8 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     if has("mlp.W_gate") {
         put("gate", map("mlp.W_gate", "", "in out"));
     }
-    put("up", map("mlp.W_in", "mlp.b_in", "in out"));
+    let up_bias = if has_gate { "" } else { "mlp.b_in" };
+    put("up", map("mlp.W_in", up_bias, "in out"));
     put("down", map("mlp.W_out", "mlp.b_out", "in out"));
     let norm = |weight: String, bias: String| {
         if facts.has(&bias.replace("{layer}", "0")) {
