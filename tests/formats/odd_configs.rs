@@ -67,11 +67,6 @@ fn what_would_be_computed_otherwise_is_refused() {
             vec![("is_gated_act", json!(false))],
             "is_gated_act",
         ),
-        (
-            "marian_b",
-            vec![("share_encoder_decoder_embeddings", json!(false))],
-            "share_encoder_decoder_embeddings",
-        ),
     ] {
         let copy = Copy::of(fixture);
         opened(&copy);

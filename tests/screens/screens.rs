@@ -105,6 +105,25 @@ fn model() {
     }
 }
 
+/// The first and last of three layers convolve: the one between them has all heads there are.
+#[test]
+fn layers_that_do_not_attend_are_passed_over() {
+    let path = testing::root().join("fixtures/oracle/lfm2/model");
+    let tokens = Request::ids((5..13).collect());
+    let mut screen = Screen::open(Some(path), tokens, (120, 40), Depth::Truecolor);
+    for panel in Panel::ALL
+        .into_iter()
+        .filter(|panel| *panel != Panel::Story)
+    {
+        screen.go(panel);
+        for key in [KeyCode::Down, KeyCode::Up, KeyCode::Up, KeyCode::Home] {
+            screen.key(key);
+            assert_eq!(screen.app.selection.layer_idx, 1, "{panel:?}");
+        }
+        assert!(!screen.text().is_empty());
+    }
+}
+
 #[test]
 fn a_map_too_long_to_hold_shows_single_cells_where_one_zooms_in() {
     let path = testing::root().join("fixtures/oracle/llama/model");

@@ -153,9 +153,13 @@ impl<O: Ops> Writer<'_, O> {
         final_hidden(ops, self.model, decoder, &resid, &mut hidden)?;
         ops.gather_rows(&hidden, &[target.len() - 1], &mut last)?; // [1, d_model]
         let Some(head) = &spec.head else {
-            let problem =
-                "the decoder has no head to write a target with: give one with --target-tokens";
-            return Err(Error::Prompt(problem.to_owned()));
+            let start = spec.decoder_start.as_ref();
+            let first = start.map_or(0, |start| start.start_token);
+            let problem = format!(
+                "the decoder has no head to write a target with: give one with --target TEXT, or with --target-tokens {first},ID,… \
+                 where {first} is the start token"
+            );
+            return Err(Error::Prompt(problem));
         };
         let mut best = (0, f32::NEG_INFINITY);
         logits_in_chunks(

@@ -101,7 +101,7 @@ pub fn settle(
     }
     let found = match task {
         Task::Hidden => None,
-        _ => label_head(tensors, spec, task),
+        _ => label_head(tensors, spec, task, Between::read(reader, spec.family)?),
     };
     match (found, task) {
         (Some(head), _) => {
@@ -140,7 +140,12 @@ fn drop_head_knobs(reader: &mut Reader<'_>) {
 }
 
 /// The head that gives labels, by the names of its tensors.
-fn label_head(tensors: &Tensors, spec: &ModelSpec, task: Task) -> Option<HeadSpec> {
+fn label_head(
+    tensors: &Tensors,
+    spec: &ModelSpec,
+    task: Task,
+    between: Between,
+) -> Option<HeadSpec> {
     const OF_TEXT: [&str; 14] = [
         "score",
         "score.2",
@@ -178,7 +183,7 @@ fn label_head(tensors: &Tensors, spec: &ModelSpec, task: Task) -> Option<HeadSpe
         let bias = Some(format!("{name}.bias")).filter(|bias| tensors.contains(bias));
         LinearSource::whole(format!("{name}.weight"), bias, n_in, n_out)
     };
-    let transform = transform_of(tensors, spec, task, out);
+    let transform = transform_of(tensors, spec, (task, between), out);
     let transform = match transform {
         Some(Transform::Own(transform)) => Some(*transform),
         Some(Transform::Dense(name, activation)) => Some(TransformSpec {
@@ -202,21 +207,49 @@ enum Transform {
     Dense(String, Activation),
 }
 
-fn transform_of(tensors: &Tensors, spec: &ModelSpec, task: Task, out: &str) -> Option<Transform> {
+/// What follows the maps before a head's last one.
+#[derive(Debug, Clone, Copy)]
+struct Between {
+    /// After the head's own map.
+    dense: Activation,
+    /// After the map of the first token's state.
+    pooler: Activation,
+}
+
+impl Between {
+    fn read(reader: &mut Reader<'_>, family: &str) -> Result<Self> {
+        let mut named = |key: &str, default: &str| {
+            let stated = reader.value(key).and_then(Value::as_str);
+            super::activation_named(reader, key, stated.unwrap_or(default))
+        };
+        Ok(Self {
+            dense: match family {
+                "electra" => Activation::Gelu,
+                "big_bird" => named("hidden_act", "gelu_new")?,
+                "roformer" => named("hidden_act", "gelu")?,
+                _ => Activation::Tanh,
+            },
+            pooler: match family {
+                "deberta" | "deberta-v2" => named("pooler_hidden_act", "gelu")?,
+                _ => Activation::Tanh,
+            },
+        })
+    }
+}
+
+fn transform_of(
+    tensors: &Tensors,
+    spec: &ModelSpec,
+    (task, between): (Task, Between),
+    out: &str,
+) -> Option<Transform> {
     let has = |name: &str| tensors.contains(&format!("{name}.weight"));
     let dense =
         |name: &str, activation| has(name).then(|| Transform::Dense(name.to_owned(), activation));
     let is_text = matches!(task, Task::Sequence | Task::Unknown);
     match out {
         "score.2" => dense("score.0", Activation::Relu),
-        "classifier.out_proj" => {
-            let activation = if spec.family == "electra" {
-                Activation::Gelu
-            } else {
-                Activation::Tanh
-            };
-            dense("classifier.dense", activation)
-        }
+        "classifier.out_proj" => dense("classifier.dense", between.dense),
         "classification_head.out_proj" => dense("classification_head.dense", Activation::Tanh),
         "classifier" if has("head.dense") => {
             let own = spec.head.as_ref().and_then(|head| head.transform.clone());
@@ -229,7 +262,7 @@ fn transform_of(tensors: &Tensors, spec: &ModelSpec, task: Task, out: &str) -> O
                 names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
             })?;
             let name = found.strip_suffix(".weight")?;
-            Some(Transform::Dense(name.to_owned(), Activation::Tanh))
+            Some(Transform::Dense(name.to_owned(), between.pooler))
         }),
         _ => None,
     }
