@@ -5,11 +5,21 @@ use super::find::{Item, Target};
 use super::panel::Panel;
 use super::panels;
 use super::run::Preparing;
-use super::selection::step;
+use super::selection::{step, step_to};
 use attnscope_engine::place::Place;
 use attnscope_engine::prompt::Request;
 
 impl App {
+    /// Selects a layer above or below; those that do not attend have no head to select.
+    pub(super) fn step_layer(&mut self, by: isize) {
+        let (here, n_layers) = (self.selection.layer_idx, self.scene().n_layers());
+        self.selection.layer_idx = step_to(here, by, n_layers, |layer_idx| {
+            self.selection.layer_idx = layer_idx;
+            self.scene().n_heads() > 0
+        });
+        self.selection.head_idx = step(self.selection.head_idx, 0, self.scene().n_heads());
+    }
+
     /// Selects the place of a finding and shows it.
     pub(super) fn open_finding(&mut self) {
         let Some(place) =

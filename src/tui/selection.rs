@@ -36,3 +36,32 @@ impl Selection {
 pub fn step(idx: usize, by: isize, n: usize) -> usize {
     idx.saturating_add_signed(by).min(n.saturating_sub(1))
 }
+
+/// Moves an index by some steps inside 0..n, and on to the next one that `serves`: in the same direction first, then back.
+pub fn step_to(idx: usize, by: isize, n: usize, serves: impl FnMut(usize) -> bool) -> usize {
+    let here = step(idx, by, n);
+    let (before, after) = ((0..here).rev(), here + 1..n);
+    let rest: Vec<usize> = if by < 0 {
+        before.chain(after).collect()
+    } else {
+        after.chain(before).collect()
+    };
+    let mut serves = serves;
+    let mut all = std::iter::once(here).chain(rest);
+    all.find(|idx| serves(*idx)).unwrap_or(here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_that_do_not_serve_are_passed_over_onward_first() {
+        let serves = |idx: usize| [1, 4].contains(&idx);
+        assert_eq!(step_to(1, 1, 6, serves), 4);
+        assert_eq!(step_to(4, 1, 6, serves), 4);
+        assert_eq!(step_to(4, -1, 6, serves), 1);
+        assert_eq!(step_to(0, 0, 6, serves), 1);
+        assert_eq!(step_to(2, 1, 6, |_| false), 3);
+    }
+}

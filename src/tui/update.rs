@@ -361,25 +361,6 @@ impl App {
         self.select_grid(grids[next]);
     }
 
-    pub(super) fn step_layer(&mut self, by: isize) {
-        let n_layers = self.scene().n_layers();
-        let here = step(self.selection.layer_idx, by, n_layers);
-        // Layers that do not attend have no head to select: the next one that does, onward first.
-        let (before, after) = ((0..here).rev(), here + 1..n_layers);
-        let rest: Vec<usize> = if by < 0 {
-            before.chain(after).collect()
-        } else {
-            after.chain(before).collect()
-        };
-        let has_heads = |layer_idx: &usize| {
-            self.selection.layer_idx = *layer_idx;
-            self.scene().n_heads() > 0
-        };
-        let found = std::iter::once(here).chain(rest).find(has_heads);
-        self.selection.layer_idx = found.unwrap_or(here);
-        self.selection.head_idx = step(self.selection.head_idx, 0, self.scene().n_heads());
-    }
-
     /// The next head in reading order.
     fn next_head(&mut self, by: isize) {
         let n_heads = self.scene().n_heads();

@@ -406,14 +406,26 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
     // Learned positions that their code cannot shift: pads on the left are another prompt to them.
     assert_eq!(
         right_only,
-        ["bart_b", "blenderbot", "blenderbot_b", "mbart", "mbart_b"]
+        [
+            "bart_b",
+            "biogpt",
+            "biogpt_b",
+            "blenderbot",
+            "blenderbot_b",
+            "blenderbot_small",
+            "blenderbot_small_b",
+            "mbart",
+            "mbart_b",
+            "xglm",
+            "xglm_b",
+        ]
     );
 }
 
 #[test]
 fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let mut fired: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut n_ordered = 0;
+    let (mut n_ordered, mut told) = (0, Vec::new());
     let cases = references();
     for case in &cases {
         let model = opened(&case.join("model"), &[]);
@@ -425,7 +437,9 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             } else {
                 Severity::Info
             };
-            assert_eq!(severity, expected, "{}: {check}", case.display());
+            if severity != expected {
+                told.push(format!("{}: {check} is {severity:?}", name_of(case)));
+            }
             *fired.entry(check).or_default() += 1;
         }
         n_ordered += usize::from(said.status("order-blind") == Status::Passed);
@@ -438,6 +452,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             );
         }
     }
+    assert!(told.is_empty(), "{}\n{fired:?}", told.join("\n"));
     // The others are made without positions, or too short.
     assert!(
         3 * n_ordered >= 2 * cases.len(),
@@ -445,7 +460,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         cases.len()
     );
     // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
-    // that is left out is left out by the designs of eight cases.
+    // that is left out is left out by the designs of ten cases.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
         checks,
@@ -457,5 +472,5 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         ],
         "{fired:?}"
     );
-    assert_eq!(fired["scale-mismatch"], 8, "{fired:?} of {}", cases.len());
+    assert_eq!(fired["scale-mismatch"], 10, "{fired:?} of {}", cases.len());
 }

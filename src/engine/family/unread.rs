@@ -38,10 +38,11 @@ const NO_WEIGHTS: [&str; 30] = [
     "k_scale",
     "v_scale",
 ];
-/// Parts of names of heads for tasks, of other modalities, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 28] = [
+/// Parts of names of heads for tasks, of other modalities, of global tokens, and of predictions beyond the next token.
+const OTHER_PARTS: [&str; 29] = [
     "pooler",
     "contact_head",
+    "_global.",
     "classifier",
     "classification_head",
     "score.",
@@ -129,7 +130,7 @@ pub fn layer_of(name: &str) -> Option<usize> {
 }
 
 /// Tables that a family computes, and whose stored copy it passes by.
-fn is_computed(spec: &ModelSpec, name: &str) -> bool {
+pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight")
 }
 

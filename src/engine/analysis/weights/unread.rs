@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::values::Seen;
 use crate::checks::{Place, UnreadKind, UnreadTensor};
-use crate::family::unread::{NameKind, is_mask_shape, kind_of, layer_of};
+use crate::family::unread::{NameKind, is_computed, is_mask_shape, kind_of, layer_of};
 use crate::model::Model;
 
 /// The kind of an unread tensor by its name; `None` for what is known to be no weight of the model.
@@ -36,6 +36,9 @@ pub(super) fn unread<E>(
     let n_layers = stacks.map(|stack| stack.n_layers()).max().unwrap_or(0);
     let mut found = Vec::new();
     for name in model.spec.unused_tensors(tensors) {
+        if is_computed(&model.spec, name) {
+            continue;
+        }
         let info = tensors.info(name).filter(|info| info.dtype.is_float());
         let Some((info, kind)) = info.zip(unread_kind(name, n_layers)) else {
             continue;
