@@ -57,7 +57,6 @@ fn last_real(input: &Input) -> usize {
 #[test]
 fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
     let (mut n_decoders, mut refused) = (0, Vec::new());
-    let mut worst = (0.0f64, String::new());
     for case in all_cases() {
         let Case { model, input, .. } = &case;
         if let Err(e) = check_linear(model) {
@@ -83,9 +82,6 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             let largest = found.shares.iter().map(|share| share.value.abs());
             let largest = largest.fold(found.logit.abs(), f64::max);
             let off = (found.sum() - found.logit).abs() / largest;
-            if off > worst.0 {
-                worst = (off, case.name.clone());
-            }
             assert!(
                 off <= 1e-4,
                 "{}: {} shares sum to {}, not {}",
@@ -120,9 +116,7 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
         }
     }
     assert!(n_decoders > 60, "{n_decoders} were looked at");
-    refused.sort_unstable();
-    refused.dedup();
-    println!("{n_decoders} sum, at worst off by {worst:?}; refused {refused:?}");
+    assert!(refused.contains(&"bert") && !refused.contains(&"llama"));
 }
 
 /// Softmax of every row in f64. // [position][token]
@@ -183,9 +177,12 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
             .grids()
             .into_iter()
             .flat_map(|grid| {
-                let last = model.spec.n_layers(grid) - 1;
+                let has_heads = |idx: &usize| model.spec.attention(grid, *idx).is_some();
+                let mut with_heads = (0..model.spec.n_layers(grid)).filter(has_heads);
+                let first = with_heads.next().expect("a layer with heads");
+                let last = with_heads.next_back().unwrap_or(first);
                 [
-                    Place::layer(grid, 0).head(1),
+                    Place::layer(grid, first).head(1),
                     Place::layer(grid, last).head(0),
                 ]
             })
@@ -381,7 +378,7 @@ fn a_mean_over_the_set_and_another_prompt_take_the_place_of_what_is_ablated() {
         let found = ablation.parts.iter().find(|one| one.part == part);
         found.and_then(|one| one.kl()).expect("an effect").mean
     };
-    let (zero, _) = run(Replaced::Zero, &[input.clone()]).expect("runs");
+    let (zero, _) = run(Replaced::Zero, std::slice::from_ref(input)).expect("runs");
     let (mean, _) = run(Replaced::Mean, &[input.clone(), other.clone()]).expect("runs");
     let (from_other, steps) = run(Replaced::Other, &[input.clone(), other]).expect("runs");
     assert!(steps > 4);
@@ -391,7 +388,8 @@ fn a_mean_over_the_set_and_another_prompt_take_the_place_of_what_is_ablated() {
         assert!(all[0] != all[1] && all[1] != all[2], "{part:?}: {all:?}");
     }
     assert_eq!(mean.n_prompts, 2);
-    let alone = run(Replaced::Other, &[input.clone()]).expect_err("nothing to take from");
+    let alone =
+        run(Replaced::Other, std::slice::from_ref(input)).expect_err("nothing to take from");
     assert!(alone.to_string().contains("no other prompt"), "{alone}");
     // A prompt that is put into itself changes nothing.
     let (itself, _) = run(Replaced::Other, &[input.clone(), input.clone()]).expect("runs");

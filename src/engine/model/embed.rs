@@ -124,8 +124,8 @@ pub enum EmbedPart {
     TokenType,
 }
 
-/// What is added up to embed one token of a sequence, before the norm and the projection that may follow. A projection that
-/// comes first is in the token's part.
+/// What is added up to embed one token of a sequence, before the norm and the projection that may follow. What comes before
+/// positions are added, be it a projection or a norm, is in the token's part.
 ///
 /// # Errors
 /// As for [`embed`].
@@ -138,9 +138,13 @@ pub fn embedding_parts<O: Ops>(
 ) -> Result<Vec<(EmbedPart, Vec<f32>)>> {
     let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
     let mut row = vec![0.0; spec.tokens.width];
-    let id = sequence.tokens[position_idx] as usize;
-    add_rows(model, &spec.tokens, &[id], &mut row)?;
+    let id = sequence.tokens[position_idx];
+    add_rows(model, &spec.tokens, &[id as usize], &mut row)?;
     row.iter_mut().for_each(|value| *value *= spec.scale);
+    if let Some(dropped) = spec.dropped {
+        let factor = factors(dropped, sequence)(id);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
     if let Some(linear) = spec.projection.as_ref().filter(|_| spec.projects_first) {
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
@@ -150,6 +154,12 @@ pub fn embedding_parts<O: Ops>(
         row = ops.get(&to)?.values.into_owned();
     }
     let width = row.len();
+    if let Some(norm) = spec.norm.as_ref().filter(|_| spec.norms_before_positions) {
+        let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
+        ops.put(&row, width, &mut from)?;
+        apply_norm(ops, model, norm, &from, &mut to)?;
+        row = ops.get(&to)?.values.into_owned();
+    }
     let mut parts = vec![(EmbedPart::Token, row)];
     let position = [sequence.positions[position_idx]];
     if let Some(positions) = &spec.positions {
@@ -170,17 +180,24 @@ pub fn embedding_parts<O: Ops>(
 
 /// Leaves a token out, and makes the others larger for it. // rows: [position, d_embed]
 fn leave_out(dropped: DroppedToken, sequence: &Sequence, width: usize, rows: &mut [f32]) {
-    let is_dropped = |id: &u32| Some(*id) == dropped.token;
+    let factor = factors(dropped, sequence);
+    for (row, id) in rows.chunks_mut(width.max(1)).zip(&sequence.tokens) {
+        let factor = factor(*id);
+        row.iter_mut().for_each(|value| *value *= factor);
+    }
+}
+
+/// What a token's row is multiplied by where one token is left out.
+fn factors(dropped: DroppedToken, sequence: &Sequence) -> impl Fn(u32) -> f32 {
     let n_real = (0..sequence.len())
         .filter(|idx| sequence.is_real(*idx))
         .count();
-    let n_dropped = sequence.tokens.iter().filter(|id| is_dropped(id)).count();
+    let is_dropped = move |id: u32| Some(id) == dropped.token;
+    let tokens = sequence.tokens.iter();
+    let n_dropped = tokens.filter(|id| is_dropped(**id)).count();
     let left = 1.0 - n_dropped as f32 / n_real.max(1) as f32;
     let factor = (1.0 - dropped.share) / left;
-    for (row, id) in rows.chunks_mut(width.max(1)).zip(&sequence.tokens) {
-        let factor = if is_dropped(id) { 0.0 } else { factor };
-        row.iter_mut().for_each(|value| *value *= factor);
-    }
+    move |id| if is_dropped(id) { 0.0 } else { factor }
 }
 
 /// Normalises with weights read for this one use.

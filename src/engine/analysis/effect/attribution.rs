@@ -5,6 +5,7 @@ use super::attribution_tap::Kept;
 use super::capture::of_blocks;
 use super::frozen::{Frozen, back_through, dot, sum, times};
 use super::judged::{Asked, head_of};
+use super::shares::{Attribution, Share, ShareOf};
 use crate::analysis::{Layers, Options, run};
 use crate::attention::AttentionSpec;
 use crate::error::{Error, Result};
@@ -15,65 +16,6 @@ use crate::model::{
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::place::Place;
-
-/// What a share comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ShareOf {
-    TokenEmbedding,
-    PositionEmbedding,
-    TokenTypeEmbedding,
-    /// Σ p·v of one head, through its slice of the output matrix.
-    Head,
-    FeedForward,
-    /// Every constant: biases of output matrices, norms, the embedding and the unembedding.
-    Biases,
-}
-
-impl ShareOf {
-    /// The word for it in tables and files.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::TokenEmbedding => "token_embedding",
-            Self::PositionEmbedding => "position_embedding",
-            Self::TokenTypeEmbedding => "token_type_embedding",
-            Self::Head => "head",
-            Self::FeedForward => "feed_forward",
-            Self::Biases => "biases",
-        }
-    }
-}
-
-/// What one part adds to the logit.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Share {
-    pub of: ShareOf,
-    /// The head, or the layer; the whole model for embeddings and biases.
-    pub place: Place,
-    pub value: f64,
-    /// Of a head, what each source position adds; empty where that was not asked for. // [key]
-    pub by_key: Vec<f64>,
-}
-
-/// A logit and its shares, in the order in which the parts run.
-#[derive(Debug, Clone)]
-pub struct Attribution {
-    pub asked: Asked,
-    /// The logit, or difference of two, before a cap where the model has one.
-    pub logit: f64,
-    /// The cap that the model lays on its logits afterwards: what follows is not linear in the shares.
-    pub softcap: Option<f64>,
-    pub shares: Vec<Share>,
-    /// The weights that read the logit off the residual at the position, before each layer and after the last, times that
-    /// residual, with the constants of what follows: the path of the logit through the layers.
-    pub path: Vec<f64>,
-}
-
-impl Attribution {
-    /// Σ of all shares: the logit, but for rounding.
-    pub fn sum(&self) -> f64 {
-        self.shares.iter().map(|share| share.value).sum()
-    }
-}
 
 /// Why a model's logits are not a sum of shares.
 ///
@@ -203,9 +145,10 @@ impl Walk<'_> {
         .collect()
     }
 
-    fn feed_forward(&mut self, stack: Stack, layer_idx: usize, value: f64) {
+    /// A share of one part of a layer.
+    fn of_layer(&mut self, of: ShareOf, stack: Stack, layer_idx: usize, value: f64) {
         self.shares.push(Share {
-            of: ShareOf::FeedForward,
+            of,
             place: Place::layer(stack, layer_idx),
             value,
             by_key: Vec::new(),
@@ -217,10 +160,7 @@ impl Walk<'_> {
         let input = self.row(stack, layer_idx, Hook::ResidPre)?;
         let mlp = self.row(stack, layer_idx, Hook::MlpOut)?;
         let own = block.own();
-        let attn = match own {
-            Some(_) => self.row(stack, layer_idx, Hook::AttnOut)?,
-            None => vec![0.0; input.len()],
-        };
+        let attn = self.row(stack, layer_idx, Hook::AttnOut)?;
         // Forwards once more, for the inputs of the norms on the residual.
         let pre = if block.adds_to_normed {
             self.frozen(&block.attn_pre, &input)?
@@ -269,7 +209,8 @@ impl Walk<'_> {
         let before = self.constant;
         let _ = self.of_branch(&mlp_out, block.branch_scale);
         // What the norm's bias adds stands among the biases.
-        self.feed_forward(stack, layer_idx, of_mlp - (self.constant - before));
+        let value = of_mlp - (self.constant - before);
+        self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
         let of_attn = block.is_parallel.then(|| self.weights.clone());
         self.back_over(&mlp_pre);
         if let Some(cross) = &block.cross {
@@ -280,17 +221,24 @@ impl Walk<'_> {
         if !block.is_parallel {
             self.back_over(&post);
         }
-        if let Some(own) = own {
-            let attn_out = self.frozen(&block.attn_out, &self.raw(layer_idx, Hook::AttnOut))?;
-            let here = self.weights.clone();
-            if let Some(of_attn) = of_attn {
-                self.weights = of_attn;
-            }
-            let weights = self.of_branch(&attn_out, block.branch_scale);
-            self.weights = here;
-            let maps = (&own.attention, &own.projections);
-            self.heads((stack, layer_idx), maps, &weights)?;
+        let attn_out = self.frozen(&block.attn_out, &self.raw(layer_idx, Hook::AttnOut))?;
+        let here = self.weights.clone();
+        if let Some(of_attn) = of_attn {
+            self.weights = of_attn;
         }
+        let (of_mixer, before) = (dot(&self.weights, &attn), self.constant);
+        let weights = self.of_branch(&attn_out, block.branch_scale);
+        match own {
+            Some(own) => {
+                let maps = (&own.attention, &own.projections);
+                self.heads((stack, layer_idx), maps, &weights)?;
+            }
+            None => {
+                let value = of_mixer - (self.constant - before);
+                self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
+            }
+        }
+        self.weights = here;
         self.back_over(&pre);
         Ok(())
     }
@@ -324,18 +272,31 @@ impl Walk<'_> {
     ) -> Result<()> {
         let tensors = &self.model.checkpoint.tensors;
         let spec = &stack.embed;
-        if let Some(linear) = spec.projection.as_ref().filter(|_| !spec.projects_first) {
-            let (weights, constant) = back_through(tensors, linear, &self.weights)?;
-            self.weights = weights;
-            self.constant += constant;
-        }
+        let projection = spec.projection.as_ref().filter(|_| !spec.projects_first);
         let parts = embedding_parts(ops, self.model, stack, &input.sequence, position_idx)?;
         let mut all: Vec<f64> = vec![0.0; parts.first().map_or(0, |(_, row)| row.len())];
         for (_, row) in &parts {
             all = sum(&all, &wide(row));
         }
-        let norm = self.frozen(&spec.norm, &all)?;
-        self.back_over(&norm);
+        // A norm that comes before positions is in the token's part.
+        let norm = match &spec.norm {
+            Some(_) if spec.norms_before_positions => None,
+            norm => norm.clone(),
+        };
+        // Backwards through the norm and the projection, the later of the two first.
+        if let Some(linear) = projection.filter(|_| spec.norms_projected) {
+            let norm = self.frozen(&norm, &times(tensors, linear, &all)?)?;
+            self.back_over(&norm);
+        }
+        if let Some(linear) = projection {
+            let (weights, constant) = back_through(tensors, linear, &self.weights)?;
+            self.weights = weights;
+            self.constant += constant;
+        }
+        if projection.is_none() || !spec.norms_projected {
+            let norm = self.frozen(&norm, &all)?;
+            self.back_over(&norm);
+        }
         for (part, row) in parts.iter().rev() {
             self.shares.push(Share {
                 of: match part {

@@ -19,6 +19,9 @@ pub struct LayerMaps {
     pub left: Vec<String>,
 }
 
+/// Which maps are used, how they make queries, keys and values, rows of keys, the width of a head, and a score.
+type QkvWay = (Vec<usize>, Qkv, usize, Option<usize>, i32);
+
 impl LayerMaps {
     pub fn is_gated(&self) -> bool {
         !matches!(self.mlp, Mlp::Plain(_))
@@ -301,11 +304,7 @@ impl Search<'_> {
     }
 
     /// Ways to make queries, keys and values of some matrices: who is used, how, rows of keys, the width of a head.
-    fn qkvs(
-        &self,
-        rest: &[usize],
-        d_q: usize,
-    ) -> Vec<(Vec<usize>, Qkv, usize, Option<usize>, i32)> {
+    fn qkvs(&self, rest: &[usize], d_q: usize) -> Vec<QkvWay> {
         let mut ways = Vec::new();
         for idx in rest {
             for all in self.readings(*idx) {
