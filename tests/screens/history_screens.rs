@@ -239,20 +239,22 @@ fn eight_is_the_history_beside_a_training_alone() {
 fn checkpoints_appear_as_they_are_read() {
     let steps = [0, 50, 100, 150, 200, 250];
     let training = Training::new(&steps);
-    let history = History::new("runs".to_owned(), Origin::Checkpoints);
-    let mut screen = of_view(
-        HistoryView::new(history, files()),
-        (120, 40),
-        Depth::Truecolor,
-    );
-    shows("history_empty", (120, 40), &mut screen);
-    screen.send(Msg::History(vec![training.found(&steps)]));
-    says(&mut screen, "reading 1 of 6");
-    let reading = Update::State(training.at(250), State::Reading);
-    screen.send(Msg::History(vec![reading]));
-    screen.send(Msg::History(vec![training.read(250, 0.01)]));
+    let empty = || {
+        let history = History::new("runs".to_owned(), Origin::Checkpoints);
+        let view = HistoryView::new(history, files());
+        of_view(view, (120, 40), Depth::Truecolor)
+    };
+    let mut found = empty();
+    shows("history_empty", (120, 40), &mut found);
+    found.send(Msg::History(vec![training.found(&steps)]));
+    says(&mut found, "reading 1 of 6");
+    // In one message: how often findings are looked for is a matter of time.
+    let mut screen = empty();
     let failed = State::Failed("wte.weight: 3 bytes are missing".to_owned());
     screen.send(Msg::History(vec![
+        training.found(&steps),
+        Update::State(training.at(250), State::Reading),
+        training.read(250, 0.01),
         training.read(0, 0.9),
         Update::State(training.at(100), failed),
         Update::State(training.at(50), State::Reading),
