@@ -204,7 +204,7 @@ fn a_scale_and_a_spread_hold_at_their_lines() {
 #[test]
 fn a_gain_holds_at_its_margin_and_too_few_positions_decide_nothing() {
     let model = opened(&fixture("degenerate_early"), &[]);
-    let prompts: Vec<_> = stories(&model).into_iter().take(6).collect();
+    let prompts: Vec<_> = stories(&model).into_iter().take(3).collect();
     let check = "trained-otherwise";
     holds(
         &line(check, "margin", Speaks::AtAndAbove, ""),

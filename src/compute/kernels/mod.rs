@@ -2,7 +2,9 @@
 
 pub mod amx;
 mod elementwise;
+pub mod logit_row;
 mod product;
+pub mod residual;
 pub mod simd;
 mod tiles;
 

@@ -27,7 +27,6 @@ mod readings;
 mod remedies;
 mod repeated;
 mod rerun;
-mod residual;
 mod resume;
 mod separators;
 mod softmax_row;

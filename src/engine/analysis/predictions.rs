@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::kernels::simd::{Level, exp_sum};
+use crate::kernels::logit_row::LogitRow;
 
 /// How many of the likeliest tokens are remembered per position.
 pub const N_TOP: usize = 3;
@@ -44,82 +44,22 @@ pub struct Predictions {
 #[derive(Debug)]
 pub(super) struct Scan {
     /// [position]
-    rows: Vec<RowScan>,
-}
-
-/// What is kept of one position's logits.
-#[derive(Debug, Clone)]
-struct RowScan {
-    target: Option<u32>,
-    target_logit: f32,
-    top: Vec<(u32, f32)>,
-    max: f32,
-    /// Σ e^(logit − max).
-    sum: f64,
-}
-
-/// Logits that are passed over at once where none of them is among the likeliest.
-const SKIPPED: usize = 64;
-
-impl RowScan {
-    fn add(&mut self, level: Level, range: &Range<usize>, row: &[f32]) {
-        let chunk = exp_sum(level, row);
-        let max = self.max.max(chunk.max);
-        // An infinite maximum of nothing yet is not a number to subtract.
-        let scaled = |sum: f64, of: f32| {
-            if sum == 0.0 {
-                0.0
-            } else {
-                sum * f64::from(of - max).exp()
-            }
-        };
-        self.sum = scaled(self.sum, self.max) + scaled(chunk.sum, chunk.max);
-        self.max = max;
-        for (nth, logits) in row.chunks(SKIPPED).enumerate() {
-            let most = logits.iter().fold(
-                f32::NEG_INFINITY,
-                |most, l| if *l > most { *l } else { most },
-            );
-            let is_full = self.top.len() == N_TOP;
-            if is_full && self.top.last().is_some_and(|(_, least)| most <= *least) {
-                continue;
-            }
-            for (offset, logit) in logits.iter().enumerate() {
-                let id = range.start + nth * SKIPPED + offset;
-                self.insert(id as u32, *logit);
-            }
-        }
-        if let Some(target) = self.target
-            && range.contains(&(target as usize))
-        {
-            self.target_logit = row[target as usize - range.start];
-        }
-    }
-
-    fn insert(&mut self, id: u32, logit: f32) {
-        let top = &mut self.top;
-        if top.len() < N_TOP || top.last().is_some_and(|(_, least)| logit > *least) {
-            let at = top.partition_point(|(_, better)| *better >= logit);
-            top.insert(at, (id, logit));
-            top.truncate(N_TOP);
-        }
-    }
-
-    fn log_sum_exp(&self) -> f64 {
-        f64::from(self.max) + self.sum.ln()
-    }
+    rows: Vec<LogitRow>,
 }
 
 impl Scan {
     /// `targets` holds the token whose loss is wanted at each position.
     pub fn new(targets: Vec<Option<u32>>) -> Self {
-        let row = |target| RowScan {
-            target,
-            target_logit: f32::NAN,
-            top: Vec::with_capacity(N_TOP + 1),
-            max: f32::NEG_INFINITY,
-            sum: 0.0,
-        };
+        Self::with_top(targets, N_TOP)
+    }
+
+    /// Keeps losses alone, and not the likeliest tokens.
+    pub fn of_losses(targets: impl Iterator<Item = u32>) -> Self {
+        Self::with_top(targets.map(Some).collect(), 0)
+    }
+
+    fn with_top(targets: Vec<Option<u32>>, n_top: usize) -> Self {
+        let row = |target| LogitRow::new(target, n_top);
         Self {
             rows: targets.into_iter().map(row).collect(),
         }
@@ -127,17 +67,15 @@ impl Scan {
 
     /// Takes in the logits of a range of the vocabulary. // [position, range]
     pub fn add(&mut self, range: &Range<usize>, logits: &[f32]) {
-        let level = Level::current();
         self.rows
             .par_iter_mut()
             .zip(logits.par_chunks(range.len()))
-            .for_each(|(row, logits)| row.add(level, range, logits));
+            .for_each(|(row, logits)| row.add(range, logits));
     }
 
     /// Closes the scan: −log p of each position's target, in nats.
     pub fn losses(self) -> Vec<f32> {
-        let loss = |row: &RowScan| (row.log_sum_exp() - f64::from(row.target_logit)) as f32;
-        self.rows.iter().map(loss).collect()
+        self.rows.iter().map(|row| row.loss() as f32).collect()
     }
 
     /// Closes the scan; `is_counted` says which positions enter the mean loss.
@@ -148,7 +86,7 @@ impl Scan {
                 id: *id,
                 probability: (f64::from(*logit) - log_sum_exp).exp() as f32,
             };
-            row.top.iter().map(token).collect()
+            row.top().iter().map(token).collect()
         });
         let top = top.collect();
         if !has_loss {
@@ -162,7 +100,7 @@ impl Scan {
         let n_losses = self.rows.len().saturating_sub(1);
         let next_loss: Vec<f32> = self.rows[..n_losses]
             .iter()
-            .map(|row| (row.log_sum_exp() - f64::from(row.target_logit)) as f32)
+            .map(|row| row.loss() as f32)
             .collect();
         let counted: Vec<f64> = next_loss
             .iter()

@@ -1,10 +1,10 @@
 //! Watches one block run: norms for the layer's statistics, the first NaN, the layer's input, and what a tap wants.
 
 use super::first_nonfinite::NonFinite;
-use super::residual::shape_of;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::Result;
+use crate::kernels::residual::shape_of;
 use crate::kernels::{first_nonfinite, norms_of_rows};
 use crate::model::{Hook, Hooks, Sequence, Stack};
 use crate::stats::{Peak, ResidualShape};

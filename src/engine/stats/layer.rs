@@ -1,6 +1,6 @@
 //! What one layer told: statistics per head and for the layer, and what panels and checks look at beside them.
 
-use super::{HeadType, Values};
+use super::{HeadType, Peak, Values};
 use crate::attention::{AttentionSpec, Audit, HeadSummary};
 use crate::model::Stack;
 
@@ -21,16 +21,6 @@ pub struct Alike {
     pub heads: [usize; 2],
     /// Mean Jensen–Shannon divergence of sampled rows, in nats.
     pub divergence: f64,
-}
-
-/// The largest value of a residual.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Peak {
-    pub value: f32,
-    /// Median of |residual|.
-    pub median: f32,
-    pub position_idx: usize,
-    pub column_idx: usize,
 }
 
 /// One layer, finished.

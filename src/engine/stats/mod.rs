@@ -12,10 +12,11 @@ mod residual;
 mod scores;
 mod variance;
 
+pub use crate::kernels::residual::{Peak, ResidualShape};
 pub use concentration::saturated_share;
 pub use entropy::relative_over_keys;
 pub use head_type::{HeadType, NAMING_SHARE, OnRandomTokens, SeenOn};
-pub use layer::{Alike, HeadReport, LayerReport, Peak};
+pub use layer::{Alike, HeadReport, LayerReport};
 pub use page::statistics_page;
 pub use registry::{STATISTICS, Stat, Values, index_of};
 
@@ -78,27 +79,6 @@ pub struct LayerEvidence<'a> {
     pub resid_post: &'a [f32],
     /// Of the residual after the block, over real positions.
     pub residual: ResidualShape,
-}
-
-/// How alike the rows of a residual are, and how large its values.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ResidualShape {
-    /// ‖X − 1x̄ᵀ‖ / ‖X‖, Frobenius, x̄ the mean row.
-    pub spread: f64,
-    /// Mean cosine of two different rows.
-    pub cosine: f64,
-    pub max_abs: f64,
-    pub median_abs: f64,
-}
-
-impl ResidualShape {
-    /// Of nothing.
-    pub const NONE: Self = Self {
-        spread: f64::NAN,
-        cosine: f64::NAN,
-        max_abs: f64::NAN,
-        median_abs: f64::NAN,
-    };
 }
 
 /// How a statistic is computed, and for what.

@@ -14,7 +14,6 @@ use super::shapes::observe;
 use super::summary::{Context, HeadArrays};
 use super::{ArrayNames, Trace};
 use crate::analysis::layer::{alike, found_sink, head_report};
-use crate::analysis::residual::shape_of;
 use crate::attention::{
     Against, AttentionSpec, Audit, HeadSummary, LayerAudit, Repeats, Vectors, Visibility,
 };
@@ -22,6 +21,7 @@ use crate::checkpoint::Dtype;
 use crate::checkpoint::captured::{Array, Captured};
 use crate::checks::Place;
 use crate::error::Result;
+use crate::kernels::residual::shape_of;
 use crate::model::Stack;
 use crate::stats::{self, HeadReport, LayerEvidence, LayerReport, ResidualShape, Values};
 

@@ -362,7 +362,7 @@ fn losses_of_rows<O: Ops>(
 ) -> Result<Vec<f32>> {
     let mut hidden = O::Buffer::default();
     ops.put(rows, model.spec.d_model, &mut hidden)?;
-    let mut scan = Scan::new(labels.iter().map(|label| Some(*label)).collect());
+    let mut scan = Scan::of_losses(labels.iter().copied());
     let take = |range: Range<usize>, logits: &[f32]| {
         scan.add(&range, logits);
         Ok(())

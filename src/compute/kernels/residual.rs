@@ -2,8 +2,38 @@
 
 use rayon::prelude::*;
 
-use crate::kernels::sum_of_squares;
-use crate::stats::{Peak, ResidualShape};
+use super::sum_of_squares;
+
+/// How alike the rows of a residual are, and how large its values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResidualShape {
+    /// ‖X − 1x̄ᵀ‖ / ‖X‖, Frobenius, x̄ the mean row.
+    pub spread: f64,
+    /// Mean cosine of two different rows.
+    pub cosine: f64,
+    pub max_abs: f64,
+    pub median_abs: f64,
+}
+
+impl ResidualShape {
+    /// Of nothing.
+    pub const NONE: Self = Self {
+        spread: f64::NAN,
+        cosine: f64::NAN,
+        max_abs: f64::NAN,
+        median_abs: f64::NAN,
+    };
+}
+
+/// The largest value of a residual.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Peak {
+    pub value: f32,
+    /// Median of |residual|.
+    pub median: f32,
+    pub position_idx: usize,
+    pub column_idx: usize,
+}
 
 /// Rows whose directions are summed in f32 before the sum is added in f64; also what one task looks at.
 const CHUNK_ROWS: usize = 64;
@@ -59,7 +89,8 @@ impl Part {
 }
 
 /// Looks at the rows of real positions. // values: [position, width]
-pub(super) fn shape_of(
+#[must_use]
+pub fn shape_of(
     values: &[f32],
     width: usize,
     is_real: &dyn Fn(usize) -> bool,
