@@ -9,7 +9,7 @@ use crate::model::{Hook, Hooks, LayerWeights, ModelSpec, Scratch, Sequence, Stac
 use crate::ops::Ops;
 
 /// First positions that are enough to tell whether a layer with other weights differs, where no position looks at a later one.
-const FIRST: usize = 32;
+const FIRST: usize = 16;
 /// Where each token chooses among experts, more of them meet one that differs.
 const FIRST_ROUTED: usize = 128;
 
