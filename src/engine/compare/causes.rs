@@ -2,8 +2,9 @@
 
 use super::comparison::Comparison;
 use super::knobs::{KnobDifference, KnobKind};
+use super::roles::layer_of;
 use super::suspects::layer_name;
-use super::weights::{TensorDifference, layer_of};
+use super::tensor_difference::TensorDifference;
 use crate::model::{Hook, Stack};
 
 /// Something that differs between two sides and acts on the hook that differs first.

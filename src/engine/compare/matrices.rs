@@ -8,7 +8,7 @@ use super::relation::{Relation, alike, factor, of_heads, transposed_begins};
 use super::roles::{Division, Role, SAMPLED, Source, transposed};
 use super::rounding::Roundings;
 use super::stored::{StoredDifference, StoredPair};
-use super::weights::{Found, Pair, Parts, Work};
+use super::weight_pair::{Found, Pair, Parts, Work};
 use crate::error::Result;
 
 /// How much further apart a sample may lie than the whole that it is taken from.

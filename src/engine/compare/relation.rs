@@ -282,6 +282,17 @@ fn repaired(
     to
 }
 
+/// Whether a tensor is another one with its axes exchanged.
+pub(super) fn is_turned(a: (&[usize], &[f32]), b: (&[usize], &[f32])) -> bool {
+    let ([rows, columns], [rows_b, columns_b]) = (a.0, b.0) else {
+        return false;
+    };
+    (rows, columns) == (columns_b, rows_b) && {
+        let turned = transposed(a.1, *rows, *columns);
+        alike(&turned, b.1, 1e-6) || is_rounded(&turned, b.1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::relation::Relation;
+use super::relation::{Relation, is_turned};
 use super::rounding::Roundings;
-use super::weights::{MOST_ROWS, TensorDifference, is_turned};
+use super::tensor_difference::{MOST_ROWS, TensorDifference};
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
 use crate::kernels::simd::{Level, pair_sums};

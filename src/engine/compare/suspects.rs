@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::causes::is_bias_table;
+use super::roles::layer_of;
 use super::spec_knobs::spec_knobs;
-use super::weights::{WeightDifferences, layer_of};
+use super::weights::WeightDifferences;
 use super::{KnobKind, LayerMap};
 use crate::attention::RelativeTables;
 use crate::error::Result;
@@ -127,7 +128,7 @@ pub(super) fn tables(model: &Model, stack: Stack, layer_idx: usize) -> Result<Ta
 
 #[cfg(test)]
 mod tests {
-    use super::super::weights::TensorDifference;
+    use super::super::tensor_difference::TensorDifference;
     use super::*;
     use crate::checkpoint::Checkpoint;
     use crate::family;

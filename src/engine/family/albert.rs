@@ -7,8 +7,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
-    StackSpec, TableSource,
+    BlockSpec, EmbedSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family::own("albert", "Albert", read);
@@ -75,15 +74,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("ffn_output", d_mlp, d_model),
             activation,
         );
-        BlockSpec {
-            attn_post: norm("attention.LayerNorm"),
-            mlp_post: norm("full_layer_layer_norm"),
-            ..BlockSpec::plain(
-                attention.clone(),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
-        }
+        BlockSpec::post_norm(
+            attention.clone(),
+            projections,
+            mlp,
+            [norm("attention.LayerNorm"), norm("full_layer_layer_norm")],
+        )
     };
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}embeddings.{name}.weight"),

@@ -7,8 +7,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::Result;
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
-    StackSpec, TableSource,
+    BlockSpec, EmbedSpec, MlpSpec, ModelSpec, PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family::own("distilbert", "DistilBert", read);
@@ -52,15 +51,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             one("ffn.lin2", d_mlp, d_model),
             activation,
         );
-        BlockSpec {
-            attn_post: norm("sa_layer_norm"),
-            mlp_post: norm("output_layer_norm"),
-            ..BlockSpec::plain(
-                attention.clone(),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
-        }
+        BlockSpec::post_norm(
+            attention.clone(),
+            projections,
+            mlp,
+            [norm("sa_layer_norm"), norm("output_layer_norm")],
+        )
     };
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}embeddings.{name}.weight"),

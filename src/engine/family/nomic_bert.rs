@@ -8,8 +8,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, MlpSpec, ModelSpec, ProjectionSpec, StackSpec,
-    TableSource,
+    BlockSpec, EmbedSpec, GateRule, MlpSpec, ModelSpec, ProjectionSpec, StackSpec, TableSource,
 };
 
 pub const FAMILY: Family = Family::own("nomic_bert", "NomicBert", read);
@@ -91,15 +90,12 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             learned: None,
         };
         let projections = ProjectionSpec::plain(q, k, v, one(o, d_q, d_model));
-        BlockSpec {
-            attn_post: norm(attn_norm),
-            mlp_post: norm(mlp_norm),
-            ..BlockSpec::plain(
-                attention.clone(),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
-        }
+        BlockSpec::post_norm(
+            attention.clone(),
+            projections,
+            mlp,
+            [norm(attn_norm), norm(mlp_norm)],
+        )
     };
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}embeddings.{name}.weight"),

@@ -2,7 +2,7 @@
 
 use super::embed_spec::EmbedSpec;
 use super::exception::Exceptions;
-use super::feed_forward::FeedForward;
+use super::feed_forward::{FeedForward, MlpSpec};
 use super::labels::Labels;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
@@ -182,6 +182,20 @@ impl BlockSpec {
         feed_forward: FeedForward,
     ) -> Self {
         Self::mixed(Mixer::attention(attention, projections), feed_forward)
+    }
+
+    /// A block whose branches, attention and feed-forward, each have a norm behind their sum with the residual.
+    pub fn post_norm(
+        attention: AttentionSpec,
+        projections: ProjectionSpec,
+        mlp: MlpSpec,
+        [attn_post, mlp_post]: [Option<NormSource>; 2],
+    ) -> Self {
+        Self {
+            attn_post,
+            mlp_post,
+            ..Self::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+        }
     }
 
     /// A block without norms, whose tokens are mixed by anything.

@@ -6,6 +6,7 @@
 mod axis;
 mod block;
 mod budget;
+mod entrants;
 mod evaluate;
 mod labels;
 mod layout;

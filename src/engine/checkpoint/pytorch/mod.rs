@@ -6,6 +6,7 @@ mod legacy;
 mod memo;
 mod modules;
 mod pickle;
+mod pickle_objects;
 mod place;
 mod scan;
 pub(super) mod state_dict;

@@ -81,23 +81,7 @@ fn describe_torchtune(facts: &mut Facts<'_>) -> Result<bool> {
         let name = name
             .strip_suffix(".scale")
             .map_or(name.to_owned(), |base| format!("{base}.weight"));
-        let whole = match name.as_str() {
-            "tok_embeddings.weight" => Some("model.embed_tokens.weight"),
-            "norm.weight" => Some("model.norm.weight"),
-            "output.weight" => Some("lm_head.weight"),
-            _ => None,
-        };
-        whole.map(str::to_owned).or_else(|| {
-            let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
-            let renamed = OF_TORCHTUNE.iter().find_map(|(theirs, ours)| {
-                let tail = part
-                    .strip_prefix(theirs)
-                    .filter(|tail| tail.starts_with('.'))?;
-                Some(format!("{ours}{tail}"))
-            });
-            let part = renamed.unwrap_or_else(|| part.to_owned());
-            Some(format!("model.layers.{layer}.{part}"))
-        })
+        renamed(&name, OF_TORCHTUNE)
     })?;
     if !is_qwen {
         facts.by_names(INTERLEAVED, true);
@@ -117,27 +101,29 @@ fn describe_meta(facts: &mut Facts<'_>) -> Result<bool> {
                        expected the Hugging Face version of this checkpoint";
         return Err(facts.at("tok_embeddings.weight", problem.to_owned()));
     }
-    facts.tensors.rename(|name| {
-        let whole = match name {
-            "tok_embeddings.weight" => Some("model.embed_tokens.weight"),
-            "norm.weight" => Some("model.norm.weight"),
-            "output.weight" => Some("lm_head.weight"),
-            _ => None,
-        };
-        whole.map(str::to_owned).or_else(|| {
-            let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
-            let renamed = RENAMED.iter().find_map(|(theirs, ours)| {
-                let tail = part
-                    .strip_prefix(theirs)
-                    .filter(|tail| tail.starts_with('.'))?;
-                Some(format!("{ours}{tail}"))
-            });
-            let part = renamed.unwrap_or_else(|| part.to_owned());
-            Some(format!("model.layers.{layer}.{part}"))
-        })
-    })?;
+    facts.tensors.rename(|name| renamed(name, RENAMED))?;
     facts.by_names(INTERLEAVED, true);
     describe(facts)
+}
+
+/// Meta's name of a tensor in the words of Hugging Face, whose parts of a layer `parts` pairs up; `None` for what keeps its name.
+fn renamed(name: &str, parts: &[(&str, &str)]) -> Option<String> {
+    let whole = match name {
+        "tok_embeddings.weight" => Some("model.embed_tokens.weight"),
+        "norm.weight" => Some("model.norm.weight"),
+        "output.weight" => Some("lm_head.weight"),
+        _ => None,
+    };
+    whole.map(str::to_owned).or_else(|| {
+        let (layer, part) = name.strip_prefix("layers.")?.split_once('.')?;
+        let renamed = parts.iter().find_map(|(theirs, ours)| {
+            let tail = part.strip_prefix(theirs)?;
+            let tail = tail.starts_with('.').then_some(tail)?;
+            Some(format!("{ours}{tail}"))
+        });
+        let part = renamed.unwrap_or_else(|| part.to_owned());
+        Some(format!("model.layers.{layer}.{part}"))
+    })
 }
 
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {

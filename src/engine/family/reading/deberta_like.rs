@@ -10,8 +10,8 @@ use crate::attention::{AttentionSpec, Bias, Relative, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, PositionTable,
-    ProjectionSpec, RelativeSource, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, LinearSource, MlpSpec, ModelSpec, PositionTable, ProjectionSpec,
+    RelativeSource, StackSpec, TableSource,
 };
 
 /// What a generation changes.
@@ -135,15 +135,12 @@ pub fn read(
             one("output.dense", d_mlp, d_model),
             activation,
         );
-        BlockSpec {
-            attn_post: norm("attention.output.LayerNorm"),
-            mlp_post: norm("output.LayerNorm"),
-            ..BlockSpec::plain(
-                attention.clone(),
-                projections,
-                FeedForward::Dense(Box::new(mlp)),
-            )
-        }
+        BlockSpec::post_norm(
+            attention.clone(),
+            projections,
+            mlp,
+            [norm("attention.output.LayerNorm"), norm("output.LayerNorm")],
+        )
     };
     let table = |name: &str, n_rows| TableSource {
         tensor: format!("{base}embeddings.{name}.weight"),
