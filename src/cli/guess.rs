@@ -106,6 +106,11 @@ pub fn run(args: &Args) -> Result<Ended> {
         }
         note(&said);
     }
+    if let Some(said) = &found.otherwise {
+        note(&format!(
+            "trained otherwise than any description says: {said}"
+        ));
+    }
     let mut content = Vec::new();
     match args.format {
         Format::Toml => content = printable(report.toml().as_bytes()),

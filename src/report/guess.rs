@@ -40,6 +40,8 @@ pub struct GuessReport {
     layers: String,
     /// Tensors that no part takes.
     unused: Vec<String>,
+    /// What explains the texts better and cannot be described, as the check `trained-otherwise` finds it; null where nothing does.
+    trained_otherwise: Option<String>,
     lines: Vec<LineRecord>,
     /// The file `attnscope.toml`.
     toml: String,
@@ -92,6 +94,7 @@ impl GuessReport {
             tried: guess.n_tried,
             layers: guess.layers.clone(),
             unused: guess.left.clone(),
+            trained_otherwise: guess.otherwise.clone(),
             lines: guess.lines.iter().map(LineRecord::from).collect(),
             toml: toml_of(guess, weights, tokenizer),
         }
@@ -142,6 +145,13 @@ fn toml_of(guess: &Guess, weights: &str, tokenizer: Option<&str>) -> String {
             text,
             "# No part takes: {}.",
             one_line(&guess.left.join(", "))
+        );
+    }
+    if let Some(said) = &guess.otherwise {
+        let _ = writeln!(
+            text,
+            "# TRAINED OTHERWISE: {}.",
+            one_line(said).trim_end_matches('.')
         );
     }
     let _ = writeln!(text, "guessed = {}", quoted(&loss));

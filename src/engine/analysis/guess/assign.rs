@@ -185,6 +185,10 @@ struct Around {
     score: i32,
 }
 
+/// Means of gains that are 1 or so, and of vectors that are no such gains.
+const AROUND_ONE: f32 = 0.6;
+const AROUND_ZERO: f32 = 0.3;
+
 fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Around>, String> {
     use crate::family::description::Axis::{In, Out};
     let groups = Groups::of(around);
@@ -307,6 +311,17 @@ fn around_ways(around: &[Tensor], d_model: usize, asked: Asked) -> Result<Vec<Ar
                     }
                 }
                 way.norms.retain(|norm| norm.width == d_model);
+                // Where the vocabulary is as wide as the residual: a vector around 0 among gains around 1 is no gain.
+                let has_gains = way.norms.iter().any(|norm| norm.mean > AROUND_ONE);
+                let bias = way.norms.iter().position(|norm| {
+                    has_gains
+                        && norm.width == *d_vocab
+                        && norm.part.bias.is_none()
+                        && norm.mean.abs() < AROUND_ZERO
+                });
+                if let Some(at) = bias.filter(|_| way.logit_bias.is_none()) {
+                    way.logit_bias = way.norms.remove(at).part.gain;
+                }
                 let others = groups.norms.iter().filter(|norm| norm.width != d_model);
                 for norm in others {
                     if norm.width == *d_vocab && way.logit_bias.is_none() {

@@ -1,12 +1,14 @@
 //! What unknown weights may be: roles of tensors by names and shapes, everything else by what the model loses on text.
 
 mod assign;
+mod first;
 mod groups;
 mod inventory;
 mod maps;
 mod names;
 mod norms;
 mod options;
+mod otherwise;
 mod search;
 mod texts;
 mod written;
@@ -18,6 +20,7 @@ pub use self::written::{Line, Margin};
 use self::assign::{Asked, Assignment, assignments};
 use self::inventory::Inventory;
 use self::options::QUESTIONS;
+use self::otherwise::otherwise;
 use self::search::{Search, State, Width};
 use self::texts::{Told, pieces};
 use super::readings::unigram_loss;
@@ -30,12 +33,19 @@ use crate::pace::Pace;
 /// Tokens that candidates are told apart by, and tokens that the best of them is judged on.
 const SEARCH_TOKENS: usize = 160;
 const ALL_TOKENS: usize = 2048;
+/// Tokens that the first questions are asked on, of which most answers are wrong by far.
+const SHORT: usize = 64;
+const SHORT_MASKED: usize = 32;
 /// Tokens of a piece of text at most.
 const LONGEST_PIECE: usize = 512;
 /// Shorter tables are none of positions.
 const FEWEST_POSITIONS: usize = 16;
 /// A model that loses more than this share of what word frequencies lose is not understood.
 const UNDERSTOOD: f64 = 0.9;
+/// The share of what word frequencies lose below which a description needs no second search.
+const CLEAR: f64 = 0.6;
+/// Tokens that may stand for a hidden one, of which every placement is tried.
+const MOST_MASKS: usize = 2;
 /// A likeness of an encoder that loses less than this share tells hidden tokens.
 const TELLS: f64 = 0.95;
 /// Multiplications of a candidate beyond which fewer are tried.
@@ -78,6 +88,8 @@ pub struct Guess {
     /// Tensors that no part takes.
     pub left: Vec<String>,
     pub layers: String,
+    /// What explains the texts better and no description says, in one sentence: asked of decoders.
+    pub otherwise: Option<String>,
 }
 
 impl Guess {
@@ -170,9 +182,9 @@ struct Best {
 }
 
 impl Best {
-    /// The share of what word frequencies lose.
+    /// The share of what word frequencies lose, with what unlikely answers have to make up for.
     fn share(&self) -> f64 {
-        self.state.loss / self.unigram.max(1e-9)
+        self.state.rank() / self.unigram.max(1e-9)
     }
 }
 
@@ -191,65 +203,88 @@ impl<O: Ops> Finder<'_, O> {
         if self.given.kind == Some(Kind::Decoder) {
             return Ok(decoder);
         }
-        // A decoder never saw the token that hides others; an encoder may tell the next token all the same.
-        let most = if decoder.share() < UNDERSTOOD {
-            decoder.share().max(TELLS)
-        } else {
-            f64::INFINITY
-        };
-        let encoder = self.masked(largest_id, most)?;
+        let encoder = self.masked(largest_id, decoder.share())?;
         Ok(match encoder {
             Some(encoder) if encoder.share() < decoder.share() => encoder,
             _ => decoder,
         })
     }
 
-    /// The best encoder, where its first likeness loses less than a share; of several tokens that may stand for a hidden one the one that loses least.
-    fn masked(&mut self, largest_id: u32, most: f64) -> Result<Option<Best>> {
+    /// Tokens that may stand for a hidden one, the likeliest first: ids that no text has.
+    fn mask_tokens(&self, largest_id: u32) -> Vec<u32> {
+        if let Some(id) = self.given.mask_token {
+            return vec![id];
+        }
         let d_vocab = self.found.first().and_then(|one| {
             let info = self.checkpoint.tensors.info(&one.described.tokens)?;
             info.shape.first().copied()
         });
-        let candidates: Vec<u32> = match self.given.mask_token {
-            Some(id) => vec![id],
-            None => {
-                let last = d_vocab.unwrap_or(1) as u32 - 1;
-                let mut all = vec![last, largest_id + 1, 4, 3, 2, 1, 0, 103];
-                all.retain(|id| *id <= last);
-                let mut seen = Vec::new();
-                all.retain(|id| {
-                    !seen.contains(id) && {
-                        seen.push(*id);
-                        true
-                    }
-                });
-                all
+        let last = d_vocab.unwrap_or(1) as u32 - 1;
+        let mut seen: Vec<u32> = self.given.sequences.iter().flatten().copied().collect();
+        let usual = [last, largest_id + 1, 103, 4, 3, 2, 1, 0, 50_264];
+        let mut free = Vec::new();
+        for id in usual.into_iter().filter(|id| *id <= last) {
+            if !seen.contains(&id) {
+                free.push(id);
+                seen.push(id);
             }
-        };
-        let mut best: Option<(f64, u32)> = None;
-        if candidates.len() > 1 || most.is_finite() {
-            for id in &candidates {
-                let task = Told::Masked(*id);
-                let texts = self.texts(task, SEARCH_TOKENS / 2);
-                let unigram = unigram_loss(&texts);
-                let mut search = self.start(&texts);
-                let Ok(state) = search.quick(false) else {
-                    continue;
-                };
-                let tried = search.n_tried;
-                self.n_tried += tried;
-                let share = state.loss / unigram.max(1e-9);
-                if best.is_none_or(|(least, _)| share < least) {
-                    best = Some((share, *id));
-                }
+        }
+        free
+    }
+
+    /// The best encoder, where its first likeness loses less than word frequencies do; of several tokens that may stand for a hidden one the
+    /// one that loses least. `of_decoder` is the share that the best decoder loses.
+    fn masked(&mut self, largest_id: u32, of_decoder: f64) -> Result<Option<Best>> {
+        let candidates = self.mask_tokens(largest_id);
+        let is_asked_for = self.given.kind == Some(Kind::Encoder);
+        if let ([id], true) = (candidates.as_slice(), is_asked_for) {
+            return Ok(Some(self.search(Told::Masked(*id))?));
+        }
+        let mut likely: Vec<(f64, u32)> = Vec::new();
+        for id in candidates {
+            let task = Told::Masked(id);
+            let texts = self.texts(task, SEARCH_TOKENS / 2);
+            let unigram = unigram_loss(&texts);
+            let mut search = self.start(&texts);
+            let found = search.quick(false);
+            let tried = search.n_tried;
+            self.n_tried += tried;
+            match found {
+                Ok(state) => likely.push((state.loss / unigram.max(1e-9), id)),
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
+                Err(_) => {}
             }
-        } else {
-            best = candidates.first().map(|id| (0.0, *id));
         }
-        match best.filter(|(share, _)| *share <= most) {
-            Some((_, id)) => Ok(Some(self.search(Told::Masked(id))?)),
-            None => Ok(None),
+        likely.sort_by(|a, b| a.0.total_cmp(&b.0));
+        // Against a decoder that tells a lot, the usual answers have to tell as much; else every placement is tried before a token is given up.
+        if of_decoder < CLEAR {
+            likely.retain(|(share, _)| *share < of_decoder);
         }
+        let mut best: Option<Best> = None;
+        for (_, id) in likely.into_iter().take(MOST_MASKS) {
+            let task = Told::Masked(id);
+            let short = self.texts(task, SHORT_MASKED);
+            let first = match self.first(task, &short) {
+                Ok(states) => states,
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
+                Err(_) => continue,
+            };
+            let unigram = unigram_loss(&short);
+            let tells = first
+                .first()
+                .is_some_and(|state| state.loss < TELLS * unigram);
+            if !tells && !is_asked_for {
+                continue;
+            }
+            let found = self.search_on(task, first)?;
+            if best
+                .as_ref()
+                .is_none_or(|best| found.share() < best.share())
+            {
+                best = Some(found);
+            }
+        }
+        Ok(best)
     }
 
     fn texts(&self, task: Told, n: usize) -> Vec<super::readings::Text> {
@@ -275,12 +310,14 @@ impl<O: Ops> Finder<'_, O> {
                 beam: 6,
                 assignments: 16,
                 placements: 8,
+                places: 8,
             }
         } else {
             Width {
                 beam: 2,
                 assignments: 3,
                 placements: 4,
+                places: 3,
             }
         };
         Search {
@@ -298,6 +335,33 @@ impl<O: Ops> Finder<'_, O> {
     }
 
     fn search(&mut self, task: Told) -> Result<Best> {
+        let n = if task == Told::Next {
+            SHORT
+        } else {
+            SHORT_MASKED
+        };
+        let short = self.texts(task, n);
+        if short.is_empty() {
+            return Err(Error::Prompt(
+                "expected a text of two tokens or more, found none".to_owned(),
+            ));
+        }
+        let first = self.first(task, &short)?;
+        self.search_on(task, first)
+    }
+
+    /// The first states on some texts.
+    fn first(&mut self, task: Told, texts: &[super::readings::Text]) -> Result<Vec<State>> {
+        let unigram = unigram_loss(texts);
+        let mut search = self.start(texts);
+        let found = search.first(task == Told::Next, unigram);
+        let tried = search.n_tried;
+        self.n_tried += tried;
+        found
+    }
+
+    /// The best description that comes of some first states.
+    fn search_on(&mut self, task: Told, first: Vec<State>) -> Result<Best> {
         // Each token of a text is hidden once: seven times as many rows.
         let n = if task == Told::Next {
             SEARCH_TOKENS
@@ -305,25 +369,33 @@ impl<O: Ops> Finder<'_, O> {
             SEARCH_TOKENS / 2
         };
         let texts = self.texts(task, n);
-        if texts.is_empty() {
-            return Err(Error::Prompt(
-                "expected a text of two tokens or more, found none".to_owned(),
-            ));
-        }
         let unigram = unigram_loss(&texts);
-        let short = self.texts(task, n * 2 / 5);
-        let mut search = self.start(&short);
-        let beam = search.first(task == Told::Next)?;
-        let mut tried = search.n_tried;
-        let mut search = self.start(&texts);
-        let state = search.best(beam)?;
-        tried += search.n_tried;
-        self.n_tried += tried;
-        Ok(Best {
+        let of = |state| Best {
             state,
             task,
             unigram,
+        };
+        let quick = of(self.rest(first, &texts)?);
+        if quick.share() < CLEAR {
+            return Ok(quick);
+        }
+        // A few positions may rank the first questions wrongly: once more, on all of them.
+        let first = self.first(task, &texts)?;
+        let slow = of(self.rest(first, &texts)?);
+        Ok(if slow.share() < quick.share() {
+            slow
+        } else {
+            quick
         })
+    }
+
+    /// Asks the other questions.
+    fn rest(&mut self, first: Vec<State>, texts: &[super::readings::Text]) -> Result<State> {
+        let mut search = self.start(texts);
+        let found = search.best(first);
+        let tried = search.n_tried;
+        self.n_tried += tried;
+        found
     }
 
     /// Judges the best description on all texts, changes the answers that lose less there, and says how far ahead each answer is.
@@ -365,7 +437,21 @@ impl<O: Ops> Finder<'_, O> {
             Told::Next => (Kind::Decoder, None),
             Told::Masked(id) => (Kind::Encoder, Some(id)),
         };
+        let is_understood = state.loss < UNDERSTOOD * unigram_loss;
+        let otherwise = if kind == Kind::Decoder && is_understood {
+            let sequences = &self.given.sequences;
+            otherwise(
+                self.ops,
+                self.checkpoint,
+                &state.described,
+                sequences,
+                self.pace,
+            )?
+        } else {
+            None
+        };
         Ok(Guess {
+            otherwise,
             lines: written::lines(&state.described, &margins),
             kind,
             mask_token,

@@ -10,6 +10,8 @@ pub struct Placement {
     norms: [Option<NormPart>; 6],
     is_parallel: bool,
     score: i32,
+    /// By what share of the loss it has to lose less before it is believed.
+    pub handicap: f64,
 }
 
 impl Placement {
@@ -71,6 +73,16 @@ const ONE: [(&[usize], bool); 7] = [
     (&[0], true),
 ];
 
+/// What no known architecture has must lose this share less: a norm on the output of one branch alone turns down a branch that is misread.
+const ODD: f64 = 0.05;
+
+/// Whether both branches are treated alike: a norm before each, after each, or both.
+fn is_usual(places: &[usize], is_parallel: bool) -> bool {
+    let (attn, mlp): (Vec<usize>, Vec<usize>) = places.iter().partition(|place| **place < 3);
+    let mlp: Vec<usize> = mlp.into_iter().map(|place| place - 3).collect();
+    attn == mlp || (is_parallel && mlp.is_empty() && attn == [0])
+}
+
 /// Every way to place some norms, the likeliest first.
 pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
     let shapes: &[(&[usize], bool)] = match groups.len() {
@@ -97,6 +109,11 @@ pub fn placements(groups: &[NormGroup]) -> Vec<Placement> {
                 norms,
                 is_parallel: *is_parallel,
                 score,
+                handicap: if is_usual(places, *is_parallel) {
+                    0.0
+                } else {
+                    ODD
+                },
             });
         }
     }
@@ -122,6 +139,7 @@ fn without_gains() -> Vec<Placement> {
             norms,
             is_parallel,
             score: -(nth as i32),
+            handicap: 0.0,
         }
     };
     shapes.into_iter().enumerate().map(placement).collect()

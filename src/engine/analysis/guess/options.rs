@@ -155,13 +155,16 @@ fn blocks(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         Answer {
             described,
             words,
-            handicap: 0.0,
+            handicap: placement.handicap,
         }
     };
     all.iter().map(of).collect()
 }
 
-fn norms(_: &Known<'_>, from: &Described) -> Vec<Answer> {
+/// Gains whose mean is larger than this are not what is added to 1.
+const AROUND_ONE: f32 = 0.6;
+
+fn norms(known: &Known<'_>, from: &Described) -> Vec<Answer> {
     let has_bias = from
         .norms
         .iter()
@@ -175,9 +178,22 @@ fn norms(_: &Known<'_>, from: &Described) -> Vec<Answer> {
         (false, true, "layer norm whose gain is added to 1"),
     ];
     let kinds = kinds.iter().filter(|(is_rms, ..)| !(*is_rms && has_bias));
+    let groups = known.assignment.norms.iter();
+    let gains = groups.chain(&known.assignment.around_norms);
+    let gains: Vec<f32> = gains
+        .filter(|group| group.part.gain.is_some())
+        .map(|group| group.mean)
+        .collect();
+    let mean = gains.iter().sum::<f32>() / gains.len().max(1) as f32;
     kinds
         .map(|(is_rms, adds_one, words)| {
-            answer(from, *words, 0.0, |described| {
+            // Training begins at a gain of 1, and stays near it.
+            let handicap = if *adds_one && mean > AROUND_ONE {
+                NEAR
+            } else {
+                0.0
+            };
+            answer(from, *words, handicap, |described| {
                 (described.norm_is_rms, described.norm_adds_one) = (*is_rms, *adds_one);
                 if *is_rms != from.norm_is_rms {
                     described.norm_eps = if *is_rms { 1e-6 } else { 1e-5 };

@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::assign::Assignment;
-use super::norms::placements;
-use super::options::{
-    Answer, Known, QUESTIONS, Question, usual_fused, widths_of_heads, with_d_head,
-};
+use super::options::{Answer, Known, QUESTIONS, Question};
 use super::written::Margin;
 use crate::analysis::readings::{Reading, Text, losses};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::family::description::{Described, EmbedScale, Positions, Qkv};
+use crate::family::description::Described;
 use crate::model::{Model, ModelSpec};
 use crate::ops::Ops;
 use crate::pace::Pace;
 
 /// What a name is worth, in nats a point of its score, and at most.
-const OF_NAMES: f64 = 0.003;
-const MOST_OF_NAMES: f64 = 0.03;
+pub const OF_NAMES: f64 = 0.003;
+pub const MOST_OF_NAMES: f64 = 0.03;
 /// A pass that gains less is the last one.
 const GAIN: f64 = 2e-4;
 /// Passes over all questions.
@@ -29,7 +26,7 @@ const ERRORS: f64 = 4.0;
 /// A gain that no chance among dozens of answers makes, in nats.
 const SHOWN: f64 = 0.015;
 /// What a tensor costs that no part takes.
-const OF_LEFT: f64 = 0.2;
+pub const OF_LEFT: f64 = 0.2;
 /// Questions that are asked first.
 const ASKED_FIRST: usize = 2;
 /// Descriptions that run side by side.
@@ -41,8 +38,8 @@ pub struct State {
     pub assignment_idx: usize,
     pub described: Described,
     pub loss: f64,
-    handicaps: BTreeMap<&'static str, f64>,
-    of_names: f64,
+    pub handicaps: BTreeMap<&'static str, f64>,
+    pub of_names: f64,
 }
 
 impl State {
@@ -64,6 +61,8 @@ pub struct Width {
     pub beam: usize,
     pub assignments: usize,
     pub placements: usize,
+    /// Placements whose attention is cut in every way before any is clearly ahead.
+    pub places: usize,
 }
 
 pub struct Search<'a, O> {
@@ -97,7 +96,7 @@ impl<O: Ops> Search<'_, O> {
                     _ => 2,
                 };
                 (self.told)(question.key, self.n_tried);
-                self.ask(question.key, question.answers, &mut beam, most, false)?;
+                self.ask(question.key, question.answers, &mut beam, most)?;
             }
             let best = beam.first().map_or(f64::INFINITY, State::rank);
             if last - best < GAIN {
@@ -105,81 +104,6 @@ impl<O: Ops> Search<'_, O> {
             }
             last = best;
         }
-        beam.into_iter().next().ok_or_else(none)
-    }
-
-    /// The best first states, after the questions that decide most: asked of many states, on few positions.
-    ///
-    /// # Errors
-    /// When the work is stopped, or no description runs.
-    pub fn first(&mut self, causal: bool) -> Result<Vec<State>> {
-        let mut beam = self.begin(causal)?;
-        for question in &QUESTIONS[..ASKED_FIRST] {
-            (self.told)(question.key, self.n_tried);
-            self.ask(
-                question.key,
-                question.answers,
-                &mut beam,
-                3 * self.width.beam,
-                true,
-            )?;
-        }
-        // How fused maps lie, how heads are cut out of them and what rotates in these show together.
-        let mut fused: Vec<State> = Vec::new();
-        for state in beam
-            .iter()
-            .filter(|state| !matches!(state.described.qkv, Qkv::Separate(_)))
-        {
-            let place = |one: &State| {
-                (
-                    one.assignment_idx,
-                    one.described.norms.clone(),
-                    one.described.is_parallel,
-                )
-            };
-            if fused.iter().all(|other| place(other) != place(state)) {
-                fused.push(state.clone());
-            }
-        }
-        for state in fused.into_iter().take(5) {
-            let mut states = Vec::new();
-            for way in self.answers(&state, usual_fused) {
-                let mut lies = state.clone();
-                lies.described = way.described;
-                for heads in self
-                    .answers(&lies, QUESTIONS[1].answers)
-                    .into_iter()
-                    .take(7)
-                {
-                    let mut cut = lies.clone();
-                    cut.described = heads.described;
-                    for positions in self.answers(&cut, QUESTIONS[2].answers) {
-                        let mut one = cut.clone();
-                        one.described = positions.described;
-                        one.handicaps.insert("positions", positions.handicap);
-                        states.push(one);
-                    }
-                }
-            }
-            self.evaluate(&mut states)?;
-            states.append(&mut beam);
-            keep(&mut beam, states, 3 * self.width.beam);
-        }
-        beam.truncate(2 * self.width.beam);
-        Ok(beam)
-    }
-
-    /// The best of the first states alone.
-    ///
-    /// # Errors
-    /// As for [`Search::best`].
-    pub fn quick(&mut self, causal: bool) -> Result<State> {
-        self.width = Width {
-            beam: 1,
-            assignments: 2,
-            placements: 6,
-        };
-        let beam = self.begin(causal)?;
         beam.into_iter().next().ok_or_else(none)
     }
 
@@ -259,82 +183,13 @@ impl<O: Ops> Search<'_, O> {
         mean > SHOWN || mean > ERRORS * error
     }
 
-    /// First states: the likeliest ways to take tensors and to place norms, with the usual answers.
-    fn begin(&mut self, causal: bool) -> Result<Vec<State>> {
-        let mut states = Vec::new();
-        let top = self.assignments.first().map_or(0, |one| one.score);
-        for (assignment_idx, assignment) in self
-            .assignments
-            .iter()
-            .enumerate()
-            .take(self.width.assignments)
-        {
-            let known = Known {
-                assignment,
-                n_longest: self.n_longest,
-            };
-            let mut usual = assignment.described.clone();
-            usual.causal = causal;
-            if let Some(d_head) = widths_of_heads(&known).first() {
-                with_d_head(&mut usual, &known, *d_head);
-            }
-            let of_names = (OF_NAMES * f64::from(top - assignment.score)).min(MOST_OF_NAMES)
-                + OF_LEFT * assignment.left.len() as f64;
-            for placement in placements(&assignment.norms)
-                .iter()
-                .take(self.width.placements)
-            {
-                let mut described = usual.clone();
-                placement.apply(&mut described);
-                let mut kinds = vec![described.computed];
-                if described.computed == Positions::None && described.positions.is_none() {
-                    kinds.push(Positions::Rotary {
-                        theta: 10_000.0,
-                        interleaved: false,
-                        d_rotary: (described.d_head & !1).max(2),
-                    });
-                }
-                let scales = [EmbedScale::Factor(1.0), EmbedScale::SqrtD];
-                let scales = &scales[..if self.width.beam > 1 { 2 } else { 1 }];
-                let both = kinds
-                    .iter()
-                    .flat_map(|kind| scales.iter().map(move |scale| (*kind, *scale)));
-                for (computed, embed_scale) in both {
-                    let mut described = described.clone();
-                    (described.computed, described.embed_scale) = (computed, embed_scale);
-                    let turned = QUESTIONS.iter().find(|question| question.key == "axes");
-                    let turned = turned.map(|question| (question.answers)(&known, &described));
-                    for answer in turned.unwrap_or_default() {
-                        states.push(State {
-                            assignment_idx,
-                            described: answer.described,
-                            loss: f64::INFINITY,
-                            handicaps: BTreeMap::new(),
-                            of_names,
-                        });
-                    }
-                }
-            }
-        }
-        (self.told)("layout", self.n_tried);
-        self.evaluate(&mut states)?;
-        let mut beam = Vec::new();
-        keep(&mut beam, states, 3 * self.width.beam);
-        if beam.is_empty() {
-            Err(none())
-        } else {
-            Ok(beam)
-        }
-    }
-
     /// Asks one question of every state, and keeps the best of all that comes of it.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         key: &'static str,
         answers: fn(&Known<'_>, &Described) -> Vec<Answer>,
         beam: &mut Vec<State>,
         most: usize,
-        is_first: bool,
     ) -> Result<()> {
         let mut states = Vec::new();
         for state in beam.iter() {
@@ -343,19 +198,6 @@ impl<O: Ops> Search<'_, O> {
                 let mut next = state.clone();
                 next.described = answer.described;
                 next.handicaps.insert(key, answer.handicap);
-                // How heads are cut and what rotates in them show together.
-                if is_first && key == "n_heads" {
-                    let positions = QUESTIONS
-                        .iter()
-                        .find(|question| question.key == "positions");
-                    let inner = positions.map(|question| self.answers(&next, question.answers));
-                    for answer in inner.unwrap_or_default() {
-                        let mut both = next.clone();
-                        both.described = answer.described;
-                        both.handicaps.insert("positions", answer.handicap);
-                        states.push(both);
-                    }
-                }
                 states.push(next);
             }
         }
@@ -465,7 +307,7 @@ impl<O: Ops> Search<'_, O> {
     }
 }
 
-fn none() -> Error {
+pub fn none() -> Error {
     Error::Setting("no way to take the tensors gives a model that runs".to_owned())
 }
 
@@ -483,7 +325,7 @@ pub fn mean(losses: &[f32]) -> f64 {
 }
 
 /// Keeps the best states, each once; of those that are equal the first.
-fn keep(beam: &mut Vec<State>, mut states: Vec<State>, most: usize) {
+pub fn keep(beam: &mut Vec<State>, mut states: Vec<State>, most: usize) {
     states.retain(|state| state.loss.is_finite());
     states.sort_by(|a, b| a.rank().total_cmp(&b.rank()));
     beam.clear();

@@ -3,7 +3,7 @@
 use super::{Answer, Known, NEAR, RARE, UNUSUAL, answer};
 use crate::analysis::guess::norms::orders;
 use crate::attention::Scale;
-use crate::family::description::{Axis, Described, MapPart, NormPart, Per, Positions, Qkv};
+use crate::family::description::{Axis, Described, MapPart, Mlp, NormPart, Per, Positions, Qkv};
 use crate::model::Sines;
 
 /// The widths that a head may have.
@@ -218,28 +218,41 @@ pub(super) fn axes(known: &Known<'_>, from: &Described) -> Vec<Answer> {
         }
     };
     let has_qkv = qkv_is_square && !matches!(from.qkv, Qkv::Fused(_));
-    let mut all = vec![answer(from, "as they are", 0.0, |_| {})];
+    // What is not square tells how matrices are stored: others that lie otherwise have to show it.
+    let is_mixed = |described: &Described| {
+        let other = match &described.mlp {
+            Mlp::Plain(up) | Mlp::Gated(_, up) => &up.axes,
+            Mlp::Fused(both) => &both.map.axes,
+        };
+        let lies_otherwise = |axes: &[Axis]| axes.len() == 2 && axes != other.as_slice();
+        let qkv = match &described.qkv {
+            Qkv::Separate([q, ..]) => qkv_is_square && lies_otherwise(&q.axes),
+            Qkv::Paired(q, _) => qkv_is_square && lies_otherwise(&q.axes),
+            Qkv::Fused(_) => false,
+        };
+        qkv || (qkv_is_square && lies_otherwise(&described.o.axes))
+    };
+    let turned_as = |words: &str, change: &dyn Fn(&mut Described)| {
+        let mut changed = answer(from, words, 0.0, |described| change(described));
+        if is_mixed(&changed.described) {
+            changed.handicap = RARE;
+        }
+        changed
+    };
+    let turn_o = |described: &mut Described| turned(&mut described.o);
+    let mut all = vec![turned_as("as they are", &|_| {})];
     if has_qkv {
-        all.push(answer(
-            from,
+        all.push(turned_as(
             "queries, keys and values the other way",
-            0.0,
-            turn_qkv,
+            &turn_qkv,
         ));
     }
-    if qkv_is_square {
-        all.push(answer(from, "the output the other way", 0.0, |described| {
-            turned(&mut described.o)
+    if qkv_is_square && from.o.axes.len() == 2 {
+        all.push(turned_as("the output the other way", &turn_o));
+        all.push(turned_as("all of attention the other way", &|described| {
+            turn_qkv(described);
+            turn_o(described);
         }));
-        all.push(answer(
-            from,
-            "all of attention the other way",
-            0.0,
-            |described| {
-                turn_qkv(described);
-                turned(&mut described.o);
-            },
-        ));
     }
     all
 }
