@@ -52,6 +52,7 @@ impl Case {
             relative: None,
             positions: &self.positions,
             repeats: Some(&self.repeats),
+            value_norms: None,
             sink: None,
             pace: &|| false,
         };

@@ -14,7 +14,7 @@ use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
 use crate::report::{Output, Pair};
 use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
 use crate::worker::{Against, Sink, Worker};
-use attnscope_engine::analysis::is_captured;
+use attnscope_engine::analysis::{HeadMap, is_captured};
 use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks;
 use attnscope_engine::model::Stack;
@@ -69,6 +69,9 @@ pub struct Args {
     /// Head: scores instead of the pattern
     #[arg(long)]
     scores: bool,
+    /// Head: contribution α·‖v W_O‖ instead of the pattern
+    #[arg(long, conflicts_with_all = ["scores", "without_first_key"])]
+    contribution: bool,
     /// Head: logarithmic colours
     #[arg(long)]
     log_scale: bool,
@@ -214,9 +217,10 @@ impl Args {
     /// Refuses what the panel does not show: a picture without it would only look as if it did.
     fn check_shown(&self, panel: Panel) -> Result<()> {
         use Panel::{Checks, Head, Overview, Scores, Story, Tokens};
-        let flags: [(&str, bool, &[Panel]); 8] = [
+        let flags: [(&str, bool, &[Panel]); 9] = [
             ("--statistic", self.statistic.is_some(), &[Overview, Scores]),
             ("--scores", self.scores, &[Head]),
+            ("--contribution", self.contribution, &[Head]),
             ("--log-scale", self.log_scale, &[Head]),
             (
                 "--without-first-key",
@@ -329,7 +333,11 @@ impl Args {
             key_idx: at.key_idx,
             statistic_idx: self.statistic.unwrap_or(usual_statistic),
             head_view: HeadView {
-                shows_scores: self.scores,
+                map: match (self.scores, self.contribution) {
+                    (true, _) => HeadMap::Scores,
+                    (false, true) => HeadMap::Contribution,
+                    (false, false) => HeadMap::Pattern,
+                },
                 is_log: self.log_scale,
                 hides_first_key: self.without_first_key,
                 ..HeadView::default()

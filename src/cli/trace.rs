@@ -28,7 +28,7 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
-    /// What to write, or all: resid_pre, q, k, v, rot_q, rot_k, scores, pattern, z, attn_out, mlp_out, resid_post, logits
+    /// What to write, or all: resid_pre, q, k, v, rot_q, rot_k, scores, pattern, value_norms, contribution, z, attn_out, mlp_out, resid_post, logits
     #[arg(
         long,
         value_name = "HOOK,HOOK,…",

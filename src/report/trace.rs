@@ -52,6 +52,8 @@ struct Blocks<'a> {
 struct BlockState<'a> {
     at: (Stack, usize),
     file: Placed<'a>,
+    /// ‖v W_O‖ of the attention that runs, where contributions are written. // [head][key]
+    value_norms: Vec<Vec<f32>>,
     failed: Option<io::Error>,
 }
 
@@ -91,6 +93,7 @@ impl<'a> TraceWriter<'a> {
         let state = Mutex::new(BlockState {
             at: (Stack::Only, 0),
             file: placed,
+            value_norms: Vec::new(),
             failed: None,
         });
         Ok(Self {
@@ -131,7 +134,8 @@ impl<'a> TraceWriter<'a> {
 
 impl Tap for TraceWriter<'_> {
     fn wants(&self, stack: Stack, layer_idx: usize, hook: Hook) -> bool {
-        self.plan.hooks.contains(&hook)
+        let weighs = hook == Hook::ValueNorms && self.plan.hooks.contains(&Hook::Contribution);
+        (weighs || self.plan.hooks.contains(&hook))
             && (hook == Hook::Logits || self.plan.layers.contains(&(stack, layer_idx)))
     }
 
@@ -143,6 +147,13 @@ impl Tap for TraceWriter<'_> {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
+        if hook == Hook::ValueNorms {
+            self.blocks
+                .state
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .value_norms = values.chunks(width.max(1)).map(<[f32]>::to_vec).collect();
+        }
         let name = hook.full_name(stack, layer_idx);
         let (Some(tensor), Some(attention)) = (
             self.plan.tensors.get(&name),
@@ -161,6 +172,15 @@ impl Tap for TraceWriter<'_> {
                 let kv_heads = self.plan.kv_heads(stack, layer_idx, attention);
                 Some(self.by_head(values, width, attention.n_kv_heads, &kv_heads))
             }
+            Hook::ValueNorms => {
+                let heads = self.plan.heads(stack, layer_idx).iter();
+                Some(
+                    heads
+                        .flat_map(|idx| &values[idx * width..][..width])
+                        .copied()
+                        .collect(),
+                )
+            }
             _ => None,
         };
         let values = by_head.as_deref().unwrap_or(values);
@@ -170,7 +190,7 @@ impl Tap for TraceWriter<'_> {
     }
 
     fn blocks(&self, stack: Stack, layer_idx: usize) -> Option<&dyn BlockSink> {
-        let wanted = [Hook::Scores, Hook::Pattern]
+        let wanted = [Hook::Scores, Hook::Pattern, Hook::Contribution]
             .iter()
             .any(|hook| self.wants(stack, layer_idx, *hook));
         if !wanted {
@@ -233,7 +253,22 @@ impl BlockSink for Blocks<'_> {
         let Some(chosen_idx) = chosen_idx.filter(|_| state.failed.is_none()) else {
             return;
         };
-        for (hook, values) in [(Hook::Scores, scores), (Hook::Pattern, pattern)] {
+        let norms = state.value_norms.get(head_idx).map(Vec::as_slice);
+        let carried: Vec<f32> =
+            match norms.filter(|_| self.plan.hooks.contains(&Hook::Contribution)) {
+                Some(norms) => {
+                    let rows = pattern.chunks(norms.len().max(1));
+                    let rows = rows.flat_map(|row| row.iter().zip(norms));
+                    rows.map(|(p, norm)| p * norm).collect()
+                }
+                None => Vec::new(),
+            };
+        let values = [
+            (Hook::Scores, scores),
+            (Hook::Pattern, pattern),
+            (Hook::Contribution, carried.as_slice()),
+        ];
+        for (hook, values) in values {
             let Some(tensor) = self.plan.tensors.get(&hook.full_name(stack, layer_idx)) else {
                 continue;
             };

@@ -141,7 +141,10 @@ impl TracePlan {
             let n_kv_heads = plan.kv_heads(stack, layer_idx, attention).len();
             for hook in plan.hooks.clone() {
                 let shape = match hook {
-                    Hook::Scores | Hook::Pattern => vec![n_heads, n_queries, n_keys],
+                    Hook::Scores | Hook::Pattern | Hook::Contribution => {
+                        vec![n_heads, n_queries, n_keys]
+                    }
+                    Hook::ValueNorms => vec![n_heads, n_keys],
                     Hook::Q | Hook::RotQ => vec![n_heads, n_queries, attention.d_head],
                     Hook::Z => vec![n_heads, n_queries, attention.d_value],
                     Hook::K | Hook::RotK => vec![n_kv_heads, n_keys, attention.d_head],

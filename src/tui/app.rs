@@ -26,7 +26,7 @@ use crate::worker::{
     Against, EffectQuery, Event, LayerSweepQuery, Pair, PartQuery, RowsQuery, RunId, StepOpening,
     SweepQuery,
 };
-use attnscope_engine::analysis::{HeadQuery, Subject, TensorStats, WhatIf};
+use attnscope_engine::analysis::{HeadMap, HeadQuery, Subject, TensorStats, WhatIf};
 use attnscope_engine::checks::Check;
 use attnscope_engine::error::Result;
 use attnscope_engine::ops::Device;
@@ -112,7 +112,8 @@ pub enum Overlay {
 /// Which matrix the Head panel shows, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeadView {
-    pub shows_scores: bool,
+    /// What was asked for; where it is not known, the pattern stands in its place.
+    pub map: HeadMap,
     pub is_log: bool,
     pub hides_first_key: bool,
     /// Single cells even where the map as a whole is pooled.

@@ -8,7 +8,7 @@ use super::run::{Run, RunState};
 use super::runs::{Second, Shows, Way};
 use super::scene::Scene;
 use crate::worker::{Against, RunId};
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid, Subject, WhatIf};
+use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject, WhatIf};
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::prompt::{Prompt, Source};
 
@@ -181,7 +181,7 @@ impl App {
 
 impl Scene<'_> {
     /// The selected head's map of B less A's, with what it is of; `None` until both are there.
-    fn subtracted(self) -> Option<(HeadQuery, bool, Arc<Pyramid>)> {
+    fn subtracted(self) -> Option<(HeadQuery, HeadMap, Arc<Pyramid>)> {
         let [a, b] = self.both_details()?;
         // Of texts of two lengths, maps stand side by side: no cell of one is a cell of the other.
         let sizes = |detail: &HeadDetail| {
@@ -196,13 +196,9 @@ impl Scene<'_> {
         if sizes(a) != sizes(b) {
             return None;
         }
-        let is_scores = self.head_view.shows_scores;
-        let map = if is_scores {
-            less(b.scores.finest(), a.scores.finest())
-        } else {
-            less(b.pattern.finest(), a.pattern.finest())
-        };
-        Some((self.wanted_head(), is_scores, Arc::new(map)))
+        let which = self.head_map();
+        let map = less(b.map(which)?.finest(), a.map(which)?.finest());
+        Some((self.wanted_head(), which, Arc::new(map)))
     }
 }
 

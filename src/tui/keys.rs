@@ -8,7 +8,7 @@ use super::app::App;
 use super::comparing::{no_distance, no_first};
 use super::history_keys::needs_training;
 use super::panel::Panel;
-use attnscope_engine::analysis::Ability;
+use attnscope_engine::analysis::{Ability, HeadMap};
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum Action {
     PreviousLayer,
     NextStatistic,
     PreviousStatistic,
-    ToggleScores,
+    NextMap,
     ToggleLog,
     ToggleFirstKey,
     ZoomIn,
@@ -188,8 +188,8 @@ fn needs_probing(app: &App) -> Option<&'static str> {
 }
 
 fn needs_pattern(app: &App) -> Option<&'static str> {
-    if app.head_view.shows_scores {
-        Some("scores have no first key to leave out: press s")
+    if app.scene().head_map() != HeadMap::Pattern {
+        Some("only the pattern has a first key to leave out: press s")
     } else {
         None
     }
@@ -300,7 +300,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('n')], "n", Action::NextStatistic, "", "colour the grid by the next statistic", Overview, &[Overview, Scores, Compare, History], always),
     binding!(&[char('M')], "M", Action::PreviousStatistic, "", "colour the grid by the previous statistic", Overview, &[Overview, Scores, Compare, History], always),
     binding!(&[char('t')], "t", Action::NextType, "type", "show heads of the next type that there is: previous token, induction, …", Overview, &[Overview], needs_run),
-    binding!(&[char('s')], "s", Action::ToggleScores, "scores", "switch between scores and pattern", Head, &[Head, Compare], always),
+    binding!(&[char('s')], "s", Action::NextMap, "map", "show the next map: pattern, scores, contribution", Head, &[Head, Compare], always),
     binding!(&[char('L')], "L", Action::ToggleLog, "log", "switch between linear and logarithmic colour", Head, &[Head, Compare], always),
     binding!(&[char('z')], "z", Action::ToggleFirstKey, "hide first key", "leave the first key out and renormalise", Head, &[Head], needs_pattern),
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),

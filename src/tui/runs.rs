@@ -6,7 +6,7 @@ use super::aligned::Aligned;
 use super::comparing::Comparing;
 use super::run::Run;
 use crate::worker::{Against, RunId};
-use attnscope_engine::analysis::{HeadQuery, Pyramid, WhatIf};
+use attnscope_engine::analysis::{HeadMap, HeadQuery, Pyramid, WhatIf};
 use attnscope_engine::model::Stack;
 
 /// What panels show while there are two runs.
@@ -79,7 +79,7 @@ pub struct Second {
     /// `None` until it has begun.
     pub run: Option<Run>,
     /// The selected head's map of B less A's; of the scores where they are shown.
-    pub difference: Option<(HeadQuery, bool, Arc<Pyramid>)>,
+    pub difference: Option<(HeadQuery, HeadMap, Arc<Pyramid>)>,
     /// Tokens of A and B that stand for each other, once B has begun: of the prompt, and of what an encoder is given.
     pub aligned: [Aligned; 2],
     pub comparing: Comparing,

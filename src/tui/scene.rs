@@ -9,7 +9,7 @@ use super::run::Run;
 use super::runs::Shows;
 use super::selection::Selection;
 use super::token_statistics::statistic;
-use attnscope_engine::analysis::{HeadDetail, HeadQuery, Pyramid, Subject};
+use attnscope_engine::analysis::{HeadDetail, HeadMap, HeadQuery, Pyramid, Subject};
 use attnscope_engine::attention::AttentionSpec;
 use attnscope_engine::checks::{Finding, Severity};
 use attnscope_engine::model::Stack;
@@ -190,6 +190,32 @@ impl<'a> Scene<'a> {
         self.run()?.detail_of(self.wanted_head()).cloned()
     }
 
+    /// Which matrix of the selected head is shown: what was chosen, or the pattern where lengths of values are not known.
+    pub fn head_map(self) -> HeadMap {
+        let chosen = self.head_view.map;
+        if chosen == HeadMap::Contribution && !self.knows_value_norms() {
+            HeadMap::Pattern
+        } else {
+            chosen
+        }
+    }
+
+    /// The map that follows the one that is shown: the pattern, the scores, the contribution where lengths of values are known.
+    pub fn next_map(self) -> HeadMap {
+        match self.head_map() {
+            HeadMap::Pattern => HeadMap::Scores,
+            HeadMap::Scores if self.knows_value_norms() => HeadMap::Contribution,
+            HeadMap::Scores | HeadMap::Contribution => HeadMap::Pattern,
+        }
+    }
+
+    /// Whether lengths of what the selected head writes are known.
+    pub fn knows_value_norms(self) -> bool {
+        let layer = self.layer();
+        let head = layer.and_then(|layer| layer.heads.get(self.selection.head_idx));
+        head.is_some_and(|head| !head.summary.value_norms.is_empty())
+    }
+
     /// The head that the selection asks for.
     pub fn wanted_head(self) -> HeadQuery {
         HeadQuery {
@@ -197,6 +223,7 @@ impl<'a> Scene<'a> {
             layer_idx: self.selection.layer_idx,
             head_idx: self.selection.head_idx,
             hides_first_key: self.head_view.hides_first_key,
+            weighs_values: self.head_map() == HeadMap::Contribution,
         }
     }
 
@@ -327,9 +354,9 @@ impl<'a> Scene<'a> {
 
     /// The selected head's map in B less the one in A, as it is shown: scores or pattern.
     pub fn difference(self) -> Option<&'a Pyramid> {
-        let wanted = (self.wanted_head(), self.head_view.shows_scores);
-        let (query, is_scores, map) = self.app.runs.b.as_ref()?.difference.as_ref()?;
-        ((*query, *is_scores) == wanted).then_some(map)
+        let wanted = (self.wanted_head(), self.head_map());
+        let (query, which, map) = self.app.runs.b.as_ref()?.difference.as_ref()?;
+        ((*query, *which) == wanted).then_some(map)
     }
 
     /// The difference where the Head panel shows it; single cells of a long head are those of the run that is shown.

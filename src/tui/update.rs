@@ -225,7 +225,7 @@ impl App {
             Action::PreviousLayer => self.step_layer(-1),
             Action::NextStatistic => self.next_statistic(1),
             Action::PreviousStatistic => self.next_statistic(-1),
-            Action::ToggleScores => self.head_view.shows_scores = !self.head_view.shows_scores,
+            Action::NextMap => self.head_view.map = self.scene().next_map(),
             Action::ToggleLog => self.head_view.is_log = !self.head_view.is_log,
             Action::ToggleFirstKey => {
                 self.head_view.hides_first_key = !self.head_view.hides_first_key

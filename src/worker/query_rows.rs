@@ -39,6 +39,7 @@ pub(super) fn query_rows(
             layer_idx,
             head_idx,
             hides_first_key: false,
+            weighs_values: false,
         };
         match detail(head)? {
             Ok(detail) => {

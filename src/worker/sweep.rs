@@ -85,6 +85,7 @@ pub(super) fn sweep_layer(
             layer_idx,
             head_idx,
             hides_first_key: false,
+            weighs_values: false,
         };
         match detail(head)? {
             Ok(detail) => {

@@ -142,6 +142,7 @@ fn same_head(candle: &Candle) {
                 layer_idx: 1,
                 head_idx: 1,
                 hides_first_key: false,
+                weighs_values: false,
             };
             let kept = run(candle, &model, &input).kept.expect("kept inputs");
             let found = analysis::head_detail(candle, &model, &input, &kept, query, &|| false);

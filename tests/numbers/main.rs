@@ -4,6 +4,7 @@ mod align;
 mod bf16_weights;
 mod broken_model;
 mod charts;
+mod contribution;
 mod device_attention;
 mod device_models;
 mod effect;

@@ -220,6 +220,8 @@ fn nan_in_a_key(path: Path) {
             row.diagonal_mass,
             row.previous_mass,
             row.distance,
+            row.contribution,
+            row.contribution_entropy,
             row.k_norm_sq_sum,
             row.cosine,
         ];
@@ -289,6 +291,7 @@ fn a_part_of_a_map_computed_alone_is_that_part_of_the_whole() {
         sink: Some(0.4),
         learned: HeadBias::None,
         positions: Vec::new(),
+        value_norms: None,
         spec: case.spec.clone(),
         head_idx,
     };

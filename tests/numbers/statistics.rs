@@ -95,6 +95,8 @@ struct Head {
     k: Vec<Vec<f64>>,
     /// W_O z of this head alone. // [position, d_model]
     written: Vec<Vec<f64>>,
+    /// ‖W_O v‖ of each key. // [position]
+    carried: Vec<f64>,
     /// [position, d_model]
     resid_pre: Vec<Vec<f64>>,
     scale: f64,
@@ -153,6 +155,7 @@ impl Head {
         };
         let (d_head, d_model) = (spec.d_head, whole.d_model());
         let z = of_head("z", spec.n_heads, head_idx, spec.d_value);
+        let v = of_head("v", spec.n_kv_heads, kv_head_idx, spec.d_value);
         let stored = whole
             .model
             .checkpoint
@@ -171,7 +174,7 @@ impl Head {
             };
             f64::from(weight[at])
         };
-        let write = |z: &Vec<f64>| {
+        let write = |z: &Vec<f64>| -> Vec<f64> {
             let at = head_idx * spec.d_value;
             (0..d_model)
                 .map(|c| z.iter().enumerate().map(|(i, z)| w_o(c, at + i) * z).sum())
@@ -189,6 +192,7 @@ impl Head {
             q: of_head("rot_q", spec.n_heads, head_idx, d_head),
             k: of_head("rot_k", spec.n_kv_heads, kv_head_idx, d_head),
             written: z.iter().map(write).collect(),
+            carried: v.iter().map(|v| norm(&write(v))).collect(),
             resid_pre: whole.rows(&format!("blocks.{layer_idx}.resid_pre"), d_model),
             scale: 1.0 / (d_head as f64).sqrt(),
             sink: sinks.map(|sinks| f64::from(sinks[head_idx])),
@@ -235,6 +239,13 @@ impl Head {
     fn entropy(&self, i: usize, keys: &[usize]) -> f64 {
         let p = keys.iter().map(|j| self.pattern[i][*j]);
         p.filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum()
+    }
+
+    /// p·‖W_O v‖ of the keys that a query sees.
+    fn carried_by(&self, i: usize, keys: &[usize]) -> Vec<f64> {
+        keys.iter()
+            .map(|j| self.pattern[i][*j] * self.carried[*j])
+            .collect()
     }
 
     fn real_positions(&self) -> impl Iterator<Item = usize> + use<'_> {
@@ -344,6 +355,24 @@ impl Head {
                     .map(|i| norm(&self.written[i]))
                     .collect(),
             ),
+            "contribution_first" => {
+                let first = self.real_positions().next().expect("a token");
+                let of_first = self.rows(1, |i, _| p(i, first) * self.carried[first]);
+                let of_all = self.rows(1, |i, keys| self.carried_by(i, keys).iter().sum());
+                (
+                    of_first.iter().sum::<f64>() / of_all.iter().sum::<f64>(),
+                    Gathered::Mean,
+                )
+            }
+            "contribution_total" => {
+                mean_of(self.rows(1, |i, keys| self.carried_by(i, keys).iter().sum()))
+            }
+            "contribution_entropy" => mean_of(self.rows(1, |i, keys| {
+                let carried = self.carried_by(i, keys);
+                let sum: f64 = carried.iter().sum();
+                let shares = carried.iter().map(|c| c / sum).filter(|share| *share > 0.0);
+                shares.map(|share| -share * share.ln()).sum()
+            })),
             "head_output_share" => {
                 let share = |i: usize| norm(&self.written[i]) / norm(&self.resid_pre[i]);
                 mean_of(self.real_positions().map(share).collect())

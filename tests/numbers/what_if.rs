@@ -509,6 +509,7 @@ fn a_run_from_the_layer_that_changed_tells_what_a_whole_run_tells() {
             layer_idx: 0,
             head_idx: 0,
             hides_first_key: false,
+            weighs_values: false,
         };
         let kept = [whole.kept, resumed.kept].map(|kept| kept.expect("keeps"));
         let [whole, resumed] = kept.map(|kept| {

@@ -48,9 +48,18 @@ pub struct Run<'a> {
     pub positions: &'a [usize],
     /// Which tokens stand twice, where queries and keys are the same tokens.
     pub repeats: Option<&'a Repeats>,
+    /// ‖v W_O‖ of every head, where it is known. // [head][key]
+    pub value_norms: Option<&'a [Vec<f32>]>,
     pub sink: Option<&'a dyn BlockSink>,
     /// Asked between blocks: true stops the work.
     pub pace: &'a dyn Pace,
+}
+
+impl<'a> Run<'a> {
+    /// ‖v W_O‖ of a head's keys, where it is known.
+    pub fn value_norms_of(&self, head_idx: usize) -> Option<&'a [f32]> {
+        Some(self.value_norms?.get(head_idx)?.as_slice())
+    }
 }
 
 /// Queries, keys and values of all heads, as the projections leave them.
@@ -92,6 +101,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         visibility: run.visibility,
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,
+        value_norms: run.value_norms_of(head_idx),
         column_log_sum_exp: None,
     };
     let columns = match spec.softmax_axis {
@@ -129,7 +139,8 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         let z_rows = &mut z[block.start * spec.d_value..block.end * spec.d_value];
         head.values(pattern, n_keys, z_rows); // [row, d_value]
     }
-    let summary = tally.finish(k_norms, run.visibility);
+    let mut summary = tally.finish(k_norms, run.visibility);
+    summary.value_norms = run.value_norms_of(head_idx).unwrap_or_default().to_vec();
     Some(HeadRun { z, summary })
 }
 

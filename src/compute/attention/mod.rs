@@ -3,6 +3,7 @@
 mod audit;
 mod bias;
 mod block;
+mod carried;
 mod comparison;
 mod fast_row;
 mod head_bias;

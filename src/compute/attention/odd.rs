@@ -174,6 +174,7 @@ fn scores(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize, odd: &Odd) -> Ve
         visibility: run.visibility,
         sink: run.sinks.map(|sinks| sinks[head_idx]),
         k_norms: &k_norms,
+        value_norms: None,
         column_log_sum_exp: None,
     };
     let mut cells = vec![0.0; n_queries * n_keys];

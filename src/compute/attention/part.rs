@@ -24,6 +24,8 @@ pub struct HeadRows {
     pub learned: HeadBias,
     /// Positions of the tokens, where a bias counts them. // [position]
     pub positions: Vec<usize>,
+    /// ‖v W_O‖, where it is known. // [key]
+    pub value_norms: Option<Vec<f32>>,
 }
 
 /// Some cells of a head.
@@ -56,6 +58,7 @@ impl HeadRows {
             visibility: &self.visibility,
             sink: self.sink,
             k_norms: &k_norms,
+            value_norms: None,
             column_log_sum_exp: None,
             positions: &self.positions,
             learned: &self.learned,

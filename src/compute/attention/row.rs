@@ -16,6 +16,8 @@ pub struct HeadMath<'a> {
     pub sink: Option<f32>,
     /// ‖k‖ per key of the head's kv head. // [key]
     pub k_norms: &'a [f32],
+    /// ‖v W_O‖ per key, where it is known. // [key]
+    pub value_norms: Option<&'a [f32]>,
     /// log Σ over queries of exp(s) per key, for a softmax over queries. // [key]
     pub column_log_sum_exp: Option<&'a [f32]>,
     /// Positions of the tokens, where a bias counts them. // [position]
@@ -223,6 +225,7 @@ pub fn finish_row(
 
     // Pattern → its sums.
     let mut sums = PatternSums::default();
+    let (mut carried, mut with_logs) = (0.0f64, 0.0f64);
     for key_idx in range {
         if !is_visible(key_idx) {
             continue;
@@ -234,8 +237,21 @@ pub fn finish_row(
         };
         pattern[key_idx] = p;
         sums.add(p, log_p, key_idx, query_idx.abs_diff(key_idx));
+        let norm = f64::from(head.value_norms.map_or(f32::NAN, |norms| norms[key_idx]));
+        let carries = f64::from(p) * norm;
+        carried += carries;
+        // 0·log 0 is 0; a NaN is not 0 and goes through.
+        if carries != 0.0 {
+            with_logs += carries * (log_p + norm.ln());
+        }
     }
     sums.write(&mut summary);
+    summary.contribution = carried as f32;
+    summary.contribution_entropy = if carried == 0.0 {
+        0.0
+    } else {
+        (carried.ln() - with_logs / carried) as f32
+    };
     summarise_places(head.visibility, query_idx, pattern, &mut summary);
     summary
 }

@@ -17,7 +17,7 @@ use super::samples::sampled_queries;
 use super::spec::SoftmaxAxis;
 use super::strip::{HeadPlan, KvHead, Strip, StripRun, block_rows};
 use super::summary::{HeadSummary, RowSummary};
-use crate::kernels::simd::{ColumnLogSums, Keys, Level, Values, row_norms};
+use crate::kernels::simd::{ColumnLogSums, KeyWeights, Keys, Level, Values, row_norms};
 use crate::kernels::tiles;
 
 /// Strips of one head at most: each holds a row of column sums until they are put together.
@@ -97,6 +97,7 @@ fn some_heads(
             visibility: run.visibility,
             sink: run.sinks.map(|sinks| sinks[head_idx]),
             k_norms: &kv.norms,
+            value_norms: run.value_norms_of(head_idx),
             column_log_sum_exp: None,
             positions: run.positions,
             learned: &learned[nth],
@@ -110,6 +111,9 @@ fn some_heads(
             math,
             visible: visible.as_deref(),
             column_log_sums: Vec::new(),
+            weights: run
+                .value_norms_of(head_idx)
+                .map(|norms| KeyWeights::new(norms, kv.keys.width())),
             sampled: &sampled,
         });
     }
@@ -227,6 +231,7 @@ fn together(plan: &HeadPlan<'_>, rows: Vec<RowSummary>, strips: &[StripRun]) -> 
         rows,
         column_sums: column_sums.into_iter().map(|sum| sum as f32).collect(),
         k_norms: plan.kv.norms.clone(),
+        value_norms: plan.math.value_norms.unwrap_or_default().to_vec(),
         real_keys: visibility.real_keys().map(<[bool]>::to_vec),
         pooled,
         samples,

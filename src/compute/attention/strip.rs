@@ -14,8 +14,8 @@ use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::Tile;
 use crate::kernels::simd::{
-    ColumnLogSums, Keys, Level, Queries, RowKnobs, ScoreSums, Values, add_columns, exp_row,
-    over_queries_row, row_norms, score_row, scores_of, weigh,
+    ColumnLogSums, KeyWeights, Keys, Level, Queries, RowKnobs, ScoreSums, Values, add_columns,
+    exp_row, over_queries_row, row_norms, score_row, scores_of, weigh,
 };
 
 /// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
@@ -47,6 +47,8 @@ pub(super) struct HeadPlan<'a> {
     pub visible: Option<&'a [f32]>,
     /// log Σ over queries, as long as a row of scores; for a softmax over queries.
     pub column_log_sums: Vec<f32>,
+    /// ‖v W_O‖, where it is known.
+    pub weights: Option<KeyWeights>,
     /// Queries whose rows are kept.
     pub sampled: &'a [usize],
 }
@@ -81,6 +83,8 @@ struct Scratch {
     q_norms: Vec<f32>,
     maxima: Vec<f32>,
     bias: Vec<f32>,
+    /// The scores of a row whose weights are weighed by lengths of values.
+    row_scores: Vec<f32>,
     /// One row each, for rows that are not finite.
     products: Vec<f32>,
     pattern: Vec<f32>,
@@ -272,7 +276,12 @@ impl HeadPlan<'_> {
                 let shown = &mut s.shown_scores[row_idx * n_keys..][range.clone()];
                 shown.copy_from_slice(&row[range.clone()]);
             }
+            if self.weights.is_some() {
+                s.row_scores.clear();
+                s.row_scores.extend_from_slice(row);
+            }
             let fast = self.weights(row, &range, query_idx, scores);
+            self.weigh_values(row, &s.row_scores, &range, &fast, &mut summary);
             row[keys.start..range.start].fill(0.0);
             row[range.end..keys.end].fill(0.0);
             s.factors.push(fast.factor());

@@ -52,6 +52,9 @@ pub struct RowSummary {
     pub induction_mass: f32,
     /// Σ p·|query − key|.
     pub distance: f32,
+    /// Σ p·‖v W_O‖, and the entropy of the keys' shares of it, in nats; NaN where lengths of values are not known.
+    pub contribution: f32,
+    pub contribution_entropy: f32,
 
     /// ‖q‖.
     pub q_norm: f32,
@@ -91,6 +94,8 @@ impl RowSummary {
             duplicate_mass: f32::NAN,
             induction_mass: f32::NAN,
             distance: f32::NAN,
+            contribution: f32::NAN,
+            contribution_entropy: f32::NAN,
             q_norm: f32::NAN,
             k_norm_sq_sum: 0.0,
             cosine: f32::NAN,
@@ -107,6 +112,8 @@ pub struct HeadSummary {
     pub column_sums: Vec<f32>,
     /// ‖k‖ per key. // [key]
     pub k_norms: Vec<f32>,
+    /// ‖v W_O‖ per key: how long what the head writes of it is; empty where it is not known. // [key]
+    pub value_norms: Vec<f32>,
     /// Which keys are not padding; `None` when none is. // [key]
     pub real_keys: Option<Vec<bool>>,
     pub pooled: Pooled,

@@ -59,6 +59,7 @@ impl<'a> Tally<'a> {
             rows: self.rows,
             column_sums: self.column_sums.iter().map(|sum| *sum as f32).collect(),
             k_norms,
+            value_norms: Vec::new(),
             real_keys: visibility.real_keys().map(<[bool]>::to_vec),
             pooled: self.pooled,
             samples: self.samples,

@@ -328,13 +328,13 @@ impl Ops for Cpu {
 
     fn head_output_norms(
         &self,
-        z: &Values,
+        (rows, n_column_heads): (&Values, usize),
         output: &HostLinear<'_>,
         n_heads: usize,
         pace: &dyn Pace,
     ) -> Result<Vec<Vec<f32>>> {
         let d_value = output.n_in / n_heads;
-        let n_rows = z.n_rows();
+        let n_rows = rows.n_rows();
         let grams = output
             .grams
             .get_or_init(|| grams(output, n_heads, d_value, pace));
@@ -345,25 +345,24 @@ impl Ops for Cpu {
             if pace.stops() {
                 return None;
             }
-            // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
-            let at = head_idx * d_value;
-            let gram = &grams[at * d_value..][..d_value * d_value];
-            let z_head = Matrix::new(&z.data[at..], n_rows, d_value, z.width, 1); // [position, d_value]
-            let mut zg = vec![0.0; n_rows * d_value];
-            let mut out = MatrixMut::new(&mut zg, n_rows, d_value, d_value);
+            // ‖W x‖² = xᵀ (WᵀW) x: a small product per head instead of a full-width output.
+            let at = head_idx / (n_heads / n_column_heads) * d_value;
+            let gram = &grams[head_idx * d_value * d_value..][..d_value * d_value];
+            let of_head = Matrix::new(&rows.data[at..], n_rows, d_value, rows.width, 1); // [position, d_value]
+            let mut images = vec![0.0; n_rows * d_value];
+            let mut out = MatrixMut::new(&mut images, n_rows, d_value, d_value);
             kernels::product(
                 &mut out,
-                z_head,
+                of_head,
                 Matrix::row_major(gram, d_value, d_value),
                 false,
                 Threads::One,
             );
             let squared = |row_idx: usize| {
-                let z_row = &z.data[row_idx * z.width + at..][..d_value];
-                let zg_row = &zg[row_idx * d_value..][..d_value];
-                z_row
-                    .iter()
-                    .zip(zg_row)
+                let row = &rows.data[row_idx * rows.width + at..][..d_value];
+                let image = &images[row_idx * d_value..][..d_value];
+                row.iter()
+                    .zip(image)
                     .map(|(a, b)| f64::from(*a) * f64::from(*b))
                     .sum::<f64>()
             };

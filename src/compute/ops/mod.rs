@@ -180,10 +180,11 @@ pub trait Ops: Sync {
         z: &mut Self::Buffer,
     ) -> Result<Vec<HeadSummary>>;
 
-    /// ‖W_O^h z^h‖ of every head and position: what each head alone adds, before norms. // [head, position]
+    /// ‖W_O^h x^h‖ of every head and row: what each head alone adds of its columns x^h, before norms. Heads in a row may share
+    /// their columns, as they share values. // rows: [position, n_column_heads · d_value] → [head, position]
     fn head_output_norms(
         &self,
-        z: &Self::Buffer,
+        rows: (&Self::Buffer, usize),
         output: &Self::Linear<'_>,
         n_heads: usize,
         pace: &dyn Pace,

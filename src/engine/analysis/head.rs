@@ -26,6 +26,28 @@ pub struct HeadQuery {
     pub head_idx: usize,
     /// Leave key 0 out and let the other probabilities of each row sum to what they would without it.
     pub hides_first_key: bool,
+    /// Bring what the head carries as well, where lengths of values are known.
+    pub weighs_values: bool,
+}
+
+/// A matrix of one head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HeadMap {
+    #[default]
+    Pattern,
+    Scores,
+    /// The pattern times ‖v W_O‖ of each key.
+    Contribution,
+}
+
+impl HeadMap {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pattern => "pattern",
+            Self::Scores => "scores",
+            Self::Contribution => "contribution",
+        }
+    }
 }
 
 /// Scores and pattern of one head.
@@ -37,12 +59,23 @@ pub struct HeadDetail {
     pub scores: Pyramid,
     /// 0 where masked; by cells. // [query, key]
     pub pattern: Pyramid,
+    /// The pattern times ‖v W_O‖ of each key, where that was asked for; by cells. // [query, key]
+    pub contribution: Option<Pyramid>,
     pub histogram: Histogram,
     /// What parts at full resolution are computed from, where cells are pooled and rows can be run alone.
     pub rows: Option<Arc<HeadRows>>,
 }
 
 impl HeadDetail {
+    /// One of the matrices; `None` where it is not there.
+    pub fn map(&self, which: HeadMap) -> Option<&Pyramid> {
+        match which {
+            HeadMap::Pattern => Some(&self.pattern),
+            HeadMap::Scores => Some(&self.scores),
+            HeadMap::Contribution => self.contribution.as_ref(),
+        }
+    }
+
     /// Queries and keys per cell: 1 unless the sequence is longer than [`FULL_CELLS`].
     pub fn pooling(&self) -> usize {
         self.pattern.finest().queries_per_cell
@@ -66,6 +99,7 @@ pub fn head_detail<O: Ops>(
         layer_idx,
         head_idx,
         hides_first_key,
+        weighs_values,
     } = query;
     let spec = model.spec.stack_of(stack);
     let streams = Streams::<O>::of(ops, model, input, kept, stack)?;
@@ -88,7 +122,13 @@ pub fn head_detail<O: Ops>(
         head_idx,
         n_keys,
         hides_first_key,
-        held: Mutex::new((scores, empty)),
+        weighs_values,
+        value_norms: Vec::new(),
+        held: Mutex::new(Maps {
+            scores,
+            contribution: weighs_values.then(|| empty.clone()),
+            pattern: empty,
+        }),
     };
     let mut rows = None;
     if stack == Stack::Cross {
@@ -111,23 +151,23 @@ pub fn head_detail<O: Ops>(
             return Err(Error::Prompt(problem));
         };
         let only = head_idx..head_idx + 1;
-        let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, Some(&sink))?;
+        let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, &mut sink)?;
         let (spec, _) = own.of_head(head_idx);
         if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {
             rows = Some(Arc::new(heads.rows(&context, spec, head_idx)?));
         }
     }
-    let (scores, pattern) = sink
+    let maps = sink
         .held
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
-    let histogram = Histogram::of(&scores.cells);
-    let (scores, pattern) = (Pyramid::new(scores), Pyramid::new(pattern));
+    let histogram = Histogram::of(&maps.scores.cells);
     Ok(HeadDetail {
         n_queries,
         n_keys,
-        scores,
-        pattern,
+        scores: Pyramid::new(maps.scores),
+        pattern: Pyramid::new(maps.pattern),
+        contribution: maps.contribution.map(Pyramid::new),
         histogram,
         rows,
     })
@@ -140,6 +180,18 @@ pub struct PartDetail {
     pub keys: Range<usize>,
     pub scores: Pyramid,
     pub pattern: Pyramid,
+    pub contribution: Option<Pyramid>,
+}
+
+impl PartDetail {
+    /// One of the matrices; `None` where it is not there.
+    pub fn map(&self, which: HeadMap) -> Option<&Pyramid> {
+        match which {
+            HeadMap::Pattern => Some(&self.pattern),
+            HeadMap::Scores => Some(&self.scores),
+            HeadMap::Contribution => self.contribution.as_ref(),
+        }
+    }
 }
 
 /// Computes a part of a head, from what its detail left.
@@ -163,7 +215,14 @@ pub fn part_detail(
             cells,
         })
     };
+    let norms = rows.value_norms.as_ref().filter(|_| query.weighs_values);
+    let contribution = norms.map(|norms| {
+        let rows = part.pattern.chunks(part.keys.len().max(1));
+        let weighed = rows.flat_map(|row| row.iter().zip(&norms[part.keys.clone()]));
+        pyramid(weighed.map(|(p, norm)| p * norm).collect())
+    });
     PartDetail {
+        contribution,
         scores: pyramid(part.scores),
         pattern: pyramid(part.pattern),
         queries: part.queries.clone(),
@@ -193,11 +252,13 @@ impl Hooks for OnlyCross<'_> {
 }
 
 impl Hooks for Collect {
-    fn wants(&self, _: Hook) -> bool {
-        false
+    fn wants(&self, hook: Hook) -> bool {
+        self.weighs_values && hook == Hook::ValueNorms
     }
 
-    fn values(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+    fn values(&mut self, _: Hook, norms: &[f32], n_keys: usize) -> Result<()> {
+        let of_head = norms.chunks(n_keys.max(1)).nth(self.head_idx);
+        self.value_norms = of_head.unwrap_or_default().to_vec();
         Ok(())
     }
 
@@ -211,7 +272,17 @@ struct Collect {
     head_idx: usize,
     n_keys: usize,
     hides_first_key: bool,
-    held: Mutex<(Pooled, Pooled)>,
+    weighs_values: bool,
+    /// ‖v W_O‖ of the head, before its blocks come. // [key]
+    value_norms: Vec<f32>,
+    held: Mutex<Maps>,
+}
+
+/// The matrices of one head, by cells.
+struct Maps {
+    scores: Pooled,
+    pattern: Pooled,
+    contribution: Option<Pooled>,
 }
 
 impl BlockSink for Collect {
@@ -222,11 +293,16 @@ impl BlockSink for Collect {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = scores.chunks(self.n_keys).zip(pattern.chunks(self.n_keys));
         for (query_idx, (scores, pattern)) in (first_query..).zip(rows) {
-            held.0.add_row(query_idx, scores);
+            held.scores.add_row(query_idx, scores);
             if self.hides_first_key {
-                held.1.add_row(query_idx, &without_first(pattern));
+                held.pattern.add_row(query_idx, &without_first(pattern));
             } else {
-                held.1.add_row(query_idx, pattern);
+                held.pattern.add_row(query_idx, pattern);
+            }
+            if let Some(contribution) = &mut held.contribution {
+                let weighed = pattern.iter().zip(&self.value_norms);
+                let weighed: Vec<f32> = weighed.map(|(p, norm)| p * norm).collect();
+                contribution.add_row(query_idx, &weighed);
             }
         }
     }

@@ -47,7 +47,7 @@ pub use captured::{
 };
 pub use first_nonfinite::NonFinite;
 pub use generate::{generate, input_of};
-pub use head::{FULL_CELLS, HeadDetail, HeadQuery, PartDetail, head_detail, part_detail};
+pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};
 pub use histogram::Histogram;
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
 pub use kept::Kept;

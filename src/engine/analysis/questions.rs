@@ -221,6 +221,7 @@ mod tests {
             visibility: &visibility,
             sink: None,
             k_norms: &k_norms,
+            value_norms: None,
             column_log_sum_exp: None,
             positions: &[],
             learned: &HeadBias::None,

@@ -19,6 +19,7 @@ pub fn layer(spec: AttentionSpec, scores: &[Vec<Vec<f32>>], norm: f32) -> LayerR
             visibility: &visibility,
             sink: None,
             k_norms: &k_norms,
+            value_norms: None,
             column_log_sum_exp: None,
             positions: &[],
             learned: &HeadBias::None,

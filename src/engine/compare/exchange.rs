@@ -219,7 +219,7 @@ impl<'a> Exchange<'a> {
 
 /// Whether a hook holds vectors.
 pub(super) fn is_value(hook: Hook) -> bool {
-    !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
+    !hook.is_measure() && !matches!(hook, Hook::Scores | Hook::Pattern | Hook::Logits)
 }
 
 /// Keeps what A gives.

@@ -93,6 +93,8 @@ impl Noise {
                 relative.max(error)
             }
             Hook::Pattern => self.pattern,
+            Hook::ValueNorms => self.v,
+            Hook::Contribution => self.pattern.hypot(self.v),
             Hook::Z => {
                 self.z = self.pattern.hypot(self.v);
                 self.z

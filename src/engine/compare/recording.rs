@@ -64,7 +64,10 @@ pub(super) fn parse(name: &str) -> Option<HookPlace> {
     let hook = match last {
         "attn_scores" => Hook::Scores,
         "attn" => Hook::Pattern,
-        other => other.parse().ok().filter(|hook| *hook != Hook::Logits)?,
+        other => {
+            let hook: Hook = other.parse().ok()?;
+            (hook != Hook::Logits && !hook.is_measure()).then_some(hook)?
+        }
     };
     Some((Some(stack), Some(layer_idx), hook))
 }
@@ -354,7 +357,8 @@ mod tests {
     #[test]
     fn every_hook_is_read_by_the_name_that_traces_give_it() {
         for stack in [Stack::Only, Stack::Encoder, Stack::Decoder, Stack::Cross] {
-            for hook in Hook::ALL.into_iter().filter(|hook| *hook != Hook::Logits) {
+            let of_layer = |hook: &Hook| *hook != Hook::Logits && !hook.is_measure();
+            for hook in Hook::ALL.into_iter().filter(of_layer) {
                 let name = hook.full_name(stack, 11);
                 assert_eq!(parse(&name), Some((Some(stack), Some(11), hook)), "{name}");
             }

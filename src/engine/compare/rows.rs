@@ -356,6 +356,7 @@ impl Again {
             relative: self.relative.as_ref(),
             positions: &self.positions,
             repeats: None,
+            value_norms: None,
             sink: Some(sink),
             pace,
         };

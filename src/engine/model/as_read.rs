@@ -322,6 +322,7 @@ fn attend_group<O: Ops>(
         let run = Run {
             spec: attention,
             repeats: None,
+            value_norms: None,
             visibility: &visibility,
             heads: 0..attention.n_heads,
             sinks: weights.sinks.as_deref(),

@@ -23,6 +23,7 @@ pub(super) fn attend_copies<O: Ops>(
     let run = Run {
         spec,
         repeats: None,
+        value_norms: None,
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),

@@ -161,13 +161,14 @@ fn mix<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<Option<Vec<HeadSummary>>> {
     match (&spec.mixer, weights) {
-        (Mixer::Attention(own), MixerWeights::Attention(weights, _)) => {
+        (Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
             let of = Attending {
                 attention: &own.attention,
                 projections: &own.projections,
                 exceptions: &own.exceptions,
                 pre: &spec.attn_pre,
                 weights,
+                o,
             };
             run_heads(context, of, resid, s, hooks).map(Some)
         }
@@ -212,6 +213,7 @@ pub(super) fn run_cross<O: Ops>(
             exceptions: &spec.exceptions,
             pre: &spec.pre,
             weights: &weights.attention,
+            o: &weights.o,
         },
         resid,
         s,
@@ -345,14 +347,35 @@ pub(super) fn norm_queries_and_keys<O: Ops>(
     Ok(())
 }
 
-/// Scores, pattern and Σ p·v of some heads.
+/// ‖v W_O‖ of every head and key, from values that were projected; unknown where copies of a sequence run. // [head][key]
+pub(super) fn value_norms<O: Ops>(
+    context: &BlockContext<'_, O>,
+    attention: &AttentionSpec,
+    o: &O::Linear<'_>,
+    s: &AttentionScratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<Option<Vec<Vec<f32>>>> {
+    if context.copies.is_some() {
+        return Ok(None);
+    }
+    let values = (&s.v, attention.n_kv_heads);
+    let ops = context.ops;
+    let norms = ops.head_output_norms(values, o, attention.n_heads, context.pace)?;
+    if hooks.wants(Hook::ValueNorms) {
+        let n_keys = norms.first().map_or(0, Vec::len);
+        hooks.values(Hook::ValueNorms, &norms.concat(), n_keys)?;
+    }
+    Ok(Some(norms))
+}
+
+/// Scores, pattern and Σ p·v of some heads; `norms` are those of [`value_norms`].
 pub(super) fn attend<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,
     weights: &AttentionWeights<'_, O>,
     visibility: &Visibility,
     heads: Range<usize>,
-    sink: Option<&dyn BlockSink>,
+    (norms, sink): (Option<&[Vec<f32>]>, Option<&dyn BlockSink>),
     s: &mut AttentionScratch<O>,
 ) -> Result<Vec<HeadSummary>> {
     if let Some(copies) = context.copies {
@@ -365,6 +388,7 @@ pub(super) fn attend<O: Ops>(
     let run = Run {
         spec,
         repeats: repeats.as_ref(),
+        value_norms: norms,
         visibility,
         heads,
         sinks: weights.sinks.as_deref(),
@@ -389,7 +413,7 @@ fn output<O: Ops>(
     let ops = context.ops;
     offer(ops, hooks, Hook::Z, &mut s.z)?;
     let head_output_norms = match context.copies {
-        None => ops.head_output_norms(&s.z, o, n_heads, context.pace)?,
+        None => ops.head_output_norms((&s.z, n_heads), o, n_heads, context.pace)?,
         Some(_) => Vec::new(),
     };
     ops.linear(&s.z, o, &mut s.out, context.pace)?; // [position, d_model]

@@ -3,7 +3,7 @@
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::exception::{Ablation, Exceptions, Variant};
-use super::forward::{attend, project};
+use super::forward::{attend, project, value_norms};
 use super::hook::{Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::ProjectionSpec;
@@ -18,6 +18,8 @@ pub(super) struct Attending<'s, 'w, O: Ops> {
     pub exceptions: &'s Exceptions,
     pub pre: &'s Option<NormSource>,
     pub weights: &'s AttentionWeights<'w, O>,
+    /// The map of its output.
+    pub o: &'s O::Linear<'w>,
 }
 
 /// Projects, and runs all heads: those that are an exception by their own specs.
@@ -30,6 +32,8 @@ pub(super) fn run_heads<O: Ops>(
 ) -> Result<Vec<HeadSummary>> {
     let (ops, spec) = (context.ops, of.attention);
     project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    let norms = value_norms(context, spec, of.o, s, hooks)?;
+    let norms = norms.as_deref();
     let mut summaries = Vec::with_capacity(spec.n_heads);
     let mut together = None; // [position, n_heads · d_value]
     let mut at = 0;
@@ -42,7 +46,7 @@ pub(super) fn run_heads<O: Ops>(
                 of.weights,
                 &context.visibility(spec),
                 before,
-                hooks.blocks(),
+                (norms, hooks.blocks()),
                 s,
             )?);
             gather(ops, &mut together, &mut s.z)?;
@@ -52,7 +56,7 @@ pub(super) fn run_heads<O: Ops>(
             &of,
             variant,
             resid,
-            hooks,
+            (norms, hooks),
             &mut together,
         )?);
         at = variant.heads.end;
@@ -66,7 +70,7 @@ pub(super) fn run_heads<O: Ops>(
             of.weights,
             &visibility,
             rest,
-            hooks.blocks(),
+            (norms, hooks.blocks()),
             s,
         )?;
         summaries.extend(heads);
@@ -85,7 +89,7 @@ fn attend_variant<O: Ops>(
     of: &Attending<'_, '_, O>,
     variant: &Variant,
     resid: &O::Buffer,
-    hooks: &dyn Hooks,
+    (norms, hooks): (Option<&[Vec<f32>]>, &dyn Hooks),
     together: &mut Option<O::Buffer>,
 ) -> Result<Vec<HeadSummary>> {
     let spec = &variant.attention;
@@ -107,7 +111,7 @@ fn attend_variant<O: Ops>(
         &weights,
         &context.visibility(spec),
         variant.heads.clone(),
-        hooks.blocks(),
+        (norms, hooks.blocks()),
         &mut s,
     )?;
     gather(context.ops, together, &mut s.z)?;

@@ -18,6 +18,8 @@ pub enum Hook {
     RotK,
     Scores,
     Pattern,
+    ValueNorms,
+    Contribution,
     Z,
     AttnOut,
     MlpOut,
@@ -27,7 +29,7 @@ pub enum Hook {
 
 impl Hook {
     /// All, in the order in which they are computed.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ResidPre,
         Self::Q,
         Self::K,
@@ -36,6 +38,8 @@ impl Hook {
         Self::RotK,
         Self::Scores,
         Self::Pattern,
+        Self::ValueNorms,
+        Self::Contribution,
         Self::Z,
         Self::AttnOut,
         Self::MlpOut,
@@ -54,12 +58,19 @@ impl Hook {
             Self::RotK => "rot_k",
             Self::Scores => "scores",
             Self::Pattern => "pattern",
+            Self::ValueNorms => "value_norms",
+            Self::Contribution => "contribution",
             Self::Z => "z",
             Self::AttnOut => "attn_out",
             Self::MlpOut => "mlp_out",
             Self::ResidPost => "resid_post",
             Self::Logits => "logits",
         }
+    }
+
+    /// Whether a value is only a measure of others, which nothing in the model goes on with.
+    pub fn is_measure(self) -> bool {
+        matches!(self, Self::ValueNorms | Self::Contribution)
     }
 
     /// The whole name: `blocks.3.attn.pattern`, `decoder.blocks.3.cross_attn.pattern`.
@@ -106,7 +117,7 @@ impl FromStr for Hook {
 pub trait Hooks {
     /// Whether a value is worth bringing to the host.
     fn wants(&self, hook: Hook) -> bool;
-    /// One value of the block. // values: [position, width]
+    /// One value of the block. // values: [position, width]; `ValueNorms`: [head, key]
     ///
     /// # Errors
     /// When the value cannot be kept; stops the run.

@@ -5,19 +5,18 @@ use std::ops::Range;
 
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
-use super::forward::{attend, project};
-use super::hook::NoHooks;
+use super::forward::{attend, project, value_norms};
+use super::hook::{Hook, Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::SelfSpec;
 use crate::attention::{
-    AttentionSpec, BlockSink, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
-    Visibility,
+    AttentionSpec, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run, Visibility,
 };
 use crate::error::Result;
 use crate::ops::Ops;
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
-/// the first; `pre` is the norm before it.
+/// the first; `pre` is the norm before it. Of the hooks only blocks and `ValueNorms` are served.
 ///
 /// # Errors
 /// As for [`run_block`].
@@ -26,7 +25,7 @@ pub fn attend_heads<O: Ops>(
     (spec, pre): (&SelfSpec, &Option<NormSource>),
     resid: &O::Buffer,
     heads: Range<usize>,
-    sink: Option<&dyn BlockSink>,
+    hooks: &mut dyn Hooks,
 ) -> Result<AttendedHeads<O>> {
     let mut s = AttentionScratch::<O>::default();
     let n_heads = spec.attention.n_heads;
@@ -42,18 +41,26 @@ pub fn attend_heads<O: Ops>(
         &mut NoHooks,
     )?;
     let visibility = context.visibility(attention);
+    // Lengths of values are worth another matrix only where somebody asks for them.
+    let norms = if hooks.wants(Hook::ValueNorms) {
+        let o = context.shelf().linear(&projections.o)?;
+        value_norms(context, attention, &o, &s, hooks)?
+    } else {
+        None
+    };
     let summaries = attend(
         context,
         attention,
         &weights,
         &visibility,
         heads,
-        sink,
+        (norms.as_deref(), hooks.blocks()),
         &mut s,
     )?;
     Ok(AttendedHeads {
         summaries,
         visibility,
+        norms,
         sinks: weights.sinks.map(Cow::into_owned),
         bucket_values: weights.bucket_values.map(Cow::into_owned),
         relative: weights.relative,
@@ -66,6 +73,8 @@ pub fn attend_heads<O: Ops>(
 pub struct AttendedHeads<O: Ops> {
     pub summaries: Vec<HeadSummary>,
     visibility: Visibility,
+    /// [head][key]
+    norms: Option<Vec<Vec<f32>>>,
     sinks: Option<Vec<f32>>,
     bucket_values: Option<Vec<f32>>,
     relative: Option<RelativeTables>,
@@ -104,6 +113,7 @@ impl<O: Ops> AttendedHeads<O> {
             relative: self.relative.as_ref(),
             positions: &context.sequence.positions,
             repeats: None,
+            value_norms: None,
             sink: None,
             pace: context.pace,
         };
@@ -121,6 +131,7 @@ impl<O: Ops> AttendedHeads<O> {
             sink: self.sinks.as_ref().map(|sinks| sinks[head_idx]),
             learned: HeadBias::of(&run, input, head_idx),
             positions: context.sequence.positions.clone(),
+            value_norms: self.norms.as_ref().map(|all| all[head_idx].clone()),
         })
     }
 }

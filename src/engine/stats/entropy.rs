@@ -99,6 +99,7 @@ mod tests {
             rows,
             column_sums: vec![0.0; n_keys],
             k_norms: vec![1.0; n_keys],
+            value_norms: Vec::new(),
             real_keys: None,
             pooled: crate::attention::Pooled::new(n_keys, n_keys),
             samples: Vec::new(),

@@ -1,6 +1,7 @@
 //! Named statistics over row summaries, and the registry that screens, reports and docs read.
 
 mod concentration;
+mod contribution;
 mod entropy;
 mod head_type;
 mod layer;

@@ -1,7 +1,8 @@
 //! The registry: every statistic once, and the name by which code asks for its value.
 
 use super::{
-    Compute, Statistic, concentration, entropy, norms, position, residual, scores, variance,
+    Compute, Statistic, concentration, contribution, entropy, norms, position, residual, scores,
+    variance,
 };
 
 /// Lists every statistic, in the order in which reports list them.
@@ -52,6 +53,9 @@ registry! {
     QkCosine => norms::COSINE,
     HeadOutputNorm => norms::OUTPUT_NORM,
     HeadOutputShare => norms::OUTPUT_SHARE,
+    ContributionFirst => contribution::FIRST,
+    ContributionEntropy => contribution::ENTROPY,
+    ContributionTotal => contribution::TOTAL,
     ResidNorm => residual::RESID_NORM,
     AttnOutNorm => residual::ATTN_OUT_NORM,
     MlpOutNorm => residual::MLP_OUT_NORM,

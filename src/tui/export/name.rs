@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::tui::app::Overlay;
 use crate::tui::panel::Panel;
 use crate::tui::scene::Scene;
+use attnscope_engine::analysis::HeadMap;
 
 /// Bytes of a model's name, about: with all that follows, the name is still read whole on one line.
 const LONGEST: usize = 32;
@@ -22,10 +23,9 @@ pub fn name_of(app: Scene<'_>) -> String {
     }
     let what = match app.panel {
         Panel::Overview | Panel::History => app.statistic().id.replace('_', "-"),
-        Panel::Head => match (app.head_view.shows_scores, app.head_view.hides_first_key) {
-            (true, _) => "scores".to_owned(),
-            (false, true) => "pattern-without-first-key".to_owned(),
-            (false, false) => "pattern".to_owned(),
+        Panel::Head => match (app.head_map(), app.head_view.hides_first_key) {
+            (HeadMap::Pattern, true) => "pattern-without-first-key".to_owned(),
+            (map, _) => map.name().to_owned(),
         },
         Panel::Tokens if app.tokens_view.shows_received => format!("received-by-{}", at.key_idx),
         Panel::Tokens => format!("given-by-{}", at.query_idx),

@@ -17,7 +17,7 @@ use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Ability, Pyramid, TopToken};
+use attnscope_engine::analysis::{Ability, HeadMap, Pyramid, TopToken};
 use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Predictions that are shown of either side.
@@ -145,11 +145,8 @@ fn both_heads(app: Scene<'_>) -> Option<[&HeadReport; 2]> {
 }
 
 fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
-    let what = if app.head_view.shows_scores {
-        "scores"
-    } else {
-        "pattern"
-    };
+    let which = app.head_map();
+    let what = which.name();
     let [a, b] = labels(app);
     let titles = [
         format!(" {a} · {what} "),
@@ -171,19 +168,13 @@ fn draw_maps(frame: &mut Frame<'_>, areas: [Rect; 3], app: Scene<'_>) {
         frame.render_widget(Line::styled(text, app.theme.dim()), insides[0]);
         return;
     };
-    let maps = details.map(|detail| {
-        if app.head_view.shows_scores {
-            &detail.scores
-        } else {
-            &detail.pattern
-        }
-    });
+    let maps = details.map(|detail| detail.map(which).unwrap_or(&detail.pattern));
     let finite = |map: &Pyramid| {
         let cells = map.level(usize::MAX).cells[0];
         if cells.is_finite() { cells } else { 0.0 }
     };
     // One scale for both: otherwise they could not be compared.
-    let scale = if app.head_view.shows_scores {
+    let scale = if which == HeadMap::Scores {
         let ends = details.map(|detail| (detail.histogram.min, detail.histogram.max));
         Scale {
             low: ends[0].0.min(ends[1].0),

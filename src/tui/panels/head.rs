@@ -15,7 +15,7 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
-use attnscope_engine::analysis::HeadDetail;
+use attnscope_engine::analysis::{HeadDetail, HeadMap};
 use attnscope_engine::attention::HeadSummary;
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
@@ -186,10 +186,10 @@ pub fn view(app: Scene<'_>, area: Rect) -> View {
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let (query, key) = (app.selection.query_idx, app.selection.key_idx);
-    let what = match (app.head_view.shows_scores, app.head_view.hides_first_key) {
-        (true, _) => "scores",
-        (false, true) => "pattern without first key",
-        (false, false) => "pattern",
+    let what = match (app.head_map(), app.head_view.hides_first_key) {
+        (HeadMap::Pattern, true) => "pattern without first key",
+        (HeadMap::Contribution, _) => "contribution α·‖v W_O‖",
+        (map, _) => map.name(),
     };
     let change = match (app.shows_difference(), app.shown_difference()) {
         (true, None) => "B · ",
@@ -245,7 +245,7 @@ fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
             is_log: false,
         };
     }
-    if app.head_view.shows_scores {
+    if app.head_map() == HeadMap::Scores {
         // The histogram has seen every score: looking through millions again would take longer than the frame.
         let (low, high) = match &detail.histogram {
             histogram if histogram.n > 0 => (histogram.min, histogram.max),
@@ -258,7 +258,8 @@ fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
         };
     }
     // The coarsest level holds the maximum of all.
-    let largest = detail.pattern.level(usize::MAX).cells[0];
+    let map = detail.map(app.head_map()).unwrap_or(&detail.pattern);
+    let largest = map.level(usize::MAX).cells[0];
     let high = if largest > 0.0 && largest.is_finite() {
         largest
     } else {
@@ -277,8 +278,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
     let difference = app.shown_difference();
     let values = match difference {
         Some(difference) => difference,
-        None if app.head_view.shows_scores => &detail.scores,
-        None => &detail.pattern,
+        None => detail.map(app.head_map()).unwrap_or(&detail.pattern),
     };
     let theme = map_theme(app);
     let pooling = app.pooling();
@@ -298,11 +298,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
         let (queries, keys) = shown_cells(app, area);
         match app.part_with(&queries, &keys) {
             Some(part) => {
-                heat_map.values = if app.head_view.shows_scores {
-                    &part.scores
-                } else {
-                    &part.pattern
-                };
+                heat_map.values = part.map(app.head_map()).unwrap_or(&part.pattern);
                 heat_map.window.first_query -= part.queries.start;
                 heat_map.window.first_key -= part.keys.start;
                 // A crosshair outside of the part is nowhere on it.

@@ -12,7 +12,7 @@ use crate::tui::app::Axis;
 use crate::tui::figure::{bar, change, figure, fit, share};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
-use attnscope_engine::analysis::{HeadDetail, Pyramid};
+use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
 use attnscope_engine::stats::HeadReport;
 
 /// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
@@ -68,10 +68,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
         ]));
     }
     lines.push(Line::default());
-    let keys = if detail.pooling() == 1 {
-        "keys it gives most to"
-    } else {
-        "cells it gives most to"
+    let keys = match (detail.pooling(), app.head_map()) {
+        (1, HeadMap::Contribution) => "keys it takes most from",
+        (1, _) => "keys it gives most to",
+        (_, HeadMap::Contribution) => "cells it takes most from",
+        (_, _) => "cells it gives most to",
     };
     match both {
         Some(both) => lines.extend(keys_of_both(app, both, keys, inside)),
@@ -151,6 +152,13 @@ fn figures(
         return found;
     };
     let mut entry = |name: &str, value: String| found.push((name.to_owned(), value));
+    if let Some(norm) = head.summary.value_norms.get(key) {
+        entry("‖v W_O‖", figure(f64::from(*norm), 0));
+        if is_exact {
+            let carried = f64::from(probability) * f64::from(*norm);
+            entry("contribution", figure(carried, 0));
+        }
+    }
     let k_norm = head.summary.k_norms.get(key).copied().unwrap_or(f32::NAN);
     let spec = app.attention();
     // Softcap and bias stand between q·k and the score: then the product cannot be read back from it.
@@ -244,7 +252,7 @@ fn keys_of_both(
     lines
 }
 
-/// The likeliest keys of a row as labelled bars, highest first.
+/// The likeliest keys of a row as labelled bars, or those that it carries most of, highest first.
 fn top_keys(
     app: Scene<'_>,
     detail: &HeadDetail,
@@ -253,7 +261,11 @@ fn top_keys(
     width: usize,
 ) -> Vec<Line<'static>> {
     let theme = &app.theme;
-    let finest = detail.pattern.finest();
+    let map = match app.head_map() {
+        HeadMap::Contribution => detail.contribution.as_ref().unwrap_or(&detail.pattern),
+        HeadMap::Pattern | HeadMap::Scores => &detail.pattern,
+    };
+    let finest = map.finest();
     let row = &finest.cells[row_idx * finest.n_cols..(row_idx + 1) * finest.n_cols];
     let mut keys: Vec<usize> = (0..row.len())
         .filter(|idx| row[*idx] > 0.0 || row[*idx].is_nan())

@@ -90,11 +90,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let side = side.map_or(String::new(), |second| {
         format!(" · {}", second.way.label(Shows::B))
     });
-    let what = if app.head_view.shows_scores {
-        "scores"
-    } else {
-        "pattern"
-    };
+    let what = app.head_map().name();
     let title = match change {
         Some(_) => selection_title(app, &format!(" · change of {what}")),
         None => selection_title(app, &format!(" · pattern{side}")),

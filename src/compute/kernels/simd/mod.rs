@@ -12,6 +12,7 @@ mod panels;
 mod plain_softmax;
 mod scores;
 mod softmax;
+mod weighed;
 
 pub use activations::activate_values;
 pub use apart::{divergence, weighted_gap};
@@ -25,3 +26,4 @@ pub use panels::{Keys, Queries, VALUE_BLOCK, Values, scores_of, weigh};
 pub use plain_softmax::softmax_assign;
 pub use scores::{RowKnobs, ScoreSums, score_row};
 pub use softmax::{ExpSum, PatternSums, exp_row, exp_sum, over_queries_row};
+pub use weighed::{KeyWeights, WeighedSums, weighed_sums};

@@ -37,6 +37,7 @@ pub(super) fn finish(
             visibility: run.visibility,
             sink: run.sinks.map(|sinks| sinks[head_idx]),
             k_norms: &group.k_norms[group.kv_of(idx)],
+            value_norms: run.value_norms_of(head_idx),
             column_log_sum_exp: columns.as_ref().map(|all| &all[idx * n_keys..][..n_keys]),
             positions: run.positions,
             learned: &group.learned[idx],

@@ -70,6 +70,8 @@ pub(super) struct Group<'a> {
     pub v: Tensor,
     /// 1/‖k‖. // [head, 1, key]
     pub inverse_k_norms: Tensor,
+    /// ‖v W_O‖, where it is known. // [head, 1, key]
+    pub value_norms: Option<Tensor>,
     /// Learned sink logits. // [head, 1, 1]
     pub sinks: Option<Tensor>,
     pub bias: BiasTable,
@@ -121,8 +123,16 @@ impl<'a> Group<'a> {
             )?),
             None => None,
         };
+        let value_norms = match run.value_norms {
+            Some(norms) => {
+                let norms = norms[heads.clone()].concat();
+                Some(Tensor::from_vec(norms, (n_heads, 1, n_keys), q.device())?)
+            }
+            None => None,
+        };
         Ok(Self {
             run,
+            value_norms,
             inverse_k_norms: inverse.reshape((n_heads, 1, n_keys))?,
             sinks,
             bias: bias_table(run, &heads, &learned, &q)?,

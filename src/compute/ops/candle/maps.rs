@@ -181,6 +181,11 @@ impl Tally {
                 rows,
                 column_sums: sums.into_iter().map(|sum| sum as f32).collect(),
                 k_norms: group.k_norms[group.kv_of(idx)].clone(),
+                value_norms: group
+                    .run
+                    .value_norms_of(group.together.heads.start + idx)
+                    .unwrap_or_default()
+                    .to_vec(),
                 real_keys: real_keys.clone(),
                 pooled,
                 samples,

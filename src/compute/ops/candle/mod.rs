@@ -245,21 +245,28 @@ impl Ops for Candle {
 
     fn head_output_norms(
         &self,
-        z: &OnCandle,
+        (rows, n_column_heads): (&OnCandle, usize),
         output: &Affine,
         n_heads: usize,
         pace: &dyn Pace,
     ) -> Result<Vec<Vec<f32>>> {
         go_on(pace)?;
-        let z = z.tensor()?;
-        let (n_rows, width) = z.dims2()?;
-        let d_value = width / n_heads;
-        // ‖W z‖² = zᵀ (WᵀW) z: a small product per head instead of a full-width output.
+        let rows = rows.tensor()?;
+        let (n_rows, width) = rows.dims2()?;
+        let d_value = width / n_column_heads;
+        // ‖W x‖² = xᵀ (WᵀW) x: a small product per head instead of a full-width output.
         let weight = output.by_heads(n_heads)?; // [head, d_value, n_out]
         let gram = weight.matmul(&weight.transpose(1, 2)?)?; // [head, d_value, d_value]
-        let z = z.reshape((n_rows, n_heads, d_value))?;
-        let z = z.transpose(0, 1)?.contiguous()?; // [head, position, d_value]
-        let squared = z.matmul(&gram)?.mul(&z)?.to_dtype(DType::F64)?.sum(2)?; // [head, position]
+        let rows = rows.reshape((n_rows, n_column_heads, 1, d_value))?;
+        let rows =
+            rows.broadcast_as((n_rows, n_column_heads, n_heads / n_column_heads, d_value))?;
+        let rows = rows.reshape((n_rows, n_heads, d_value))?;
+        let rows = rows.transpose(0, 1)?.contiguous()?; // [head, position, d_value]
+        let squared = rows
+            .matmul(&gram)?
+            .mul(&rows)?
+            .to_dtype(DType::F64)?
+            .sum(2)?; // [head, position]
         let squared: Vec<Vec<f64>> = squared.to_vec2()?;
         // Rounding may leave a tiny negative where the norm is 0; a NaN passes through.
         let norm = |s: f64| if s < 0.0 { 0.0 } else { s.sqrt() as f32 };

@@ -11,7 +11,7 @@ use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
 
 /// Figures of a row that the device computes.
-const N_FIGURES: usize = 24;
+const N_FIGURES: usize = 26;
 
 /// Runs one row block.
 pub(super) fn finish(
@@ -153,6 +153,10 @@ fn figures(
         Some(copies) => copies.masses(block, &pattern)?,
         None => [first.zeros_like()?, first.zeros_like()?],
     };
+    let [carried, carried_logs] = match &group.value_norms {
+        Some(norms) => carried(&pattern, norms)?,
+        None => [first.zeros_like()?, first.zeros_like()?],
+    };
     let [score_max, score_min, score_mean, score_var] =
         [scores.origin, scores.min, scores.mean, scores.var];
     let [raw_max, raw_min, raw_mean, raw_var] = raw;
@@ -181,9 +185,19 @@ fn figures(
         duplicate,
         induction,
         cosine_sum,
+        carried,
+        carried_logs,
     ];
     let figures = Tensor::stack(&figures, 0)?.flatten_all()?;
     Ok((scores.masked, pattern, figures))
+}
+
+/// Σ c and Σ c log c of c = p·‖v W_O‖. // [head, row, 1] each
+fn carried(pattern: &Tensor, value_norms: &Tensor) -> Result<[Tensor; 2]> {
+    let carries = pattern.broadcast_mul(value_norms)?;
+    let logs = carries.maximum(f32::MIN_POSITIVE)?.log()?;
+    let with_logs = carries.mul(&logs)?.sum_keepdim(D::Minus1)?;
+    Ok([carries.sum_keepdim(D::Minus1)?, with_logs])
 }
 
 /// Rows that see nothing become what the spec says.
@@ -267,6 +281,8 @@ fn summary(
         duplicate_mass,
         induction_mass,
         cosine_sum,
+        carried,
+        carried_logs,
     ] = figures;
     let q_norm = group.q_norms[idx * run.visibility.n_queries + query_idx];
     let mut row = RowSummary {
@@ -322,6 +338,14 @@ fn summary(
         row.previous_mass = previous_mass;
     }
     row.distance = distance;
+    if group.value_norms.is_some() {
+        let (sum, with_logs) = (f64::from(carried), f64::from(carried_logs));
+        row.contribution = carried;
+        row.contribution_entropy = match sum {
+            0.0 => 0.0,
+            _ => (sum.ln() - with_logs / sum) as f32,
+        };
+    }
     row.k_norm_sq_sum = group.k_norm_sq_sum(idx, query_idx);
     row.cosine = (f64::from(cosine_sum) / (f64::from(q_norm) * n)) as f32;
     Some(row)

@@ -58,6 +58,7 @@ pub(super) fn attend(queries: &Sentence, keys: &Sentence, align: &AlignSpec) -> 
 
     let sums = column_sums(spec, &visibility, &k_norms, &scores);
     let math = HeadMath {
+        value_norms: None,
         column_log_sum_exp: sums.as_deref(),
         ..head_math(spec, &visibility, &k_norms)
     };
@@ -98,6 +99,7 @@ fn head_math<'a>(
         visibility,
         sink: None,
         k_norms,
+        value_norms: None,
         column_log_sum_exp: None,
         positions: &[],
         learned: &HeadBias::None,

@@ -70,6 +70,7 @@ pub(in crate::analysis) fn whole_head(
         n_keys,
         scores: Pyramid::new(scores),
         pattern: Pyramid::new(pattern),
+        contribution: None,
         histogram,
         rows: None,
     }

@@ -56,6 +56,7 @@ impl Context<'_> {
             visibility: self.visibility,
             sink: None,
             k_norms: &k_norms,
+            value_norms: None,
             column_log_sum_exp: None,
             positions: &[],
             learned: &HeadBias::None,

@@ -132,6 +132,10 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             .chunks(self.scoring.width)
             .map(length)
             .collect();
+        let value_norms = self.written_norms(&self.values)?;
+        if hooks.wants(Hook::ValueNorms) {
+            hooks.values(Hook::ValueNorms, &value_norms, n_keys)?;
+        }
         // Sums over queries need all of them before the first row is finished.
         let mut column_sums = None;
         if !spec.feeds_back {
@@ -148,6 +152,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             visibility: &self.visibility.clone(),
             sink: None,
             k_norms: &key_norms,
+            value_norms: Some(&value_norms),
             column_log_sum_exp: column_sums.as_deref(),
             positions: &[],
             learned: &HeadBias::None,
@@ -181,8 +186,9 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
                 self.give(step)?;
             }
         }
-        let summary = tally.finish(key_norms, &self.visibility);
-        let norms = self.context_norms()?;
+        let mut summary = tally.finish(key_norms, &self.visibility);
+        let norms = self.written_norms(&self.contexts)?;
+        summary.value_norms.clone_from(&value_norms);
         let mut say = |hook: Hook, values: &[f32], width: usize| -> Result<()> {
             if hooks.wants(hook) {
                 hooks.values(hook, values, width)
@@ -296,13 +302,13 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         Ok(ops.get(&to)?.values.into_owned())
     }
 
-    /// ‖what the context alone adds before the tanh‖. // [query]
-    fn context_norms(&self) -> Result<Vec<f32>> {
+    /// ‖what a context or value alone adds before the tanh‖. // rows: [row, d_value] → [row]
+    fn written_norms(&self, rows: &[f32]) -> Result<Vec<f32>> {
         let (n_in, d_value) = (self.spec.combine.n_in, self.spec.attention.d_value);
         let bias = self.combined(&vec![0.0; n_in], 1)?;
-        let mut alone = vec![0.0; self.contexts.len() / d_value * n_in];
-        let rows = alone.chunks_mut(n_in).zip(self.contexts.chunks(d_value));
-        rows.for_each(|(to, context)| to[..d_value].copy_from_slice(context));
+        let mut alone = vec![0.0; rows.len() / d_value * n_in];
+        let pairs = alone.chunks_mut(n_in).zip(rows.chunks(d_value));
+        pairs.for_each(|(to, row)| to[..d_value].copy_from_slice(row));
         let added = self.combined(&alone, alone.len() / n_in)?;
         let norm = |row: &[f32]| {
             let pairs = row.iter().zip(&bias);
@@ -323,6 +329,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             visibility: &self.visibility,
             sink: None,
             k_norms: key_norms,
+            value_norms: None,
             column_log_sum_exp: None,
             positions: &[],
             learned: &HeadBias::None,

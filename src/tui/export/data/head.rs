@@ -58,6 +58,11 @@ const COLUMNS: &[Column] = &[
         "probability",
         "what comes out of it, without the first key where that is left out; the largest of a cell",
     ),
+    column(
+        "contribution",
+        "",
+        "probability times ‖v W_O‖ of the key, while that map is shown; the largest of a cell",
+    ),
     column("visible_keys", "keys", "keys that the query sees"),
     column("entropy", "nats", "of the query's row"),
     column(
@@ -73,6 +78,11 @@ const COLUMNS: &[Column] = &[
         "mean of what the key receives from the queries that see it",
     ),
     column("key_norm", "", "‖k‖"),
+    column(
+        "value_norm",
+        "",
+        "‖v W_O‖: how long what the head writes of the key is",
+    ),
 ];
 
 #[derive(Debug, Default, Serialize)]
@@ -89,6 +99,7 @@ struct Row {
     key_token: String,
     score: Option<Figure>,
     probability: Option<Figure>,
+    contribution: Option<Figure>,
     visible_keys: Option<u32>,
     entropy: Option<Figure>,
     entropy_relative: Option<Figure>,
@@ -96,12 +107,14 @@ struct Row {
     query_norm: Option<Figure>,
     received: Option<Figure>,
     key_norm: Option<Figure>,
+    value_norm: Option<Figure>,
 }
 
 /// Cells of a level, and what they cover.
 struct Cells<'a> {
     scores: &'a Pyramid,
     pattern: &'a Pyramid,
+    contribution: Option<&'a Pyramid>,
     level: usize,
     /// Tokens on a side of a cell.
     size: usize,
@@ -145,6 +158,7 @@ fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
         Some(part) => Cells {
             scores: &part.scores,
             pattern: &part.pattern,
+            contribution: part.contribution.as_ref(),
             level: 0,
             size: 1,
             offset: [part.queries.start, part.keys.start],
@@ -152,6 +166,7 @@ fn cells<'a>(app: Scene<'a>, detail: &'a HeadDetail, view: &View) -> Cells<'a> {
         None => Cells {
             scores: &detail.scores,
             pattern: &detail.pattern,
+            contribution: detail.contribution.as_ref(),
             level: view.level,
             size: detail.pooling() << view.level,
             offset: [0, 0],
@@ -191,6 +206,7 @@ fn cell(app: Scene<'_>, cells: &Cells<'_>, query: usize, key: usize) -> Row {
         key_token: app.raw_token(Axis::Key, key).to_owned(),
         score: Some(at(cells.scores).into()),
         probability: Some(at(cells.pattern).into()),
+        contribution: cells.contribution.map(|map| at(map).into()),
         ..of_selected(app)
     }
 }
@@ -200,6 +216,7 @@ fn selected_row(app: Scene<'_>, detail: &HeadDetail) -> Vec<Row> {
     let cells = Cells {
         scores: &detail.scores,
         pattern: &detail.pattern,
+        contribution: detail.contribution.as_ref(),
         level: 0,
         size: detail.pooling(),
         offset: [0, 0],
@@ -238,6 +255,7 @@ fn key(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<Row> {
         key_token: app.raw_token(Axis::Key, key_idx).to_owned(),
         received: Some(received(app, summary, key_idx)?.into()),
         key_norm: summary.k_norms.get(key_idx).map(|norm| (*norm).into()),
+        value_norm: summary.value_norms.get(key_idx).map(|norm| (*norm).into()),
         ..of_selected(app)
     })
 }

@@ -1,0 +1,38 @@
+//! How long what a row brings together is: its weights times lengths of values.
+
+use std::ops::Range;
+
+use super::fast_row::FastRow;
+use super::spec::SoftmaxAxis;
+use super::strip::HeadPlan;
+use super::summary::RowSummary;
+use crate::kernels::simd::weighed_sums;
+
+impl HeadPlan<'_> {
+    /// Fills what a row carries, from its weights and the scores that they were made of; nothing where lengths of values are
+    /// not known.
+    pub(super) fn weigh_values(
+        &self,
+        row: &[f32],
+        scores: &[f32],
+        range: &Range<usize>,
+        fast: &FastRow,
+        summary: &mut RowSummary,
+    ) {
+        let Some(weights) = &self.weights else {
+            return;
+        };
+        let log_sums: &[f32] = match self.math.spec.softmax_axis {
+            SoftmaxAxis::Keys => &[],
+            SoftmaxAxis::Queries => &self.column_log_sums,
+        };
+        let reference = (fast.max, log_sums);
+        let sums = weighed_sums(self.level, row, scores, range.clone(), weights, reference);
+        summary.contribution = (sums.sum * f64::from(fast.factor())) as f32;
+        summary.contribution_entropy = if sums.entropy < 0.0 {
+            0.0
+        } else {
+            sums.entropy as f32
+        };
+    }
+}
