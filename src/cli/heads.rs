@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Result;
 
 use super::figures::Format;
+use super::head_effects::{HeadEffect, HeadEffects};
 use super::progress::note;
 use super::prompts::InputsArgs;
 use super::session::Session;
@@ -17,6 +18,7 @@ use crate::report::{
 use attnscope_engine::analysis::{Options, Stripes, stripes};
 use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens};
 
 #[derive(Debug, clap::Args)]
@@ -29,6 +31,9 @@ pub struct Args {
     prompt: PromptArgs,
     #[command(flatten)]
     inputs: InputsArgs,
+    /// Columns of what heads do, by these measures of `attnscope effect`
+    #[arg(long, value_name = "MEASURE,…", value_delimiter = ',', value_enum)]
+    effect: Vec<HeadEffect>,
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -57,21 +62,27 @@ pub fn run(args: &Args) -> Result<()> {
             "random tokens said twice are for causal models of one stack with room for a copy: those columns are left out",
         );
     }
+    let mut asked = args.effect.clone();
+    asked.sort_unstable();
+    asked.dedup();
+    let mut effects = HeadEffects::begin(&asked, &session, &opened.model)?;
     let mut prompts = Vec::new();
     // One prompt after another: whole layers are kept until they are read.
     for named in &opened.named {
+        effects.run(&named.prompt)?;
         let ran = session.run(&opened.model, std::slice::from_ref(named), OPTIONS, true)?;
         for ran in ran {
             let layers = ran.layers.iter();
             prompts.push(PromptTypes {
                 id: ran.record.id,
                 heads: layers
-                    .flat_map(|layer| rows(layer, random.as_deref()))
+                    .flat_map(|layer| rows(layer, random.as_deref(), &effects))
                     .collect(),
             });
         }
     }
-    let types = HeadTypes::new(ModelRecord::of(&opened.model), session.what_ifs(), prompts);
+    let types = HeadTypes::new(ModelRecord::of(&opened.model), session.what_ifs(), prompts)
+        .with_effects(effects.columns());
     let mut content = Vec::new();
     match args.format {
         Format::Json => types.write_json(&mut content)?,
@@ -82,7 +93,11 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// The heads of a layer. `random` has the stripes of every head of the only stack. // [layer, head]
-fn rows(layer: &Arc<LayerReport>, random: Option<&[Vec<Stripes>]>) -> Vec<HeadRow> {
+fn rows(
+    layer: &Arc<LayerReport>,
+    random: Option<&[Vec<Stripes>]>,
+    effects: &HeadEffects<'_>,
+) -> Vec<HeadRow> {
     let random = random.filter(|_| layer.stack == Stack::Only);
     let of_layer = random.and_then(|all| all.get(layer.layer_idx));
     let heads = layer.heads.iter().enumerate();
@@ -106,6 +121,10 @@ fn rows(layer: &Arc<LayerReport>, random: Option<&[Vec<Stripes>]>) -> Vec<HeadRo
                 induction: Number(on.induction),
                 duplicate: Number(on.duplicate),
             }),
+            effect: effects.of(
+                Place::layer(layer.stack, layer.layer_idx).head(head_idx),
+                head,
+            ),
         }
     };
     heads.map(row).collect()

@@ -16,6 +16,7 @@ mod explain;
 mod fail_on;
 mod figures;
 mod guess;
+mod head_effects;
 mod heads;
 mod history;
 mod history_reading;

@@ -1,6 +1,7 @@
 //! What kind of place each head looks at: as a table for people, as JSON and CSV for programs.
 
 use attnscope_engine::stats::Stat;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -35,6 +36,9 @@ pub struct HeadTypes {
     /// What-ifs that were on, as they were written.
     what_if: Vec<String>,
     prompts: Vec<PromptTypes>,
+    /// The columns of what heads do, in their order.
+    #[serde(skip)]
+    effects: Vec<&'static str>,
 }
 
 /// The types of all heads on one prompt.
@@ -70,6 +74,10 @@ pub struct HeadRow {
     pub on_prompt: OnPrompt,
     /// Figures on random tokens; null for models that those cannot be run on.
     pub random: Option<OnRandom>,
+    /// What the head does, by the measures that were asked for; absent where none was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(default)]
+    pub effect: BTreeMap<&'static str, Number>,
 }
 
 /// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`].
@@ -136,7 +144,13 @@ impl HeadTypes {
             model,
             what_if,
             prompts,
+            effects: Vec::new(),
         }
+    }
+
+    /// With columns of what heads do.
+    pub fn with_effects(self, effects: Vec<&'static str>) -> Self {
+        Self { effects, ..self }
     }
 
     /// Writes the document.
@@ -158,6 +172,7 @@ impl HeadTypes {
         let ids = ON_PROMPT.map(|(_, stat)| stat.id());
         let last = ["type_seen_on"];
         let titles = places.iter().chain(&ids).chain(&random).chain(&last);
+        let titles = titles.chain(&self.effects);
         writer.write_record(titles)?;
         for prompt in &self.prompts {
             let id = if is_raw {
@@ -179,6 +194,8 @@ impl HeadTypes {
                     (0..3).map(|at| random.map_or_else(String::new, |all| number(all[at]))),
                 );
                 cells.push(row.seen_on.unwrap_or_default().to_owned());
+                let effect = |id: &&str| row.effect.get(id).map(|value| number(value.0));
+                cells.extend(self.effects.iter().map(|id| effect(id).unwrap_or_default()));
                 writer.write_record(cells)?;
             }
         }
@@ -204,9 +221,12 @@ impl HeadTypes {
             for title in ON_RANDOM.iter().filter(|_| has_random) {
                 let _ = write!(text, "{title:>10}");
             }
+            for id in &self.effects {
+                let _ = write!(text, "{:>width$}", id, width = effect_width(id));
+            }
             text.push('\n');
             for row in &prompt.heads {
-                line(row, has_random, &mut text);
+                line(row, has_random, &self.effects, &mut text);
             }
         }
         text
@@ -218,7 +238,7 @@ impl HeadTypes {
 }
 
 /// One head; `has_random` says whether the table tells what shows its type.
-fn line(row: &HeadRow, has_random: bool, text: &mut String) {
+fn line(row: &HeadRow, has_random: bool, effects: &[&str], text: &mut String) {
     let (stack, kind) = (row.stack.unwrap_or("-"), row.kind.unwrap_or("-"));
     let _ = write!(
         text,
@@ -234,7 +254,16 @@ fn line(row: &HeadRow, has_random: bool, text: &mut String) {
     for value in row.random.iter().flat_map(OnRandom::values) {
         let _ = write!(text, "{:>10}", share(value));
     }
+    for id in effects {
+        let value = row.effect.get(id).map_or(f64::NAN, |value| value.0);
+        let _ = write!(text, "{:>width$}", share(value), width = effect_width(id));
+    }
     text.push('\n');
+}
+
+/// The width of a column of what heads do: its title with a gap.
+fn effect_width(id: &str) -> usize {
+    id.len().max(7) + 3
 }
 
 /// A share, or that it has no meaning here.

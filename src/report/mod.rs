@@ -48,7 +48,7 @@ pub use document::{
 };
 pub use effect::{
     Cell, Column, EffectReport, Labels, PromptOf, SheetRows, ablation_sheet, attribution_sheet,
-    circuits_sheet, contribution_sheet, lens_sheet, patching_sheet, rollout_sheet,
+    circuits_sheet, contribution_sheet, lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
 };
 pub use finding::{FindingRecord, PlaceRecord};
 pub use github::write_github;

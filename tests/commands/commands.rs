@@ -211,7 +211,7 @@ fn a_trace_has_the_names_shapes_and_metadata_that_programs_rely_on() {
     for (family, n_kv_heads, d_vocab) in [("gpt2", 4, 257), ("llama", 2, 256), ("bert", 4, 256)] {
         let copy = Copy::of(family);
         let (metadata, tensors) = trace(&copy, &["--hooks", ALL_HOOKS]);
-        assert_eq!(tensors.len(), 3 * 12 + 2, "{:?}", tensors.keys());
+        assert_eq!(tensors.len(), 3 * 14 + 2, "{:?}", tensors.keys());
         assert_eq!(tensors["tokens"].dtype, "I64");
         let stored: Vec<u8> = ids()
             .iter()
@@ -225,8 +225,14 @@ fn a_trace_has_the_names_shapes_and_metadata_that_programs_rely_on() {
                 assert_eq!(stored.dtype, "F32");
                 stored.shape.clone()
             };
-            for name in ["attn.scores", "attn.pattern"] {
+            for name in ["attn.scores", "attn.pattern", "attn.contribution"] {
                 assert_eq!(shape(name), [4, 12, 12]);
+            }
+            assert_eq!(shape("attn.value_norms"), [4, 12]);
+            let of = |name: &str| tensors[&format!("blocks.{layer_idx}.attn.{name}")].values();
+            let (pattern, norms) = (of("pattern"), of("value_norms"));
+            for (idx, carried) in of("contribution").into_iter().enumerate() {
+                assert_eq!(carried, pattern[idx] * norms[idx / 144 * 12 + idx % 12]);
             }
             for name in ["attn.q", "attn.rot_q", "attn.z"] {
                 assert_eq!(shape(name), [4, 12, 16]);
@@ -339,11 +345,13 @@ fn chosen_layers_and_heads_are_those_of_the_whole_trace() {
     ] {
         let flags = ["--hooks", ALL_HOOKS, "--layers", "2,0", "--heads", heads];
         let (_, some) = trace(&copy, &flags);
-        assert_eq!(some.len(), 2 * 12 + 2);
+        assert_eq!(some.len(), 2 * 14 + 2);
         for (name, found) in &some {
             assert!(!name.starts_with("blocks.1."), "{name}");
             let expected = match name.rsplit('.').next().expect("a name") {
-                "q" | "rot_q" | "z" | "scores" | "pattern" => heads_of(&whole[name], chosen),
+                "q" | "rot_q" | "z" | "scores" | "pattern" | "value_norms" | "contribution" => {
+                    heads_of(&whole[name], chosen)
+                }
                 "k" | "rot_k" | "v" => heads_of(&whole[name], kv_chosen),
                 _ => whole[name].clone(),
             };

@@ -36,7 +36,7 @@ fn rows(document: &Value) -> &Vec<Value> {
 fn every_measure_gives_rows_that_say_how_they_were_computed() {
     let corrupted =
         "one warm morning the old king gave a red apple . one cold morning the old king gave";
-    let measures: [(&str, &[&str]); 7] = [
+    let measures: [(&str, &[&str]); 8] = [
         ("ablation", &["--parts", "heads"]),
         ("attribution", &[]),
         ("patching", &["--corrupted", corrupted, "--at", "L1"]),
@@ -44,6 +44,7 @@ fn every_measure_gives_rows_that_say_how_they_were_computed() {
         ("rollout", &[]),
         ("contribution", &[]),
         ("circuits", &[]),
+        ("retrieval", &[]),
     ];
     for (by, more) in measures {
         let words = [&["--text", TEXT, "--by", by], more].concat();

@@ -4,9 +4,10 @@
 use std::ops::ControlFlow;
 
 use attnscope_engine::analysis::effect::{
-    Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, rollout,
+    Ablation, Asked, Into, Part, Replaced, ShareOf, attribute, circuits, contributions, retrieval,
+    rollout,
 };
-use attnscope_engine::analysis::{input_of, stripes};
+use attnscope_engine::analysis::{WhatIf, input_of, stripes, supposed};
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::place::Place;
@@ -134,6 +135,50 @@ fn heads_that_patterns_name_come_out_on_top_of_what_heads_do() {
         let mut into = found.compositions.iter();
         let best = into.find(|one| one.to == *place && one.into == Into::Keys);
         assert_eq!(best.map(|one| one.from), Some(previous), "{place}");
+    }
+}
+
+/// How a model's heads copy needles of random tokens.
+fn copies(model: &Model) -> Vec<(Place, f64, f64)> {
+    let found = retrieval(&Cpu, model, &go_on).expect("runs");
+    let heads = found.heads.iter();
+    heads
+        .map(|head| (head.place, head.retrieval, head.looks))
+        .collect()
+}
+
+#[test]
+fn the_heads_that_copy_needles_are_the_induction_heads() {
+    let (model, _) = demo();
+    let (_, induction) = named(&model);
+    for (place, retrieval, looks) in copies(&model) {
+        if induction.contains(&place) {
+            assert!(
+                retrieval > 0.5 && looks >= retrieval,
+                "{place}: {retrieval} {looks}"
+            );
+        } else {
+            assert!(looks < 0.1, "{place}: {looks}");
+        }
+    }
+}
+
+/// Without the heads that say what came before, the same heads look at the same tokens and copy nothing; and a model that has
+/// learned its sentences otherwise has no head that copies random ones.
+#[test]
+fn heads_that_cannot_know_what_followed_copy_nothing() {
+    let (mut model, _) = demo();
+    let words = ["drop=zero@L0H0", "drop=zero@L0H2"];
+    let what_ifs = words.map(|word| word.parse::<WhatIf>().expect("a what-if"));
+    model.spec = supposed(&model.spec, &what_ifs).expect("applies");
+    let healthy = opened(&testing::root().join("fixtures/healthy"), &[]);
+    for model in [&model, &healthy] {
+        for (place, retrieval, looks) in copies(model) {
+            assert!(
+                retrieval < 0.1 && looks < 0.1,
+                "{place}: {retrieval} {looks}"
+            );
+        }
     }
 }
 

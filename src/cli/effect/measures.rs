@@ -11,11 +11,11 @@ use crate::cli::progress::{RunMeter, note};
 use crate::cli::session::{Opened, Session};
 use crate::report::{
     Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
-    lens_sheet, patching_sheet, rollout_sheet,
+    lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
 };
 use attnscope_engine::analysis::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, PatchingStep, Step, attribute, circuits,
-    contributions, head_of, lens, rollout,
+    contributions, head_of, lens, retrieval, rollout,
 };
 use attnscope_engine::analysis::input_of;
 use attnscope_engine::error::Error;
@@ -58,6 +58,7 @@ impl Measuring<'_> {
             By::Rollout => self.rollout().map(whole),
             By::Contribution => self.contribution(),
             By::Circuits => self.circuits().map(whole),
+            By::Retrieval => self.retrieval().map(whole),
         }
     }
 
@@ -360,6 +361,17 @@ impl Measuring<'_> {
             }
         }
         Ok((contribution_sheet(&prompts), complete))
+    }
+
+    fn retrieval(&self) -> Result<SheetRows> {
+        let model = &self.opened.model;
+        let mut found = on_device!(&self.session.compute, ops => {
+            retrieval(ops, model, self.stopping)
+        })?;
+        found
+            .heads
+            .retain(|head| self.args.wants(Part::Head, head.place));
+        Ok(retrieval_sheet(&found))
     }
 
     fn circuits(&self) -> Result<SheetRows> {

@@ -1,4 +1,4 @@
-//! `attnscope effect`: what heads and layers do, by one of seven measures.
+//! `attnscope effect`: what heads and layers do, by one of eight measures.
 
 mod asked;
 mod measures;
@@ -95,6 +95,8 @@ enum By {
     Contribution,
     /// Copying, ranks and composition, from weights alone
     Circuits,
+    /// Copying of random needles from far away, and attention that stays near
+    Retrieval,
 }
 
 impl By {
@@ -107,6 +109,7 @@ impl By {
             Self::Rollout => "rollout",
             Self::Contribution => "contribution",
             Self::Circuits => "circuits",
+            Self::Retrieval => "retrieval",
         }
     }
 }
@@ -223,7 +226,7 @@ impl Args {
             (
                 self.at.is_some() && matches!(by, By::Lens | By::Rollout),
                 "--at",
-                "ablation, attribution, patching, contribution and circuits",
+                "ablation, attribution, patching, contribution, circuits and retrieval",
             ),
             (
                 self.inputs.is_set() && !matches!(by, By::Ablation | By::Contribution),
@@ -265,8 +268,9 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let (sheet, complete) = measuring.measure()?;
     let named = opened.named.iter();
-    let is_of_weights = args.by == By::Circuits;
-    let prompts = named.filter(|_| !is_of_weights).map(|named| PromptOf {
+    // Circuits are of weights alone, and needles of random tokens.
+    let has_prompts = !matches!(args.by, By::Circuits | By::Retrieval);
+    let prompts = named.filter(|_| has_prompts).map(|named| PromptOf {
         id: named.id.clone(),
         n_tokens: named.prompt.tokens.len(),
     });

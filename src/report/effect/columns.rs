@@ -219,6 +219,30 @@ pub fn of_rollout() -> Vec<Column> {
     ]
 }
 
+/// Columns of retrieval.
+pub fn of_retrieval() -> Vec<Column> {
+    let mut columns = PLACE.to_vec();
+    columns.extend([
+        figure(
+            "retrieval",
+            None,
+            "share of the needle's tokens that the model writes while this head looks at them most; empty without a head that predicts",
+        ),
+        figure(
+            "looks",
+            None,
+            "share of the needle's tokens that this head looks at most before they are to be written",
+        ),
+        figure("looks_worst", None, "that share at the depth where it is smallest"),
+        figure(
+            "streaming",
+            None,
+            "mean share of the attention on the first tokens and the nearest",
+        ),
+    ]);
+    columns
+}
+
 /// The columns of all measures.
 pub fn every_column() -> Vec<Column> {
     let all = [
@@ -229,6 +253,7 @@ pub fn every_column() -> Vec<Column> {
         of_contribution(),
         of_lens(),
         of_rollout(),
+        of_retrieval(),
     ];
     all.concat()
 }

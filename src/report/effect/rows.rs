@@ -1,12 +1,13 @@
 //! The tables of each measure: what stands in their columns, and how it was computed.
 
 use super::columns::{
-    of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_rollout,
+    of_ablation, of_attribution, of_circuits, of_contribution, of_lens, of_patching, of_retrieval,
+    of_rollout,
 };
 use super::sheet::{Cell, SheetRows};
 use attnscope_engine::analysis::effect::{
     Ablation, Attribution, Circuits, Contribution, Estimate, Into, LensRow, Part, PartEffect,
-    Patching, Replaced, Rollout, ShareOf,
+    Patching, Replaced, Retrieval, Rollout, ShareOf,
 };
 use attnscope_engine::place::Place;
 
@@ -138,6 +139,60 @@ pub fn attribution_sheet(found: &Attribution, labels: &Labels<'_>, asked: String
         rows,
         notes,
         totals: vec![("logit", found.logit), ("sum of shares", found.sum())],
+    }
+}
+
+/// What heads do with needles, those that copy most first.
+pub fn retrieval_sheet(found: &Retrieval) -> SheetRows {
+    let mut heads: Vec<_> = found.heads.iter().collect();
+    heads.sort_by(|a, b| {
+        let looks = b.looks.total_cmp(&a.looks);
+        b.retrieval.total_cmp(&a.retrieval).then(looks)
+    });
+    let rows = heads.into_iter().map(|head| {
+        let mut row = place_cells(head.place, "head");
+        let worst = head.by_depth.iter().copied().reduce(f64::min);
+        row.push(Cell::of(
+            Some(head.retrieval).filter(|share| !share.is_nan()),
+        ));
+        row.push(Cell::Number(head.looks));
+        row.push(Cell::of(worst));
+        row.push(Cell::Number(head.streaming));
+        row
+    });
+    let depths: Vec<String> = found
+        .depths
+        .iter()
+        .map(|depth| format!("{:.0} %", 100.0 * depth))
+        .collect();
+    let mut notes = vec![
+        format!(
+            "{} prompts of {} random tokens: a needle of a name and {} tokens at {} of the way, and the name again at the end; the needle's tokens are then given one by one",
+            found.n_prompts,
+            found.n_tokens,
+            found.n_values,
+            depths.join(", ")
+        ),
+        format!(
+            "streaming: queries of the second half, the first {} tokens and the nearest {}",
+            found.n_sinks, found.n_near
+        ),
+    ];
+    if let Some(written) = found.written.filter(|written| *written < 0.5) {
+        notes.push(format!(
+            "the model writes {:.0} % of the needles: a low score may say that this model does not copy random tokens, not that its heads cannot",
+            100.0 * written
+        ));
+    }
+    SheetRows {
+        columns: of_retrieval(),
+        rows: rows.collect(),
+        notes,
+        totals: found
+            .written
+            .map(|share| ("share written", share))
+            .into_iter()
+            .collect(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What parts of a model do, not only where they look: ablation, patching, attribution, lens, rollout, contribution, circuits.
+//! What parts of a model do, not only where they look: ablation, patching, attribution, lens, rollout, contribution, circuits,
+//! retrieval.
 
 mod ablation;
 mod attribution;
@@ -14,6 +15,7 @@ mod lens;
 mod logit_rows;
 mod maps;
 mod patching;
+mod retrieval;
 mod rollout;
 mod shares;
 mod together;
@@ -28,6 +30,7 @@ pub use estimate::Estimate;
 pub use judged::{Asked, asked_logits, head_of};
 pub use lens::{LensRow, lens};
 pub use patching::{Pair, Patched, Patching, PatchingStep};
+pub use retrieval::{Retrieval, RetrievalHead, retrieval};
 pub use rollout::{Rollout, rollout};
 pub use shares::{Attribution, Share, ShareOf};
 pub use together::bytes_of_copies;
