@@ -9,7 +9,8 @@ use super::targets::is_path;
 use crate::bundles::DEMO_PROMPT;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::ModelSpec;
-use attnscope_engine::prompt::{N_GENERATED, Positions, Request, Source, Target};
+use attnscope_engine::analysis::can_write;
+use attnscope_engine::prompt::{N_GENERATED, Positions, Request, Sampling, Source, Target};
 
 /// A prompt: at most one of the four ways to give it.
 #[derive(Debug, Clone, clap::Args)]
@@ -42,9 +43,21 @@ pub struct PromptArgs {
         conflicts_with = "generate"
     )]
     target_tokens: Option<Vec<u32>>,
-    /// How many tokens a decoder without a target may write [default: 32]
+    /// How many tokens the model may write: behind the prompt, or as the target of a model with an encoder
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
+    /// Divides the logits before a token is drawn; 0 takes the likeliest token
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_hyphen_values = true)]
+    temperature: f64,
+    /// Draw tokens from the K likeliest
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Draw tokens from the fewest likeliest that together have this probability
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    top_p: Option<f64>,
+    /// One seed always draws the same tokens
+    #[arg(long = "sample-seed", value_name = "S", default_value_t = 0)]
+    sample_seed: u64,
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
@@ -153,17 +166,25 @@ impl PromptArgs {
         self.apply(source)
     }
 
-    /// Refuses to let a model write that has no decoder of its own.
+    /// Refuses to let a model write that cannot, and numbers that no token can be drawn with.
     ///
     /// # Errors
     /// When it was asked to.
     pub fn check_fits(&self, spec: &ModelSpec) -> Result<()> {
+        self.sampling().check()?;
         if self.generate.is_some() && spec.decoder_start.is_none() {
-            let problem =
-                "--generate is for models with an encoder and a decoder; this one has one stack";
-            return Err(Error::Prompt(problem.to_owned()));
+            can_write(spec)?;
         }
         Ok(())
+    }
+
+    fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            seed: self.sample_seed,
+        }
     }
 
     /// The file that the text stands in.
@@ -194,6 +215,8 @@ impl PromptArgs {
             },
             special_tokens: !self.no_special_tokens,
             truncate: self.truncate,
+            n_to_write: self.generate.unwrap_or(0),
+            sampling: self.sampling(),
         }
     }
 }

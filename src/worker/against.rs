@@ -213,6 +213,7 @@ impl Runner {
             },
             attention_mask: ids.real.clone(),
             truncate: false,
+            n_to_write: 0,
             ..usual
         };
         let mut prompt = prompt::prepare(&request, reading, limits)?;

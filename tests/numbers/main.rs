@@ -3,6 +3,7 @@
 mod align;
 mod bf16_weights;
 mod broken_model;
+mod cache_parity;
 mod charts;
 mod contribution;
 mod device_attention;

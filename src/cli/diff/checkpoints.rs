@@ -175,6 +175,7 @@ impl Sides {
             },
             attention_mask: ids.real.clone(),
             truncate: false,
+            n_to_write: 0,
             ..self.usual.clone()
         };
         let reading = Reading::Ids("ids of the other side".to_owned());

@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
 /// Queries, keys and values of all heads, as the projections leave them.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadInput<'a> {
-    /// [query, n_heads · d_head]
+    /// Of the queries that run: the first row is that of [`Visibility::first_query`]. // [query, n_heads · d_head]
     pub q: &'a [f32],
     /// [key, n_kv_heads · d_head]
     pub k: &'a [f32],
@@ -85,7 +85,8 @@ pub struct HeadRun {
 pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<HeadRun> {
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
-    let head = Head::new(spec, input, head_idx);
+    let first_query = run.visibility.first_query();
+    let head = Head::new(spec, input, head_idx).from_query(first_query);
     let k_norms: Vec<f32> = (0..n_keys)
         .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
         .collect();
@@ -116,9 +117,9 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     };
     math.column_log_sum_exp = columns.as_deref();
 
-    let mut z = vec![0.0; n_queries * spec.d_value];
+    let mut z = vec![0.0; (n_queries - first_query) * spec.d_value];
     let mut tally = Tally::new(run.visibility, run.repeats);
-    for block in blocks(n_queries) {
+    for block in blocks(first_query..n_queries) {
         if run.pace.stops() {
             return None;
         }
@@ -136,6 +137,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         if let Some(sink) = run.sink {
             sink.block(head_idx, block.start, scores, pattern);
         }
+        let block = block.start - first_query..block.end - first_query;
         let z_rows = &mut z[block.start * spec.d_value..block.end * spec.d_value];
         head.values(pattern, n_keys, z_rows); // [row, d_value]
     }
@@ -144,10 +146,11 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     Some(HeadRun { z, summary })
 }
 
-fn blocks(n_queries: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..n_queries)
+fn blocks(queries: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = queries.end;
+    queries
         .step_by(BLOCK_ROWS)
-        .map(move |start| start..(start + BLOCK_ROWS).min(n_queries))
+        .map(move |start| start..(start + BLOCK_ROWS).min(end))
 }
 
 /// log Σ over queries of exp(s), per key: the first of two passes of a softmax over queries.
@@ -168,7 +171,7 @@ fn column_log_sum_exp(
         spec: &over_keys,
         ..*math
     };
-    for block in blocks(n_queries) {
+    for block in blocks(0..n_queries) {
         if run.pace.stops() {
             return None;
         }
@@ -187,6 +190,8 @@ fn column_log_sum_exp(
 pub(super) struct Head<'a> {
     pub(super) head_idx: usize,
     input: HeadInput<'a>,
+    /// The query that the first row of the input belongs to.
+    first_query: usize,
     d_head: usize,
     d_value: usize,
     q_stride: usize,
@@ -212,6 +217,7 @@ impl<'a> Head<'a> {
         Self {
             head_idx,
             input,
+            first_query: 0,
             d_head: spec.d_head,
             d_value: spec.d_value,
             q_stride: spec.n_heads * spec.d_head,
@@ -223,8 +229,16 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// The head where its queries begin at one.
+    pub(super) fn from_query(self, first_query: usize) -> Self {
+        Self {
+            first_query,
+            ..self
+        }
+    }
+
     pub(super) fn query(&self, query_idx: usize) -> &'a [f32] {
-        &self.input.q[query_idx * self.q_stride + self.q_at..][..self.d_head]
+        &self.queries_from(query_idx).0[..self.d_head]
     }
 
     pub(super) fn key(&self, key_idx: usize) -> &'a [f32] {
@@ -233,7 +247,7 @@ impl<'a> Head<'a> {
 
     /// Queries from one on, and how far apart they are.
     pub(super) fn queries_from(&self, query_idx: usize) -> (&'a [f32], usize) {
-        let at = query_idx * self.q_stride + self.q_at;
+        let at = (query_idx - self.first_query) * self.q_stride + self.q_at;
         (&self.input.q[at..], self.q_stride)
     }
 
@@ -254,7 +268,7 @@ impl<'a> Head<'a> {
 
     /// q·k of a block of queries with all keys. // [row, key]
     pub(super) fn products(&self, block: &Range<usize>, n_keys: usize, out: &mut [f32]) {
-        let q = &self.input.q[block.start * self.q_stride + self.q_at..];
+        let (q, _) = self.queries_from(block.start);
         let q = Matrix::new(q, block.len(), self.d_head, self.q_stride, 1);
         let k = Matrix::new(
             &self.input.k[self.k_at..],

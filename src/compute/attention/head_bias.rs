@@ -27,7 +27,8 @@ pub enum HeadBias {
 #[derive(Debug, Clone)]
 pub struct PairBias {
     relative: Relative,
-    /// Product of each query with each row of the table. // [query, row]
+    first_query: usize,
+    /// Product of each query that runs with each row of the table. // [query, row]
     of_queries: Option<Vec<f32>>,
     /// Product of each key with each row of the table. // [key, row]
     of_keys: Option<Vec<f32>>,
@@ -41,7 +42,7 @@ impl PairBias {
         let at = |values: &Option<Vec<f32>>, idx: usize| {
             values.as_ref().map_or(0.0, |all| all[idx * n_rows + row])
         };
-        at(&self.of_queries, query_idx) + at(&self.of_keys, key_idx)
+        at(&self.of_queries, query_idx - self.first_query) + at(&self.of_keys, key_idx)
     }
 }
 
@@ -74,7 +75,8 @@ impl HeadBias {
         tables: &RelativeTables,
     ) -> Self {
         let spec = run.spec;
-        let head = Head::new(spec, input, head_idx);
+        let first_query = run.visibility.first_query();
+        let head = Head::new(spec, input, head_idx).from_query(first_query);
         let n_rows = relative.n_rows();
         let width = spec.n_heads * spec.d_head;
         let products = |(from, stride): (&[f32], usize), n: usize, table: &Vec<f32>| {
@@ -86,12 +88,13 @@ impl HeadBias {
             product(&mut to, from, table.transposed(), false, Threads::One);
             values
         };
-        let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+        let (n_queries, n_keys) = (run.visibility.n_queries_to_run(), run.visibility.n_keys);
         let of_queries = tables.keys.as_ref();
         let of_keys = tables.queries.as_ref();
         Self::ByPair(PairBias {
             relative,
-            of_queries: of_queries.map(|table| products(head.queries_from(0), n_queries, table)),
+            first_query,
+            of_queries: of_queries.map(|table| products(head.queries_from(first_query), n_queries, table)),
             of_keys: of_keys.map(|table| products(head.keys_from(), n_keys, table)),
         })
     }

@@ -14,6 +14,7 @@ pub struct Visibility {
     real_keys: Option<Vec<bool>>,
     /// What each query may see, where no mask of one direction and one window says it.
     ranges: Option<Vec<Range<usize>>>,
+    first_query: usize,
 }
 
 impl Visibility {
@@ -28,6 +29,7 @@ impl Visibility {
             real_queries: real.clone(),
             real_keys: real,
             ranges: None,
+            first_query: 0,
         }
     }
 
@@ -46,6 +48,7 @@ impl Visibility {
             real_queries: padded(queries.1),
             real_keys: padded(keys.1),
             ranges: None,
+            first_query: 0,
         }
     }
 
@@ -55,6 +58,25 @@ impl Visibility {
         let fits = ranges.len() == self.n_queries;
         let ranges = fits.then_some(ranges);
         Self { ranges, ..self }
+    }
+
+    /// Runs only the queries from one on; those before it are over, and their keys are still there. Queries keep their indices.
+    #[must_use]
+    pub fn from_query(self, first_query: usize) -> Self {
+        Self {
+            first_query: first_query.min(self.n_queries),
+            ..self
+        }
+    }
+
+    /// The first query that runs.
+    pub fn first_query(&self) -> usize {
+        self.first_query
+    }
+
+    /// How many queries run.
+    pub fn n_queries_to_run(&self) -> usize {
+        self.n_queries - self.first_query
     }
 
     pub fn mask(&self) -> Mask {

@@ -87,7 +87,7 @@ fn some_heads(
     let sampled = sampled_queries(run.visibility);
     let mut plans = Vec::new();
     for (nth, head_idx) in heads.clone().enumerate() {
-        let head = Head::new(spec, input, head_idx);
+        let head = Head::new(spec, input, head_idx).from_query(run.visibility.first_query());
         let Some(kv) = &packed[spec.kv_head_of(head_idx) - first_kv] else {
             continue;
         };
@@ -146,14 +146,15 @@ const MARGIN: usize = 64;
 /// Queries of a strip: a number that depends on lengths alone.
 fn strip_rows(plan: &HeadPlan<'_>) -> usize {
     let n_rows = block_rows(plan.kv.keys.width());
-    let n_blocks = plan.run.visibility.n_queries.div_ceil(n_rows);
+    let n_blocks = plan.run.visibility.n_queries_to_run().div_ceil(n_rows);
     n_blocks.div_ceil(MOST_STRIPS).max(1) * n_rows
 }
 
 /// The strips of a head.
 fn strips(plan: &HeadPlan<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
-    let (n_queries, n) = (plan.run.visibility.n_queries, strip_rows(plan));
-    (0..n_queries)
+    let (visibility, n) = (plan.run.visibility, strip_rows(plan));
+    let n_queries = visibility.n_queries;
+    (visibility.first_query()..n_queries)
         .step_by(n)
         .map(move |start| start..(start + n).min(n_queries))
 }
@@ -183,7 +184,8 @@ fn run_plans(plans: &[HeadPlan<'_>], z: &mut [f32]) -> Option<Vec<(usize, HeadSu
     let Some(first) = plans.first() else {
         return Some(Vec::new());
     };
-    let (spec, n_queries) = (first.math.spec, first.run.visibility.n_queries);
+    let n_queries = first.run.visibility.n_queries_to_run();
+    let spec = first.math.spec;
     let (n_rows, d_value) = (strip_rows(first), spec.d_value);
     let mut rows: Vec<Vec<RowSummary>> = plans
         .par_iter()

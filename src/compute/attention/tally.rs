@@ -9,6 +9,7 @@ use super::summary::{HeadSummary, RowSummary};
 /// Rows of one head so far.
 pub struct Tally<'a> {
     repeats: Option<&'a Repeats>,
+    first_query: usize,
     rows: Vec<RowSummary>,
     column_sums: Vec<f64>,
     pooled: Pooled,
@@ -23,7 +24,8 @@ impl<'a> Tally<'a> {
         let sampled = sampled_queries(visibility);
         Self {
             repeats,
-            rows: Vec::with_capacity(n_queries),
+            first_query: visibility.first_query(),
+            rows: Vec::with_capacity(visibility.n_queries_to_run()),
             column_sums: vec![0.0; n_keys],
             pooled: Pooled::new(n_queries, n_keys),
             samples: Vec::with_capacity(sampled.len() * n_keys),
@@ -33,7 +35,7 @@ impl<'a> Tally<'a> {
 
     /// The next query's row. // pattern: [key]
     pub fn add(&mut self, mut summary: RowSummary, pattern: &[f32]) {
-        let query_idx = self.rows.len();
+        let query_idx = self.first_query + self.rows.len();
         if let Some(repeats) = self.repeats
             && repeats.before(query_idx).next().is_some()
         {

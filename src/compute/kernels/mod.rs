@@ -2,6 +2,7 @@
 
 pub mod amx;
 mod elementwise;
+mod few_rows;
 pub mod logit_row;
 mod product;
 pub mod residual;
@@ -12,6 +13,7 @@ pub use elementwise::{
     Activation, activate, add_assign, are_finite, clamped_gate_assign, first_nonfinite, layer_norm,
     multiply_assign, norms_of_rows, rms_norm, scale_assign, sum_of_squares,
 };
+pub use few_rows::{FewRows, few_rows};
 pub use product::{Matrix, MatrixMut, Threads, product};
 pub use tiles::{Tile, tiles};
 

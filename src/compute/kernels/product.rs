@@ -1,5 +1,8 @@
 //! The matrix product: `gemm` behind views whose bounds are checked once.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use gemm::Parallelism;
 
 /// A read-only matrix inside a slice, by strides.
@@ -113,8 +116,9 @@ pub enum Threads {
 
 /// `out = left · right`, or `out += left · right` when `accumulate`.
 ///
-/// An element's sum runs over the inner dimension in an order that depends on the shapes alone, so results do
-/// not change with the number of threads or with the other rows' content.
+/// An element's sum runs over the inner dimension in an order that depends on its length alone: a row is the same bits
+/// with any number of threads, and whether it is multiplied alone or among others. `gemm` sums small products in other orders;
+/// those get rows of zeros beside them, so that they are small no longer.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -133,6 +137,140 @@ pub fn product(
     if out.n_rows == 0 || out.n_cols == 0 {
         return;
     }
+    if out.n_cols == 1 {
+        return beside_zeros(out, left, right, accumulate, threads);
+    }
+    let n_least = least_rows(left.n_cols, out.n_cols);
+    if out.n_rows < n_least {
+        among_zeros(out, left, right, accumulate, n_least);
+    } else {
+        multiply(out, left, right, accumulate, threads);
+    }
+}
+
+/// Outputs up to which `gemm` cuts the inner dimension otherwise when there are as few rows, and where it first does.
+const FEW_OUTPUTS: usize = 64;
+const LONG_SUM: usize = 512;
+/// Values of an output that `gemm` sums in lanes when it has no more.
+const FEW_VALUES: usize = 256;
+
+/// The fewest rows whose sums `gemm` takes in the order of many rows.
+fn least_rows(n_inner: usize, n_outputs: usize) -> usize {
+    let cut = if n_outputs <= FEW_OUTPUTS && n_inner > LONG_SUM {
+        FEW_OUTPUTS + 1
+    } else {
+        2
+    };
+    cut.max(FEW_VALUES / n_outputs + 1)
+}
+
+/// As [`product`], with as many rows as it takes.
+fn among_zeros(
+    out: &mut MatrixMut<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+    accumulate: bool,
+    n_rows: usize,
+) {
+    let (n_inner, n_cols) = (left.n_cols, out.n_cols);
+    let mut rows = vec![0.0; n_rows * n_inner];
+    let mut sums = vec![0.0; n_rows * n_cols];
+    for row_idx in 0..out.n_rows {
+        let to = &mut rows[row_idx * n_inner..][..n_inner];
+        for (col_idx, to) in to.iter_mut().enumerate() {
+            *to = left.data[row_idx * left.row_stride + col_idx * left.col_stride];
+        }
+        if accumulate {
+            let from = &out.data[row_idx * out.row_stride..][..n_cols];
+            sums[row_idx * n_cols..][..n_cols].copy_from_slice(from);
+        }
+    }
+    let more = Matrix::row_major(&rows, n_rows, n_inner);
+    let mut to = MatrixMut::new(&mut sums, n_rows, n_cols, n_cols);
+    multiply(&mut to, more, right, accumulate, Threads::One);
+    for row_idx in 0..out.n_rows {
+        let to = &mut out.data[row_idx * out.row_stride..][..n_cols];
+        to.copy_from_slice(&sums[row_idx * n_cols..][..n_cols]);
+    }
+}
+
+/// As [`product`] with one output, which `gemm` would sum in lanes: with a second one it is one of many.
+fn beside_zeros(
+    out: &mut MatrixMut<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+    accumulate: bool,
+    threads: Threads,
+) {
+    let mut columns = vec![0.0; 2 * right.n_rows];
+    for (row_idx, to) in columns.chunks_mut(2).enumerate() {
+        to[0] = right.data[row_idx * right.row_stride];
+    }
+    let mut sums = vec![0.0; 2 * out.n_rows];
+    if accumulate {
+        for (row_idx, to) in sums.chunks_mut(2).enumerate() {
+            to[0] = out.data[row_idx * out.row_stride];
+        }
+    }
+    let mut to = MatrixMut::new(&mut sums, out.n_rows, 2, 2);
+    let right = Matrix::row_major(&columns, right.n_rows, 2);
+    product(&mut to, left, right, accumulate, threads);
+    for (row_idx, from) in sums.chunks(2).enumerate() {
+        out.data[row_idx * out.row_stride] = from[0];
+    }
+}
+
+/// How many terms of a sum over `n_inner` [`product`] adds up before it adds what they are to the output, for matrices of more than
+/// [`FEW_OUTPUTS`] outputs. It is found out by asking: what is small is lost beside what is large, unless it was added up apart.
+pub(super) fn terms_at_once(n_inner: usize) -> usize {
+    static KNOWN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    *known
+        .entry(n_inner)
+        .or_insert_with(|| first_cut(n_inner).unwrap_or(n_inner))
+}
+
+/// The first term that is not added to the terms before it, if there is one.
+fn first_cut(n_inner: usize) -> Option<usize> {
+    const LARGE: f32 = (1u32 << 24) as f32;
+    let n_outputs = FEW_OUTPUTS + 1;
+    // Two terms of 1 after a large one: each is lost where all are added in turn, and both stay where they meet first.
+    let is_apart = |at: usize| {
+        let mut right = vec![0.0; n_outputs * n_inner]; // [output, inner]
+        for column in right.chunks_mut(n_inner) {
+            (column[0], column[at], column[at + 1]) = (LARGE, 1.0, 1.0);
+        }
+        let left = vec![1.0; 2 * n_inner];
+        let mut out = vec![0.0; 2 * n_outputs];
+        product(
+            &mut MatrixMut::new(&mut out, 2, n_outputs, n_outputs),
+            Matrix::row_major(&left, 2, n_inner),
+            Matrix::row_major(&right, n_outputs, n_inner).transposed(),
+            false,
+            Threads::One,
+        );
+        out[0] > LARGE
+    };
+    let (mut low, mut high) = (1, n_inner.checked_sub(1)?);
+    while low < high {
+        let middle = (low + high) / 2;
+        if is_apart(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (low < n_inner - 1).then_some(low)
+}
+
+/// The product itself.
+fn multiply(
+    out: &mut MatrixMut<'_>,
+    left: Matrix<'_>,
+    right: Matrix<'_>,
+    accumulate: bool,
+    threads: Threads,
+) {
     let parallelism = match threads {
         Threads::One => Parallelism::None,
         Threads::Pool => Parallelism::Rayon(0),
@@ -196,6 +334,46 @@ mod tests {
                 Some(&100.0),
                 "padding of a row is left alone"
             );
+        }
+    }
+
+    #[test]
+    fn a_row_is_the_same_bits_alone_and_among_others() {
+        let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
+        let n_most = 90;
+        for n_inner in [1, 2, 3, 8, 33, 64, 300, 513, 768, 1100] {
+            for n_outputs in [1, 2, 5, 16, 31, 64, 65, 130] {
+                let left: Vec<f32> = (0..n_most * n_inner).map(value).collect();
+                let right: Vec<f32> = (0..n_outputs * n_inner).map(value).collect();
+                let bias: Vec<f32> = (0..n_outputs).map(value).collect();
+                for is_input_major in [false, true] {
+                    let right = if is_input_major {
+                        Matrix::row_major(&right, n_inner, n_outputs)
+                    } else {
+                        Matrix::row_major(&right, n_outputs, n_inner).transposed()
+                    };
+                    let of = |n_rows: usize| {
+                        let mut out = bias.repeat(n_rows);
+                        let left = Matrix::row_major(&left[..n_rows * n_inner], n_rows, n_inner);
+                        let mut to = MatrixMut::new(&mut out, n_rows, n_outputs, n_outputs);
+                        product(&mut to, left, right, true, Threads::Pool);
+                        out
+                    };
+                    let all = of(n_most);
+                    if n_outputs > 1 {
+                        // One output alone is what it is beside the others.
+                        let mut first: Vec<f32> = vec![bias[0]; n_most];
+                        let left = Matrix::row_major(&left, n_most, n_inner);
+                        let mut to = MatrixMut::new(&mut first, n_most, 1, 1);
+                        product(&mut to, left, right.columns(0..1), true, Threads::One);
+                        assert!(first.iter().eq(all.iter().step_by(n_outputs)));
+                    }
+                    for n_rows in [1, 2, 3, 7, 40, 70] {
+                        let shape = (n_rows, n_inner, n_outputs, is_input_major);
+                        assert!(of(n_rows) == all[..n_rows * n_outputs], "{shape:?}");
+                    }
+                }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
 use crate::kernels::amx::{self, Bf16Matrix};
 use crate::kernels::simd::Level;
-use crate::kernels::{self, Matrix, MatrixMut, Threads};
+use crate::kernels::{self, FewRows, Matrix, MatrixMut, Threads, few_rows};
 use crate::pace::Pace;
 
 /// Multiplications of a product between two questions whether to stop: some 10 ms on two cores, 50 on slow ones.
@@ -144,6 +144,26 @@ impl Ops for Cpu {
         Ok(host)
     }
 
+    fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
+        let is_plain = matches!(host.weight, HostWeight::F32(_) | HostWeight::Lent(_));
+        if !is_plain || !FewRows::is_usable(host.n_out) {
+            return host;
+        }
+        let values = host.widened();
+        let laid_out = FewRows::of(&values, host.n_out, host.n_in, host.is_input_major);
+        drop(values);
+        HostLinear {
+            weight: HostWeight::FewRows(laid_out),
+            ..host
+        }
+    }
+
+    fn append(&self, to: &mut Values, from: &Values) -> Result<()> {
+        to.width = from.width;
+        to.data.extend_from_slice(&from.data);
+        Ok(())
+    }
+
     fn put(&self, values: &[f32], width: usize, to: &mut Values) -> Result<()> {
         to.width = width;
         to.data.clear();
@@ -181,6 +201,14 @@ impl Ops for Cpu {
             HostWeight::F32(weight) => product_f32(from, weight, weights, to, pace),
             HostWeight::Lent(weight) => product_f32(from, weight, weights, to, pace),
             HostWeight::Bf16(bits) => product_bf16(from, bits, weights, to, pace),
+            HostWeight::FewRows(laid_out) => {
+                if pace.stops() {
+                    return Err(Error::Cancelled);
+                }
+                few_rows(laid_out, &from.data, weights.bias.is_some(), &mut to.data);
+                pace.did((n_rows * weights.n_in * weights.n_out) as u64);
+                Ok(())
+            }
         }
     }
 
@@ -317,7 +345,7 @@ impl Ops for Cpu {
             v: &v.data,
         };
         z.reshape(
-            run.visibility.n_queries,
+            run.visibility.n_queries_to_run(),
             run.spec.n_heads * run.spec.d_value,
         );
         if run.heads.len() < run.spec.n_heads {

@@ -17,7 +17,7 @@ pub use spare::{Lent, LentBits, Reuse, lend, lend_bits, reuse_buffers};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
-use crate::kernels;
+use crate::kernels::{self, FewRows};
 pub use crate::kernels::Activation;
 use crate::pace::Pace;
 
@@ -43,6 +43,8 @@ pub enum HostWeight<'a> {
     Lent(Lent),
     /// The bits of bf16 numbers, as they lie in the file: for those who say that they take them ([`Ops::takes_bf16`]).
     Bf16(LentBits),
+    /// Laid out for products with a few rows at a time.
+    FewRows(FewRows),
 }
 
 impl HostLinear<'_> {
@@ -52,6 +54,7 @@ impl HostLinear<'_> {
             HostWeight::F32(values) => Cow::Borrowed(values),
             HostWeight::Lent(values) => Cow::Borrowed(values),
             HostWeight::Bf16(bits) => kernels::widen_bf16(bits).into(),
+            HostWeight::FewRows(laid_out) => laid_out.values(self.is_input_major).into(),
         }
     }
 }
@@ -103,6 +106,19 @@ pub trait Ops: Sync {
     /// Brings weights to where they are used.
     fn linear_weights<'a>(&self, host: HostLinear<'a>) -> Result<Self::Linear<'a>>;
     fn norm_weights<'a>(&self, host: HostNorm<'a>) -> Result<Self::Norm<'a>>;
+
+    /// Lays weights out for products with a few rows at a time, of which there will be many; rows come out as the same bits.
+    fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
+        host
+    }
+
+    /// Puts rows behind those of another buffer, which may be empty.
+    fn append(&self, to: &mut Self::Buffer, from: &Self::Buffer) -> Result<()> {
+        let new = self.get(from)?;
+        let mut all = self.get(to)?.values.into_owned();
+        all.extend_from_slice(&new.values);
+        self.put(&all, new.width, to)
+    }
 
     /// Host → buffer. // values: [row, width]
     fn put(&self, values: &[f32], width: usize, to: &mut Self::Buffer) -> Result<()>;

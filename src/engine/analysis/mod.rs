@@ -4,7 +4,6 @@ pub mod align;
 mod captured;
 pub mod effect;
 mod first_nonfinite;
-mod generate;
 pub mod guess;
 mod head;
 mod histogram;
@@ -40,13 +39,13 @@ mod watch;
 mod weights;
 mod what_if;
 mod work;
+mod writing;
 
 pub use captured::{
     ArrayNames, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured, is_probe,
     judge_captured, judge_trace, read_trace,
 };
 pub use first_nonfinite::NonFinite;
-pub use generate::{generate, input_of};
 pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};
 pub use histogram::Histogram;
 pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
@@ -73,3 +72,6 @@ pub use tensor_stats::{TensorStats, tensor_stats};
 pub use verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, verify, verify_bytes};
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::work_of;
+pub use writing::{
+    Past, Taps, Text, Writer, WriterMemory, Written, can_write, end_tokens, generate, input_of,
+};

@@ -98,6 +98,13 @@ impl Checkpoint {
         of_file.into_iter().chain(self.remarks.clone()).collect()
     }
 
+    /// The values of a small JSON file beside the configuration; `None` where there is none that can be read.
+    pub fn beside_config(&self, name: &str) -> Option<Map<String, Value>> {
+        let path = self.config.path().with_file_name(name);
+        let text = read_text(&path, DOCUMENT).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
     /// Whether its files are still those that were opened.
     ///
     /// # Errors

@@ -160,9 +160,29 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
         spec: &BlockSpec,
         pace: &'a dyn Pace,
     ) -> Result<Self> {
-        let shelf = Shelf { ops, tensors, pace };
+        Self::read_from(Shelf::new(ops, tensors, pace), spec)
+    }
+
+    /// Reads weights that will meet a few rows at a time, many times.
+    ///
+    /// # Errors
+    /// As for [`BlockWeights::read`].
+    pub fn read_for_few_rows(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        spec: &BlockSpec,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let shelf = Shelf {
+            for_few_rows: true,
+            ..Shelf::new(ops, tensors, pace)
+        };
+        Self::read_from(shelf, spec)
+    }
+
+    fn read_from(shelf: Shelf<'a, O>, spec: &BlockSpec) -> Result<Self> {
         // Beside each read, which looks at its own file: a shard that another took the place of belongs to another save.
-        tensors.unchanged()?;
+        shelf.tensors.unchanged()?;
         let attention = |pre, projections: &ProjectionSpec, n_heads| {
             AttentionWeights::read(shelf, pre, projections, n_heads)
         };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::embed::Sequence;
+use super::past::KeysAndValues;
 use super::recurrent::Ends;
 use super::spec::StackSpec;
 use super::weights::Shelf;
@@ -35,6 +36,9 @@ pub struct BlockContext<'a, O: Ops> {
     /// How many copies of the sequence lie one after another in the residual. With copies, a block tells nothing of its heads:
     /// it only leaves the residual. `None` is the usual run of one sequence, which tells everything.
     pub copies: Option<usize>,
+    /// How many of the sequence's first tokens are over: the residual has the rows of those after them, and the keys and values of
+    /// those before come from [`Scratch`].
+    pub n_past: usize,
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
@@ -65,7 +69,13 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             memory,
             pace,
             copies: None,
+            n_past: 0,
         })
+    }
+
+    /// The context of the tokens that follow some of the sequence.
+    pub fn after(self, n_past: usize) -> Self {
+        Self { n_past, ..self }
     }
 
     /// The context of several copies of the sequence.
@@ -90,12 +100,13 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             }),
             pace: self.pace,
             copies: Some(copies),
+            n_past: self.n_past,
         }
     }
 
     /// The position of every row of the residual.
     pub(super) fn positions(&self) -> Cow<'_, [usize]> {
-        let positions = &self.sequence.positions;
+        let positions = &self.sequence.positions[self.n_past..];
         match self.copies {
             None | Some(1) => Cow::Borrowed(positions),
             Some(copies) => Cow::Owned(positions.repeat(copies)),
@@ -103,23 +114,21 @@ impl<'a, O: Ops> BlockContext<'a, O> {
     }
 
     pub(super) fn shelf(&self) -> Shelf<'a, O> {
-        Shelf {
-            ops: self.ops,
-            tensors: self.tensors,
-            pace: self.pace,
-        }
+        Shelf::new(self.ops, self.tensors, self.pace)
     }
 
     /// Which keys each query sees: its own sequence's, or the encoder's.
     pub(super) fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let (n_queries, real) = (self.sequence.len(), self.sequence.real.as_deref());
         if !spec.is_cross {
-            return Visibility::of_self(spec.mask, n_queries, real);
+            return Visibility::of_self(spec.mask, n_queries, real).from_query(self.n_past);
         }
         let keys = self.memory.as_ref().map(|memory| memory.sequence);
         let n_keys = keys.map_or(0, Sequence::len);
         let real_keys = keys.and_then(|keys| keys.real.as_deref());
-        Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys))
+        let visibility =
+            Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
+        visibility.from_query(self.n_past)
     }
 }
 
@@ -135,6 +144,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) own_key: O::Buffer,
     pub(super) shared_key: O::Buffer,
     pub(super) out: O::Buffer,
+    /// Keys and values of tokens that are over, and of those that run once they have.
+    pub(super) past: Option<KeysAndValues<O>>,
 }
 
 /// Buffers of one feed-forward layer.
@@ -153,6 +164,8 @@ pub struct Scratch<O: Ops> {
     pub(super) mlp: MlpScratch<O>,
     pub(super) mlp_out: O::Buffer,
     pub(super) spare: O::Buffer,
+    /// What cross-attention keeps of the encoder's output.
+    pub(super) cross_past: Option<KeysAndValues<O>>,
 }
 
 impl<O: Ops> Default for AttentionScratch<O> {
@@ -169,6 +182,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             own_key: buffer(),
             shared_key: buffer(),
             out: buffer(),
+            past: None,
         }
     }
 }
@@ -188,6 +202,7 @@ impl<O: Ops> Default for Scratch<O> {
             },
             mlp_out: buffer(),
             spare: buffer(),
+            cross_past: None,
         }
     }
 }

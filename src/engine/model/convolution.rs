@@ -49,12 +49,16 @@ pub(super) fn run_convolution<O: Ops>(
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
     // Of the copies of one sequence that may lie here, none reaches into the one before it.
-    let n_positions = context.sequence.len().max(1);
+    let n_past = context.n_past;
+    let n_positions = (context.sequence.len() - n_past).max(1);
     let mut real = O::Buffer::default();
     let host = ops.get(from)?;
     let (width, mut rows) = (host.width, host.values.into_owned());
     for (position_idx, row) in rows.chunks_mut(width).enumerate() {
-        if !context.sequence.is_real(position_idx % n_positions) {
+        if !context
+            .sequence
+            .is_real(n_past + position_idx % n_positions)
+        {
             row.fill(0.0);
         }
     }
@@ -65,10 +69,24 @@ pub(super) fn run_convolution<O: Ops>(
     ops.multiply(&mut s.v, &s.q)?;
     let gated = ops.get(&s.v)?;
     let bias = weights.bias.as_deref();
-    let copies = gated.values.chunks((n_positions * spec.n_channels).max(1));
-    let mixed: Vec<f32> = copies
-        .flat_map(|values| convolved(values, spec, &weights.kernel, bias))
-        .collect();
+    let mixed: Vec<f32> = match &mut s.past {
+        Some(past) => {
+            // The tokens before those that run count as well, as many as the kernel reaches back.
+            let n_new = gated.values.len();
+            past.v_on_host.extend_from_slice(&gated.values);
+            let mut all = convolved(&past.v_on_host, spec, &weights.kernel, bias);
+            let n_kept = (spec.n_tokens - 1) * spec.n_channels;
+            let n_over = past.v_on_host.len().saturating_sub(n_kept);
+            past.v_on_host.drain(..n_over);
+            all.split_off(all.len() - n_new)
+        }
+        None => {
+            let copies = gated.values.chunks((n_positions * spec.n_channels).max(1));
+            copies
+                .flat_map(|values| convolved(values, spec, &weights.kernel, bias))
+                .collect()
+        }
+    };
     ops.put(&mixed, spec.n_channels, &mut s.z)?; // [position, channel]
     ops.multiply(&mut s.z, &s.k)?;
     ops.linear(&s.z, &weights.o, &mut s.out, pace) // [position, d_model]

@@ -61,7 +61,7 @@ pub fn embed<O: Ops>(
         Some(linear) => {
             // A narrow matrix: done before anyone could stop it.
             let pace = &|| false;
-            let shelf = Shelf { ops, tensors, pace };
+            let shelf = Shelf::new(ops, tensors, pace);
             ops.linear(from, &shelf.linear(linear)?, to, pace)
         }
         None => ops.copy(from, to),
@@ -149,7 +149,7 @@ pub fn embedding_parts<O: Ops>(
         let pace = &|| false;
         let (mut from, mut to) = (O::Buffer::default(), O::Buffer::default());
         ops.put(&row, spec.tokens.width, &mut from)?;
-        let weights = Shelf { ops, tensors, pace }.linear(linear)?;
+        let weights = Shelf::new(ops, tensors, pace).linear(linear)?;
         ops.linear(&from, &weights, &mut to, pace)?;
         row = ops.get(&to)?.values.into_owned();
     }
@@ -210,7 +210,7 @@ pub(super) fn apply_norm<O: Ops>(
 ) -> Result<()> {
     let tensors = &model.checkpoint.tensors;
     let pace = &|| false;
-    let weights = Shelf { ops, tensors, pace }.norm(norm)?;
+    let weights = Shelf::new(ops, tensors, pace).norm(norm)?;
     ops.norm(from, &weights, to)
 }
 

@@ -104,8 +104,11 @@ pub fn run_block<O: Ops>(
     let cross = match (&spec.cross, &weights.cross) {
         (Some(spec), Some(weights)) => {
             // In a parallel block the output of self-attention is still needed: cross-attention has buffers of its own.
-            let mut of_cross = AttentionScratch::default();
-            Some(run_cross(
+            let mut of_cross = AttentionScratch {
+                past: s.cross_past.take(),
+                ..AttentionScratch::default()
+            };
+            let ran = run_cross(
                 context,
                 spec,
                 weights,
@@ -113,7 +116,9 @@ pub fn run_block<O: Ops>(
                 &mut of_cross,
                 &mut s.spare,
                 hooks,
-            )?)
+            )?;
+            s.cross_past = of_cross.past;
+            Some(ran)
         }
         _ => None,
     };
@@ -246,16 +251,21 @@ pub(super) fn project<O: Ops>(
 ) -> Result<()> {
     project_only(context, attention, spec, weights, resid, s)?;
     let ops = context.ops;
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     if !spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
     }
     emit(ops, hooks, Hook::Q, &s.q)?;
-    emit(ops, hooks, Hook::K, &s.k)?;
-    emit(ops, hooks, Hook::V, &s.v)?;
+    if has_keys {
+        emit(ops, hooks, Hook::K, &s.k)?;
+        emit(ops, hooks, Hook::V, &s.v)?;
+    }
     if let Some(rope) = &attention.rope {
         let table = RopeTable::new(rope, &context.positions());
         ops.rope(&mut s.q, &table, attention.d_head)?;
-        ops.rope(&mut s.k, &table, attention.d_head)?;
+        if has_keys {
+            ops.rope(&mut s.k, &table, attention.d_head)?;
+        }
     }
     if spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
@@ -263,11 +273,14 @@ pub(super) fn project<O: Ops>(
     if let Some(growth) = attention.growth {
         let host = ops.get(&s.q)?;
         let (width, mut values) = (host.width, host.values.into_owned());
-        grow(growth, &context.sequence.positions, width, &mut values);
+        grow(growth, &context.positions(), width, &mut values);
         ops.put(&values, width, &mut s.q)?;
     }
     emit(ops, hooks, Hook::RotQ, &s.q)?;
-    emit(ops, hooks, Hook::RotK, &s.k)
+    if has_keys {
+        emit(ops, hooks, Hook::RotK, &s.k)?;
+    }
+    Ok(())
 }
 
 /// Multiplies the queries of every position by what they grow by. // q: [position, width]
@@ -300,7 +313,9 @@ pub(super) fn project_only<O: Ops>(
         Some(memory) if attention.is_cross => memory.hidden,
         _ => attn_in,
     };
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     match &weights.latent {
+        None if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
         None => {
             ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
             ops.linear(keys_in, &weights.k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
@@ -324,8 +339,10 @@ pub(super) fn project_only<O: Ops>(
         }
     }
     if let Some(limit) = spec.clip {
-        for values in [&mut s.q, &mut s.k, &mut s.v] {
-            ops.clip(values, limit)?;
+        ops.clip(&mut s.q, limit)?;
+        if has_keys {
+            ops.clip(&mut s.k, limit)?;
+            ops.clip(&mut s.v, limit)?;
         }
     }
     Ok(())
@@ -341,7 +358,8 @@ pub(super) fn norm_queries_and_keys<O: Ops>(
     if let (Some(norm), Some(source)) = (&weights.q_norm, &spec.q_norm) {
         ops.norm_heads(&mut s.q, norm, source.width)?;
     }
-    if let (Some(norm), Some(source)) = (&weights.k_norm, &spec.k_norm) {
+    let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
+    if let (Some(norm), Some(source), true) = (&weights.k_norm, &spec.k_norm, has_keys) {
         ops.norm_heads(&mut s.k, norm, source.width)?;
     }
     Ok(())

@@ -32,6 +32,9 @@ pub(super) fn run_heads<O: Ops>(
 ) -> Result<Vec<HeadSummary>> {
     let (ops, spec) = (context.ops, of.attention);
     project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    if let Some(past) = &mut s.past {
+        past.join(ops, spec.is_cross, &mut s.k, &mut s.v)?;
+    }
     let norms = value_norms(context, spec, of.o, s, hooks)?;
     let norms = norms.as_deref();
     let mut summaries = Vec::with_capacity(spec.n_heads);
@@ -78,6 +81,9 @@ pub(super) fn run_heads<O: Ops>(
     }
     if let Some(together) = together {
         s.z = together;
+    }
+    if let Some(past) = &mut s.past {
+        past.take_back(&mut s.k, &mut s.v);
     }
     ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
     Ok(summaries)

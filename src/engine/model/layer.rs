@@ -31,6 +31,22 @@ impl<'a, O: Ops> LayerWeights<'a, O> {
         let read = |block| BlockWeights::read(ops, tensors, block, pace);
         Ok(Self(block.map(read).transpose()?))
     }
+
+    /// Reads weights that will meet a few rows at a time, many times: as when a model writes.
+    ///
+    /// # Errors
+    /// As for [`LayerWeights::read`].
+    pub fn read_for_few_rows(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        stack: &StackSpec,
+        layer_idx: usize,
+        pace: &'a dyn Pace,
+    ) -> Result<Self> {
+        let block = stack.blocks().get(layer_idx);
+        let read = |block| BlockWeights::read_for_few_rows(ops, tensors, block, pace);
+        Ok(Self(block.map(read).transpose()?))
+    }
 }
 
 /// What a layer's attentions told, beside the residual it leaves.

@@ -21,6 +21,7 @@ mod labels;
 mod layer;
 mod needed;
 mod on_host;
+mod past;
 pub mod recurrent;
 mod route;
 mod shown_heads;
@@ -47,13 +48,14 @@ pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use needed::NeededTensor;
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
+pub use past::{BlockPast, Recomputed};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
 pub use spec::{
     BlockSpec, ConvolutionSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer,
     ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
-pub use unembed::{Unembedding, final_hidden, logits_in_chunks};
+pub use unembed::{Unembedding, final_hidden, logits_in_chunks, unembedding_for_few_rows};
 
 use std::sync::Arc;
 

@@ -53,10 +53,5 @@ pub fn relative_on_host(
     source: &RelativeSource,
     pace: &dyn Pace,
 ) -> Result<RelativeTables> {
-    let shelf = Shelf {
-        ops: &Cpu,
-        tensors,
-        pace,
-    };
-    shelf.relative(source)
+    Shelf::new(&Cpu, tensors, pace).relative(source)
 }

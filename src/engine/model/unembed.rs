@@ -87,7 +87,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
             let mut wide = O::Buffer::default();
             ops.linear(
                 hidden,
-                &Shelf { ops, tensors, pace }.linear(&transform.dense)?,
+                &Shelf::new(ops, tensors, pace).linear(&transform.dense)?,
                 &mut wide,
                 pace,
             )?;
@@ -162,7 +162,7 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     /// When the device fails, or the pace stops it.
     pub fn logits_of<'b>(
         &self,
-        weights: &O::Linear<'a>,
+        weights: &O::Linear<'_>,
         range: Range<usize>,
         to: &'b mut O::Buffer,
     ) -> Result<Cow<'b, [f32]>> {
@@ -176,6 +176,22 @@ impl<'a, O: Ops> Unembedding<'a, O> {
             values,
         ))
     }
+}
+
+/// The weights of a range of a head's vocabulary, for a few rows at a time, many times.
+///
+/// # Errors
+/// As for [`Unembedding::weights`].
+pub fn unembedding_for_few_rows<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    head: &HeadSpec,
+    range: Range<usize>,
+    pace: &dyn Pace,
+) -> Result<O::Linear<'a>> {
+    let tensors = &model.checkpoint.tensors;
+    let host = read_linear_rows(tensors, &head.unembed, range, ops.takes_bf16(), pace)?;
+    ops.linear_weights(ops.for_few_rows(host))
 }
 
 /// Logits as the head gives them, from the products alone. // values: [position, range]

@@ -19,6 +19,8 @@ pub(super) struct Shelf<'a, O> {
     pub ops: &'a O,
     pub tensors: &'a Tensors,
     pub pace: &'a dyn Pace,
+    /// Whether weights are laid out for a few rows at a time.
+    pub for_few_rows: bool,
 }
 
 impl<O> Clone for Shelf<'_, O> {
@@ -30,6 +32,15 @@ impl<O> Clone for Shelf<'_, O> {
 impl<O> Copy for Shelf<'_, O> {}
 
 impl<'a, O: Ops> Shelf<'a, O> {
+    pub fn new(ops: &'a O, tensors: &'a Tensors, pace: &'a dyn Pace) -> Self {
+        Self {
+            ops,
+            tensors,
+            pace,
+            for_few_rows: false,
+        }
+    }
+
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {
@@ -39,7 +50,10 @@ impl<'a, O: Ops> Shelf<'a, O> {
     /// One of several maps that may be parts of one stored matrix.
     pub(super) fn linear_of(self, source: &LinearSource, fused: &Fused) -> Result<O::Linear<'a>> {
         let takes_bf16 = self.ops.takes_bf16();
-        let host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
+        let mut host = read_linear(self.tensors, source, takes_bf16, fused, self.pace)?;
+        if self.for_few_rows {
+            host = self.ops.for_few_rows(host);
+        }
         self.ops.linear_weights(host)
     }
 

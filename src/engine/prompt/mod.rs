@@ -4,11 +4,13 @@ mod inputs;
 mod lost;
 mod positions;
 mod tokenizer;
+mod writing;
 
 pub use inputs::{parse_inputs, read_inputs};
 pub use lost::Lost;
 pub use positions::PositionRule;
 pub use tokenizer::{Reading, Token, Tokenizer, Vocabulary};
+pub use writing::Sampling;
 
 use crate::error::{Error, Result};
 
@@ -57,6 +59,9 @@ pub struct Request {
     pub special_tokens: bool,
     /// Keep the first positions of a text that is too long, instead of refusing it.
     pub truncate: bool,
+    /// How many tokens a model of one stack writes behind its prompt.
+    pub n_to_write: usize,
+    pub sampling: Sampling,
 }
 
 impl Request {
@@ -69,6 +74,8 @@ impl Request {
             positions: Positions::Family,
             special_tokens: true,
             truncate: false,
+            n_to_write: 0,
+            sampling: Sampling::default(),
         }
     }
 
@@ -128,6 +135,9 @@ pub struct Prompt {
     pub source: Option<Box<Prompt>>,
     /// How many tokens the model is to write after these.
     pub n_to_generate: usize,
+    /// How many of the last tokens the model wrote.
+    pub n_written: usize,
+    pub sampling: Sampling,
     /// How much of a text came through the tokenizer.
     pub lost: Lost,
 }
@@ -137,8 +147,17 @@ impl Prompt {
     pub fn push(&mut self, id: u32, label: String, rule: PositionRule) {
         self.tokens.push(id);
         self.labels.push(label);
-        self.positions = rule.positions(&self.tokens, None);
+        match &mut self.real {
+            // Positions may be counted over real tokens, whatever the rule.
+            Some(real) => {
+                real.push(true);
+                let last = self.positions.last().copied();
+                self.positions.push(last.map_or(0, |last| last + 1));
+            }
+            None => self.positions = rule.positions(&self.tokens, None),
+        }
         self.n_to_generate = self.n_to_generate.saturating_sub(1);
+        self.n_written += 1;
     }
 
     /// The prompt at its longest, with something in the place of every token that the model may still write.
@@ -148,6 +167,9 @@ impl Prompt {
         let last = |values: &[usize]| values.last().copied().unwrap_or(0);
         longest.tokens.resize(n_longest, 0);
         longest.positions.resize(n_longest, last(&self.positions));
+        if let Some(real) = &mut longest.real {
+            real.resize(n_longest, true);
+        }
         longest
     }
 
@@ -170,13 +192,18 @@ impl Prompt {
 /// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
 pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
-    let given = side(&request.source, request, reading, limits, true)?;
+    let mut given = side(&request.source, request, reading, limits, true)?;
+    given.sampling = request.sampling;
     let Some(start_token) = limits.start_token else {
         if !matches!(request.target, Target::Generate(_)) {
             let problem =
                 "a target is for models with an encoder and a decoder; this one has one stack";
             return Err(Error::Prompt(problem.to_owned()));
         }
+        let room = limits.hard_n_ctx().map_or(usize::MAX, |n_ctx| {
+            n_ctx.saturating_sub(given.tokens.len())
+        });
+        given.n_to_generate = request.n_to_write.min(room);
         return Ok(given);
     };
     let (source, n_to_generate, starts) = match &request.target {
@@ -214,6 +241,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         n_ctx.saturating_sub(target.tokens.len())
     });
     target.n_to_generate = n_to_generate.min(room);
+    target.sampling = request.sampling;
     target.source = Some(Box::new(given));
     Ok(target)
 }
@@ -347,6 +375,8 @@ fn side(
         n_cut,
         source: None,
         n_to_generate: 0,
+        n_written: 0,
+        sampling: Sampling::default(),
         lost,
     })
 }

@@ -19,8 +19,9 @@ use candle_core::{DType, Tensor};
 use self::buffer::host;
 pub use self::buffer::{Affine, NormWeights, OnCandle};
 use super::{Activation, HostLinear, HostNorm, OnHost, Ops};
-use crate::attention::{HeadSummary, RopeTable, Run};
+use crate::attention::{HeadInput, HeadSummary, RopeTable, Run, stream_heads};
 use crate::error::{Error, Result};
+use crate::kernels::simd::Level;
 use crate::pace::Pace;
 
 /// Values of one row block of all heads that run together: 64 MiB for each tensor of its size, of which about a dozen
@@ -233,6 +234,20 @@ impl Ops for Candle {
         v: &OnCandle,
         z: &mut OnCandle,
     ) -> Result<Vec<HeadSummary>> {
+        if run.visibility.first_query() > 0 {
+            // A row or two: what the device would gain is less than what it takes to lay them out.
+            let (q, k, v) = (self.get(q)?, self.get(k)?, self.get(v)?);
+            let input = HeadInput {
+                q: &q.values,
+                k: &k.values,
+                v: &v.values,
+            };
+            let width = run.spec.n_heads * run.spec.d_value;
+            let mut rows = vec![0.0; run.visibility.n_queries_to_run() * width];
+            let ran = stream_heads(run, input, Level::current(), &mut rows);
+            self.put(&rows, width, z)?;
+            return ran.ok_or(Error::Cancelled);
+        }
         let input = input::Input {
             q: q.tensor()?,
             k: k.tensor()?,

@@ -1,0 +1,210 @@
+//! What blocks keep of tokens that have run, so that those after them cost their own rows alone.
+//!
+//! Rows come out as the bits of a run of all tokens together: products give every row the same sums whatever rows are beside it, and a
+//! row of attention is computed over the same keys in the same order. Where that cannot be, [`Recomputed`] says why.
+
+use std::fmt;
+
+use super::context::Scratch;
+use super::spec::{BlockSpec, Layers, Mixer, StackSpec};
+use crate::attention::{AttentionSpec, SoftmaxAxis, Window};
+use crate::error::Result;
+use crate::ops::Ops;
+use crate::place::Stack;
+
+/// Keys and values of one attention, positions applied; of a convolution, the gated values that it reaches back to.
+pub struct KeysAndValues<O: Ops> {
+    k: O::Buffer,
+    v: O::Buffer,
+    /// [token, channel]
+    pub(super) v_on_host: Vec<f32>,
+    /// Those of an encoder's output are all there after the first run.
+    pub(super) is_whole: bool,
+}
+
+impl<O: Ops> Default for KeysAndValues<O> {
+    fn default() -> Self {
+        Self {
+            k: O::Buffer::default(),
+            v: O::Buffer::default(),
+            v_on_host: Vec::new(),
+            is_whole: false,
+        }
+    }
+}
+
+impl<O: Ops> KeysAndValues<O> {
+    /// Puts those of new tokens behind the others, and leaves all of them in the place of the new ones.
+    pub(super) fn join(
+        &mut self,
+        ops: &O,
+        is_cross: bool,
+        k: &mut O::Buffer,
+        v: &mut O::Buffer,
+    ) -> Result<()> {
+        if !self.is_whole {
+            ops.append(&mut self.k, k)?;
+            ops.append(&mut self.v, v)?;
+            self.is_whole = is_cross;
+        }
+        self.take_back(k, v);
+        Ok(())
+    }
+
+    /// Exchanges buffers with what an attention ran on.
+    pub(super) fn take_back(&mut self, k: &mut O::Buffer, v: &mut O::Buffer) {
+        std::mem::swap(&mut self.k, k);
+        std::mem::swap(&mut self.v, v);
+    }
+
+    fn n_bytes(&self, ops: &O) -> Result<usize> {
+        let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
+        Ok((n_values + self.v_on_host.len()) * size_of::<f32>())
+    }
+
+    /// Keeps the first tokens.
+    fn shorten(&mut self, ops: &O, n: usize) -> Result<()> {
+        for buffer in [&mut self.k, &mut self.v] {
+            let host = ops.get(buffer)?;
+            let (width, n_values) = (host.width, n * host.width);
+            if n_values < host.values.len() {
+                let kept = host.values[..n_values].to_vec();
+                ops.put(&kept, width, buffer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What one block keeps of the tokens that have run.
+pub struct BlockPast<O: Ops> {
+    own: KeysAndValues<O>,
+    cross: Option<KeysAndValues<O>>,
+}
+
+impl<O: Ops> BlockPast<O> {
+    /// Nothing yet.
+    pub fn new(spec: &BlockSpec) -> Self {
+        Self {
+            own: KeysAndValues::default(),
+            cross: spec.cross.is_some().then(KeysAndValues::default),
+        }
+    }
+
+    /// Lends what is kept to the block that runs next; it comes back with the tokens that ran.
+    pub fn lend(&mut self, scratch: &mut Scratch<O>) {
+        scratch.attention.past = Some(std::mem::take(&mut self.own));
+        scratch.cross_past = self.cross.take();
+    }
+
+    /// Takes back what was lent.
+    pub fn take_back(&mut self, scratch: &mut Scratch<O>) {
+        self.own = scratch.attention.past.take().unwrap_or_default();
+        self.cross = scratch.cross_past.take();
+    }
+
+    /// Bytes of what is kept.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn n_bytes(&self, ops: &O) -> Result<usize> {
+        let of_cross = self.cross.as_ref().map(|cross| cross.n_bytes(ops));
+        Ok(self.own.n_bytes(ops)? + of_cross.transpose()?.unwrap_or(0))
+    }
+
+    /// Forgets all tokens but the first; false where that cannot be.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn shorten(&mut self, ops: &O, n: usize) -> Result<bool> {
+        if !self.own.v_on_host.is_empty() {
+            return Ok(false);
+        }
+        self.own.shorten(ops, n)?;
+        Ok(true)
+    }
+}
+
+/// Why tokens cannot follow others without all of them running again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recomputed {
+    Recurrent,
+    SeesLater,
+    OverQueries,
+    Otherwise,
+    WholeText,
+    Rotation,
+}
+
+impl fmt::Display for Recomputed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Recurrent => "a recurrent network runs all of its steps again",
+            Self::SeesLater => "its attention lets a token see those after it",
+            Self::OverQueries => "its softmax over queries changes with every token",
+            Self::Otherwise => "some of its heads run by other rules",
+            Self::WholeText => "its embeddings depend on the whole text",
+            Self::Rotation => "its rotary frequencies change with the length of the text",
+        })
+    }
+}
+
+impl Recomputed {
+    /// Why a stack cannot go on from its keys and values; `None` where it can.
+    pub fn of(stack: &StackSpec) -> Option<Self> {
+        let Layers::Blocks(blocks) = &stack.layers else {
+            return Some(Self::Recurrent);
+        };
+        if stack.embed.dropped.is_some() {
+            return Some(Self::WholeText);
+        }
+        if stack.stack == Stack::Encoder {
+            return Some(Self::SeesLater);
+        }
+        blocks.iter().find_map(|block| {
+            let exceptions = block.cross.as_ref().map(|cross| &cross.exceptions);
+            let own = match &block.mixer {
+                Mixer::Attention(own) => Some(own),
+                Mixer::Convolution(_) => None,
+            };
+            let all = exceptions
+                .into_iter()
+                .chain(own.as_ref().map(|own| &own.exceptions));
+            if all.into_iter().any(|exceptions| !exceptions.is_empty()) {
+                return Some(Self::Otherwise);
+            }
+            let cross = block.cross.as_ref().map(|cross| &cross.attention);
+            if cross.is_some_and(|cross| cross.softmax_axis == SoftmaxAxis::Queries) {
+                return Some(Self::OverQueries);
+            }
+            own.and_then(|own| Self::of_attention(&own.attention))
+        })
+    }
+
+    fn of_attention(spec: &AttentionSpec) -> Option<Self> {
+        let sees_later = match spec.mask.window {
+            Some(Window::Back(_)) => false,
+            _ => !spec.mask.causal,
+        };
+        if sees_later {
+            Some(Self::SeesLater)
+        } else if spec.softmax_axis == SoftmaxAxis::Queries {
+            Some(Self::OverQueries)
+        } else {
+            None
+        }
+    }
+
+    /// Whether keys that were rotated for a text of one length are those of a longer one. Lengths are one more than the largest
+    /// position.
+    pub fn between(stack: &StackSpec, n_before: usize, n_after: usize) -> Option<Self> {
+        let ropes = stack.blocks().iter().filter_map(|block| {
+            let attention = block.attention()?;
+            attention.rope.as_ref()
+        });
+        let changes = ropes
+            .into_iter()
+            .any(|rope| rope.frequencies(n_before) != rope.frequencies(n_after));
+        changes.then_some(Self::Rotation)
+    }
+}
