@@ -55,9 +55,9 @@ pub struct PromptArgs {
     /// Draw tokens from the fewest likeliest that together have this probability
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     top_p: Option<f64>,
-    /// One seed always draws the same tokens
-    #[arg(long = "sample-seed", value_name = "S", default_value_t = 0)]
-    sample_seed: u64,
+    /// Seed of what is drawn; a seed draws the same on every machine [default: 0]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
@@ -183,7 +183,7 @@ impl PromptArgs {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
-            seed: self.sample_seed,
+            seed: self.seed.unwrap_or(0),
         }
     }
 

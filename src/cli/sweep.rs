@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
         || rows.keys.is_some()
         || rows.draws.is_some()
         || rows.dist.is_some()
-        || rows.seed.is_some();
+        || args.prompt.seed.is_some();
     let (shown, notes) = if is_drawn {
         drawn(args, &scales, marks)?
     } else {
@@ -112,7 +112,7 @@ fn drawn(args: &Args, scales: &[f64], marks: Vec<Mark>) -> Result<(SweepShown, V
         n_keys: rows.keys,
     };
     let drawn = Drawn::of(wanted, rows.dist.unwrap_or(Family::Normal))?;
-    let (draws, seed) = (rows.draws.unwrap_or(DRAWS), rows.seed.unwrap_or(0));
+    let (draws, seed) = (rows.draws.unwrap_or(DRAWS), args.prompt.seed.unwrap_or(0));
     let sweep = sweep_drawn(&drawn, draws, seed, scales)?;
     let note = drawn.asked_norm.map(|asked| {
         format!(

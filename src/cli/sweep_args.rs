@@ -84,9 +84,6 @@ pub struct RowArgs {
     /// What rows are drawn from, before they are moved and scaled [default: normal]
     #[arg(long, value_parser = family())]
     pub dist: Option<Family>,
-    /// Seed of the rows; a seed gives equal rows on every machine [default: 0]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
 }
 
 const HELP: &str = "\
