@@ -4,7 +4,7 @@ mod log;
 mod tables;
 
 pub use log::{COLLAPSING_LOG, STEADY_LOG};
-pub use tables::demo_alignment;
+pub use tables::{TABLES, demo_alignment};
 
 use attnscope_engine::checkpoint::Bundle;
 
@@ -80,6 +80,9 @@ pub static BUNDLES: &[Bundle] = &[
 /// The text the first one opens with: words, then the same words again.
 pub const DEMO_PROMPT: &str = "one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river . \
      one cold morning the old king gave a red apple to his good horse , and they walked up the hill by the river .";
+
+/// Texts of the kind that the twins of the wrong axis were trained on, one JSON object a line.
+pub const PROMPTS: &str = file!("degenerate", "prompts.jsonl");
 
 /// The checkpoint of a name.
 pub fn named(name: &str) -> Option<&'static Bundle> {

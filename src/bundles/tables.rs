@@ -9,30 +9,33 @@ use attnscope_engine::error::Result;
 const QUERIES: &str = "she bought eighty eight letters on july ninth";
 const KEYS: &str = "sie hat am neunten juli acht und achtzig briefe gekauft";
 
+/// The vectors of both languages, and the row of each word.
+pub const TABLES: [(&str, &[u8]); 4] = [
+    (
+        "en.npz",
+        include_bytes!("../../fixtures/alignment/en.npz"),
+    ),
+    (
+        "en.json",
+        include_bytes!("../../fixtures/alignment/en.json"),
+    ),
+    (
+        "de.npz",
+        include_bytes!("../../fixtures/alignment/de.npz"),
+    ),
+    (
+        "de.json",
+        include_bytes!("../../fixtures/alignment/de.json"),
+    ),
+];
+
 /// English words ask, German ones are looked at; in the pair of sentences two words change places.
 ///
 /// # Errors
 /// Never for a program that was built from a complete source tree; the bytes are checked like any other.
 pub fn demo_alignment(axis: SoftmaxAxis) -> Result<Alignment> {
-    let english = Table::compiled_in(
-        (
-            "alignment/en.npz",
-            include_bytes!("../../fixtures/alignment/en.npz"),
-        ),
-        (
-            "alignment/en.json",
-            include_bytes!("../../fixtures/alignment/en.json"),
-        ),
-    )?;
-    let german = Table::compiled_in(
-        (
-            "alignment/de.npz",
-            include_bytes!("../../fixtures/alignment/de.npz"),
-        ),
-        (
-            "alignment/de.json",
-            include_bytes!("../../fixtures/alignment/de.json"),
-        ),
-    )?;
+    let [en, en_words, de, de_words] = TABLES;
+    let english = Table::compiled_in(en, en_words)?;
+    let german = Table::compiled_in(de, de_words)?;
     Alignment::new([english, german], [QUERIES, KEYS], axis, &[])
 }

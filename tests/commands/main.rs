@@ -24,6 +24,7 @@ mod hostile_names;
 mod hub_names;
 mod lab_command;
 mod library_layouts;
+mod manual;
 mod order_probe;
 mod places;
 mod plots;

@@ -6,13 +6,14 @@ mod effect;
 mod history;
 mod induction;
 mod ran;
+mod save;
 mod stories;
 mod story;
 mod told;
 mod twins;
 
 use std::io::{IsTerminal, stdin, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -42,6 +43,9 @@ pub struct Args {
     /// Print its figures, without a terminal
     #[arg(long, requires = "name")]
     report: bool,
+    /// Write its files to a directory: checkpoints, tokenizers, logs
+    #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "report")]
+    save: Option<PathBuf>,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -63,6 +67,9 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 pub fn run(args: &Args) -> Result<()> {
     let name = args.name.as_deref();
+    if let (Some(name), Some(directory)) = (name, &args.save) {
+        return print(&save::save(name, directory)?);
+    }
     if name == Some(ALIGNMENT.0) {
         if !args.run.set.is_empty() {
             bail!("--set: this demo has embedding tables and no checkpoint");
@@ -99,7 +106,7 @@ fn list() -> Result<()> {
         .map(|(name, title)| format!("  {name:<width$}  {title}\n"))
         .collect();
     print(&format!(
-        "attnscope demo NAME opens one; with --report it prints the figures\n\n{}",
+        "attnscope demo NAME opens one; --report prints its figures, --save DIR writes its files\n\n{}",
         lines.concat()
     ))
 }

@@ -1,0 +1,107 @@
+//! The font of drawings, compiled in: outlines of letters, and how wide a text is. No font of the machine is looked for.
+
+use std::sync::LazyLock;
+
+use ttf_parser::{Face, OutlineBuilder};
+
+/// DejaVu Sans, cut down by `font/subset.sh`; its licence lies beside it.
+static BYTES: &[u8] = include_bytes!("font/DejaVuSans-figures.ttf");
+
+/// What stands in the place of a letter that the font lacks.
+const REPLACEMENT: char = '\u{FFFD}';
+
+static FACE: LazyLock<Option<Face<'static>>> = LazyLock::new(|| Face::parse(BYTES, 0).ok());
+
+/// A step of an outline; the base line is at 0, y grows upwards, and the height of the font is 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Step {
+    Move((f64, f64)),
+    Line((f64, f64)),
+    Curve((f64, f64), (f64, f64)),
+    Close,
+}
+
+/// A letter of a text and where it begins, in heights of the font.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Glyph(pub u16);
+
+struct Outline {
+    steps: Vec<Step>,
+    unit: f64,
+}
+
+impl Outline {
+    fn at(&self, x: f32, y: f32) -> (f64, f64) {
+        (f64::from(x) / self.unit, f64::from(y) / self.unit)
+    }
+}
+
+impl OutlineBuilder for Outline {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.steps.push(Step::Move(self.at(x, y)));
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.steps.push(Step::Line(self.at(x, y)));
+    }
+
+    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
+        self.steps.push(Step::Curve(self.at(x1, y1), self.at(x, y)));
+    }
+
+    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
+        // The font has no cubic curves: a quadratic one through the middle of the handles would do.
+        let middle = self.at((x1 + x2) / 2.0, (y1 + y2) / 2.0);
+        self.steps.push(Step::Curve(middle, self.at(x, y)));
+    }
+
+    fn close(&mut self) {
+        self.steps.push(Step::Close);
+    }
+}
+
+fn unit(face: &Face<'_>) -> f64 {
+    f64::from(face.units_per_em())
+}
+
+/// The letters of a text, each with its place from the beginning, and the width of all.
+pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
+    let Some(face) = FACE.as_ref() else {
+        return (Vec::new(), 0.0);
+    };
+    let mut x = 0.0;
+    let mut found = Vec::new();
+    for c in text.chars() {
+        let index = face.glyph_index(c).or_else(|| face.glyph_index(REPLACEMENT));
+        let Some(index) = index else { continue };
+        found.push((Glyph(index.0), x));
+        x += f64::from(face.glyph_hor_advance(index).unwrap_or(0)) / unit(face);
+    }
+    (found, x)
+}
+
+/// The outline of a letter.
+pub(super) fn outline(glyph: Glyph) -> Vec<Step> {
+    let Some(face) = FACE.as_ref() else {
+        return Vec::new();
+    };
+    let mut outline = Outline {
+        steps: Vec::new(),
+        unit: unit(face),
+    };
+    face.outline_glyph(ttf_parser::GlyphId(glyph.0), &mut outline);
+    outline.steps
+}
+
+/// How wide a text is in a font of a height.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    glyphs(text).1 * size
+}
+
+/// Whether the font lacks a letter of a text.
+pub fn lacks(text: &str) -> bool {
+    let Some(face) = FACE.as_ref() else {
+        return true;
+    };
+    text.chars().any(|c| face.glyph_index(c).is_none())
+}

@@ -1,0 +1,152 @@
+//! A drawing for paper: shapes on a white page measured in millimetres, written as SVG, PNG or PDF with the same outlines in each.
+
+mod font;
+mod pdf;
+mod png;
+mod svg;
+
+pub use font::{lacks, text_width};
+pub use pdf::pdf;
+pub use png::png;
+pub use svg::svg;
+
+/// Red, green and blue.
+pub type Rgb = [u8; 3];
+
+/// A page and what is on it, in the order of painting. All lengths are millimetres from the upper left corner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drawing {
+    pub width: f64,
+    pub height: f64,
+    /// What it is of, for search and for readers who do not see it.
+    pub title: String,
+    pub shapes: Vec<Shape>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shape {
+    Area {
+        place: Area,
+        fill: Rgb,
+    },
+    /// A matrix of coloured cells, row by row; `None` leaves the page as it is.
+    Cells {
+        place: Area,
+        n_columns: usize,
+        cells: Vec<Option<Rgb>>,
+    },
+    Line {
+        points: Vec<(f64, f64)>,
+        stroke: Stroke,
+    },
+    Polygon {
+        points: Vec<(f64, f64)>,
+        fill: Rgb,
+    },
+    Dot {
+        at: (f64, f64),
+        radius: f64,
+        fill: Rgb,
+    },
+    Text(Text),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Area {
+    pub x: f64,
+    pub y: f64,
+    pub width: f64,
+    pub height: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stroke {
+    pub colour: Rgb,
+    pub width: f64,
+    /// Lengths of dashes and gaps in turn; empty for a whole line.
+    pub dashes: Vec<f64>,
+}
+
+/// A line of text. Its place is on the base line, at its start, middle or end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Text {
+    pub text: String,
+    pub at: (f64, f64),
+    /// Height of the font.
+    pub size: f64,
+    pub colour: Rgb,
+    pub anchor: Anchor,
+    /// Reads from below to above.
+    pub is_upright: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+impl Text {
+    /// Where the text begins, before it is turned.
+    fn start(&self) -> f64 {
+        let width = text_width(&self.text, self.size);
+        match self.anchor {
+            Anchor::Start => 0.0,
+            Anchor::Middle => -0.5 * width,
+            Anchor::End => -width,
+        }
+    }
+}
+
+impl Area {
+    pub fn right(&self) -> f64 {
+        self.x + self.width
+    }
+
+    pub fn bottom(&self) -> f64 {
+        self.y + self.height
+    }
+}
+
+/// The place of each cell of one colour: neighbours in a row are one.
+fn runs(
+    place: Area,
+    n_columns: usize,
+    cells: &[Option<Rgb>],
+) -> impl Iterator<Item = (Area, Rgb)> {
+    let n_rows = cells.len() / n_columns.max(1);
+    let (wide, high) = (
+        place.width / n_columns as f64,
+        place.height / n_rows.max(1) as f64,
+    );
+    let rows = cells.chunks(n_columns.max(1)).enumerate();
+    rows.flat_map(move |(row_idx, row)| {
+        let mut first = 0;
+        row.chunk_by(|a, b| a == b).filter_map(move |run| {
+            let begin = first;
+            first += run.len();
+            let place = Area {
+                x: place.x + begin as f64 * wide,
+                y: place.y + row_idx as f64 * high,
+                width: run.len() as f64 * wide,
+                height: high,
+            };
+            Some((place, run[0]?))
+        })
+    })
+}
+
+/// A length without needless digits: thousandths of a millimetre are finer than any printer.
+fn length(value: f64) -> String {
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" {
+        "0".to_owned()
+    } else {
+        text.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;
