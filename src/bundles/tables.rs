@@ -11,18 +11,12 @@ const KEYS: &str = "sie hat am neunten juli acht und achtzig briefe gekauft";
 
 /// The vectors of both languages, and the row of each word.
 pub const TABLES: [(&str, &[u8]); 4] = [
-    (
-        "en.npz",
-        include_bytes!("../../fixtures/alignment/en.npz"),
-    ),
+    ("en.npz", include_bytes!("../../fixtures/alignment/en.npz")),
     (
         "en.json",
         include_bytes!("../../fixtures/alignment/en.json"),
     ),
-    (
-        "de.npz",
-        include_bytes!("../../fixtures/alignment/de.npz"),
-    ),
+    ("de.npz", include_bytes!("../../fixtures/alignment/de.npz")),
     (
         "de.json",
         include_bytes!("../../fixtures/alignment/de.json"),

@@ -12,7 +12,9 @@ use super::open::{against_of, first_beside, first_prompt};
 use super::progress::{RunMeter, note};
 use super::{PositionalPrompt, PromptArgs, RunArgs, WhatIfArgs, demo};
 use crate::report::{Output, Pair};
-use crate::tui::{self, Depth, Ground, HeadView, Panel, Plot, SMALLEST, Shown, StoryView, Theme};
+use crate::tui::{
+    self, Depth, Format, Ground, HeadView, Panel, Paper, Plot, SMALLEST, Shown, StoryView, Theme,
+};
 use crate::worker::{Against, Sink, Worker};
 use attnscope_engine::analysis::{HeadMap, is_captured};
 use attnscope_engine::checkpoint::will_read;
@@ -93,13 +95,48 @@ pub struct Args {
     /// Colours of the page
     #[arg(long, value_enum, default_value_t = Colours::Dark)]
     colors: Colours,
-    /// SVG file to write, with the data as CSV beside it; - writes the SVG alone to standard output
-    #[arg(long, value_name = "FILE.svg")]
+    /// Draw the data alone, for paper: no tabs, frames or selection; colours on white
+    #[arg(long, conflicts_with_all = ["size", "colors"])]
+    figure: bool,
+    /// Width of the figure: 84mm, 8.4cm or 3.3in
+    #[arg(long, value_name = "LENGTH", default_value = "84mm", requires = "figure", value_parser = millimetres)]
+    width: f64,
+    /// Title of the figure, in place of its own; "" for none
+    #[arg(long, value_name = "TEXT", requires = "figure")]
+    title: Option<String>,
+    /// How the figure is stored [default: by the ending of --output, else svg]
+    #[arg(long, value_enum, requires = "figure")]
+    format: Option<Stored>,
+    /// File to write (.svg; with --figure also .png or .pdf), with the data as CSV beside it; - writes the picture alone to standard output
+    #[arg(long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
     what_if: WhatIfArgs,
     #[command(flatten)]
     run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Stored {
+    Svg,
+    Png,
+    Pdf,
+}
+
+impl Stored {
+    fn format(self) -> Format {
+        match self {
+            Self::Svg => Format::Svg,
+            Self::Png => Format::Png,
+            Self::Pdf => Format::Pdf,
+        }
+    }
+
+    /// By the ending of a name.
+    fn of(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?.to_lowercase();
+        Self::from_str(&ending, true).ok()
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -182,6 +219,19 @@ fn size(text: &str) -> Result<(u16, u16), String> {
     })
 }
 
+/// A length in millimetres; a number alone is one.
+fn millimetres(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let units = [("mm", 1.0), ("cm", 10.0), ("in", 25.4)];
+    let unit = units
+        .iter()
+        .find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    let length = number.trim().parse::<f64>().map(|length| length * factor);
+    let length = length.ok().filter(|length| (30.0..=600.0).contains(length));
+    length.ok_or_else(|| "expected a length from 30mm to 600mm, as 84mm, 8.4cm or 3.3in".to_owned())
+}
+
 /// Where the picture goes, and the data beside it.
 enum Target {
     Both(Pair),
@@ -190,17 +240,28 @@ enum Target {
 }
 
 impl Target {
-    fn open(svg: &Path, replaces: bool) -> Result<Self> {
+    fn open(svg: &Path, stored: Option<Stored>, replaces: bool) -> Result<Self> {
         let is_file =
             svg != Path::new("-") && svg.metadata().map_or(true, |m| m.is_file() || m.is_dir());
         if !is_file {
             return Ok(Self::Picture(Output::open(svg)?));
         }
-        if svg.extension().is_none_or(|ending| ending != "svg") {
-            bail!(
+        match (stored, Stored::of(svg)) {
+            (None, Some(Stored::Svg)) => {}
+            (None, Some(_)) => bail!(
+                "--output {}: expected a name that ends in .svg; --figure draws PNG and PDF",
+                svg.display()
+            ),
+            (None, None) => bail!(
                 "--output {}: expected a name that ends in .svg",
                 svg.display()
-            );
+            ),
+            (Some(stored), ending) if ending == Some(stored) => {}
+            (Some(stored), _) => bail!(
+                "--output {}: expected a name that ends in .{}",
+                svg.display(),
+                format!("{stored:?}").to_lowercase()
+            ),
         }
         let csv = svg.with_extension("csv");
         let pair = Pair::open([svg, &csv], replaces);
@@ -365,7 +426,11 @@ pub fn run(args: &Args) -> Result<()> {
     let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let to_read = args.checkpoint.as_deref().into_iter().chain(prompt.file());
     to_read.for_each(will_read);
-    let target = Target::open(&args.output, args.run.force)?;
+    let stored = args.figure.then(|| {
+        let stored = args.format.or_else(|| Stored::of(&args.output));
+        stored.unwrap_or(Stored::Svg)
+    });
+    let target = Target::open(&args.output, stored, args.run.force)?;
     let is_trace = args.checkpoint.as_deref().is_some_and(is_captured);
     if asked.is_none() && !is_trace && demo.is_none() {
         note("no prompt given: running a built-in one");
@@ -391,14 +456,27 @@ pub fn run(args: &Args) -> Result<()> {
             against,
             is_raw_csv: args.raw_csv,
             story,
+            figure: stored.map(|stored| {
+                let title = args.title.clone();
+                (
+                    Paper {
+                        width: args.width,
+                        title,
+                    },
+                    stored.format(),
+                )
+            }),
         },
         &mut |share| meter.show(share),
     )?;
     meter.finish();
+    if export.lacks_letters {
+        note("some letters are not in the font of figures; a sign stands in their place");
+    }
     match target {
-        Target::Picture(output) => output.write(&export.svg)?,
+        Target::Picture(output) => output.write(&export.picture)?,
         Target::Both(pair) => {
-            pair.write([&export.svg, &export.csv])?;
+            pair.write([&export.picture, &export.csv])?;
             let csv = args.output.with_extension("csv");
             note(&format!(
                 "wrote {} and {}",

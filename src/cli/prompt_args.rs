@@ -7,9 +7,9 @@ use clap::ValueEnum;
 
 use super::targets::is_path;
 use crate::bundles::DEMO_PROMPT;
+use attnscope_engine::analysis::can_write;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::ModelSpec;
-use attnscope_engine::analysis::can_write;
 use attnscope_engine::prompt::{N_GENERATED, Positions, Request, Sampling, Source, Target};
 
 /// A prompt: at most one of the four ways to give it.
@@ -47,7 +47,12 @@ pub struct PromptArgs {
     #[arg(long, value_name = "N")]
     generate: Option<usize>,
     /// Divides the logits before a token is drawn; 0 takes the likeliest token
-    #[arg(long, value_name = "T", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "T",
+        default_value_t = 0.0,
+        allow_hyphen_values = true
+    )]
     temperature: f64,
     /// Draw tokens from the K likeliest
     #[arg(long, value_name = "K")]

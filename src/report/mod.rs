@@ -5,6 +5,7 @@ mod baseline;
 pub mod chart;
 mod difference;
 mod document;
+pub mod drawing;
 mod effect;
 mod finding;
 mod github;

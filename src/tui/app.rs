@@ -82,6 +82,8 @@ pub enum Effect {
     Stop,
     /// Write what is on screen, and its data.
     Export,
+    /// Write the data that is shown as a figure for paper.
+    ExportFigure,
 }
 
 /// An axis of a map.

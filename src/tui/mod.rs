@@ -46,7 +46,7 @@ mod widgets;
 pub use app::{App, Axis, Effect, HeadView, Msg};
 pub use areas::SMALLEST;
 pub use chart_text::{figure_text, terminal_width};
-pub use export::{Export, Written, export_page};
+pub use export::{Export, Format, Paper, Written, export_page};
 pub use history_view::{HistoryReader, HistoryView, Reading, Steps};
 pub use keys::{key_problems, keys_page};
 pub use known::Known;

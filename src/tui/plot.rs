@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use super::app::{App, Axis, HeadView, Msg};
 use super::areas::areas;
-use super::export::Export;
+use super::export::{Export, Format, Paper};
 use super::panel::Panel;
 use super::panels;
 use super::run::Run;
@@ -32,6 +32,8 @@ pub struct Plot {
     pub is_raw_csv: bool,
     /// The story of a demo, and which of its pages is open.
     pub story: Option<StoryView>,
+    /// The data alone, for paper, in place of the screen.
+    pub figure: Option<(Paper, Format)>,
 }
 
 /// What a person would press keys for. What is left out is as when the screen opens.
@@ -158,7 +160,10 @@ pub fn plot(plot: Plot, told: &mut dyn FnMut(f32)) -> Result<Export> {
     if let Some(check) = shown.check {
         app.checks_view.line_idx = panels::checks::line_of(app.scene(), check).unwrap_or(0);
     }
-    Export::of(&app, plot.is_raw_csv)
+    match plot.figure {
+        Some((paper, format)) => Export::figure_of(&app, &paper, format, plot.is_raw_csv),
+        None => Export::of(&app, plot.is_raw_csv),
+    }
 }
 
 fn take_in(

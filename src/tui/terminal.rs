@@ -25,7 +25,7 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg};
-use super::export::{Export, Writer};
+use super::export::{Export, Format, Paper, Writer};
 use super::history_view::{HistoryReader, HistoryView};
 use super::input::read_events;
 use super::known::Known;
@@ -360,6 +360,13 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
                 Ok(export) => hands.writer.write(export),
                 Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
             },
+            Effect::ExportFigure => {
+                let paper = Paper::default();
+                match Export::figure_of(app, &paper, Format::Svg, false) {
+                    Ok(export) => hands.writer.write(export),
+                    Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
+                }
+            }
             Effect::Stop => hands.stops = true,
             Effect::Remember(prompt) => {
                 let kept = hands.remembered.as_ref().map(|to| to.add(&prompt));

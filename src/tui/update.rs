@@ -191,6 +191,7 @@ impl App {
             Action::EditSecond => self.edit(true),
             Action::NextSide => self.next_side(),
             Action::Export => effects.push(Effect::Export),
+            Action::ExportFigure => effects.push(Effect::ExportFigure),
             Action::Go(panel) => self.go(panel),
             Action::NextPanel => self.next_panel(1),
             Action::PreviousPanel => self.next_panel(-1),

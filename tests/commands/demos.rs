@@ -176,3 +176,49 @@ fn the_training_that_collapses_is_found_where_it_begins() {
         ["history-step-150", "history-step-400"].map(|begins| numbers(&figures, begins));
     assert!(healthy[1] > 0.3 && collapsed[1] < 0.1, "{figures}");
 }
+
+#[test]
+fn what_a_demo_saves_opens_and_gives_its_figures() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    for name in [
+        "collapse",
+        "degenerate",
+        "history",
+        "induction",
+        "alignment",
+    ] {
+        let list = printed(&["demo", name, "--save", &at(name)]);
+        for line in list.lines() {
+            let (path, size) = line.split_once("  ").expect("a path and a size");
+            let n_bytes = std::fs::metadata(path).expect("the file").len();
+            assert_eq!(size, format!("{n_bytes} bytes"));
+        }
+        // Nothing is written over.
+        let again = attnscope(&["demo", name, "--save", &at(name)]);
+        assert_eq!(again.status.code(), Some(2));
+        assert!(text(&again.stderr).contains("exists"));
+    }
+    let saved = printed(&["history", &at("history/run.jsonl")]);
+    let told = printed(&["demo", "history", "--report"]);
+    let onset = "entropy-collapse L1H0 begins at step 250";
+    assert!(saved.contains(onset) && told.contains(onset), "{saved}");
+    printed(&["tensors", &at("degenerate/degenerate")]);
+    printed(&["tensors", &at("induction/model")]);
+    let words = ["bought", "--key-text", "gekauft"];
+    let tables = [
+        "align",
+        "--queries",
+        &at("alignment/en.npz"),
+        "--keys",
+        &at("alignment/de.npz"),
+        "--queries-vocab",
+        &at("alignment/en.json"),
+        "--keys-vocab",
+        &at("alignment/de.json"),
+        "--query-text",
+    ];
+    printed(&[&tables[..], &words].concat());
+    let none = attnscope(&["demo", "variance", "--save", &at("variance")]);
+    assert!(text(&none.stderr).contains("simulated"));
+}

@@ -17,6 +17,7 @@ mod diff_families;
 mod diff_pairs;
 mod effect_command;
 mod export_data;
+mod figures;
 mod generated_docs;
 mod guesses;
 mod history_command;

@@ -102,14 +102,22 @@ fn compare(model: &Model, input: &Input, n_before: usize) -> Result<bool, String
             }
             n_compared += 1;
         }
-        if model.spec.head.as_ref().is_some_and(|head| head.labels.is_none()) {
+        if model
+            .spec
+            .head
+            .as_ref()
+            .is_some_and(|head| head.labels.is_none())
+        {
             let found = writer.logits().map_err(|e| e.to_string())?;
             if bits(&found) != bits(&last_rows("logits", &whole["logits"], len, 1, 0)) {
                 return Err(format!("logits after {len} tokens differ"));
             }
         }
-        let attentions = told.iter().flat_map(|ran| ran.attention.iter().chain(&ran.cross));
-        let rows = |summaries: &[RowSummary]| format!("{:?}", &summaries[summaries.len() - n_rows..]);
+        let attentions = told
+            .iter()
+            .flat_map(|ran| ran.attention.iter().chain(&ran.cross));
+        let rows =
+            |summaries: &[RowSummary]| format!("{:?}", &summaries[summaries.len() - n_rows..]);
         let found: Vec<String> = attentions
             .flat_map(|attention| attention.heads.iter().map(|head| rows(&head.rows)))
             .collect();
@@ -162,7 +170,10 @@ fn every_family_goes_on_from_what_it_has_read() {
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
     for (case, model, input) in writing_cases() {
-        let name = case.file_name().and_then(|name| name.to_str()).expect("a name");
+        let name = case
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("a name");
         if !["llama", "gpt2_b", "t5", "lfm2"].contains(&name) {
             continue;
         }

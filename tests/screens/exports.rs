@@ -99,7 +99,7 @@ fn the_picture_is_what_is_on_screen_in_every_panel_and_with_everything_over_it()
         let mut screen = demo(size);
         let check = |screen: &mut Screen, what: &str| -> usize {
             let export = Export::of(&screen.app, false).expect("an export");
-            let picture = Picture::read(&export.svg);
+            let picture = Picture::read(&export.picture);
             let buffer = screen.frame();
             has_the_letters_of(&picture, &buffer, what);
             has_the_colours_of(&picture, &buffer, what)
@@ -129,7 +129,7 @@ fn a_page_without_colours_and_a_light_one_show_the_same_letters() {
         screen.app.theme = theme;
         screen.go(Panel::Head);
         let export = Export::of(&screen.app, false).expect("an export");
-        let picture = Picture::read(&export.svg);
+        let picture = Picture::read(&export.picture);
         has_the_letters_of(&picture, &screen.frame(), "head");
         let expected = match screen.app.theme.ground {
             Ground::Light => "#ffffff",
@@ -145,7 +145,7 @@ fn a_picture_says_what_it_is_of() {
     screen.typed("]]]");
     screen.go(Panel::Head);
     let export = Export::of(&screen.app, false).expect("an export");
-    let picture = Picture::read(&export.svg);
+    let picture = Picture::read(&export.picture);
     assert_eq!(picture.title, "attnscope · Head · induction-demo · L0H3");
     for words in [TEXT, "120 by 40", "L0H3, query", "22 tokens"] {
         assert!(
@@ -283,7 +283,7 @@ fn what_is_there_is_written_before_the_checkpoint_is_open_and_while_it_runs() {
             let effects = app.update(Msg::Key(KeyEvent::from(KeyCode::Char('x'))));
             assert!(effects.contains(&Effect::Export));
             let export = Export::of(app, false).expect("an export");
-            let letters = Picture::read(&export.svg).letters;
+            let letters = Picture::read(&export.picture).letters;
             let text: String = letters.values().map(String::as_str).collect();
             assert!(!text.is_empty());
             let header = csv::Reader::from_reader(export.csv.as_slice());

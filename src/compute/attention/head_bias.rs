@@ -94,7 +94,8 @@ impl HeadBias {
         Self::ByPair(PairBias {
             relative,
             first_query,
-            of_queries: of_queries.map(|table| products(head.queries_from(first_query), n_queries, table)),
+            of_queries: of_queries
+                .map(|table| products(head.queries_from(first_query), n_queries, table)),
             of_keys: of_keys.map(|table| products(head.keys_from(), n_keys, table)),
         })
     }

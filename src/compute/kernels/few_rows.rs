@@ -199,7 +199,8 @@ impl<const N: usize> Panel<'_, N> {
         let mut start = 0;
         while start < self.rows[0].len() {
             let end = (start + self.n_at_once).min(self.rows[0].len());
-            let (panel, _) = L::vectors(&self.panel[start * PANEL..end * PANEL]).as_chunks::<VECTORS>();
+            let (panel, _) =
+                L::vectors(&self.panel[start * PANEL..end * PANEL]).as_chunks::<VECTORS>();
             let mut part = [[l.splat(0.0); VECTORS]; N];
             for (i, vectors) in panel.iter().enumerate() {
                 for (row, sums) in self.rows.iter().zip(part.iter_mut()) {
@@ -243,8 +244,8 @@ mod tests {
                 for n_rows in [1, 2, 5, 11] {
                     let rows: Vec<f32> = (0..n_rows * n_in).map(|i| value(i + 3)).collect();
                     for accumulate in [false, true] {
-                        let mut found = [(); 2]
-                            .map(|()| (0..n_rows * n_out).map(value).collect::<Vec<f32>>());
+                        let mut found =
+                            [(); 2].map(|()| (0..n_rows * n_out).map(value).collect::<Vec<f32>>());
                         few_rows(&laid_out, &rows, accumulate, &mut found[0]);
                         let mut to = MatrixMut::new(&mut found[1], n_rows, n_out, n_out);
                         let left = Matrix::row_major(&rows, n_rows, n_in);

@@ -17,8 +17,8 @@ pub use spare::{Lent, LentBits, Reuse, lend, lend_bits, reuse_buffers};
 
 use crate::attention::{HeadSummary, RopeTable, Run};
 use crate::error::Result;
-use crate::kernels::{self, FewRows};
 pub use crate::kernels::Activation;
+use crate::kernels::{self, FewRows};
 use crate::pace::Pace;
 
 /// An affine map as read from a checkpoint: y = W·x + b.

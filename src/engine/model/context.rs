@@ -126,8 +126,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         let keys = self.memory.as_ref().map(|memory| memory.sequence);
         let n_keys = keys.map_or(0, Sequence::len);
         let real_keys = keys.and_then(|keys| keys.real.as_deref());
-        let visibility =
-            Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
+        let visibility = Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
         visibility.from_query(self.n_past)
     }
 }

@@ -200,9 +200,9 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
                 "a target is for models with an encoder and a decoder; this one has one stack";
             return Err(Error::Prompt(problem.to_owned()));
         }
-        let room = limits.hard_n_ctx().map_or(usize::MAX, |n_ctx| {
-            n_ctx.saturating_sub(given.tokens.len())
-        });
+        let room = limits
+            .hard_n_ctx()
+            .map_or(usize::MAX, |n_ctx| n_ctx.saturating_sub(given.tokens.len()));
         given.n_to_generate = request.n_to_write.min(room);
         return Ok(given);
     };

@@ -72,7 +72,9 @@ pub(super) fn glyphs(text: &str) -> (Vec<(Glyph, f64)>, f64) {
     let mut x = 0.0;
     let mut found = Vec::new();
     for c in text.chars() {
-        let index = face.glyph_index(c).or_else(|| face.glyph_index(REPLACEMENT));
+        let index = face
+            .glyph_index(c)
+            .or_else(|| face.glyph_index(REPLACEMENT));
         let Some(index) = index else { continue };
         found.push((Glyph(index.0), x));
         x += f64::from(face.glyph_hor_advance(index).unwrap_or(0)) / unit(face);

@@ -1,17 +1,24 @@
 //! A drawing for paper: shapes on a white page measured in millimetres, written as SVG, PNG or PDF with the same outlines in each.
 
 mod font;
+mod lines;
+mod map;
 mod pdf;
 mod png;
 mod svg;
 
 pub use font::{lacks, text_width};
+pub use lines::draw_chart;
+pub use map::{Bar, Map, Side, draw_map};
 pub use pdf::pdf;
 pub use png::png;
 pub use svg::svg;
 
 /// Red, green and blue.
 pub type Rgb = [u8; 3];
+
+/// Height of letters: 6.5 points.
+pub const SIZE: f64 = 2.3;
 
 /// A page and what is on it, in the order of painting. All lengths are millimetres from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +94,17 @@ pub enum Anchor {
     End,
 }
 
+impl Drawing {
+    /// Every text on the page.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let text = |shape| match shape {
+            &Shape::Text(ref text) => Some(text.text.as_str()),
+            _ => None,
+        };
+        self.shapes.iter().filter_map(text)
+    }
+}
+
 impl Text {
     /// Where the text begins, before it is turned.
     fn start(&self) -> f64 {
@@ -110,11 +128,7 @@ impl Area {
 }
 
 /// The place of each cell of one colour: neighbours in a row are one.
-fn runs(
-    place: Area,
-    n_columns: usize,
-    cells: &[Option<Rgb>],
-) -> impl Iterator<Item = (Area, Rgb)> {
+fn runs(place: Area, n_columns: usize, cells: &[Option<Rgb>]) -> impl Iterator<Item = (Area, Rgb)> {
     let n_rows = cells.len() / n_columns.max(1);
     let (wide, high) = (
         place.width / n_columns as f64,
@@ -135,6 +149,22 @@ fn runs(
             Some((place, run[0]?))
         })
     })
+}
+
+/// A text cut to a width, with an ellipsis where something is missing.
+pub(super) fn cut(text: &str, size: f64, width: f64) -> String {
+    if text_width(text, size) <= width {
+        return text.to_owned();
+    }
+    let mut kept: Vec<char> = text.chars().collect();
+    while !kept.is_empty() {
+        kept.pop();
+        let short: String = kept.iter().chain(['…'].iter()).collect();
+        if text_width(&short, size) <= width {
+            return short;
+        }
+    }
+    String::new()
 }
 
 /// A length without needless digits: thousandths of a millimetre are finer than any printer.

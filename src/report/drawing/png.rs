@@ -111,7 +111,13 @@ fn draw(page: &mut Pixmap, shape: &Shape) {
     let identity = Transform::identity();
     let mut fill_path = |path: Option<Path>, fill: Rgb, transform: Transform| {
         if let Some(path) = path {
-            page.fill_path(&path, &paint(fill, true), FillRule::Winding, transform, None);
+            page.fill_path(
+                &path,
+                &paint(fill, true),
+                FillRule::Winding,
+                transform,
+                None,
+            );
         }
     };
     match shape {

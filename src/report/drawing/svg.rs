@@ -114,7 +114,10 @@ fn write_shape(body: &mut String, used: &mut BTreeSet<Glyph>, shape: &Shape) {
         Shape::Dot { at, radius, fill } => {
             let (x, y) = (length(at.0), length(at.1));
             let (radius, fill) = (length(*radius), colour(*fill));
-            let _ = write!(body, r#"<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}"/>"#);
+            let _ = write!(
+                body,
+                r#"<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}"/>"#
+            );
         }
         Shape::Text(text) => write_text(body, used, text),
     }
@@ -125,7 +128,13 @@ fn write_cells(body: &mut String, place: Area, n_columns: usize, cells: &[Option
         // Without smoothing, so that neighbours touch.
         body.push_str(r#"<g shape-rendering="crispEdges">"#);
         for (place, fill) in runs(place, n_columns, cells) {
-            body.push_str(&rect(place, fill));
+            let (x, y) = (length(place.x), length(place.y));
+            let (wide, high) = (length(place.width), length(place.height));
+            let fill = colour(fill);
+            let _ = write!(
+                body,
+                r#"<path fill="{fill}" d="M{x} {y}h{wide}v{high}h-{wide}z"/>"#
+            );
         }
         body.push_str("</g>");
         return;

@@ -38,7 +38,7 @@ impl Export {
                 continue;
             }
             let pair = Pair::open([&written.svg, &written.csv], false);
-            match pair.and_then(|pair| pair.write([&self.svg, &self.csv])) {
+            match pair.and_then(|pair| pair.write([&self.picture, &self.csv])) {
                 Ok(()) => return Ok(written),
                 // Somebody else was faster: the next number.
                 Err(_) if is_taken() => {}
@@ -108,8 +108,9 @@ mod tests {
     fn export() -> Export {
         Export {
             name: "gpt2-head".to_owned(),
-            svg: b"<svg/>".to_vec(),
+            picture: b"<svg/>".to_vec(),
             csv: b"part\n".to_vec(),
+            lacks_letters: false,
         }
     }
 

@@ -5,11 +5,13 @@ mod data;
 mod files;
 mod name;
 mod page;
+mod paper;
 mod sides;
 mod svg;
 pub(super) mod written;
 
 pub use page::export_page;
+pub use paper::Paper;
 pub use written::Written;
 
 pub(super) use files::Writer;
@@ -20,6 +22,7 @@ use ratatui::buffer::Buffer;
 
 use super::app::App;
 use super::view;
+use crate::report::drawing;
 use attnscope_engine::error::{Error, Result};
 
 /// A picture and its data, ready to be written.
@@ -27,8 +30,18 @@ use attnscope_engine::error::{Error, Result};
 pub struct Export {
     /// What both files are called, before an ending or a number.
     pub name: String,
-    pub svg: Vec<u8>,
+    pub picture: Vec<u8>,
     pub csv: Vec<u8>,
+    /// The picture has a sign in the place of letters that its font lacks.
+    pub lacks_letters: bool,
+}
+
+/// How a figure is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Svg,
+    Png,
+    Pdf,
 }
 
 impl Export {
@@ -45,7 +58,33 @@ impl Export {
         let svg =
             svg::svg(&buffer, app.theme.ground, &caption::caption(app.scene())).map_err(failed)?;
         let csv = sides::csv(app, is_raw_csv).map_err(failed)?;
-        Ok(Self { name, svg, csv })
+        Ok(Self {
+            name,
+            picture: svg,
+            csv,
+            lacks_letters: false,
+        })
+    }
+
+    /// The figure of what is on screen: its data alone, for paper.
+    ///
+    /// # Errors
+    /// When the panel has no figure, or nothing to draw.
+    pub fn figure_of(app: &App, paper: &Paper, format: Format, is_raw_csv: bool) -> Result<Self> {
+        let name = format!("{}-figure", name::name_of(app.scene()));
+        let failed = |e: std::io::Error| Error::file(&name, format!("cannot be made ({e})"));
+        let drawing = paper::drawing(app.scene(), paper)?;
+        let picture = match format {
+            Format::Svg => drawing::svg(&drawing).into_bytes(),
+            Format::Png => drawing::png(&drawing).map_err(failed)?,
+            Format::Pdf => drawing::pdf(&drawing).map_err(failed)?,
+        };
+        Ok(Self {
+            csv: sides::csv(app, is_raw_csv).map_err(failed)?,
+            lacks_letters: paper::lacks_letters(&drawing),
+            picture,
+            name,
+        })
     }
 }
 

@@ -50,6 +50,8 @@ is `r` of Tokens, `--probe` and `--check ID` are `p` and a selected line of Chec
 `dark`, `light`, or `none` for a page without colours. `--output -` writes the SVG to standard output. Nothing is written over unless
 `--force` is given.
 
+`X` and `plot --figure` write the data alone, for paper; see [figures.md](figures.md).
+
 ## Names
 
 `<model>-<panel>[-<stack>][-L3H5][-<what>].svg` and `.csv`, as `gpt2-head-L3H5-pattern.svg`. The second export of the same is `…-2`, and so on:

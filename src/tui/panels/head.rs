@@ -15,7 +15,7 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
-use attnscope_engine::analysis::{HeadDetail, HeadMap};
+use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
 use attnscope_engine::attention::HeadSummary;
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
@@ -230,8 +230,16 @@ fn map_theme(app: Scene<'_>) -> Theme {
     }
 }
 
+/// What the map shows: what changed, or one of the head's maps.
+pub fn values<'a>(app: Scene<'a>, detail: &'a HeadDetail) -> &'a Pyramid {
+    match app.shown_difference() {
+        Some(difference) => difference,
+        None => detail.map(app.head_map()).unwrap_or(&detail.pattern),
+    }
+}
+
 /// The colour scale of what is shown.
-fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
+pub fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
     if let Some(difference) = app.shown_difference() {
         let most = difference.level(usize::MAX).cells[0].abs();
         let most = if most > 0.0 && most.is_finite() {
@@ -245,7 +253,12 @@ fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
             is_log: false,
         };
     }
-    if app.head_map() == HeadMap::Scores {
+    scale_of(detail, app.head_map(), app.head_view.is_log)
+}
+
+/// The colour scale of one of a head's maps.
+pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
+    if which == HeadMap::Scores {
         // The histogram has seen every score: looking through millions again would take longer than the frame.
         let (low, high) = match &detail.histogram {
             histogram if histogram.n > 0 => (histogram.min, histogram.max),
@@ -258,7 +271,7 @@ fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
         };
     }
     // The coarsest level holds the maximum of all.
-    let map = detail.map(app.head_map()).unwrap_or(&detail.pattern);
+    let map = detail.map(which).unwrap_or(&detail.pattern);
     let largest = map.level(usize::MAX).cells[0];
     let high = if largest > 0.0 && largest.is_finite() {
         largest
@@ -268,18 +281,14 @@ fn scale(app: Scene<'_>, detail: &HeadDetail) -> Scale {
     Scale {
         low: 0.0,
         high,
-        is_log: app.head_view.is_log,
+        is_log,
     }
 }
 
 fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, detail: &HeadDetail) {
     let window = window(app, area);
     let scale = scale(app, detail);
-    let difference = app.shown_difference();
-    let values = match difference {
-        Some(difference) => difference,
-        None => detail.map(app.head_map()).unwrap_or(&detail.pattern),
-    };
+    let values = values(app, detail);
     let theme = map_theme(app);
     let pooling = app.pooling();
     let crosshair = Some((

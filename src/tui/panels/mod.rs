@@ -8,7 +8,7 @@ pub mod effect;
 pub mod head;
 mod head_grid;
 mod head_row;
-mod head_value;
+pub mod head_value;
 pub mod history;
 mod history_curves;
 pub mod history_head;

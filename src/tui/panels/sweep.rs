@@ -76,6 +76,12 @@ pub fn marks(app: Scene<'_>) -> Vec<Mark> {
     marks
 }
 
+/// The charts of the panel, once they are computed.
+pub fn charts(app: Scene<'_>) -> Vec<Chart> {
+    let drawn = |swept| DRAWN.iter().map(|drawn| chart(app, swept, drawn)).collect();
+    app.swept().map(drawn).unwrap_or_default()
+}
+
 fn chart(app: Scene<'_>, swept: &Swept, (title, unit, of): &Drawn) -> Chart {
     let line = |name: &str, points: &[SweepPoint]| {
         let points = points.iter().map(|point| (point.scale, of(point)));

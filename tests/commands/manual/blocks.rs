@@ -124,20 +124,33 @@ pub fn words(line: &str) -> Vec<String> {
 #[test]
 fn words_end_where_the_command_does() {
     let line = r#"attnscope report A "two words" '' --format csv 2>/dev/null | head"#;
-    let expected = ["attnscope", "report", "A", "two words", "", "--format", "csv", "2"];
+    let expected = [
+        "attnscope",
+        "report",
+        "A",
+        "two words",
+        "",
+        "--format",
+        "csv",
+        "2",
+    ];
     assert_eq!(words(line), expected);
     assert_eq!(words("attnscope demo   # opens it"), ["attnscope", "demo"]);
 }
 
 #[test]
 fn commands_and_their_output_are_told_apart() {
-    let page = "# T\n\n```console\n$ a \\\n    b\none\ntwo\n$ c\n```\n\n```sh\nd \\\n e\n```\n\n    f\n";
+    let page =
+        "# T\n\n```console\n$ a \\\n    b\none\ntwo\n$ c\n```\n\n```sh\nd \\\n e\n```\n\n    f\n";
     assert_eq!(shown("```console slow\n$ a\n```\n", false).len(), 0);
     assert_eq!(shown("```console slow\n$ a\n```\n", true).len(), 1);
     let found = shown(page, false);
     let commands: Vec<&str> = found.iter().map(|shown| shown.command.as_str()).collect();
     assert_eq!(commands, ["a b", "c"]);
     assert_eq!(found[0].output, ["one", "two"]);
-    assert_eq!((found[0].lines.clone(), found[1].lines.clone()), (5..7, 8..8));
+    assert_eq!(
+        (found[0].lines.clone(), found[1].lines.clone()),
+        (5..7, 8..8)
+    );
     assert_eq!(other_code(page), ["d e", "f"]);
 }

@@ -1,6 +1,7 @@
 //! The manual: its links resolve, its commands are accepted, and what it shows is what they print.
 
 mod blocks;
+mod gallery;
 mod links;
 mod outputs;
 

@@ -105,14 +105,21 @@ fn run(all: &[Shown]) -> Vec<Vec<String>> {
         for name in ["COLUMNS", "NO_COLOR", "HF_HOME", "HF_HUB_OFFLINE"] {
             command.env_remove(name);
         }
-        for name in ["HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"] {
+        for name in [
+            "HOME",
+            "XDG_CACHE_HOME",
+            "XDG_STATE_HOME",
+            "XDG_CONFIG_HOME",
+        ] {
             command.env(name, &home);
         }
         let output = command.env("PATH", &path).output().expect("a shell");
         last = output.status.code().unwrap_or(1);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (printed, told) = (text(&output.stdout), text(&output.stderr));
-        let error = told.lines().skip_while(|line| !line.starts_with("attnscope: "));
+        let error = told
+            .lines()
+            .skip_while(|line| !line.starts_with("attnscope: "));
         let error = error.take(if last == 2 { usize::MAX } else { 0 });
         let lines = printed.lines().chain(error);
         lines.map(|line| line.trim_end().to_owned()).collect()
@@ -221,12 +228,19 @@ fn only_what_is_left_out_may_differ() {
         ("", "a", false),
         ("a", "", false),
     ] {
-        assert_eq!(fits(&lines(pattern), &lines(printed)), is_fit, "{pattern:?} {printed:?}");
+        assert_eq!(
+            fits(&lines(pattern), &lines(printed)),
+            is_fit,
+            "{pattern:?} {printed:?}"
+        );
     }
 }
 
 #[test]
 fn an_update_keeps_what_was_left_out() {
-    let new = updated(&lines("took … s\nold\n…\nend"), &lines("took 3 s\nnew\n1\n2\nend"));
+    let new = updated(
+        &lines("took … s\nold\n…\nend"),
+        &lines("took 3 s\nnew\n1\n2\nend"),
+    );
     assert_eq!(new, ["took … s", "new", "…", "end"]);
 }

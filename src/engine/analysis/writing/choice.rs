@@ -180,8 +180,26 @@ mod tests {
             ids
         };
         assert_eq!(of(all), [0, 1, 2, 3]);
-        assert_eq!(of(Sampling { top_k: Some(2), ..all }), [0, 1]);
-        assert_eq!(of(Sampling { top_p: Some(0.5), ..all }), [0, 1]);
-        assert_eq!(of(Sampling { top_p: Some(1e-9), ..all }), [0]);
+        assert_eq!(
+            of(Sampling {
+                top_k: Some(2),
+                ..all
+            }),
+            [0, 1]
+        );
+        assert_eq!(
+            of(Sampling {
+                top_p: Some(0.5),
+                ..all
+            }),
+            [0, 1]
+        );
+        assert_eq!(
+            of(Sampling {
+                top_p: Some(1e-9),
+                ..all
+            }),
+            [0]
+        );
     }
 }

@@ -76,7 +76,10 @@ impl<'a, O: Ops> Text<'a, O> {
     ) -> Result<Self> {
         can_write(&model.spec)?;
         let n_longest = prompt.tokens.len() + prompt.n_to_generate;
-        let n_source = prompt.source.as_ref().map_or(0, |source| source.tokens.len());
+        let n_source = prompt
+            .source
+            .as_ref()
+            .map_or(0, |source| source.tokens.len());
         let needs = WriterMemory::of(model, n_longest, n_source).keys_and_values;
         // Half of what is left: the rest is for the run that may follow, and for whoever else is there.
         let left = available_memory().map_or(usize::MAX, |left| left as usize / 2);

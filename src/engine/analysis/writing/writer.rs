@@ -74,7 +74,9 @@ impl WriterMemory {
             n * spec.n_kv_heads * (spec.d_head + spec.d_value) * VALUE
         };
         let kept = stack.blocks().iter().map(|block| {
-            let own = block.attention().map_or(0, |own| of_attention(own, n_tokens));
+            let own = block
+                .attention()
+                .map_or(0, |own| of_attention(own, n_tokens));
             let cross = block.cross.as_ref();
             let cross = cross.map_or(0, |cross| of_attention(&cross.attention, n_source));
             let tail = block.convolution().map_or(0, |convolution| {
@@ -145,7 +147,11 @@ impl<'a, O: Ops> Writer<'a, O> {
         let all = WriterMemory::of(self.model, 0, 0);
         Ok(WriterMemory {
             keys_and_values: kept.sum::<Result<usize>>()?,
-            weights: if self.weights.is_empty() { 0 } else { all.weights },
+            weights: if self.weights.is_empty() {
+                0
+            } else {
+                all.weights
+            },
         })
     }
 
@@ -223,7 +229,8 @@ impl<'a, O: Ops> Writer<'a, O> {
         };
         let n_most = was.len().min(sequence.len().saturating_sub(1));
         let n_same = (0..n_most).take_while(is_same).count();
-        let length = |sequence: &Sequence| sequence.positions.iter().max().map_or(0, |last| last + 1);
+        let length =
+            |sequence: &Sequence| sequence.positions.iter().max().map_or(0, |last| last + 1);
         let reason = Recomputed::of(stack).or_else(|| {
             let (before, after) = (length(was), length(sequence));
             (n_same > 0)

@@ -1,0 +1,263 @@
+//! A chart of lines with its axes and legend, in millimetres.
+
+use super::{Anchor, Area, Rgb, SIZE, Shape, Stroke, Text, cut, text_width};
+use crate::report::chart::{Chart, Stroke as Kind};
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), and dashes for prints without colour.
+const LOOKS: [(Rgb, &[f64]); 7] = [
+    ([0, 114, 178], &[]),
+    ([213, 94, 0], &[1.5, 0.6]),
+    ([0, 158, 115], &[0.4, 0.6]),
+    ([204, 121, 167], &[2.1, 0.6, 0.4, 0.6]),
+    ([0, 0, 0], &[0.9, 0.9]),
+    ([230, 159, 0], &[2.5, 0.9]),
+    ([86, 180, 233], &[0.2, 0.4]),
+];
+const INK: Rgb = [30, 30, 30];
+const RULE: Rgb = [226, 226, 226];
+const AXIS: Rgb = [90, 90, 90];
+const MARK: Rgb = [120, 120, 120];
+
+/// Height of a plot for its width.
+const ASPECT: f64 = 0.55;
+
+/// Where a plot lies, and the ends of its axes.
+struct Plot<'a> {
+    chart: &'a Chart,
+    x: (f64, f64),
+    y: (f64, f64),
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Plot<'_> {
+    fn x(&self, value: f64) -> f64 {
+        self.left + self.chart.x.share(value, self.x) * (self.right - self.left)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - self.chart.y.share(value, self.y) * (self.bottom - self.top)
+    }
+
+    fn is_inside(&self, (x, y): (f64, f64)) -> bool {
+        let near = 0.01;
+        (self.left - near..=self.right + near).contains(&x)
+            && (self.top - near..=self.bottom + near).contains(&y)
+    }
+
+    /// The unbroken parts of a series on the page: points outside of the axes break it.
+    fn parts(&self, points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
+        let placed = points.iter().map(|(x, y)| {
+            let holds = self.chart.x.holds(*x) && self.chart.y.holds(*y);
+            let at = holds.then(|| (self.x(*x), self.y(*y)));
+            at.filter(|at| self.is_inside(*at))
+        });
+        let placed: Vec<Option<(f64, f64)>> = placed.collect();
+        let parts = placed.split(Option::is_none);
+        let parts = parts.map(|part| part.iter().copied().flatten().collect::<Vec<_>>());
+        parts.filter(|part| !part.is_empty()).collect()
+    }
+}
+
+fn words(text: &str, at: (f64, f64), anchor: Anchor) -> Text {
+    Text {
+        text: text.to_owned(),
+        at,
+        size: SIZE,
+        colour: INK,
+        anchor,
+        is_upright: false,
+    }
+}
+
+fn line(points: Vec<(f64, f64)>, colour: Rgb, width: f64, dashes: &[f64]) -> Shape {
+    Shape::Line {
+        points,
+        stroke: Stroke {
+            colour,
+            width,
+            dashes: dashes.to_vec(),
+        },
+    }
+}
+
+/// Draws a chart from a corner into a width; returns its height.
+pub fn draw_chart(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width: f64) -> f64 {
+    let title = cut(&chart.title, SIZE, width);
+    shapes.push(Shape::Text(words(&title, (x, y + SIZE), Anchor::Start)));
+    let (Some(xs), Some(ys)) = (chart.x_range(), chart.y_range()) else {
+        let at = (x, y + 4.0 * SIZE);
+        let none = words("no finite value to draw", at, Anchor::Start);
+        shapes.push(Shape::Text(none));
+        return 6.0 * SIZE;
+    };
+    let height = ASPECT * width;
+    let legend = draw_legend(shapes, chart, (x, y + 1.8 * SIZE), width);
+    let top = y + 2.0 * SIZE + legend;
+    let y_ticks = chart.y.ticks(ys, (height / 9.0) as usize);
+    let widest = y_ticks.labels().into_iter().map(|l| text_width(&l, SIZE));
+    let left = x + 1.8 * SIZE + widest.fold(0.0, f64::max) + 0.8;
+    let plot = Plot {
+        chart,
+        x: xs,
+        y: ys,
+        left,
+        right: x + width - last_label(chart, xs, width),
+        top,
+        bottom: top + height,
+    };
+    draw_axes(shapes, &plot, x);
+    for series_idx in 0..chart.series.len() {
+        draw_series(shapes, &plot, series_idx);
+    }
+    draw_marks(shapes, &plot);
+    plot.bottom + 3.4 * SIZE - y
+}
+
+/// Room for half of the last label below the plot.
+fn last_label(chart: &Chart, ends: (f64, f64), width: f64) -> f64 {
+    let labels = chart.x.ticks(ends, (width / 12.0) as usize).labels();
+    let last = labels.last().map_or(0.0, |label| text_width(label, SIZE));
+    (0.5 * last + 0.2).max(1.0)
+}
+
+fn draw_axes(shapes: &mut Vec<Shape>, plot: &Plot<'_>, edge: f64) {
+    let (left, right, top, bottom) = (plot.left, plot.right, plot.top, plot.bottom);
+    let y_ticks = plot.chart.y.ticks(plot.y, ((bottom - top) / 9.0) as usize);
+    for (value, label) in y_ticks.values.iter().zip(y_ticks.labels()) {
+        let y = plot.y(*value);
+        shapes.push(line(vec![(left, y), (right, y)], RULE, 0.15, &[]));
+        let at = (left - 0.8, y + 0.36 * SIZE);
+        shapes.push(Shape::Text(words(&label, at, Anchor::End)));
+    }
+    let x_ticks = plot.chart.x.ticks(plot.x, ((right - left) / 12.0) as usize);
+    for (value, label) in x_ticks.values.iter().zip(x_ticks.labels()) {
+        let x = plot.x(*value);
+        shapes.push(line(vec![(x, top), (x, bottom)], RULE, 0.15, &[]));
+        shapes.push(line(vec![(x, bottom), (x, bottom + 0.8)], AXIS, 0.2, &[]));
+        let at = (x, bottom + 0.9 + SIZE);
+        shapes.push(Shape::Text(words(&label, at, Anchor::Middle)));
+    }
+    shapes.push(line(
+        vec![(left, top), (left, bottom), (right, bottom)],
+        AXIS,
+        0.2,
+        &[],
+    ));
+    let at = (0.5 * (left + right), bottom + 1.2 + 2.3 * SIZE);
+    let label = cut(&plot.chart.x.label, SIZE, right - left);
+    shapes.push(Shape::Text(words(&label, at, Anchor::Middle)));
+    let at = (edge + SIZE, 0.5 * (top + bottom));
+    let label = cut(&plot.chart.y.label, SIZE, 1.2 * (bottom - top));
+    shapes.push(Shape::Text(Text {
+        is_upright: true,
+        ..words(&label, at, Anchor::Middle)
+    }));
+}
+
+fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
+    let series = &plot.chart.series[series_idx];
+    let (colour, dashes) = LOOKS[plot.chart.look_of(series_idx) % LOOKS.len()];
+    for part in plot.parts(&series.points) {
+        match series.stroke {
+            Kind::Points => {
+                let dot = |at: &(f64, f64)| Shape::Dot {
+                    at: *at,
+                    radius: 0.6,
+                    fill: colour,
+                };
+                shapes.extend(part.iter().map(dot));
+            }
+            Kind::Edge { .. } => shapes.push(line(part, colour, 0.15, dashes)),
+            Kind::Area => {
+                if let (Some(first), Some(last)) = (part.first(), part.last()) {
+                    let ends = [(last.0, plot.bottom), (first.0, plot.bottom)];
+                    let points = part.iter().copied().chain(ends).collect();
+                    // A fifth of the colour on white.
+                    let fill = colour.map(|c| 255 - (255 - c) / 5);
+                    shapes.push(Shape::Polygon { points, fill });
+                }
+                shapes.push(line(part, colour, 0.35, &[]));
+            }
+            Kind::Line => shapes.push(line(part, colour, 0.35, dashes)),
+        }
+    }
+}
+
+/// Marked values; labels stand one below the other, so that near ones do not cover each other.
+fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>) {
+    let marks = plot.chart.marks.iter();
+    let inside = marks.filter(|mark| (0.0..=1.0).contains(&plot.chart.x.share(mark.at, plot.x)));
+    for (nth, mark) in inside.enumerate() {
+        let x = plot.x(mark.at);
+        let ends = vec![(x, plot.top), (x, plot.bottom)];
+        shapes.push(line(ends, MARK, 0.2, &[0.7, 0.7]));
+        let is_right = x > plot.left + 0.65 * (plot.right - plot.left);
+        let y = plot.top + (nth as f64 + 1.0) * 1.3 * SIZE;
+        let (x, anchor) = match is_right {
+            true => (x - 0.8, Anchor::End),
+            false => (x + 0.8, Anchor::Start),
+        };
+        let width = text_width(&mark.label, SIZE);
+        let left = match anchor {
+            Anchor::End => x - width,
+            _ => x,
+        };
+        let behind = Area {
+            x: left - 0.2,
+            y: y - 0.8 * SIZE,
+            width: width + 0.4,
+            height: 1.05 * SIZE,
+        };
+        shapes.push(Shape::Area {
+            place: behind,
+            fill: [255, 255, 255],
+        });
+        shapes.push(Shape::Text(words(&mark.label, (x, y), anchor)));
+    }
+}
+
+/// Names of series above the plot, in as many rows as they need; returns the height.
+fn draw_legend(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), width: f64) -> f64 {
+    const SAMPLE: f64 = 6.0;
+    let named = chart.legend(false);
+    if named.is_empty() {
+        return 0.0;
+    }
+    let (mut left, mut row) = (x, 0.0);
+    for series_idx in named {
+        let name = &chart.series[series_idx].name;
+        let wide = SAMPLE + 1.0 + text_width(name, SIZE) + 3.0;
+        if left > x && left + wide > x + width {
+            (left, row) = (x, row + 1.0);
+        }
+        let base = y + (row + 0.9) * 1.4 * SIZE;
+        let (colour, dashes) = LOOKS[chart.look_of(series_idx) % LOOKS.len()];
+        let middle = base - 0.36 * SIZE;
+        shapes.push(match chart.series[series_idx].stroke {
+            Kind::Points => Shape::Dot {
+                at: (left + 0.5 * SAMPLE, middle),
+                radius: 0.6,
+                fill: colour,
+            },
+            Kind::Area => line(
+                vec![(left, middle), (left + SAMPLE, middle)],
+                colour,
+                0.35,
+                &[],
+            ),
+            _ => line(
+                vec![(left, middle), (left + SAMPLE, middle)],
+                colour,
+                0.35,
+                dashes,
+            ),
+        });
+        let at = (left + SAMPLE + 1.0, base);
+        shapes.push(Shape::Text(words(name, at, Anchor::Start)));
+        left += wide;
+    }
+    (row + 1.0) * 1.4 * SIZE + 0.6
+}
