@@ -1,37 +1,14 @@
 //! Colours and glyphs: as many as the terminal has, and legible without any.
 
-use colorgrad::Gradient;
+mod depth;
+mod maps;
+
 use ratatui::style::{Color, Modifier, Style};
 
-/// How many colours the terminal shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    Truecolor,
-    /// The 256 of xterm.
-    Indexed,
-    /// None: glyphs carry magnitude.
-    None,
-}
+pub use self::depth::Depth;
+pub use self::maps::{Diverging, Sequential};
 
-impl Depth {
-    /// Reads `NO_COLOR`, `COLORTERM` and `TERM`.
-    pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
-        if variable("NO_COLOR").is_some_and(|v| !v.is_empty()) {
-            return Self::None;
-        }
-        let is = |name: &str, words: &[&str]| {
-            variable(name).is_some_and(|v| words.iter().any(|w| v.contains(w)))
-        };
-        if is("COLORTERM", &["truecolor", "24bit"]) || is("TERM", &["direct"]) {
-            return Self::Truecolor;
-        }
-        if is("TERM", &["256color", "kitty", "alacritty", "ghostty"]) {
-            Self::Indexed
-        } else {
-            Self::None
-        }
-    }
-}
+use self::maps::{LEVELS, Steps, luminance};
 
 /// What the colours stand on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,21 +23,28 @@ const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 /// Glyphs of values that became less, from nothing to most.
 const LOSSES: [char; 5] = [' ', '.', '-', '=', '#'];
 
-/// A colour that the map does not have.
-const NOT_A_NUMBER: [u8; 3] = [255, 0, 170];
-
-/// Steps of the colour map that are told apart.
-const STEPS: usize = 256;
+/// What a person chooses of the colours, beside their depth and ground.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Look {
+    /// Letters stand out at least 7 to 1, and nothing is dim.
+    pub is_high_contrast: bool,
+    pub map: Sequential,
+    pub differences: Diverging,
+}
 
 /// Every style of the screen.
 #[derive(Debug, Clone)]
 pub struct Theme {
     pub depth: Depth,
     pub ground: Ground,
-    map: Vec<[u8; 3]>,
+    pub look: Look,
+    steps: Steps,
     /// Shares below a half are losses, those above it gains: the middle is nothing.
     is_diverging: bool,
 }
+
+/// A letter's colour: on a dark ground and on a light one.
+type Ink = [[u8; 3]; 2];
 
 impl Theme {
     pub fn new(depth: Depth) -> Self {
@@ -69,13 +53,16 @@ impl Theme {
 
     /// The theme for a dark or a light page.
     pub fn on(ground: Ground, depth: Depth) -> Self {
-        // Viridis: perceptually uniform, and still ordered for people who see fewer colours.
-        let gradient = colorgrad::preset::viridis();
-        let map = (0..STEPS).map(|i| gradient.at(i as f32 / (STEPS - 1) as f32).to_rgba8());
+        Self::with(ground, depth, Look::default())
+    }
+
+    /// The theme for a page, as a person chose it.
+    pub fn with(ground: Ground, depth: Depth, look: Look) -> Self {
         Self {
             depth,
             ground,
-            map: map.map(|[r, g, b, _]| [r, g, b]).collect(),
+            look,
+            steps: look.map.steps(depth),
             is_diverging: false,
         }
     }
@@ -83,22 +70,8 @@ impl Theme {
     /// The theme with colours for differences: losses, nothing in the middle, gains.
     #[must_use]
     pub fn diverging(&self) -> Self {
-        let middle = match self.ground {
-            Ground::Dark => [40u8, 44, 52],
-            Ground::Light => [222, 224, 228],
-        };
-        const ENDS: [[u8; 3]; 2] = [[46, 132, 226], [226, 86, 58]];
-        let mix = |i: usize| {
-            let share = 2.0 * i as f32 / (STEPS - 1) as f32 - 1.0;
-            let end = ENDS[usize::from(share > 0.0)];
-            let channel = |c: usize| {
-                let (from, to) = (f32::from(middle[c]), f32::from(end[c]));
-                (from + (to - from) * share.abs()).round() as u8
-            };
-            [channel(0), channel(1), channel(2)]
-        };
         Self {
-            map: (0..STEPS).map(mix).collect(),
+            steps: self.look.differences.steps(self.depth, self.ground),
             is_diverging: true,
             ..self.clone()
         }
@@ -106,36 +79,37 @@ impl Theme {
 
     /// The colour of a share between 0 and 1; NaN has one of its own.
     pub fn heat(&self, share: f32) -> Color {
-        if share.is_nan() {
-            return self.rgb(NOT_A_NUMBER);
-        }
-        self.rgb(self.heat_rgb(share))
-    }
-
-    /// The colour of a share, moved towards white: for what is selected.
-    pub fn heat_marked(&self, share: f32) -> Color {
-        let colour = if share.is_nan() {
-            NOT_A_NUMBER
+        if self.has_colour() {
+            self.step(share).0
         } else {
-            self.heat_rgb(share)
-        };
-        self.rgb(colour.map(|c| c.saturating_add(70)))
+            Color::Reset
+        }
     }
 
-    fn heat_rgb(&self, share: f32) -> [u8; 3] {
-        self.map[((share.clamp(0.0, 1.0) * (STEPS - 1) as f32).round()) as usize]
+    fn step(&self, share: f32) -> (Color, [u8; 3]) {
+        if share.is_nan() {
+            self.steps.not_a_number(self.depth)
+        } else {
+            self.steps.at(share)
+        }
+    }
+
+    /// How many colours the map has, where they are few: a legend shows each of them.
+    pub fn n_steps(&self) -> Option<usize> {
+        self.steps.n_apart().filter(|_| self.has_colour())
     }
 
     /// A text colour that stands out on the colour of a share.
     pub fn on_heat(&self, share: f32) -> Color {
-        let is_light = match (self.is_diverging, self.ground) {
-            (true, ground) => ground == Ground::Light,
-            (false, _) => share > 0.6,
-        };
-        if is_light {
-            self.rgb([10, 10, 20])
-        } else {
-            self.rgb([240, 240, 240])
+        // As far from black as from white, by the contrast of WCAG 2.2.
+        const MIDDLE: f64 = 0.179;
+        let is_light = luminance(self.step(share).1) > MIDDLE;
+        match (self.depth, is_light) {
+            (Depth::None, _) => Color::Reset,
+            (Depth::Sixteen, true) => Color::Black,
+            (Depth::Sixteen, false) => Color::White,
+            (_, true) => self.rgb([10, 10, 20]),
+            (_, false) => self.rgb([240, 240, 240]),
         }
     }
 
@@ -143,7 +117,7 @@ impl Theme {
         match self.depth {
             Depth::Truecolor => Color::Rgb(r, g, b),
             Depth::Indexed => Color::Indexed(nearest_indexed([r, g, b])),
-            Depth::None => Color::Reset,
+            Depth::Sixteen | Depth::None => Color::Reset,
         }
     }
 
@@ -164,24 +138,32 @@ impl Theme {
         self.depth != Depth::None
     }
 
-    /// A text colour that is legible on the ground.
-    fn coloured(&self, on_dark: [u8; 3], on_light: [u8; 3]) -> Style {
-        if self.has_colour() {
-            let rgb = match self.ground {
-                Ground::Dark => on_dark,
-                Ground::Light => on_light,
-            };
-            Style::new().fg(self.rgb(rgb))
-        } else {
-            Style::new()
+    /// A text colour that is legible on the ground: usual, with high contrast, and of the 16.
+    fn coloured(&self, usual: Ink, contrasting: Ink, sixteen: [Color; 2]) -> Style {
+        let nth = usize::from(self.ground == Ground::Light);
+        match self.depth {
+            Depth::None => Style::new(),
+            Depth::Sixteen => Style::new().fg(sixteen[nth]),
+            Depth::Truecolor | Depth::Indexed => {
+                let ink = if self.look.is_high_contrast {
+                    contrasting
+                } else {
+                    usual
+                };
+                Style::new().fg(self.rgb(ink[nth]))
+            }
         }
     }
 
     pub fn dim(&self) -> Style {
-        if self.has_colour() {
-            self.coloured([130, 138, 150], [96, 104, 116])
-        } else {
-            Style::new().add_modifier(Modifier::DIM)
+        match (self.depth, self.look.is_high_contrast) {
+            (Depth::None | Depth::Sixteen, true) => Style::new(),
+            (Depth::None, false) => Style::new().add_modifier(Modifier::DIM),
+            _ => self.coloured(
+                [[130, 138, 150], [96, 104, 116]],
+                [[200, 206, 214], [60, 66, 76]],
+                [Color::DarkGray, Color::DarkGray],
+            ),
         }
     }
 
@@ -190,7 +172,11 @@ impl Theme {
     }
 
     pub fn accent(&self) -> Style {
-        self.coloured([94, 201, 225], [0, 108, 148])
+        self.coloured(
+            [[94, 201, 225], [0, 108, 148]],
+            [[130, 226, 255], [0, 66, 110]],
+            [Color::LightCyan, Color::Blue],
+        )
     }
 
     pub fn title(&self) -> Style {
@@ -198,20 +184,39 @@ impl Theme {
     }
 
     pub fn bad(&self) -> Style {
-        self.coloured([255, 107, 107], [190, 32, 44])
-            .add_modifier(Modifier::BOLD)
+        let style = self.coloured(
+            [[255, 107, 107], [190, 32, 44]],
+            [[255, 150, 150], [140, 0, 20]],
+            [Color::LightRed, Color::Red],
+        );
+        style.add_modifier(Modifier::BOLD)
     }
 
     pub fn good(&self) -> Style {
-        self.coloured([120, 210, 130], [24, 122, 52])
+        self.coloured(
+            [[120, 210, 130], [24, 122, 52]],
+            [[150, 240, 160], [0, 84, 30]],
+            [Color::LightGreen, Color::Green],
+        )
     }
 
     pub fn notable(&self) -> Style {
-        self.coloured([240, 190, 80], [146, 92, 0])
+        self.coloured(
+            [[240, 190, 80], [146, 92, 0]],
+            [[255, 214, 110], [100, 58, 0]],
+            [Color::LightYellow, Color::Magenta],
+        )
     }
 
     pub fn border(&self) -> Style {
-        self.coloured([80, 88, 104], [172, 178, 188])
+        match (self.depth, self.look.is_high_contrast) {
+            (Depth::Sixteen, true) => Style::new(),
+            _ => self.coloured(
+                [[80, 88, 104], [172, 178, 188]],
+                [[200, 206, 214], [60, 66, 76]],
+                [Color::DarkGray, Color::DarkGray],
+            ),
+        }
     }
 
     pub fn selected(&self) -> Style {
@@ -221,7 +226,6 @@ impl Theme {
 
 /// The nearest of xterm's colour cube and greys.
 fn nearest_indexed(rgb: [u8; 3]) -> u8 {
-    const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let nearest_level = |c: u8| {
         (0..6)
             .min_by_key(|i| LEVELS[*i].abs_diff(c))
@@ -251,32 +255,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_color_wins_over_everything_and_truecolor_over_256() {
-        let with = |pairs: &'static [(&str, &str)]| {
-            Depth::detect(|name| {
-                pairs
-                    .iter()
-                    .find(|(n, _)| *n == name)
-                    .map(|(_, v)| (*v).to_owned())
-            })
-        };
-        assert_eq!(
-            with(&[("NO_COLOR", "1"), ("COLORTERM", "truecolor")]),
-            Depth::None
-        );
-        assert_eq!(
-            with(&[("COLORTERM", "truecolor"), ("TERM", "xterm-256color")]),
-            Depth::Truecolor
-        );
-        assert_eq!(with(&[("TERM", "xterm-256color")]), Depth::Indexed);
-        assert_eq!(with(&[("TERM", "vt100")]), Depth::None);
-        assert_eq!(
-            with(&[("NO_COLOR", ""), ("TERM", "xterm-256color")]),
-            Depth::Indexed
-        );
-    }
-
-    #[test]
     fn indexed_colours_are_the_nearest_ones() {
         assert_eq!(nearest_indexed([255, 0, 0]), 196);
         assert_eq!(nearest_indexed([128, 128, 128]), 244);
@@ -284,19 +262,17 @@ mod tests {
 
     #[test]
     fn every_text_colour_is_legible_on_its_ground() {
-        // WCAG 2.2: relative luminance, and 4.5 to 1 for text.
-        let luminance = |colour: Color| {
-            let Color::Rgb(r, g, b) = colour else {
-                panic!("{colour:?} is not a colour of its own")
+        // WCAG 2.2: 4.5 to 1 for text, and 7 to 1 where more contrast is asked for.
+        for ((ground, page), is_high_contrast) in [(Ground::Dark, 0.01), (Ground::Light, 1.0)]
+            .into_iter()
+            .flat_map(|on| [(on, false), (on, true)])
+        {
+            let look = Look {
+                is_high_contrast,
+                ..Look::default()
             };
-            let linear = [r, g, b].map(|c| match f64::from(c) / 255.0 {
-                c if c <= 0.04045 => c / 12.92,
-                c => ((c + 0.055) / 1.055).powf(2.4),
-            });
-            0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        };
-        for (ground, page) in [(Ground::Dark, 0.01), (Ground::Light, 1.0)] {
-            let theme = Theme::on(ground, Depth::Truecolor);
+            let theme = Theme::with(ground, Depth::Truecolor, look);
+            let least = if is_high_contrast { 7.0 } else { 4.5 };
             for style in [
                 theme.dim(),
                 theme.accent(),
@@ -304,9 +280,36 @@ mod tests {
                 theme.good(),
                 theme.notable(),
             ] {
-                let ink = luminance(style.fg.expect("a colour"));
+                let Some(Color::Rgb(r, g, b)) = style.fg else {
+                    panic!("{style:?} has no colour of its own")
+                };
+                let ink = luminance([r, g, b]);
                 let contrast = (f64::max(ink, page) + 0.05) / (f64::min(ink, page) + 0.05);
-                assert!(contrast >= 4.5, "{ground:?} {style:?}: {contrast}");
+                assert!(contrast >= least, "{ground:?} {style:?}: {contrast}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_on_a_map_are_legible_on_each_of_its_colours() {
+        for depth in [Depth::Truecolor, Depth::Indexed, Depth::Sixteen] {
+            for (name, map) in Sequential::NAMES {
+                let look = Look {
+                    map,
+                    ..Look::default()
+                };
+                let theme = Theme::with(Ground::Dark, depth, look);
+                for share in (0..=20).map(|i| i as f32 / 20.0) {
+                    let ink = match theme.on_heat(share) {
+                        Color::Rgb(r, g, b) => [r, g, b],
+                        Color::Indexed(n) => maps::rgb_of(n),
+                        Color::White => [255; 3],
+                        _ => [0; 3],
+                    };
+                    let [a, b] = [ink, theme.step(share).1].map(luminance);
+                    let contrast = (f64::max(a, b) + 0.05) / (f64::min(a, b) + 0.05);
+                    assert!(contrast >= 3.0, "{name} {depth:?} {share}: {contrast}");
+                }
             }
         }
     }

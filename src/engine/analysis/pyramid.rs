@@ -6,6 +6,8 @@ use crate::attention::Pooled;
 #[derive(Debug, Clone)]
 pub struct Pyramid {
     levels: Vec<Pooled>,
+    /// Whether one value stands for both it and another.
+    wins: fn(f32, f32) -> bool,
 }
 
 impl Pyramid {
@@ -26,7 +28,12 @@ impl Pyramid {
             let next = halve(last, wins);
             levels.push(next);
         }
-        Self { levels }
+        Self { levels, wins }
+    }
+
+    /// What stands for two cells: neither a NaN nor what is seen is hidden by the other.
+    pub fn of_two(&self, a: f32, b: f32) -> f32 {
+        if takes_place(b, a, self.wins) { b } else { a }
     }
 
     /// The level at which each cell covers 2^`level` cells of the finest on a side; the coarsest there is beyond it.
@@ -52,15 +59,20 @@ fn halve(from: &Pooled, wins: fn(f32, f32) -> bool) -> Pooled {
         let at = row_idx / 2 * to.n_cols;
         for (cell, pair) in to.cells[at..at + to.n_cols].iter_mut().zip(row.chunks(2)) {
             for value in pair {
-                let is_first = *cell == f32::NEG_INFINITY;
-                let is_hidden = *value == f32::NEG_INFINITY;
-                if value.is_nan() || (!is_hidden && (is_first || wins(*value, *cell))) {
+                if takes_place(*value, *cell, wins) {
                     *cell = *value;
                 }
             }
         }
     }
     to
+}
+
+/// Whether a value is to stand in the place of another.
+fn takes_place(value: f32, other: f32, wins: fn(f32, f32) -> bool) -> bool {
+    let is_first = other == f32::NEG_INFINITY;
+    let is_hidden = value == f32::NEG_INFINITY;
+    value.is_nan() || (!is_hidden && (is_first || wins(value, other)))
 }
 
 #[cfg(test)]

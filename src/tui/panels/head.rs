@@ -12,7 +12,7 @@ use crate::tui::figure::{cut, figure};
 use crate::tui::scene::Scene;
 use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
-use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Scale, Window};
+use crate::tui::widgets::heatmap::{HeatMap, LOG_FLOOR, Ratio, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
 use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
@@ -45,19 +45,14 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         height: frame.height.saturating_sub(2 + 1 + n_key_labels + 1),
     };
     // Short labels where they let the map show more; longer ones where it leaves rows free.
-    let [usual, short] = [KEY_LABELS, KEY_LABELS_LEAST].map(|n| zoom_in(app, map_with(n)));
-    let n_labels = if short > usual {
+    let [usual, short] = [KEY_LABELS, KEY_LABELS_LEAST].map(|n| scale_in(app, map_with(n)));
+    let n_labels = if short.zoom() > usual.zoom() {
         KEY_LABELS_LEAST
     } else {
         KEY_LABELS
     };
     let map = map_with(n_labels);
-    let (n, zoom) = (n_cells(app, Axis::Query), usual.max(short));
-    let n_pixels = if zoom >= 1 {
-        n * zoom as usize
-    } else {
-        n.div_ceil(1 << -zoom)
-    };
+    let n_pixels = scale_in(app, map).pixels_for(n_cells(app, Axis::Query));
     let n_used = u16::try_from(n_pixels.div_ceil(2)).unwrap_or(u16::MAX);
     let n_spare = map
         .height
@@ -75,17 +70,18 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
 }
 
 /// The scale in force in a map: what was chosen, or what fits.
-fn zoom_in(app: Scene<'_>, map: Rect) -> i32 {
+fn scale_in(app: Scene<'_>, map: Rect) -> Ratio {
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| n_cells(app, axis));
     let (rows, cols) = (2 * map.height as usize, map.width as usize);
-    let fitting = || Window::zoom_to_fit(n_queries, n_keys, rows, cols);
-    app.head_view.zoom.unwrap_or_else(fitting)
+    let fitting = || Ratio::to_fit(n_queries, n_keys, rows, cols);
+    app.head_view.zoom.map_or_else(fitting, Ratio::of_zoom)
 }
 
-/// The scale in force: what was chosen, or what fits.
+/// The zoom in force, or the one nearest below the scale that fits.
 pub fn zoom(app: Scene<'_>, area: Rect) -> i32 {
     // Longer labels take only rows that the map does not need: its scale stays the same.
-    zoom_in(app, parts(app, area).map)
+    let fits = || scale_in(app, parts(app, area).map).zoom();
+    app.head_view.zoom.unwrap_or_else(fits)
 }
 
 /// Cells of the finest level along an axis.
@@ -97,12 +93,7 @@ fn n_cells(app: Scene<'_>, axis: Axis) -> usize {
 /// The first query and key to show, such that the crosshair is in sight.
 pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
     let map = parts(app, area).map;
-    let zoom = zoom(app, area);
-    let window = Window {
-        first_query: 0,
-        first_key: 0,
-        zoom,
-    };
+    let window = Window::whole(scale_in(app, map));
     let pooling = app.pooling();
     let along = |axis: Axis, first: usize, selected: usize, n_pixels: usize| {
         let n_shown = window.cells_in(n_pixels).max(1);
@@ -112,11 +103,8 @@ pub fn window_start(app: Scene<'_>, area: Rect) -> (usize, usize) {
             .max((selected + 1).saturating_sub(n_shown))
             .min(last_start);
         // Zoomed out, a pixel begins at a multiple of what it covers.
-        if zoom < 0 {
-            kept >> -zoom << -zoom
-        } else {
-            kept
-        }
+        let level = window.scale.level;
+        kept >> level << level
     };
     (
         along(
@@ -139,7 +127,7 @@ fn window(app: Scene<'_>, area: Rect) -> Window {
     Window {
         first_query,
         first_key,
-        zoom: zoom(app, area),
+        scale: scale_in(app, parts(app, area).map),
     }
 }
 
@@ -168,18 +156,15 @@ pub struct View {
 pub fn view(app: Scene<'_>, area: Rect) -> View {
     let (map, window, pooling) = (parts(app, area).map, window(app, area), app.pooling());
     let along = |axis: Axis, first: usize, n_pixels: usize| {
-        let n_shown = match window.zoom {
-            zoom if zoom >= 1 => n_pixels.div_ceil(zoom as usize),
-            zoom => n_pixels << -zoom,
-        };
-        let end = (first + n_shown) * pooling;
+        let last = window.cells_at(first, n_pixels.saturating_sub(1));
+        let end = last.end * pooling;
         let n = app.n_along(axis);
         (first * pooling).min(n)..end.min(n)
     };
     View {
         queries: along(Axis::Query, window.first_query, 2 * map.height as usize),
         keys: along(Axis::Key, window.first_key, map.width as usize),
-        level: (-window.zoom).max(0) as usize,
+        level: (-window.scale.zoom()).max(0) as usize,
     }
 }
 
@@ -322,7 +307,7 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
                 heat_map.window = Window {
                     first_query: window.first_query / coarse,
                     first_key: window.first_key / coarse,
-                    zoom: window.zoom.max(1) * coarse as i32,
+                    scale: Ratio::of_zoom(window.scale.zoom().max(1) * coarse as i32),
                 };
                 heat_map.crosshair = crosshair.map(|(q, k)| (q / coarse, k / coarse));
             }
@@ -414,14 +399,9 @@ fn draw_legend(
         &figure(f64::from(scale.high), 0),
         12,
     );
-    let cells = match window.zoom {
-        z if z < 0 => pooling << -z,
-        _ => pooling,
-    };
-    let resolution = if cells == 1 {
-        String::new()
-    } else {
-        format!(" · 1 cell = max of {cells} × {cells}")
+    let resolution = match covered(window.scale, pooling) {
+        cells if cells == "1" => String::new(),
+        cells => format!(" · 1 cell = max of {cells} × {cells}"),
     };
     let log = if scale.is_log { " log" } else { "" };
     let text = format!("{log}{resolution} · right: row entropy · below: mass received");
@@ -435,7 +415,29 @@ fn draw_legend(
     frame.render_widget(line, at);
 }
 
-/// Puts the crosshair under the pointer.
+/// How many tokens a pixel covers, in words: a number, or the least and the most.
+pub fn covered(scale: Ratio, pooling: usize) -> String {
+    match scale.cells_per_pixel() {
+        (least, most) if least == most => (most * pooling).to_string(),
+        (least, most) => format!("{}–{}", least * pooling, most * pooling),
+    }
+}
+
+/// The query and key under the pointer; the first ones, where a pixel covers several.
+pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<(usize, usize)> {
+    let map = parts(app, area).map;
+    let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.n_along(axis));
+    if !map.contains(Position::new(column, row)) {
+        return None;
+    }
+    let window = window(app, area);
+    let pooling = app.pooling();
+    let query = window.cell_at(window.first_query, 2 * (row - map.y) as usize) * pooling;
+    let key = window.cell_at(window.first_key, (column - map.x) as usize) * pooling;
+    (query < n_queries && key < n_keys).then_some((query, key))
+}
+
+/// Puts the crosshair under the pointer. On the rim beyond the last token, that is the last one.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let map = parts(app.scene(), area).map;
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.scene().n_along(axis));

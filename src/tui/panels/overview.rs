@@ -5,13 +5,14 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::head::covered;
 use super::{head_grid, ranking};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
-use crate::tui::widgets::heatmap::{HeatMap, Scale, Window};
+use crate::tui::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::Pyramid;
@@ -117,20 +118,16 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
 fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, title: &str) {
     let inside = framed(frame, area, app, title.to_owned());
     let [map, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(inside);
-    let zoom = Window::zoom_to_fit(
+    let ratio = Ratio::to_fit(
         pooled.n_rows,
         pooled.n_cols,
         2 * map.height as usize,
         map.width as usize,
     );
-    let window = Window {
-        first_query: 0,
-        first_key: 0,
-        zoom,
-    };
+    let window = Window::whole(ratio);
     // At most 64 × 64 cells: reducing them once a frame costs nothing.
     let pyramid = Pyramid::new(pooled.clone());
-    let width = pyramid.level((-zoom).max(0) as usize).n_cols as u16 * zoom.max(1) as u16;
+    let width = ratio.pixels_for(pooled.n_cols) as u16;
     let map = Rect {
         x: map.x + map.width.saturating_sub(width) / 2,
         ..map
@@ -158,9 +155,10 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         map,
     );
     let mut line = legend(&app.theme, " 0", &figure(f64::from(scale.high), 0), 12);
-    let shown = pyramid.level((-zoom).max(0) as usize);
-    let per_cell = match (shown.queries_per_cell, shown.keys_per_cell) {
-        (1, 1) => "query ↓ key →".to_owned(),
+    let per_cell = [pooled.queries_per_cell, pooled.keys_per_cell];
+    let [queries, keys] = per_cell.map(|pooling| covered(ratio, pooling));
+    let per_cell = match (queries.as_str(), keys.as_str()) {
+        ("1", "1") => "query ↓ key →".to_owned(),
         (queries, keys) => format!("query ↓ key → · cell = max of {queries} × {keys}"),
     };
     let room = (below.width as usize).saturating_sub(line.width());

@@ -1,6 +1,8 @@
 //! A heat map in half-blocks: two pixels to a terminal cell, or a glyph where there is no colour.
 
-use ratatui::buffer::Buffer;
+use std::ops::Range;
+
+use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
@@ -45,49 +47,124 @@ impl Scale {
     }
 }
 
-/// Pixels per cell when 1 or more; 2^−zoom cells per pixel when 0 or less.
+/// Which cells of a matrix pixels show: each covers an equal part, a whole number of cells or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub first_query: usize,
     pub first_key: usize,
-    pub zoom: i32,
+    pub scale: Ratio,
+}
+
+/// `pixels` on a side show `tiles`, each of 2^`level` × 2^`level` cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ratio {
+    pub level: usize,
+    pub tiles: usize,
+    pub pixels: usize,
+}
+
+/// A pixel that covers more tiles on a side is computed from coarser ones.
+const MOST_TILES: usize = 8;
+
+impl Ratio {
+    /// Pixels per cell when 1 or more; 2^−zoom cells per pixel when 0 or less.
+    pub fn of_zoom(zoom: i32) -> Self {
+        Self {
+            level: (-zoom).max(0) as usize,
+            tiles: 1,
+            pixels: zoom.max(1) as usize,
+        }
+    }
+
+    /// The largest scale at which so many cells fit some pixels: whole pixels for a cell, or any part of the matrix for a pixel.
+    pub fn to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> Self {
+        let zoom = Window::zoom_to_fit(n_rows, n_cols, rows, cols);
+        if zoom >= 1 || rows == 0 || cols == 0 {
+            return Self::of_zoom(zoom);
+        }
+        let level = (0..32).find(|level| {
+            let n_tiles = |n: usize| n.div_ceil(1 << level);
+            n_tiles(n_rows) <= MOST_TILES * rows && n_tiles(n_cols) <= MOST_TILES * cols
+        });
+        let level = level.unwrap_or_default();
+        let [tall, wide] = [n_rows, n_cols].map(|n| n.div_ceil(1 << level));
+        // The side that is shown smaller says for both.
+        let (tiles, pixels) = if tall * cols >= wide * rows {
+            (tall, rows)
+        } else {
+            (wide, cols)
+        };
+        // Tiles are not shown larger than a pixel: they would be uneven.
+        Self {
+            level,
+            tiles,
+            pixels: pixels.min(tiles),
+        }
+    }
+
+    /// The scale in force where none was chosen and the matrix does not fit: the zoom that is nearest below.
+    pub fn zoom(self) -> i32 {
+        if self.pixels >= self.tiles && self.level == 0 {
+            return (self.pixels / self.tiles) as i32;
+        }
+        let cells = (self.tiles << self.level).div_ceil(self.pixels);
+        -(cells.next_power_of_two().ilog2() as i32)
+    }
+
+    /// How many pixels show some cells.
+    pub fn pixels_for(self, n_cells: usize) -> usize {
+        (n_cells.div_ceil(1 << self.level) * self.pixels).div_ceil(self.tiles)
+    }
+
+    /// The tiles under a pixel, as it is counted from the first one shown.
+    fn tiles_under(self, pixel: usize) -> Range<usize> {
+        let begins = pixel * self.tiles / self.pixels;
+        let ends = (pixel + 1) * self.tiles / self.pixels;
+        begins..ends.max(begins + 1)
+    }
+
+    /// How many cells a pixel covers on a side: one number, or the least and the most.
+    pub fn cells_per_pixel(self) -> (usize, usize) {
+        let (tiles, pixels) = (self.tiles, self.pixels);
+        let least = (tiles / pixels).max(1) << self.level;
+        (least, tiles.div_ceil(pixels) << self.level)
+    }
 }
 
 impl Window {
-    fn pixels_per_cell(&self) -> usize {
-        self.zoom.max(1) as usize
+    /// All of a matrix, from its first cell.
+    pub fn whole(scale: Ratio) -> Self {
+        Self {
+            first_query: 0,
+            first_key: 0,
+            scale,
+        }
     }
 
     fn level(&self) -> usize {
-        (-self.zoom).max(0) as usize
+        self.scale.level
     }
 
     /// The cell of the finest level under a pixel, counted from the window's start.
     pub fn cell_at(&self, first: usize, pixel: usize) -> usize {
-        if self.zoom >= 1 {
-            first + pixel / self.pixels_per_cell()
-        } else {
-            first + (pixel << self.level())
-        }
+        first + (self.scale.tiles_under(pixel).start << self.level())
+    }
+
+    /// The cells of the finest level under a pixel.
+    pub fn cells_at(&self, first: usize, pixel: usize) -> Range<usize> {
+        let tiles = self.scale.tiles_under(pixel);
+        first + (tiles.start << self.level())..first + (tiles.end << self.level())
     }
 
     /// How many cells some pixels show.
     pub fn cells_in(&self, n_pixels: usize) -> usize {
-        if self.zoom >= 1 {
-            n_pixels / self.pixels_per_cell()
-        } else {
-            n_pixels << self.level()
-        }
+        (n_pixels * self.scale.tiles / self.scale.pixels) << self.level()
     }
 
     /// The largest scale at which n × n cells fit some pixels.
     pub fn zoom_to_fit(n_rows: usize, n_cols: usize, rows: usize, cols: usize) -> i32 {
         let fits = |zoom: i32| {
-            let window = Self {
-                first_query: 0,
-                first_key: 0,
-                zoom,
-            };
+            let window = Self::whole(Ratio::of_zoom(zoom));
             window.cells_in(rows) >= n_rows && window.cells_in(cols) >= n_cols
         };
         (-24..=6)
@@ -109,43 +186,59 @@ pub struct HeatMap<'a> {
     pub crosshair: Option<(usize, usize)>,
 }
 
+/// Which lines of the crosshair pass a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Marked {
+    is_row: bool,
+    is_column: bool,
+}
+
 impl HeatMap<'_> {
     fn level(&self) -> &Pooled {
         self.values.level(self.window.level())
     }
 
-    /// The value under a pixel; `None` outside the matrix.
+    /// The value under a pixel, the largest of its cells; `None` outside the matrix.
     fn value(&self, level: &Pooled, x: usize, y: usize) -> Option<f32> {
         let shift = self.window.level();
-        let row_idx = self.window.cell_at(self.window.first_query, y) >> shift;
-        let col_idx = self.window.cell_at(self.window.first_key, x) >> shift;
-        (row_idx < level.n_rows && col_idx < level.n_cols).then(|| level.at(row_idx, col_idx))
-    }
-
-    /// Whether a pixel lies on the marked row or column, and on both.
-    fn marks(&self, x: usize, y: usize) -> (bool, bool) {
-        let Some((row, col)) = self.crosshair else {
-            return (false, false);
+        let along = |first: usize, pixel: usize, n: usize| {
+            let tiles = self.window.scale.tiles_under(pixel);
+            let first = first >> shift;
+            (first + tiles.start).min(n)..(first + tiles.end).min(n)
         };
-        let shift = self.window.level();
-        let on_row = self.window.cell_at(self.window.first_query, y) >> shift == row >> shift;
-        let on_col = self.window.cell_at(self.window.first_key, x) >> shift == col >> shift;
-        (on_row != on_col, on_row && on_col)
+        let rows = along(self.window.first_query, y, level.n_rows);
+        let cols = along(self.window.first_key, x, level.n_cols);
+        if rows.is_empty() || cols.is_empty() {
+            return None;
+        }
+        let all = rows.flat_map(|row| cols.clone().map(move |col| level.at(row, col)));
+        all.reduce(|best, value| self.values.of_two(best, value))
     }
 
-    fn colour(&self, level: &Pooled, x: usize, y: usize) -> Option<Color> {
-        let value = self.value(level, x, y)?;
-        let (is_marked, is_crossing) = self.marks(x, y);
-        // Masked cells have no value: the bare background, faintly marked where the crosshair passes.
-        if value == f32::NEG_INFINITY {
-            return is_marked.then(|| self.theme.heat(0.0));
+    /// Whether pixels of a terminal cell lie on the marked row and column.
+    fn marks(&self, x: usize, y: usize) -> Marked {
+        let Some((row, col)) = self.crosshair else {
+            return Marked {
+                is_row: false,
+                is_column: false,
+            };
+        };
+        let is_in = |first: usize, pixel: usize, cell: usize| {
+            self.window.cells_at(first, pixel).contains(&cell)
+        };
+        Marked {
+            is_row: [y, y + 1]
+                .iter()
+                .any(|y| is_in(self.window.first_query, *y, row)),
+            is_column: is_in(self.window.first_key, x, col),
         }
-        let share = self.scale.share(value);
-        Some(match (is_marked, is_crossing) {
-            (_, true) => self.theme.heat_marked(1.0),
-            (true, _) => self.theme.heat_marked(share),
-            _ => self.theme.heat(share),
-        })
+    }
+
+    /// Which half of a terminal cell shows the marked row.
+    fn marked_half(&self, y: usize) -> usize {
+        let row = self.crosshair.map_or(0, |(row, _)| row);
+        let upper = self.window.cells_at(self.window.first_query, y);
+        usize::from(!upper.contains(&row))
     }
 }
 
@@ -155,39 +248,73 @@ impl Widget for HeatMap<'_> {
         for row in 0..area.height {
             for col in 0..area.width {
                 let (x, y) = (col as usize, 2 * row as usize);
+                let values = [y, y + 1].map(|y| self.value(level, x, y));
                 let cell = &mut buffer[(area.x + col, area.y + row)];
-                if self.theme.has_colour() {
-                    match (self.colour(level, x, y), self.colour(level, x, y + 1)) {
-                        (None, None) => {}
-                        (Some(upper), None) => {
-                            cell.set_char('▀').set_style(Style::new().fg(upper));
-                        }
-                        (None, Some(lower)) => {
-                            cell.set_char('▄').set_style(Style::new().fg(lower));
-                        }
-                        (Some(upper), Some(lower)) => {
-                            cell.set_char('▀')
-                                .set_style(Style::new().fg(upper).bg(lower));
-                        }
-                    }
-                    continue;
-                }
-                let shares = [y, y + 1].map(|y| {
-                    self.value(level, x, y)
-                        .filter(|v| *v != f32::NEG_INFINITY)
-                        .map(|v| self.scale.share(v))
+                // Masked cells have no value: the bare background.
+                let shares = values.map(|value| {
+                    let seen = value.filter(|value| *value != f32::NEG_INFINITY);
+                    seen.map(|value| self.scale.share(value))
                 });
-                let is_crossing = self.marks(x, y).1 || self.marks(x, y + 1).1;
-                if is_crossing {
-                    cell.set_char('◆');
-                } else if let Some(share) = shares
-                    .into_iter()
-                    .flatten()
-                    .reduce(|a, b| if a >= b || a.is_nan() { a } else { b })
-                {
-                    cell.set_char(self.theme.glyph(share));
+                self.draw_data(cell, shares);
+                if values != [None, None] {
+                    self.draw_mark(cell, self.marks(x, y), shares, self.marked_half(y));
                 }
             }
+        }
+    }
+}
+
+impl HeatMap<'_> {
+    fn draw_data(&self, cell: &mut Cell, shares: [Option<f32>; 2]) {
+        if !self.theme.has_colour() {
+            let largest = |a: f32, b: f32| if a >= b || a.is_nan() { a } else { b };
+            if let Some(share) = shares.into_iter().flatten().reduce(largest) {
+                cell.set_char(self.theme.glyph(share));
+            }
+            return;
+        }
+        match shares.map(|share| share.map(|share| self.theme.heat(share))) {
+            [None, None] => {}
+            [Some(upper), None] => {
+                cell.set_char('▀').set_style(Style::new().fg(upper));
+            }
+            [None, Some(lower)] => {
+                cell.set_char('▄').set_style(Style::new().fg(lower));
+            }
+            [Some(upper), Some(lower)] => {
+                cell.set_char('▀')
+                    .set_style(Style::new().fg(upper).bg(lower));
+            }
+        }
+    }
+
+    /// The crosshair: lines where nothing is masked by them, and a mark on the place itself, whose ground keeps its colour.
+    fn draw_mark(
+        &self,
+        cell: &mut Cell,
+        marked: Marked,
+        shares: [Option<f32>; 2],
+        marked_half: usize,
+    ) {
+        let is_bare = shares == [None, None];
+        match (marked.is_row, marked.is_column) {
+            (true, true) => {
+                let own = shares[marked_half].filter(|_| self.theme.has_colour());
+                let style = match own {
+                    Some(share) => Style::new()
+                        .fg(self.theme.on_heat(share))
+                        .bg(self.theme.heat(share)),
+                    None => Style::new().fg(Color::Reset).bg(Color::Reset),
+                };
+                cell.set_char('◆').set_style(style);
+            }
+            (true, false) if is_bare => {
+                cell.set_char('─').set_style(self.theme.dim());
+            }
+            (false, true) if is_bare => {
+                cell.set_char('│').set_style(self.theme.dim());
+            }
+            _ => {}
         }
     }
 }
@@ -229,11 +356,7 @@ mod tests {
         let map = HeatMap {
             theme: &theme,
             values: &Pyramid::new(pooled),
-            window: Window {
-                first_query: 0,
-                first_key: 0,
-                zoom: 1,
-            },
+            window: Window::whole(Ratio::of_zoom(1)),
             scale: Scale {
                 low: 0.0,
                 high: 1.0,
@@ -252,5 +375,86 @@ mod tests {
             " ",
             "nothing is drawn outside the matrix"
         );
+    }
+
+    /// A picture of a matrix whose cell (row, column) is its row plus its column, divided by the largest.
+    fn drawn(n: usize, pixels: (usize, usize), crosshair: Option<(usize, usize)>) -> Buffer {
+        let theme = Theme::new(Depth::Truecolor);
+        let mut finest = Pooled::with_cells(n, n, n);
+        for row in 0..n {
+            let cells: Vec<f32> = (0..n).map(|col| (row + col) as f32).collect();
+            finest.add_row(row, &cells);
+        }
+        let area = Rect::new(0, 0, pixels.1 as u16, pixels.0 as u16 / 2);
+        let mut buffer = Buffer::empty(area);
+        HeatMap {
+            theme: &theme,
+            values: &Pyramid::new(finest),
+            window: Window::whole(Ratio::to_fit(n, n, pixels.0, pixels.1)),
+            scale: Scale {
+                low: 0.0,
+                high: 2.0 * (n - 1) as f32,
+                is_log: false,
+            },
+            crosshair,
+        }
+        .render(area, &mut buffer);
+        buffer
+    }
+
+    #[test]
+    fn a_matrix_that_is_too_large_fills_all_of_its_room_and_every_cell_is_in_one_pixel() {
+        for n in [61, 100, 119, 512, 700, 1000, 4096] {
+            let ratio = Ratio::to_fit(n, n, 60, 60);
+            assert_eq!(ratio.pixels_for(n), 60, "{n}: {ratio:?}");
+            let window = Window::whole(ratio);
+            let mut next = 0;
+            for pixel in 0..60 {
+                let cells = window.cells_at(0, pixel);
+                assert_eq!(cells.start, next, "{n}: pixel {pixel}");
+                next = cells.end;
+            }
+            assert!(next >= n, "{n}: {next}");
+        }
+    }
+
+    #[test]
+    fn a_pixel_has_the_largest_value_of_its_cells_at_any_pooling() {
+        let (n, side) = (50, 20);
+        let buffer = drawn(n, (side, side), None);
+        let theme = Theme::new(Depth::Truecolor);
+        let last = |pixel: usize| (pixel + 1) * n / side - 1;
+        for (x, y) in [(0, 0), (3, 7), (19, 19), (10, 5)] {
+            let share = (last(x) + last(y)) as f32 / (2 * (n - 1)) as f32;
+            let cell = &buffer[(x as u16, y as u16 / 2)];
+            let shown = if y % 2 == 0 { cell.fg } else { cell.bg };
+            assert_eq!(shown, theme.heat(share), "{x} {y}");
+        }
+    }
+
+    #[test]
+    fn the_crosshair_tints_no_data() {
+        for n in [8, 20, 50] {
+            let (plain, marked) = (drawn(n, (20, 20), None), drawn(n, (20, 20), Some((3, 5))));
+            let is_mark = |symbol: &str| symbol == "◆";
+            let mut n_marks = 0;
+            for (before, after) in plain.content.iter().zip(&marked.content) {
+                if is_mark(after.symbol()) {
+                    n_marks += 1;
+                    // Its ground is the colour of one of the two pixels that were there.
+                    assert!([before.fg, before.bg].contains(&after.bg), "{after:?}");
+                } else {
+                    assert_eq!(before, after);
+                }
+            }
+            assert!(n_marks > 0, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_scale_that_fits_any_part_knows_the_zoom_nearest_below() {
+        for (n, zoom) in [(20, 3), (60, 1), (61, -1), (512, -4), (1000, -5)] {
+            assert_eq!(Ratio::to_fit(n, n, 60, 60).zoom(), zoom, "{n}");
+        }
     }
 }

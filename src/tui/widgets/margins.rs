@@ -49,15 +49,16 @@ pub fn draw_rows(
     };
     let mut last_labelled = None;
     for row in 0..map.height {
-        let cells = [0, 1].map(|half| window.cell_at(window.first_query, 2 * row as usize + half));
-        let queries = cells.map(|cell| cell * margin.pooling);
-        if queries[0] >= margin.n {
+        let [upper, lower] =
+            [0, 1].map(|half| window.cells_at(window.first_query, 2 * row as usize + half));
+        let covered = upper.start * margin.pooling..lower.end * margin.pooling;
+        if covered.start >= margin.n {
             break;
         }
-        let selected = margin.selected.filter(|selected| {
-            (queries[0]..=queries[1]).contains(selected) || cells[0] == selected / margin.pooling
-        });
-        let query = selected.unwrap_or(queries[0]);
+        let selected = margin
+            .selected
+            .filter(|selected| covered.contains(selected));
+        let query = selected.unwrap_or(covered.start);
         let (label_style, bar_style) = margin.styles(theme, selected.is_some());
         if last_labelled != Some(query) {
             let width = n_labels.saturating_sub(1);
@@ -86,12 +87,12 @@ pub fn draw_columns(
 ) {
     let mut last_labelled = None;
     for col in 0..map.width {
-        let [first, end] =
-            [0, 1].map(|by| window.cell_at(window.first_key, col as usize + by) * margin.pooling);
+        let cells = window.cells_at(window.first_key, col as usize);
+        let covered = cells.start * margin.pooling..cells.end * margin.pooling;
+        let first = covered.start;
         if first >= margin.n {
             break;
         }
-        let covered = first..end.max(first + 1);
         let selected = margin
             .selected
             .filter(|selected| covered.contains(selected));

@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 
-use super::heatmap::{HeatMap, Scale, Window};
+use super::heatmap::{HeatMap, Ratio, Scale, Window};
 use super::legend::legend;
 use super::margins::{Margin, draw_columns, draw_rows};
 use crate::tui::figure::figure;
@@ -32,7 +32,7 @@ pub struct WholeMap<'a> {
 /// Where the map lies inside its area, and what is left for labels.
 struct Place {
     map: Rect,
-    zoom: i32,
+    ratio: Ratio,
     n_row_labels: u16,
     n_column_labels: u16,
 }
@@ -49,7 +49,7 @@ fn place(values: &Pyramid, inside: Rect, n_row_labels: u16, n_column_labels: u16
     let (rows, cols) = (2 * map.height as usize, map.width as usize);
     Place {
         map,
-        zoom: Window::zoom_to_fit(finest.n_rows, finest.n_cols, rows, cols),
+        ratio: Ratio::to_fit(finest.n_rows, finest.n_cols, rows, cols),
         n_row_labels,
         n_column_labels,
     }
@@ -62,7 +62,7 @@ fn best_place(map: &WholeMap<'_>, inside: Rect) -> Place {
         let (rows, cols) = (2 * inside.height as usize, inside.width as usize);
         return Place {
             map: inside,
-            zoom: Window::zoom_to_fit(finest.n_rows, finest.n_cols, rows, cols),
+            ratio: Ratio::to_fit(finest.n_rows, finest.n_cols, rows, cols),
             n_row_labels: 0,
             n_column_labels: 0,
         };
@@ -71,7 +71,7 @@ fn best_place(map: &WholeMap<'_>, inside: Rect) -> Place {
     for n_rows in ROW_LABELS {
         for n_columns in COLUMN_LABELS {
             let other = place(map.values, inside, n_rows, n_columns);
-            if other.zoom > best.zoom {
+            if other.ratio.zoom() > best.ratio.zoom() {
                 best = other;
             }
         }
@@ -84,17 +84,9 @@ pub fn draw_whole(frame: &mut Frame<'_>, area: Rect, map: &WholeMap<'_>) {
     let theme = map.theme;
     let [inside, below] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let place = best_place(map, inside);
-    let zoom = place.zoom;
-    let window = Window {
-        first_query: 0,
-        first_key: 0,
-        zoom,
-    };
+    let window = Window::whole(place.ratio);
     // Bars and labels stand at the map, not at the ends of its place.
-    let n_pixels = |n: usize| match zoom {
-        zoom if zoom >= 1 => n * zoom as usize,
-        zoom => n.div_ceil(1 << -zoom),
-    };
+    let n_pixels = |n: usize| place.ratio.pixels_for(n);
     let finest = map.values.finest();
     let fitted = Rect {
         width: place.map.width.min(n_pixels(finest.n_cols) as u16),
