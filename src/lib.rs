@@ -5,6 +5,7 @@
 pub mod batch;
 pub mod bundles;
 pub mod cli;
+pub mod config;
 #[cfg(feature = "hub")]
 pub mod fetch;
 pub mod history;

@@ -8,8 +8,9 @@ use clap::ValueEnum;
 
 use super::WhatIfArgs;
 use super::figures::Format;
+use super::settings::ScreenArgs;
 use crate::report::{AlignShown, Output, printable, write_arrays};
-use crate::tui;
+use crate::tui::{self, InFront};
 use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::attention::SoftmaxAxis;
 use attnscope_engine::checkpoint::embeddings::Table;
@@ -40,6 +41,8 @@ pub struct Args {
     softmax_axis: Axis,
     #[command(flatten)]
     what_if: WhatIfArgs,
+    #[command(flatten)]
+    screen: ScreenArgs,
     /// Print the figures, also where there is a terminal to open the screen in
     #[arg(long)]
     report: bool,
@@ -83,11 +86,11 @@ pub fn run(args: &Args) -> Result<()> {
     let is_report = args.report || args.format.is_some() || args.output.is_some();
     let format = (args.format, args.raw_csv);
     let Some(target) = &args.output else {
-        return show(alignment, HINT, words, is_report, format);
+        return show(alignment, HINT, words, is_report, format, &args.screen);
     };
     let output = Output::open(target)?;
     output.write(&write_arrays(&alignment, &alignment.align(), target)?)?;
-    show(alignment, HINT, words, is_report, format)
+    show(alignment, HINT, words, is_report, format, &args.screen)
 }
 
 /// Opens the screen, or prints the figures where there is no terminal or they were asked for.
@@ -100,6 +103,7 @@ pub fn show(
     what_if: Vec<String>,
     is_report: bool,
     (format, is_raw_csv): (Option<Format>, bool),
+    screen: &ScreenArgs,
 ) -> Result<()> {
     let notice = if what_if.is_empty() {
         Some(hint.to_owned()).filter(|hint| !hint.is_empty())
@@ -107,7 +111,12 @@ pub fn show(
         Some(format!("what if {}", what_if.join(", ")))
     };
     if !is_report && stdout().is_terminal() && stdin().is_terminal() {
-        return Ok(tui::run_alignment(alignment, notice)?);
+        let in_front = InFront {
+            notice,
+            setup: screen.setup()?,
+            ..InFront::default()
+        };
+        return Ok(tui::run_alignment(alignment, in_front)?);
     }
     let shown = AlignShown::new(&alignment, what_if);
     let mut numbers = Vec::new();

@@ -141,7 +141,7 @@ fn known_check(id: &str) -> Result<&'static str, String> {
 pub fn run(args: &Args) -> Result<Ended> {
     let thresholds = match &args.thresholds {
         Some(path) => Thresholds::open(path)?,
-        None => Thresholds::default(),
+        None => Thresholds::in_force(),
     };
     let baselines = match &args.baseline {
         Some(path) => Baselines::read(path)?,

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     }
     let thresholds = match &args.thresholds {
         Some(path) => Thresholds::open(path)?,
-        None => Thresholds::default(),
+        None => Thresholds::in_force(),
     };
     let mut prompt = args.prompt.clone();
     prompt.positional(text)?;

@@ -159,7 +159,8 @@ impl Asked {
             request.extend((part.len() as u64).to_le_bytes());
             request.extend(part);
         }
-        Some(Cache::new(directory()?, &request))
+        let most_mib = super::settings::config().count("cache", "most_mib");
+        Some(Cache::new(directory()?, &request, (most_mib as u64) << 20))
     }
 
     /// # Errors

@@ -8,6 +8,7 @@ mod capture_script;
 mod check;
 mod check_onsets;
 mod completions;
+mod config;
 pub mod demo;
 mod device;
 mod diff;
@@ -34,6 +35,7 @@ mod prompt_args;
 mod prompts;
 mod report;
 mod session;
+mod settings;
 mod sweep;
 mod sweep_args;
 mod sweep_checkpoint;
@@ -141,6 +143,9 @@ enum Command {
     /// Find out what weights are that nothing describes: prints the attnscope.toml that opens them
     #[command(mut_arg("tokens", |tokens| tokens.visible_alias("ids")), mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Guess(Box<guess::Args>),
+    /// Print every setting that is in force, and where it comes from: flags, environment, file or default
+    #[command(after_help = CONFIG_EXIT)]
+    Config(config::Args),
     /// Print completions for a shell
     Completions(completions::Args),
 }
@@ -200,6 +205,12 @@ Exit codes:
   1  they differ
   2  they could not be read or cannot be run side by side, or one side alone holds a NaN";
 
+/// What the exit code of `config` means.
+const CONFIG_EXIT: &str = "\
+Exit codes:
+  0  every setting was understood
+  2  some were not: the rest is printed, and what is wrong with those is told on standard error";
+
 /// What the exit code of `watch` means.
 const WATCH_EXIT: &str = "\
 Exit codes:
@@ -230,6 +241,13 @@ impl Cli {
     /// # Errors
     /// One line for a person: what could not be read or computed.
     pub fn run(self) -> Result<Ended> {
+        // Whoever asks what is wrong with the settings needs an answer.
+        if !matches!(
+            self.command,
+            Some(Command::Config(_) | Command::Completions(_))
+        ) {
+            settings::begin()?;
+        }
         match self.command {
             None => open::run(&self.open)?,
             Some(Command::Check(args)) => return check::run(&args),
@@ -255,6 +273,7 @@ impl Cli {
             Some(Command::Tensors(args)) => tensors::run(&args)?,
             Some(Command::Tokens(args)) => tokens::run(&args)?,
             Some(Command::Guess(args)) => return guess::run(&args),
+            Some(Command::Config(args)) => return config::run(&args),
             Some(Command::Completions(args)) => completions::run(&args)?,
         }
         Ok(Ended::Clean)

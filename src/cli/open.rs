@@ -8,11 +8,12 @@ use anyhow::{Result, bail};
 use clap::CommandFactory;
 
 use super::names;
+use super::settings::{self, ScreenArgs};
 use super::targets::is_path;
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training};
 use crate::history::is_checkpoint;
 use crate::record::natural;
-use crate::tui::{self, InFront, Panel, Remembered, Shown, Start};
+use crate::tui::{self, InFront, Panel, Remembered, Session, Shown, Start};
 use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::model::Model;
@@ -23,7 +24,7 @@ use attnscope_engine::prompt::{Request, Source};
 const MOST_LISTED: usize = 2000;
 const MOST_BESIDE: usize = 100;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct Args {
     /// Checkpoint directory or weight file; a directory of checkpoints or a monitor log opens as a history [default: the built-in demo]
     checkpoint: Option<PathBuf>,
@@ -38,6 +39,11 @@ pub struct Args {
     /// Neither keep the texts that are typed on screen for the next session, nor offer those of earlier ones
     #[arg(long)]
     no_history: bool,
+    /// Go on where the last session ended: its checkpoint (or the one that is named), panel, selection, statistic and prompt
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    screen: ScreenArgs,
     #[command(flatten)]
     prompt: PromptArgs,
     #[command(flatten)]
@@ -212,7 +218,52 @@ fn targets(args: &Args) -> Result<(Vec<PathBuf>, Option<String>)> {
     ))
 }
 
+/// The command with what the last session was of, and how that session ended.
+fn resumed(args: &Args) -> Result<(Args, Option<Session>)> {
+    let mut args = args.clone();
+    if !args.resume {
+        return Ok((args, None));
+    }
+    if args.no_history {
+        bail!("--resume: sessions are not read with --no-history");
+    }
+    let session = match &args.checkpoint {
+        Some(path) => {
+            let remembered = Remembered::of(Some(path), settings::limits());
+            remembered.and_then(|remembered| remembered.session())
+        }
+        None => Remembered::last(),
+    };
+    let Some(session) = session else {
+        match &args.checkpoint {
+            Some(path) => bail!("--resume: no session with {} was kept", path.display()),
+            None => bail!("--resume: no session was kept yet"),
+        }
+    };
+    if args.checkpoint.is_none() {
+        args.checkpoint = session.checkpoint.clone();
+    }
+    Ok((args, Some(session)))
+}
+
+/// What ran last, unless something else is asked for.
+fn resumed_prompt(prompt: &PromptArgs, session: &Session) -> Option<Request> {
+    let text = session.prompt.as_ref()?;
+    let source = if session.is_ids {
+        let ids: Result<Vec<u32>, _> = text.split(", ").map(str::parse).collect();
+        Source::Ids(ids.ok()?)
+    } else {
+        Source::Text(text.clone())
+    };
+    Some(Request {
+        source,
+        ..prompt.usual()
+    })
+}
+
 pub fn run(args: &Args) -> Result<()> {
+    let (args, session) = resumed(args)?;
+    let args = &args;
     if let Some(path) = &args.checkpoint {
         check_exists(path)?;
     }
@@ -225,10 +276,14 @@ pub fn run(args: &Args) -> Result<()> {
         }
         let mut prompt = args.prompt.clone();
         prompt.positional(text)?;
-        return open_training::run(sources, prompt, &args.run, !args.no_history);
+        let keeps = settings::keeps_history(args.no_history);
+        let setup = args.screen.setup()?;
+        return open_training::run(sources, prompt, &args.run, keeps, setup);
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;
+    let last = session.as_ref();
+    let asked = asked.or_else(|| resumed_prompt(&prompt, last?));
     let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let chosen = args.run.set_up()?;
     let mut opening = args.run.opening(args.checkpoint.clone());
@@ -242,10 +297,18 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     let is_demo = args.checkpoint.is_none();
-    let remembered = (!args.no_history)
-        .then(|| Remembered::of(args.checkpoint.as_deref()))
+    let remembered = settings::keeps_history(args.no_history)
+        .then(|| Remembered::of(args.checkpoint.as_deref(), settings::limits()))
         .flatten();
-    let shown = against.as_ref().map(|_| Shown::of(Panel::Compare));
+    let look = session.and_then(|session| session.look);
+    let setup = args.screen.setup()?;
+    let shown = match &against {
+        Some(_) => Some(Shown {
+            statistic_idx: setup.statistic_idx,
+            ..Shown::of(Panel::Compare)
+        }),
+        None => look.map(|look| look.shown()),
+    };
     let word = word_notice(against.as_ref());
     let first = first_beside(against.as_ref(), prompt, asked, is_demo);
     Ok(tui::run(Start {
@@ -259,6 +322,12 @@ pub fn run(args: &Args) -> Result<()> {
             against,
             beside: beside(args.checkpoint.as_deref()),
             remembered,
+            setup,
+            target: args
+                .checkpoint
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
             ..InFront::default()
         },
         story: None,

@@ -10,7 +10,7 @@ use super::prompts::InputsArgs;
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::log::is_monitor_log;
 use crate::history::{Again, Following, Sources, is_checkpoint, training_in};
-use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Steps, Training};
+use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Setup, Steps, Training};
 use crate::worker::{PromptOrigin, UsualPrompt};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::Model;
@@ -47,7 +47,13 @@ pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
 ///
 /// # Errors
 /// When there is no terminal, or the device is not to be had.
-pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> Result<()> {
+pub fn run(
+    sources: Sources,
+    prompt: PromptArgs,
+    run: &RunArgs,
+    keeps: bool,
+    setup: Setup,
+) -> Result<()> {
     let asked_prompt = prompt.request()?;
     let chosen = run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
@@ -59,7 +65,9 @@ pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> 
     let again = Again::default();
     let steps = Steps::Files(Box::new(run.opening(None)), again.clone());
     let remembered = match &sources {
-        Sources::Checkpoints(roots) if keeps => Remembered::of(roots.first().map(PathBuf::as_path)),
+        Sources::Checkpoints(roots) if keeps => {
+            Remembered::of(roots.first().map(PathBuf::as_path), setup.limits)
+        }
         _ => None,
     };
     let asked = Asked {
@@ -98,6 +106,7 @@ pub fn run(sources: Sources, prompt: PromptArgs, run: &RunArgs, keeps: bool) -> 
             reader: Some(reader(following, asked)),
         }),
         remembered,
+        setup,
         ..InFront::default()
     };
     Ok(tui::run_training(

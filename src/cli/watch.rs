@@ -65,7 +65,7 @@ struct Watching<'a> {
 pub fn run(args: &Args) -> Result<Ended> {
     let thresholds = match &args.thresholds {
         Some(path) => Thresholds::open(path)?,
-        None => Thresholds::default(),
+        None => Thresholds::in_force(),
     };
     let sources = sources_of(std::slice::from_ref(&args.target), true)?;
     let asked = Asked {

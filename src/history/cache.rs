@@ -19,8 +19,6 @@ use attnscope_engine::stats::STATISTICS;
 /// What an entry begins with; changes when entries are written otherwise.
 const MAGIC: &[u8] = b"attnscope history 1\n";
 const ENDING: &str = "history";
-/// Bytes of all entries together; the ones that were not used for longest go first.
-const MOST_BYTES: u64 = 256 << 20;
 /// An entry that is used is marked so at most this often.
 const MARKED_EVERY: Duration = Duration::from_secs(24 * 3600);
 const SUM: usize = 32;
@@ -30,6 +28,8 @@ const SUM: usize = 32;
 pub struct Cache {
     directory: PathBuf,
     request: Vec<u8>,
+    /// Bytes of all entries together; the ones that were not used for longest go first.
+    most_bytes: u64,
 }
 
 /// An entry, for lists.
@@ -72,7 +72,7 @@ pub fn directory() -> Option<PathBuf> {
 
 impl Cache {
     /// Statistics of what `request` says: prompts, what-ifs, flags. The version of the program is added to it.
-    pub fn new(directory: PathBuf, request: &[u8]) -> Self {
+    pub fn new(directory: PathBuf, request: &[u8], most_bytes: u64) -> Self {
         let mut all = format!("{}\n", env!("CARGO_PKG_VERSION")).into_bytes();
         for statistic in STATISTICS {
             all.extend(statistic.id.as_bytes());
@@ -82,6 +82,7 @@ impl Cache {
         Self {
             directory,
             request: all,
+            most_bytes,
         }
     }
 
@@ -136,7 +137,7 @@ impl Cache {
 
     /// Removes what was not used for longest, until the rest is within bounds.
     pub fn trim(&self) {
-        trim(&self.directory, MOST_BYTES);
+        trim(&self.directory, self.most_bytes);
     }
 }
 

@@ -126,7 +126,7 @@ impl<'a> AlignShown<'a> {
             what_if,
             notes: Vec::new(),
             unread: Vec::new(),
-            verdicts: aligned.judge(&Thresholds::default()),
+            verdicts: aligned.judge(&Thresholds::in_force()),
         };
         Self {
             alignment,

@@ -22,7 +22,7 @@ pub fn judge_run(
         layers,
         outcome,
         &probes,
-        &Thresholds::default(),
+        &Thresholds::in_force(),
         None,
     )
 }

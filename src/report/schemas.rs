@@ -42,6 +42,11 @@ pub const SCHEMAS: &[Described] = &[
         "attnscope lab variance",
         of::<VarianceReport>,
     ),
+    (
+        "config",
+        "attnscope config",
+        of::<super::settings::SettingsDocument>,
+    ),
     ("align", "attnscope align", of::<align::Document<'_>>),
     ("tensors", "attnscope tensors", of::<TensorList>),
     ("tokens", "attnscope tokens", of::<TokenList>),

@@ -4,21 +4,26 @@ use std::collections::BTreeMap;
 
 use crossterm::event::{KeyEvent, MouseEvent};
 
+use super::bookmarks::Look;
 use super::chooser::Chooser;
 use super::comparing::CompareView;
+use super::copying::Copied;
 use super::editor::Editor;
 use super::effects::EffectView;
 use super::export::written::Written;
 use super::find::Find;
 use super::history_view::HistoryView;
+use super::input::Answer;
+use super::keymap::Keymap;
 use super::known::Known;
 use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Runs;
 use super::selection::Selection;
+use super::setup::{Limits, Setup};
 use super::story_view::StoryView;
 use super::sweep_view::SweepView;
-use super::theme::Theme;
+use super::theme::{Ground, Theme};
 use super::token_statistics::RowsView;
 use crate::history::Update;
 use crate::report::Page;
@@ -40,6 +45,9 @@ pub enum Msg {
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
+    /// What the terminal says of itself; and its ground, where that is what it says.
+    Answer(Answer),
+    Ground(Ground),
     Worker(Event),
     /// What came of an export.
     Exported(Result<Written>),
@@ -78,6 +86,8 @@ pub enum Effect {
     Sweep(SweepQuery),
     SweepLayer(LayerSweepQuery),
     Measure(EffectQuery),
+    /// Hand a text to the clipboard.
+    Copy(String),
     /// Give the terminal to the shell until it continues the program.
     Stop,
     /// Write what is on screen, and its data.
@@ -109,6 +119,8 @@ pub enum Overlay {
     Palette(Find),
     Edit(Box<Editor>),
     WhatIf(Chooser),
+    /// What can be copied.
+    Copy(Vec<Copied>),
 }
 
 /// Which matrix the Head panel shows, and how.
@@ -153,6 +165,16 @@ pub struct ChecksView {
 #[derive(Debug)]
 pub struct App {
     pub theme: Theme,
+    pub keys: Keymap,
+    /// Whether text may be handed to the terminal's clipboard.
+    pub has_clipboard: bool,
+    pub limits: Limits,
+    /// What was opened, as words of a command line.
+    pub target: Vec<String>,
+    /// Views to come back to, the newest last.
+    pub bookmarks: Vec<Look>,
+    /// Where the pointer rests, as long as no key is pressed.
+    pub pointer: Option<(u16, u16)>,
     pub size: (u16, u16),
     pub panel: Panel,
     /// Panels to go back to.
@@ -208,6 +230,12 @@ impl App {
     pub fn new(theme: Theme, size: (u16, u16), opening: String) -> Self {
         Self {
             theme,
+            keys: Keymap::default(),
+            has_clipboard: true,
+            limits: Limits::default(),
+            target: Vec::new(),
+            bookmarks: Vec::new(),
+            pointer: None,
             size,
             panel: Panel::Overview,
             history: Vec::new(),
@@ -242,5 +270,13 @@ impl App {
             is_over: false,
             fatal: None,
         }
+    }
+    /// Takes what settings say of the screen.
+    pub fn set_up(&mut self, setup: Setup) {
+        self.theme = setup.theme;
+        self.keys = setup.keys;
+        self.has_clipboard = setup.has_clipboard;
+        self.limits = setup.limits;
+        self.statistic_idx = setup.statistic_idx;
     }
 }

@@ -3,11 +3,13 @@
 use super::app::{App, Effect, Overlay};
 use super::editor::{Editor, as_text};
 use super::find::Target;
-use super::keys;
+use super::keys::{self, Action};
+use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Way;
 use crate::worker::Against;
 use attnscope_engine::prompt::{Request, Source};
+use crossterm::event::{KeyCode, KeyEvent};
 
 impl App {
     /// Opens the field with the text of A, or with the one that is compared with it.
@@ -55,18 +57,40 @@ impl App {
     /// Goes to what was chosen from a list; an action that cannot be says why.
     pub(super) fn choose(&mut self, target: Target, effects: &mut Vec<Effect>) {
         self.notice = None;
-        let lacks = match target {
-            Target::Action(action) => {
-                let binding = keys::BINDINGS
-                    .iter()
-                    .find(|binding| binding.action == action);
-                binding.and_then(|binding| (binding.disabled)(self))
-            }
-            _ => None,
-        };
-        match lacks {
+        match target {
+            Target::Action(action) => self.act_if_enabled(action, effects),
+            target => self.go_to(target, effects),
+        }
+    }
+
+    /// Does what a key, a hint or a line of the palette stands for, or says why not.
+    pub(super) fn act_if_enabled(&mut self, action: Action, effects: &mut Vec<Effect>) {
+        let mut all = keys::BINDINGS.iter();
+        let here = all.find(|row| row.action == action && row.is_in(self.panel));
+        let any = || keys::BINDINGS.iter().find(|row| row.action == action);
+        match here.or_else(any).and_then(|row| (row.disabled)(self)) {
             Some(reason) => self.notice = Some(reason.to_owned()),
-            None => self.go_to(target, effects),
+            None => self.act(action, effects),
+        }
+    }
+
+    /// What a key means now.
+    pub(super) fn meant_by(&self, key: KeyEvent) -> Option<Action> {
+        let action = self.keys.binding_of(key, self.panel).map(|row| row.action);
+        let letter = match key.code {
+            KeyCode::Char(letter) if key.modifiers.is_empty() => letter,
+            _ => return action,
+        };
+        match (letter, action) {
+            // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
+            ('r', _) if self.changed.is_some() && self.panel != Panel::History => {
+                Some(Action::ReadAgain)
+            }
+            // Beside a training, 8 is that of its history.
+            ('8', Some(Action::Go(Panel::Rows))) if self.training.is_some() => {
+                Some(Action::Go(Panel::History))
+            }
+            _ => action,
         }
     }
 }

@@ -22,7 +22,7 @@ impl Effect {
             Self::Sweep(query) => worker.sweep(query),
             Self::Measure(query) => worker.measure(query),
             Self::SweepLayer(query) => worker.sweep_layer(query),
-            Self::Export | Self::ExportFigure | Self::Stop | Self::Remember(_) => {}
+            Self::Export | Self::ExportFigure | Self::Stop | Self::Remember(_) | Self::Copy(_) => {}
         }
     }
 }

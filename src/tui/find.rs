@@ -2,6 +2,7 @@
 
 use super::keys::Action;
 use super::panel::Panel;
+use super::showing::Colours;
 use crate::worker::Against;
 use attnscope_engine::model::Stack;
 use attnscope_engine::prompt::Source;
@@ -26,6 +27,9 @@ pub enum Target {
     /// A line of the Checks panel.
     Finding(usize),
     Action(Action),
+    Colours(Colours),
+    /// A view to come back to.
+    Bookmark(usize),
     /// A text or ids to run.
     Prompt(Source),
     /// Something to compare with.

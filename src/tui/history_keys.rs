@@ -37,11 +37,12 @@ impl App {
         }
     }
 
-    /// A letter as the table of keys has it: beside a training, 8 is that of its history.
-    pub(super) fn letter_in_table(&self, letter: char) -> char {
-        match (letter, self.training.is_some()) {
-            ('8', true) => Panel::History.key(),
-            (letter, _) => letter,
+    /// How the key that opens a panel is written, as settings may have changed it.
+    pub fn key_name_of(&self, panel: Panel) -> String {
+        if self.keys.is_changed(Action::Go(panel)) {
+            self.keys.key(Action::Go(panel))
+        } else {
+            self.key_of(panel).to_string()
         }
     }
 

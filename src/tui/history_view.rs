@@ -102,7 +102,7 @@ impl HistoryView {
         Self {
             at: history.records().len().saturating_sub(1),
             history,
-            judge: Judge::new(Thresholds::default()),
+            judge: Judge::new(Thresholds::in_force()),
             reading: Reading::Going,
             age: None,
             onset: None,

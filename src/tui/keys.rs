@@ -1,8 +1,6 @@
 //! Every key, once: dispatch, footer, help and docs all read this table.
 
-use std::fmt::Write as _;
-
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::{KeyCode, KeyModifiers};
 
 use super::app::App;
 use super::comparing::{no_distance, no_first};
@@ -76,6 +74,9 @@ pub enum Action {
     ReadStepAgain,
     NextMeasure,
     DropHead,
+    Copy,
+    Bookmark,
+    Bookmarks,
 }
 
 /// One row of the table.
@@ -92,6 +93,13 @@ pub struct Binding {
     pub panels: &'static [Panel],
     /// Why it does nothing now.
     pub disabled: fn(&App) -> Option<&'static str>,
+}
+
+impl Binding {
+    /// Whether it means something in a panel.
+    pub fn is_in(&self, panel: Panel) -> bool {
+        self.panels.is_empty() || self.panels.contains(&panel)
+    }
 }
 
 /// Headings of help and docs, in their order.
@@ -266,6 +274,14 @@ fn needs_story(app: &App) -> Option<&'static str> {
     }
 }
 
+fn needs_bookmarks(app: &App) -> Option<&'static str> {
+    if app.bookmarks.is_empty() {
+        Some("there is no bookmark yet: b sets one")
+    } else {
+        None
+    }
+}
+
 fn needs_grids(app: &App) -> Option<&'static str> {
     if app.scene().grids().len() > 1 {
         None
@@ -350,6 +366,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('E')], "E", Action::EditSecond, "", "keep the text as A, and edit a second one as B", Everywhere, &[], needs_another_prompt),
     binding!(&[char('x'), (KeyCode::Char('s'), KeyModifiers::CONTROL)], "x", Action::Export, "export", "write the screen as SVG, its data as CSV; Ctrl-S in text fields too", Everywhere, &[], needs_room),
     binding!(&[char('X')], "X", Action::ExportFigure, "", "write the data alone as a figure for paper, SVG and CSV", Everywhere, &[], needs_room),
+    binding!(&[char('y')], "y", Action::Copy, "copy", "copy the number, the row, the place or the command line of the view", Everywhere, &[], needs_room),
+    binding!(&[char('b')], "b", Action::Bookmark, "", "set a bookmark here, or take it back", Everywhere, &[], needs_run),
+    binding!(&[char('\'')], "'", Action::Bookmarks, "", "jump to a bookmark", Everywhere, &[], needs_bookmarks),
     binding!(&[char('/')], "/", Action::Find, "find", "find a head (L3H7), a token or a tensor", Everywhere, &[], needs_model),
     binding!(&[char(':')], ":", Action::Palette, "palette", "everything there is in one list: panels, statistics, findings, heads, prompts, actions", Everywhere, &[], always),
     binding!(&[char('1')], "1", Action::Go(Overview), "", "layers × heads by one statistic", Everywhere, &[], always),
@@ -373,109 +392,3 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('q'), (KeyCode::Char('c'), KeyModifiers::CONTROL)], "q", Action::Quit, "quit", "quit at once; Ctrl-C does so everywhere", Everywhere, &[], always),
     binding!(&[(KeyCode::Char('z'), KeyModifiers::CONTROL)], "Ctrl-Z", Action::Stop, "", "back to the shell; fg there returns", Everywhere, &[], always),
 ];
-
-/// The row that a key means in a panel.
-pub fn binding_of(event: KeyEvent, panel: Panel) -> Option<&'static Binding> {
-    // Shift is part of the character, and terminals differ in whether they report it.
-    let modifiers = match event.code {
-        KeyCode::Char(_) | KeyCode::BackTab => event.modifiers - KeyModifiers::SHIFT,
-        _ => event.modifiers,
-    };
-    let matches = |b: &&Binding| {
-        (b.panels.is_empty() || b.panels.contains(&panel))
-            && b.chords.contains(&(event.code, modifiers))
-    };
-    BINDINGS.iter().find(matches)
-}
-
-/// Rows for the footer of a panel, the panel's own first.
-pub fn footer_of(panel: Panel) -> impl Iterator<Item = &'static Binding> {
-    let labelled = move |own: bool| {
-        BINDINGS.iter().filter(move |b| {
-            !b.label.is_empty()
-                && b.panels.is_empty() != own
-                && (b.panels.is_empty() || b.panels.contains(&panel))
-        })
-    };
-    labelled(true).chain(labelled(false))
-}
-
-/// The page of keys in the docs.
-pub fn keys_page() -> String {
-    let mut page = "# Keys\n\nGenerated from the key table of the program; the help overlay (`?`) shows the same.\n\
-                    The mouse works too: click tabs, heads, cells, tokens and tensors; the wheel moves and zooms.\n"
-        .to_owned();
-    for group in Group::ALL {
-        let _ = write!(
-            page,
-            "\n## {}\n\n| keys | what they do |\n|---|---|\n",
-            group.title()
-        );
-        for binding in BINDINGS.iter().filter(|b| b.group == group) {
-            let _ = writeln!(page, "| `{}` | {} |", binding.shown, binding.help);
-        }
-    }
-    page
-}
-
-/// Chords that mean two things in one panel.
-pub fn key_problems() -> Vec<String> {
-    let mut problems = Vec::new();
-    for panel in Panel::ALL {
-        let here: Vec<&Binding> = BINDINGS
-            .iter()
-            .filter(|b| b.panels.is_empty() || b.panels.contains(&panel))
-            .collect();
-        for (idx, binding) in here.iter().enumerate() {
-            for other in &here[idx + 1..] {
-                if let Some(chord) = binding
-                    .chords
-                    .iter()
-                    .find(|chord| other.chords.contains(chord))
-                {
-                    problems.push(format!(
-                        "{chord:?} means {:?} and {:?} in {panel:?}",
-                        binding.action, other.action
-                    ));
-                }
-            }
-        }
-    }
-    problems
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_chord_means_two_things_in_one_panel() {
-        assert_eq!(key_problems(), Vec::<String>::new());
-    }
-
-    #[test]
-    fn every_panel_opens_with_the_key_that_its_tab_shows() {
-        for panel in Panel::ALL {
-            let pressed = KeyEvent::new(KeyCode::Char(panel.key()), KeyModifiers::NONE);
-            for shown in Panel::ALL {
-                let found = binding_of(pressed, shown).map(|binding| binding.action);
-                assert_eq!(found, Some(Action::Go(panel)), "{panel:?} from {shown:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn capital_letters_match_whether_or_not_the_terminal_reports_shift() {
-        for modifiers in [KeyModifiers::NONE, KeyModifiers::SHIFT] {
-            let found = binding_of(KeyEvent::new(KeyCode::Char('L'), modifiers), Panel::Head);
-            assert_eq!(found.map(|b| b.action), Some(Action::ToggleLog));
-        }
-        assert!(
-            binding_of(
-                KeyEvent::new(KeyCode::Char('L'), KeyModifiers::NONE),
-                Panel::Tokens
-            )
-            .is_none()
-        );
-    }
-}

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-/// How many prompts are kept of a checkpoint, and how many bytes of them.
-const MOST_PROMPTS: usize = 200;
-const MOST_BYTES: usize = 256 << 10;
+use super::setup::Limits;
 
 /// Prompts and checkpoints that can be chosen without typing them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,12 +11,16 @@ pub struct Known {
     pub prompts: Vec<String>,
     /// Checkpoints that lie beside the one that is open.
     pub beside: Vec<PathBuf>,
+    /// How many prompts are kept of a checkpoint, and how many bytes of them.
+    pub limits: Limits,
 }
 
 impl Known {
     /// Puts a prompt last, once; gives whether that changed anything.
     pub fn remember(&mut self, prompt: &str) -> bool {
-        if self.prompts.last().is_some_and(|last| last == prompt) || prompt.len() > MOST_BYTES {
+        if self.prompts.last().is_some_and(|last| last == prompt)
+            || prompt.len() > self.limits.prompt_bytes
+        {
             return false;
         }
         self.prompts.retain(|known| known != prompt);
@@ -34,10 +36,10 @@ impl Known {
             .prompts
             .iter()
             .rev()
-            .take(MOST_PROMPTS)
+            .take(self.limits.prompts)
             .take_while(|prompt| {
                 n_bytes += prompt.len();
-                n_bytes <= MOST_BYTES
+                n_bytes <= self.limits.prompt_bytes
             });
         let n_kept = fits.count();
         self.prompts.drain(..self.prompts.len() - n_kept);
@@ -55,12 +57,17 @@ mod tests {
             known.remember(text);
         }
         assert_eq!(known.prompts, ["b", "a"]);
-        for n in 0..2 * MOST_PROMPTS {
+        let Limits {
+            prompts: n_most,
+            prompt_bytes,
+            ..
+        } = known.limits;
+        for n in 0..2 * n_most {
             assert!(known.remember(&n.to_string()));
         }
-        assert_eq!(known.prompts.len(), MOST_PROMPTS);
+        assert_eq!(known.prompts.len(), n_most);
         assert_eq!(known.prompts.last().map(String::as_str), Some("399"));
-        let long = "x".repeat(MOST_BYTES - 2);
+        let long = "x".repeat(prompt_bytes - 2);
         assert!(known.remember(&long));
         assert_eq!(known.prompts.len(), 1, "{:?}", known.prompts.len());
         assert!(!known.remember(&format!("{long}xxx")));

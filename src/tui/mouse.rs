@@ -2,16 +2,21 @@
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-use super::app::{App, Overlay};
+use super::app::{App, Effect, Overlay};
 use super::areas::areas;
 use super::panel::Panel;
 use super::panels;
 use super::view;
+use super::{footer, header};
 
 impl App {
-    pub(super) fn mouse(&mut self, mouse: MouseEvent) {
+    pub(super) fn mouse(&mut self, mouse: MouseEvent, effects: &mut Vec<Effect>) {
         let areas = areas(self.size);
         let at = (mouse.column, mouse.row);
+        self.pointer = match mouse.kind {
+            MouseEventKind::Moved | MouseEventKind::Drag(_) | MouseEventKind::Down(_) => Some(at),
+            _ => self.pointer,
+        };
         match mouse.kind {
             MouseEventKind::Down(MouseButton::Left) if self.overlay.is_some() => {
                 self.overlay = None
@@ -19,7 +24,14 @@ impl App {
             MouseEventKind::Down(MouseButton::Left) => {
                 if let Some(panel) = view::tab_at(self.scene(), areas.tabs, at) {
                     self.go(panel);
+                } else if header::is_badge(self.scene(), areas.header, at) {
+                    self.go(Panel::Checks);
+                } else if let Some(action) = footer::action_at(self.scene(), areas.footer, at) {
+                    self.pointer = None;
+                    self.act_if_enabled(action, effects);
                 } else {
+                    // What was said is read by now.
+                    (self.notice, self.written) = (None, None);
                     panels::click(self, areas.body, at);
                 }
             }

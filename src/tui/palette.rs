@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::app::{App, Overlay};
 use super::find::{Find, Item, Target};
-use super::keys::{Action, BINDINGS, Group};
+use super::keys::{Action, Binding, Group};
 use super::panel::Panel;
 use super::panels::checks;
 use super::token_statistics::{n_statistics, statistic};
@@ -39,6 +39,8 @@ impl App {
         items.extend(checks::palette_items(self.scene()));
         items.extend(self.history_items());
         items.extend(self.action_items());
+        items.extend(self.colour_items());
+        items.extend(self.bookmark_items());
         items.extend(self.compare_items());
         items.extend(self.layer_items());
         items.extend(self.find_items());
@@ -48,10 +50,11 @@ impl App {
 
     fn panel_items(&self) -> Vec<Item> {
         let of = |panel: Panel| {
-            let opens = |action: Action| action == Action::Go(panel);
-            let binding = BINDINGS.iter().find(|binding| opens(binding.action));
+            let mut bindings = self.keys.of_group(Group::Everywhere);
+            let binding = bindings.find(|(binding, _)| binding.action == Action::Go(panel));
+            let about = |(binding, shown): (&Binding, &str)| format!("{shown} · {}", binding.help);
             Item {
-                about: binding.map_or(String::new(), |b| format!("{} · {}", b.shown, b.help)),
+                about: binding.map_or(String::new(), about),
                 ..Item::new(panel.title(), "panel", Target::Panel(panel))
             }
         };
@@ -73,19 +76,21 @@ impl App {
 
     /// What keys do here, those that move the selection aside.
     fn action_items(&self) -> Vec<Item> {
-        let here = BINDINGS.iter().filter(|binding| {
-            let is_here = binding.panels.is_empty() || binding.panels.contains(&self.panel);
+        let groups = Group::ALL.into_iter();
+        let all = groups.flat_map(|group| self.keys.of_group(group));
+        let here = all.filter(|(binding, _)| {
+            let is_here = binding.is_in(self.panel);
             let is_other = matches!(binding.action, Action::Go(_) | Action::Palette);
             is_here && !is_other && binding.group != Group::Moving
         });
-        here.map(|binding| {
+        here.map(|(binding, shown)| {
             let lacks = (binding.disabled)(self);
             Item {
                 also: binding.label.to_owned(),
                 about: match lacks {
-                    Some(reason) => format!("{} · not now: {reason}", binding.shown),
-                    None if binding.label.is_empty() => binding.shown.to_owned(),
-                    None => format!("{} · {}", binding.shown, binding.label),
+                    Some(reason) => format!("{shown} · not now: {reason}"),
+                    None if binding.label.is_empty() => shown.to_owned(),
+                    None => format!("{shown} · {}", binding.label),
                 },
                 ..Item::new(binding.help, "action", Target::Action(binding.action))
             }

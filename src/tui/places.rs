@@ -103,6 +103,8 @@ impl App {
                 self.go(Panel::Checks);
             }
             Target::Action(action) => self.act(action, effects),
+            Target::Colours(colours) => self.choose_colours(colours),
+            Target::Bookmark(idx) => self.go_to_bookmark(idx),
             Target::Prompt(source) => {
                 self.preparing = Some(Preparing::Text);
                 effects.push(Effect::Run(Request {

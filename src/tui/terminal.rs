@@ -1,40 +1,37 @@
 //! The terminal itself: taken, drawn to, and given back whatever happens.
 
-use std::io::{self, Stdout, Write, stdout};
+use std::io::{self, Write, stdout};
 use std::ops::ControlFlow;
-use std::panic;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossterm::event::Event as TermEvent;
 #[cfg(debug_assertions)]
 use crossterm::event::KeyCode;
-use crossterm::event::{
-    DisableBracketedPaste, DisableMouseCapture, EnableBracketedPaste, EnableMouseCapture,
-    Event as TermEvent,
-};
-use crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use crossterm::{cursor, execute};
+use crossterm::terminal::disable_raw_mode;
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg};
+use super::bookmarks::Look;
+use super::copying;
+use super::editor::as_text;
 use super::export::{Export, Format, Paper, Writer};
+use super::ground::Question;
+use super::guard::{Guard, restore, tell_panics_apart};
 use super::history_view::{HistoryReader, HistoryView};
-use super::input::read_events;
+use super::input::{Input, read_input};
 use super::known::Known;
 use super::panel::Panel;
 use super::plot::Shown;
-use super::remembered::Remembered;
+use super::remembered::{Remembered, Session};
 use super::runs::Shows;
+use super::setup::Setup;
 use super::story_view::{StoryView, Storyteller};
-use super::theme::{Depth, Theme};
 use super::view;
 use crate::history::Update;
 #[cfg(unix)]
@@ -45,6 +42,7 @@ use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::Source;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -96,6 +94,10 @@ pub struct InFront {
     pub beside: Vec<PathBuf>,
     /// Where prompts are kept for the next session, where they are.
     pub remembered: Option<Remembered>,
+    /// Colours, keys and limits.
+    pub setup: Setup,
+    /// What is opened, as words of a command line.
+    pub target: Vec<String>,
 }
 
 /// Who does what updates ask for.
@@ -112,6 +114,8 @@ struct Hands {
     is_lost: bool,
     /// Whether everything is to be drawn again.
     is_resized: bool,
+    /// What was asked of the terminal.
+    question: Option<Question>,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -151,12 +155,11 @@ pub fn run_training(
 ///
 /// # Errors
 /// When the terminal fails.
-pub fn run_alignment(alignment: Alignment, notice: Option<String>) -> Result<()> {
+pub fn run_alignment(alignment: Alignment, in_front: InFront) -> Result<()> {
     let opening = alignment.name();
     let in_front = InFront {
-        notice,
         shown: Some(Shown::of(Panel::Head)),
-        ..InFront::default()
+        ..in_front
     };
     stay(
         |sink| Worker::start_alignment(alignment, sink),
@@ -173,6 +176,7 @@ fn stay(
     story: Option<Storyteller>,
 ) -> Result<()> {
     tell_panics_apart();
+    let begun = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let worker = {
         let sender = sender.clone();
@@ -197,12 +201,15 @@ fn stay(
         stops: false,
         is_lost: false,
         is_resized: false,
+        question: None,
     };
-    let mut app = App::new(
-        Theme::new(Depth::detect(|name| std::env::var(name).ok())),
-        size(),
-        opening,
-    );
+    let setup = in_front.setup;
+    let (asks_ground, takes_mouse) = (setup.asks_ground, setup.takes_mouse);
+    let mut app = App::new(setup.theme.clone(), size(), opening);
+    app.set_up(setup);
+    app.target = in_front.target;
+    let session = hands.remembered.as_ref().and_then(Remembered::session);
+    app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
     app.opening_notice = in_front.notice;
     app.known = Known {
         prompts: hands
@@ -210,6 +217,7 @@ fn stay(
             .as_ref()
             .map_or(Vec::new(), Remembered::read),
         beside: in_front.beside,
+        limits: app.limits,
     };
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
@@ -235,11 +243,41 @@ fn stay(
         #[cfg(unix)]
         let _claim = hear_signals(sender.clone());
         listen(sender);
-        show(&mut app, &mut hands, &receiver)
+        let terminal = Taking {
+            begun,
+            asks_ground,
+            takes_mouse,
+        };
+        show(&mut app, &mut hands, &receiver, terminal)
             .map_err(|e| Error::file("terminal", format!("cannot be used ({e})")))?;
+    }
+    if let Some(remembered) = &hands.remembered
+        && app.fatal.is_none()
+        && let Err(e) = remembered.keep(session_of(&app))
+    {
+        log::warn!("the session is not kept: {e}");
     }
     app.fatal
         .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
+}
+
+/// How a session ends.
+fn session_of(app: &App) -> Session {
+    let run = app.runs.a.as_ref();
+    Session {
+        checkpoint: None,
+        look: run.map(|_| Look::of(app)),
+        prompt: run.map(|run| as_text(&run.source)),
+        is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
+        bookmarks: app.bookmarks.clone(),
+    }
+}
+
+/// How the terminal is taken.
+struct Taking {
+    begun: Instant,
+    asks_ground: bool,
+    takes_mouse: bool,
 }
 
 /// Reads a training on a thread of its own, which ends with the program.
@@ -264,8 +302,17 @@ fn follow(reader: HistoryReader, sender: Sender<Msg>) {
 }
 
 /// Draws and waits in turn: what has queued is taken in before the next frame.
-fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Result<()> {
-    let guard = Guard::take()?;
+fn show(
+    app: &mut App,
+    hands: &mut Hands,
+    receiver: &Receiver<Msg>,
+    taking: Taking,
+) -> io::Result<()> {
+    let guard = Guard::take(taking.takes_mouse)?;
+    if taking.asks_ground {
+        let term = std::env::var("TERM").unwrap_or_default();
+        hands.question = Question::ask(&term)?;
+    }
     // It may have changed before anybody listened.
     app.size = size();
     // Of our own size, not the terminal's: a terminal may say any.
@@ -274,6 +321,12 @@ fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Resul
         CrosstermBackend::new(stdout()),
         TerminalOptions { viewport },
     )?;
+    // A frame in the wrong colours would be seen: the answer of a terminal at hand comes at once.
+    let left = |hands: &Hands| {
+        let question = hands.question.as_ref()?;
+        question.left_before_frame(taking.begun)
+    };
+    wait_for_answer(app, hands, receiver, left);
     while !app.is_over {
         // Also to the size it had: what a terminal keeps of its cells when it changes there and back is its own affair.
         if std::mem::take(&mut hands.is_resized) {
@@ -299,8 +352,27 @@ fn show(app: &mut App, hands: &mut Hands, receiver: &Receiver<Msg>) -> io::Resul
             hands.is_resized = true;
         }
     }
+    // An answer that comes after the end would be typed into the shell.
+    wait_for_answer(app, hands, receiver, |hands| {
+        hands.question.as_ref()?.left()
+    });
     drop(guard);
     Ok(())
+}
+
+/// Takes in what comes until the terminal has answered, or until there is no time left.
+fn wait_for_answer(
+    app: &mut App,
+    hands: &mut Hands,
+    receiver: &Receiver<Msg>,
+    left: impl Fn(&Hands) -> Option<Duration>,
+) {
+    while let Some(left) = left(hands) {
+        match receiver.recv_timeout(left) {
+            Ok(msg) => take_in(app, hands, msg),
+            Err(_) => return,
+        }
+    }
 }
 
 /// No screen is larger; a terminal that says so would have us hold gigabytes of cells.
@@ -331,6 +403,16 @@ fn stop(app: &mut App) {
 }
 
 fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
+    let msg = match msg {
+        Msg::Answer(answer) => {
+            let question = hands.question.as_mut();
+            match question.and_then(|question| question.take(answer)) {
+                Some(ground) => Msg::Ground(ground),
+                None => return,
+            }
+        }
+        msg => msg,
+    };
     let begins = matches!(msg, Msg::Worker(Event::Started { .. }));
     hands.is_lost |= matches!(msg, Msg::Continued);
     hands.is_resized |= matches!(msg, Msg::Resize(..));
@@ -368,6 +450,12 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
                 }
             }
             Effect::Stop => hands.stops = true,
+            Effect::Copy(text) => {
+                if let Err(e) = copy(&text) {
+                    app.written = None;
+                    app.notice = Some(format!("the terminal cannot be written to ({e})"));
+                }
+            }
             Effect::Remember(prompt) => {
                 let kept = hands.remembered.as_ref().map(|to| to.add(&prompt));
                 // A full disk must not end a session.
@@ -378,6 +466,14 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
             effect => effect.ask(&hands.worker),
         }
     }
+}
+
+/// Hands a text to the clipboard of the terminal.
+fn copy(text: &str) -> io::Result<()> {
+    let is_in_tmux = std::env::var_os("TMUX").is_some_and(|value| !value.is_empty());
+    let mut out = stdout();
+    out.write_all(copying::sequence(text, is_in_tmux).as_bytes())?;
+    out.flush()
 }
 
 /// Panics as the screen itself would, for the test of what is left of the terminal. No build that anyone installs has this.
@@ -392,7 +488,11 @@ fn panic_if_asked(msg: &Msg) {
 /// Turns what the person and the system do into messages, on threads that end with the program.
 fn listen(sender: Sender<Msg>) {
     thread::spawn(move || {
-        read_events(|event| {
+        read_input(|input| {
+            let event = match input {
+                Input::Event(event) => event,
+                Input::Answer(answer) => return sender.send(Msg::Answer(answer)).is_ok(),
+            };
             let msg = match event {
                 TermEvent::Key(key) => Msg::Key(key),
                 TermEvent::Mouse(mouse) => Msg::Mouse(mouse),
@@ -428,92 +528,4 @@ fn hear_signals(sender: Sender<Msg>) -> signals::Claim {
         });
     };
     signals::claim(tell, || drop(disable_raw_mode()))
-}
-
-/// Whether there is something to give back.
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
-
-/// Holds the terminal; dropping it gives the terminal back.
-struct Guard;
-
-impl Guard {
-    fn take() -> io::Result<Self> {
-        // From here on, whatever fails is undone by the drop.
-        let guard = Self;
-        guard.begin()?;
-        Ok(guard)
-    }
-
-    /// Takes it once more, after the shell had it.
-    fn take_again(&self) -> io::Result<()> {
-        if !is_raw() {
-            // What the shell left is what to go back to.
-            disable_raw_mode()?;
-        }
-        self.begin()
-    }
-
-    fn begin(&self) -> io::Result<()> {
-        IS_TAKEN.store(true, Ordering::SeqCst);
-        enable_raw_mode()?;
-        execute!(
-            stdout(),
-            EnterAlternateScreen,
-            EnableMouseCapture,
-            EnableBracketedPaste,
-            cursor::Hide
-        )
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        restore();
-    }
-}
-
-/// Whether the system gives us keys as they come: a shell that had the terminal took that back.
-#[cfg(unix)]
-fn is_raw() -> bool {
-    use rustix::termios::{LocalModes, tcgetattr};
-    tcgetattr(io::stdin()).is_ok_and(|modes| !modes.local_modes.contains(LocalModes::ICANON))
-}
-
-#[cfg(not(unix))]
-fn is_raw() -> bool {
-    false
-}
-
-/// Decides what a panic prints while there is a screen.
-///
-/// One on the thread that draws ends the program: the terminal is given back first, since a message on the alternate screen
-/// would be lost with it. Others end a job that the screen tells of: they print nothing.
-fn tell_panics_apart() {
-    let drawing = thread::current().id();
-    let before = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        if thread::current().id() == drawing {
-            restore();
-            before(info);
-        } else {
-            log::error!("{info}");
-        }
-    }));
-}
-
-fn restore() {
-    if !IS_TAKEN.swap(false, Ordering::SeqCst) {
-        return;
-    }
-    let mut out: Stdout = stdout();
-    // Each step is worth trying even when another failed.
-    let _ = execute!(
-        out,
-        DisableBracketedPaste,
-        DisableMouseCapture,
-        LeaveAlternateScreen,
-        cursor::Show
-    );
-    let _ = disable_raw_mode();
-    let _ = out.flush();
 }

@@ -17,6 +17,29 @@ pub enum Ground {
     Light,
 }
 
+impl Ground {
+    /// The ground of a name; `None` for one that leaves it to the terminal.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "dark" => Some(Self::Dark),
+            "light" => Some(Self::Light),
+            _ => None,
+        }
+    }
+
+    /// What a colour is as a ground: light where black stands out on it more than white does.
+    pub fn of(rgb: [u8; 3]) -> Self {
+        if luminance(rgb) > MIDDLE {
+            Self::Light
+        } else {
+            Self::Dark
+        }
+    }
+}
+
+/// The luminance from which black and white stand out alike, by the contrast of WCAG 2.2.
+const MIDDLE: f64 = 0.179;
+
 /// Glyphs from nothing to full, for terminals without colour.
 const RAMP: [char; 5] = [' ', '░', '▒', '▓', '█'];
 
@@ -101,8 +124,6 @@ impl Theme {
 
     /// A text colour that stands out on the colour of a share.
     pub fn on_heat(&self, share: f32) -> Color {
-        // As far from black as from white, by the contrast of WCAG 2.2.
-        const MIDDLE: f64 = 0.179;
         let is_light = luminance(self.step(share).1) > MIDDLE;
         match (self.depth, is_light) {
             (Depth::None, _) => Color::Reset,

@@ -6,6 +6,7 @@ use super::app::{App, Axis, Effect, Msg, Overlay};
 use super::areas::areas;
 use super::chooser::{Chooser, Chose};
 use super::comparing::n_differing;
+use super::copying::Copied;
 use super::editor::Edited;
 use super::export::Written;
 use super::find::{Find, Found};
@@ -30,8 +31,10 @@ impl App {
         match msg {
             Msg::Terminate => self.is_over = true,
             Msg::Stop => effects.push(Effect::Stop),
-            Msg::Continued => {}
+            // Whoever asked knows whether it still counts.
+            Msg::Continued | Msg::Answer(_) => {}
             Msg::Resize(width, height) => self.size = (width, height),
+            Msg::Ground(ground) => self.take_ground(ground),
             Msg::Key(key) if key.kind != KeyEventKind::Release => self.key(key, &mut effects),
             Msg::Key(_) => {}
             Msg::Paste(text) => {
@@ -39,7 +42,7 @@ impl App {
                     editor.paste(&text);
                 }
             }
-            Msg::Mouse(mouse) => self.mouse(mouse),
+            Msg::Mouse(mouse) => self.mouse(mouse, &mut effects),
             Msg::Worker(event) => self.event(event),
             Msg::Exported(Ok(Written { svg, .. })) => {
                 // Both have one name.
@@ -77,7 +80,7 @@ impl App {
                 _ => {}
             }
         }
-        self.written = None;
+        (self.written, self.pointer) = (None, None);
         if self.exports(key) {
             self.notice = None;
             match keys::needs_room(self) {
@@ -124,24 +127,20 @@ impl App {
                 KeyCode::Char('q') => self.is_over = true,
                 _ => self.overlay = None,
             },
+            Some(Overlay::Copy(offers)) => {
+                let offers = std::mem::take(offers);
+                self.overlay = None;
+                let pressed = |copied: &&Copied| key.code == KeyCode::Char(copied.key);
+                match offers.iter().find(pressed) {
+                    Some(copied) => self.copy(copied, effects),
+                    None if key.code == KeyCode::Enter => self.copy(&offers[0], effects),
+                    None => {}
+                }
+            }
             None => {
                 self.notice = None;
-                // While a run is marked as changed on disk, the small letter does what the mark offers, in every panel.
-                let key = match key.code {
-                    KeyCode::Char('r')
-                        if self.changed.is_some() && self.panel != Panel::History =>
-                    {
-                        KeyCode::Char('R').into()
-                    }
-                    KeyCode::Char('8') => KeyCode::Char(self.letter_in_table('8')).into(),
-                    _ => key,
-                };
-                let Some(binding) = keys::binding_of(key, self.panel) else {
-                    return;
-                };
-                match (binding.disabled)(self) {
-                    Some(reason) => self.notice = Some(reason.to_owned()),
-                    None => self.act(binding.action, effects),
+                if let Some(action) = self.meant_by(key) {
+                    self.act_if_enabled(action, effects);
                 }
             }
         }
@@ -153,7 +152,7 @@ impl App {
             self.overlay,
             Some(Overlay::Edit(_) | Overlay::Find(_) | Overlay::Palette(_) | Overlay::WhatIf(_))
         ) && !key.modifiers.contains(KeyModifiers::CONTROL);
-        let binding = keys::binding_of(key, self.panel);
+        let binding = self.keys.binding_of(key, self.panel);
         !is_text && binding.is_some_and(|binding| binding.action == Action::Export)
     }
 
@@ -163,6 +162,9 @@ impl App {
             Action::Stop => effects.push(Effect::Stop),
             Action::Back => self.back(),
             Action::Help => self.overlay = Some(Overlay::Help { scroll: 0 }),
+            Action::Copy => self.open_copying(),
+            Action::Bookmark => self.toggle_bookmark(),
+            Action::Bookmarks => self.open_bookmarks(),
             Action::Find => self.overlay = Some(Overlay::Find(Find::new(self.find_items()))),
             Action::Palette => self.open_palette(),
             Action::PickStatistic => self.open_statistics(),
@@ -395,73 +397,6 @@ impl App {
                 return;
             }
         }
-    }
-
-    /// Shows heads of the next type that there is, all after the last; the selection goes to a head that is shown.
-    fn next_type(&mut self) {
-        let types = self.scene().head_types();
-        if types.is_empty() {
-            self.shown_type = None;
-            self.notice = Some(
-                "no head of this run has a type: the text has nothing that shows one".to_owned(),
-            );
-            return;
-        }
-        let here = types
-            .iter()
-            .position(|(kind, _)| Some(*kind) == self.shown_type);
-        self.shown_type = types
-            .get(here.map_or(0, |idx| idx + 1))
-            .map(|(kind, _)| *kind);
-        self.select_shown_type();
-    }
-
-    /// Goes to the first head of the type that is looked for, unless the selected head is one.
-    fn select_shown_type(&mut self) {
-        let scene = self.scene();
-        let at = scene.selection;
-        let selected = scene.layer().and_then(|layer| layer.heads.get(at.head_idx));
-        if selected.is_some_and(|head| scene.is_of_shown_type(head)) {
-            return;
-        }
-        // The selected grid first.
-        let mut grids = scene.grids();
-        grids.sort_by_key(|grid| *grid != at.stack);
-        let found = grids.into_iter().find_map(|grid| {
-            scene.layers_of(grid).iter().find_map(|layer| {
-                let mut heads = layer.heads.iter();
-                let head_idx = heads.position(|head| scene.is_of_shown_type(head))?;
-                Some((grid, layer.layer_idx, head_idx))
-            })
-        });
-        if let Some((grid, layer_idx, head_idx)) = found {
-            self.select_grid(grid);
-            (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
-        }
-    }
-
-    /// Zooms about the crosshair.
-    pub(super) fn zoom(&mut self, by: i32) {
-        let body = areas(self.size).body;
-        let now = panels::head::zoom(self.scene(), body);
-        let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
-        // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
-        let next = match (now, by) {
-            (1, -1) => -1,
-            (-1, 1) => 1,
-            (now, by) => now + by,
-        };
-        let detail = self.scene().shown_detail();
-        let has_full = detail.is_some_and(|detail| detail.pooling() > 1 && detail.rows.is_some());
-        // Beyond one pooled cell a pixel, single cells; and back.
-        let (is_full, next) = match self.head_view.is_full && has_full {
-            false if has_full && now >= 1 && by > 0 => (true, 1),
-            true if next < 1 => (false, 1),
-            is_full => (is_full, next),
-        };
-        self.head_view.is_full = is_full;
-        self.head_view.zoom = Some(next.clamp(most_out.min(1), 8));
-        self.keep_crosshair_in_sight();
     }
 
     pub(super) fn keep_crosshair_in_sight(&mut self) {

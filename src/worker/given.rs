@@ -141,7 +141,7 @@ pub(super) fn tell_trace(sink: &Sink, run: RunId, recorded: &Recorded, trace: &T
         labels: Arc::default(),
         took: Duration::ZERO,
     });
-    let verdicts = analysis::judge_trace(trace, &recorded.layers, &Thresholds::default());
+    let verdicts = analysis::judge_trace(trace, &recorded.layers, &Thresholds::in_force());
     let probes = Probes::none("a trace holds one run");
     sink(Event::Judged {
         run,
@@ -162,7 +162,7 @@ fn tell(sink: &Sink, run: RunId, aligned: &Aligned) {
         labels: Arc::default(),
         took: Duration::ZERO,
     });
-    let verdicts = aligned.judge(&Thresholds::default());
+    let verdicts = aligned.judge(&Thresholds::in_force());
     let probes = Probes::none("there is no model to ask again, only two tables");
     sink(Event::Judged {
         run,

@@ -142,7 +142,7 @@ fn find(
             let (model, input) = (ran.model, ran.input);
             let mut told = |step: Step| sink(Event::Probing { run, step });
             let mut judging = Judging {
-                thresholds: &Thresholds::default(),
+                thresholds: &Thresholds::in_force(),
                 baselines: &BTreeMap::new(),
                 wants: &|_| true,
                 told: &mut told,

@@ -394,7 +394,7 @@ pub(super) fn judged(
         layers,
         outcome,
         &probes,
-        &Thresholds::default(),
+        &Thresholds::in_force(),
         None,
     );
     let judgement = Arc::new(Judgement { verdicts, probes });

@@ -22,6 +22,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("checks", 3),
     ("analysis", 4),
     ("compare", 4),
+    ("config", 4),
     ("signals", 4),
     ("bundles", 5),
     ("fetch", 5),

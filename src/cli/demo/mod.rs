@@ -22,6 +22,7 @@ use clap::builder::PossibleValuesParser;
 use self::stories::STORIES;
 use self::story::{Figures, Story, Telling};
 use self::told::told;
+use super::settings::ScreenArgs;
 use super::{Cli, RunArgs, align};
 use crate::bundles::{self, demo_alignment};
 use crate::report::{Output, Page, printable};
@@ -46,6 +47,8 @@ pub struct Args {
     /// Write its files to a directory: checkpoints, tokenizers, logs
     #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "report")]
     save: Option<PathBuf>,
+    #[command(flatten)]
+    screen: ScreenArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -86,12 +89,13 @@ pub fn run(args: &Args) -> Result<()> {
             Vec::new(),
             args.report,
             (None, false),
+            &args.screen,
         );
     }
     match STORIES.iter().find(|story| Some(story.name) == name) {
         None => list(),
         Some(story) if args.report => figures(story, &args.run),
-        Some(story) => open(story, &args.run),
+        Some(story) => open(story, &args.run, &args.screen),
     }
 }
 
@@ -150,7 +154,7 @@ fn opening(story: &Story, asked: &[(String, String)]) -> Opening {
     }
 }
 
-fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
+fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()> {
     let chosen = run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         return no_terminal(story.name);
@@ -168,6 +172,8 @@ fn open(story: &'static Story, run: &RunArgs) -> Result<()> {
                 true => Some(history::training()?),
                 false => None,
             },
+            setup: screen.setup()?,
+            target: vec!["--demo".to_owned(), story.name.to_owned()],
             ..InFront::default()
         },
         story: storyteller(story, chosen.device, run.set.clone()),

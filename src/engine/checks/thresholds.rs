@@ -3,8 +3,12 @@
 use crate::checkpoint::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
+
+/// What a person's settings changed.
+static IN_FORCE: OnceLock<Thresholds> = OnceLock::new();
 
 /// The table as it is shown, with its sources.
 pub const DEFAULTS: &str = include_str!("thresholds.toml");
@@ -20,13 +24,13 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
-    /// The defaults, with what a file changes.
+    /// Those in force, with what a file changes.
     ///
     /// # Errors
     /// When the file cannot be read, is no such table, or has a name that is not known.
     pub fn open(path: &Path) -> Result<Self> {
         let text = read_text(path, CONFIGURATION)?;
-        let mut all = Self::default();
+        let mut all = Self::in_force();
         for (name, value) in numbers(&text).map_err(|problem| Error::file(path, problem))? {
             match all.0.get_mut(&name) {
                 Some(known) => *known = value,
@@ -38,6 +42,23 @@ impl Thresholds {
             }
         }
         Ok(all)
+    }
+
+    /// The thresholds that a person's settings put in force for this process, or the defaults.
+    pub fn in_force() -> Self {
+        IN_FORCE.get().cloned().unwrap_or_default()
+    }
+
+    /// Puts these in force for this process; what was put in force before stays.
+    pub fn put_in_force(self) {
+        // Only the first settings count: there is one file of them.
+        let _ = IN_FORCE.set(self);
+    }
+
+    /// Moves one; gives whether there is one of this name.
+    pub fn set(&mut self, name: &str, value: f64) -> bool {
+        let known = self.0.get_mut(name);
+        known.map(|known| *known = value).is_some()
     }
 
     /// The number of a name; NaN for a name that is not in the table.

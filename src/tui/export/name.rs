@@ -51,6 +51,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         Some(Overlay::Palette(_)) => "palette".to_owned(),
         Some(Overlay::Edit(_)) => "edit".to_owned(),
         Some(Overlay::WhatIf(_)) => "what-if".to_owned(),
+        Some(Overlay::Copy(_)) => "copy".to_owned(),
     });
     parts.retain(|part| !part.is_empty());
     parts.join("-")

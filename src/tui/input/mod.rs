@@ -4,6 +4,7 @@
 //! key. And it blocks in a half sequence. Here the terminal is asked whether there is something to read, sizes come another way, and a
 //! half sequence is given up after a moment.
 
+mod answer;
 mod control;
 mod parser;
 #[cfg(unix)]
@@ -11,17 +12,28 @@ mod reader;
 
 use crossterm::event::Event;
 
+pub use self::answer::Answer;
+
+/// What comes from a terminal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// What a person did.
+    Event(Event),
+    /// What the terminal says of itself, because it was asked.
+    Answer(Answer),
+}
+
 /// Reads until the terminal is gone, or `tell` says that nobody listens.
 #[cfg(unix)]
-pub fn read_events(tell: impl FnMut(Event) -> bool) {
+pub fn read_input(tell: impl FnMut(Input) -> bool) {
     reader::read_from(std::io::stdin(), tell);
 }
 
 /// Reads until the terminal is gone, or `tell` says that nobody listens.
 #[cfg(not(unix))]
-pub fn read_events(mut tell: impl FnMut(Event) -> bool) {
+pub fn read_input(mut tell: impl FnMut(Input) -> bool) {
     while let Ok(event) = crossterm::event::read() {
-        if !tell(event) {
+        if !tell(Input::Event(event)) {
             return;
         }
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
+use super::answer::{self, Answer};
 use super::control;
 
 /// For a lone Escape: it is a key, unless more follows at once.
@@ -27,6 +28,8 @@ pub struct Parser {
     pending: Vec<u8>,
     /// What was pasted so far.
     paste: Option<Vec<u8>>,
+    /// What the terminal answered, until somebody takes it.
+    answers: Vec<Answer>,
 }
 
 /// What some bytes begin with.
@@ -36,6 +39,8 @@ pub(super) enum Read {
     Half,
     /// So many bytes, and what they mean, if anything.
     Whole(usize, Option<Event>),
+    /// So many bytes, in which the terminal says something of itself.
+    Answer(usize, Answer),
     /// So many bytes, after which what is pasted follows.
     PasteBegins(usize),
 }
@@ -57,6 +62,10 @@ impl Parser {
                     events.extend(event);
                     left = &left[n..];
                 }
+                Read::Answer(n, answer) => {
+                    self.answers.push(answer);
+                    left = &left[n..];
+                }
                 Read::PasteBegins(n) => {
                     self.paste = Some(Vec::new());
                     left = &left[n..];
@@ -64,6 +73,11 @@ impl Parser {
             }
         }
         self.pending = left.to_vec();
+    }
+
+    /// Gives what the terminal answered since this was asked last.
+    pub fn take_answers(&mut self) -> Vec<Answer> {
+        std::mem::take(&mut self.answers)
     }
 
     /// Gives what follows the paste, if it is over.
@@ -112,9 +126,20 @@ impl Parser {
     /// Nothing more came: what is there is a key by itself, or was cut off.
     pub fn give_up(&mut self, events: &mut Vec<Event>) {
         self.end_paste(events);
+        // What was taken for the beginning of an answer was typed.
+        if let [0x1b, b']', typed @ ..] = self.pending.as_slice()
+            && !typed.is_empty()
+            && typed.len() < answer::BACKGROUND.len()
+        {
+            let letters = typed.iter().map(|byte| KeyCode::Char(*byte as char));
+            events.push(key(KeyCode::Char(']'), KeyModifiers::ALT));
+            events.extend(letters.map(|code| key(code, KeyModifiers::NONE)));
+        }
         let alone = match self.pending.as_slice() {
             [0x1b] => Some((KeyCode::Esc, KeyModifiers::NONE)),
-            [0x1b, c @ (b'[' | b'O')] => Some((KeyCode::Char(*c as char), KeyModifiers::ALT)),
+            [0x1b, c @ (b'[' | b'O' | b']')] => {
+                Some((KeyCode::Char(*c as char), KeyModifiers::ALT))
+            }
             _ => None,
         };
         self.pending.clear();
@@ -182,6 +207,9 @@ fn escape(bytes: &[u8]) -> Read {
     match bytes.get(1) {
         None => Read::Half,
         Some(b'[') => sequence(bytes),
+        // No key, unless what follows is no answer either.
+        Some(b']') => answer::of_system(bytes)
+            .unwrap_or_else(|| Read::Whole(2, Some(key(KeyCode::Char(']'), KeyModifiers::ALT)))),
         Some(b'O') => match bytes.get(2) {
             None => Read::Half,
             Some(last) => match control::function_key(*last) {
@@ -246,6 +274,7 @@ fn sequence(bytes: &[u8]) -> Read {
         // Broken off: this byte begins something else.
         0x00..=0x1f | 0x7f..=0xff => Read::Whole(2 + at, None),
         b'~' if &body[..at] == b"200" => Read::PasteBegins(3 + at),
+        b'c' if body[0] == b'?' => Read::Answer(3 + at, Answer::Attributes),
         last => Read::Whole(3 + at, control::event(&body[..at], last)),
     }
 }

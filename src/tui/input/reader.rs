@@ -3,17 +3,17 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use crossterm::event::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::Input;
 use super::parser::Parser;
 
 /// A terminal hands over this much at once at most.
 const CHUNK: usize = 4096;
 
 /// Reads until the terminal is gone, or `tell` says that nobody listens.
-pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Event) -> bool) {
+pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Input) -> bool) {
     let mut parser = Parser::default();
     let mut bytes = [0; CHUNK];
     let mut events = Vec::new();
@@ -46,8 +46,9 @@ pub fn read_from(terminal: impl AsFd, mut tell: impl FnMut(Event) -> bool) {
                 return;
             }
         }
-        for event in events.drain(..) {
-            if !tell(event) {
+        let answers = parser.take_answers().into_iter().map(Input::Answer);
+        for input in answers.chain(events.drain(..).map(Input::Event)) {
+            if !tell(input) {
                 return;
             }
         }
@@ -62,7 +63,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+    use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
     use super::*;
 
@@ -70,7 +71,12 @@ mod tests {
     fn a_half_sequence_is_given_up_and_the_next_key_is_answered() {
         let (mut ours, theirs) = UnixStream::pair().expect("a pair");
         let (sender, events) = mpsc::channel();
-        let reader = thread::spawn(move || read_from(theirs, |event| sender.send(event).is_ok()));
+        let reader = thread::spawn(move || {
+            read_from(theirs, |input| match input {
+                Input::Event(event) => sender.send(event).is_ok(),
+                Input::Answer(answer) => panic!("nobody asked: {answer:?}"),
+            })
+        });
         let key = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
         let mut next = |sent: &[u8]| {
             ours.write_all(sent).expect("writes");

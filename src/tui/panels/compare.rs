@@ -18,6 +18,7 @@ use crate::tui::widgets::frame::{framed, selection_title};
 use crate::tui::widgets::heatmap::Scale;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::{Ability, HeadMap, Pyramid, TopToken};
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Predictions that are shown of either side.
@@ -337,6 +338,13 @@ fn draw_predictions(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&R
         std::iter::once(first).chain(befores).chain(below).collect()
     };
     frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The layer or head of a grid under the pointer.
+pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
+    app.both_runs()?;
+    let mut grids = app.grids().into_iter().zip(parts(app, area).grids);
+    grids.find_map(|(grid, area)| head_grid::place_at(app, area, 1, grid, at))
 }
 
 /// Selects the head under the pointer.

@@ -215,6 +215,14 @@ fn bar_around(value: f64, most: f64, width: usize) -> String {
     }
 }
 
+/// What the chosen measure says of the selected head.
+pub fn selected_value(app: Scene<'_>) -> Option<f64> {
+    let here = app.selected_place();
+    let mut heads = app.effects()?.heads.iter();
+    let found = heads.find(|(place, _)| place.is_same_head(&here));
+    found.map(|(_, value)| *value)
+}
+
 /// What is ranked: heads, and in attribution every other part that the logit is made of.
 fn entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f64)> {
     let heads = shown

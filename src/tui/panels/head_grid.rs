@@ -21,6 +21,7 @@ use crate::tui::token_statistics::n_statistics;
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::HeadType;
 
 /// Columns of a layer's label, and of its bar where there is room for one.
@@ -427,26 +428,37 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     );
 }
 
-/// Selects the head under the pointer.
-pub fn click(app: &mut App, area: Rect, pitch: usize, stack: Stack, (column, row): (u16, u16)) {
-    let grid = Grid::of(app.scene(), area, pitch, stack);
+/// The layer under the pointer, and the head where it is over one.
+pub fn place_at(
+    app: Scene<'_>,
+    area: Rect,
+    pitch: usize,
+    stack: Stack,
+    (column, row): (u16, u16),
+) -> Option<Place> {
+    let grid = Grid::of(app, area, pitch, stack);
     if !grid.inside.contains(Position::new(column, row)) {
-        return;
+        return None;
     }
-    let down = ((row - grid.inside.y) as usize).checked_sub(1);
+    let down = ((row - grid.inside.y) as usize).checked_sub(1)?;
+    let layer_idx = grid.layers.start + down / grid.pitch;
+    if !grid.layers.contains(&layer_idx) {
+        return None;
+    }
+    let layer = Place::layer(stack, layer_idx);
     let across = ((column - grid.inside.x) as usize).checked_sub(LABEL);
-    let Some(layer_idx) = down
-        .map(|y| grid.layers.start + y / grid.pitch)
-        .filter(|layer_idx| grid.layers.contains(layer_idx))
-    else {
+    let head_idx = across
+        .map(|x| grid.heads.start + x / grid.cell_width)
+        .filter(|head_idx| grid.heads.contains(head_idx));
+    Some(head_idx.map_or(layer, |head_idx| layer.head(head_idx)))
+}
+
+/// Selects the head under the pointer.
+pub fn click(app: &mut App, area: Rect, pitch: usize, stack: Stack, at: (u16, u16)) {
+    let Some(place) = place_at(app.scene(), area, pitch, stack, at) else {
         return;
     };
     app.select_grid(stack);
-    app.selection.layer_idx = layer_idx;
-    if let Some(head_idx) = across
-        .map(|x| grid.heads.start + x / grid.cell_width)
-        .filter(|head_idx| grid.heads.contains(head_idx))
-    {
-        app.selection.head_idx = head_idx;
-    }
+    app.selection.layer_idx = place.layer_idx.unwrap_or(0);
+    app.selection.head_idx = place.head_idx.unwrap_or(app.selection.head_idx);
 }

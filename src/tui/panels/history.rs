@@ -314,7 +314,22 @@ fn selected(view: &HistoryView, app: Scene<'_>, width: usize) -> Line<'static> {
     ])
 }
 
-/// Selects the step and the head that are clicked.
+/// What is told of the step and head under the pointer.
+pub fn told_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<String> {
+    let view = app.state().training.as_ref()?;
+    let strip = Strip::new(app, view, parts(area).cells);
+    let (record_idx, cell) = strip.at(at)?;
+    let place = view.history.grid().place(cell);
+    let record = view.history.records().get(record_idx)?;
+    let (step, statistic) = (record.label(), app.statistic());
+    let value = view
+        .history
+        .value(record_idx, view.history.column(statistic.id)?, cell);
+    let value = figure(value, 0);
+    Some(format!("{step} · {place} · {}: {value}", statistic.title))
+}
+
+/// Selects the step and head under the pointer.
 pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
     let scene = app.scene();
     let Some(view) = scene.state().training.as_ref() else {

@@ -18,6 +18,7 @@ use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
 use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
+use attnscope_engine::place::Place;
 use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Rows that a list of heads needs to be worth its box.
@@ -252,6 +253,13 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadRe
         .map(|stats| Line::from(stats.iter().flat_map(one).collect::<Vec<_>>()))
         .collect();
     frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The layer or head of a grid under the pointer.
+pub fn head_at(app: Scene<'_>, area: Rect, at: (u16, u16)) -> Option<Place> {
+    let parts = parts(app, area);
+    let mut grids = parts.grids.iter();
+    grids.find_map(|(grid, area)| head_grid::place_at(app, *area, parts.pitch, *grid, at))
 }
 
 /// Selects the head under the pointer.

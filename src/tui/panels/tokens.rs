@@ -386,30 +386,32 @@ pub fn predicted_after(app: Scene<'_>, position_idx: usize) -> String {
     label.map_or_else(String::new, |label| token_label(label))
 }
 
-/// Selects the token under the pointer.
-pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let place = words(parts(app.scene(), area).text);
+/// The token under the pointer.
+pub fn token_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<usize> {
+    let place = words(parts(app, area).text);
     if !place.contains(Position::new(column, row)) {
-        return;
+        return None;
     }
-    let lines = wrapped(app.scene(), place.width as usize);
-    let first = first_line(app.scene(), &lines, place.height as usize);
+    let lines = wrapped(app, place.width as usize);
+    let first = first_line(app, &lines, place.height as usize);
     let across = (column - place.x) as usize;
-    let Some(line) = lines.get(first + (row - place.y) as usize) else {
+    let mut line = lines.get(first + (row - place.y) as usize)?.iter();
+    let found = line.find(|(_, start, width)| (*start..start + width).contains(&across));
+    found.map(|(idx, ..)| *idx)
+}
+
+/// Selects the token under the pointer.
+pub fn click(app: &mut App, area: Rect, at: (u16, u16)) {
+    let Some(idx) = token_at(app.scene(), area, at) else {
         return;
     };
-    if let Some((idx, ..)) = line
-        .iter()
-        .find(|(_, start, width)| (*start..start + width).contains(&across))
-    {
-        // Between two texts, what is shaded is not what is moved: a click turns the view round.
-        if app.selection.stack == Stack::Cross {
-            app.tokens_view.shows_received = !app.tokens_view.shows_received;
-        }
-        if app.tokens_view.shows_received {
-            app.selection.key_idx = *idx;
-        } else {
-            app.selection.query_idx = *idx;
-        }
+    // Between two texts, what is shaded is not what is moved: a click turns the view round.
+    if app.selection.stack == Stack::Cross {
+        app.tokens_view.shows_received = !app.tokens_view.shows_received;
+    }
+    if app.tokens_view.shows_received {
+        app.selection.key_idx = idx;
+    } else {
+        app.selection.query_idx = idx;
     }
 }

@@ -2,14 +2,16 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::frame::clear_box;
+use crate::tui::copying::Copied;
 use crate::tui::editor::Editor;
 use crate::tui::figure::{cut, fit, wrapped};
 use crate::tui::find::Find;
-use crate::tui::keys::{BINDINGS, Group};
+use crate::tui::keys::{Binding, Group};
 use crate::tui::scene::Scene;
 use attnscope_engine::checks::Check;
 
@@ -90,43 +92,115 @@ fn paragraphs(page: &str) -> Vec<String> {
     parts
 }
 
-/// Every key, by group.
+/// What can be copied, and the keys that do.
+pub fn copying(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, offers: &[Copied]) {
+    let theme = &app.theme;
+    let height = offers.len() as u16 + 2;
+    let title = " copy · Esc closes ";
+    let inside = clear_box(frame, middle(area, 76, height), app, title);
+    let lines = offers.iter().map(|copied| {
+        let text = copied.text.trim_end();
+        let n_lines = text.lines().count();
+        let shown = match text.lines().next() {
+            Some(first) if n_lines > 1 => format!("{n_lines} lines: {}", first.replace('\t', " ")),
+            first => first.unwrap_or_default().to_owned(),
+        };
+        let room = (inside.width as usize).saturating_sub(14);
+        Line::from(vec![
+            Span::styled(format!(" {} ", copied.key), theme.accent()),
+            Span::styled(format!("{:<10}", copied.what), theme.dim()),
+            Span::raw(cut(&shown, room)),
+        ])
+    });
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
+}
+
+/// Every key: those of the panel first, then by group.
 pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
     let theme = &app.theme;
+    let width = HELP_WIDTH.min(area.width.saturating_sub(2)) as usize;
     let mut lines = Vec::new();
-    for group in Group::ALL {
-        lines.push(Line::styled(group.title(), theme.title()));
-        for binding in BINDINGS.iter().filter(|b| b.group == group) {
-            let applies = binding.panels.is_empty() || binding.panels.contains(&app.panel);
-            let reason = (binding.disabled)(&app).filter(|_| applies);
-            let style = if reason.is_some() || !applies {
-                theme.dim()
-            } else {
-                ratatui::style::Style::new()
-            };
-            let mut spans = vec![
-                Span::styled(format!("  {:<10}", binding.shown), theme.accent()),
-                Span::styled(binding.help, style),
-            ];
-            if let Some(reason) = reason {
-                spans.push(Span::styled(format!("  ({reason})"), theme.dim()));
-            }
-            lines.push(Line::from(spans));
+    let rows: Vec<(&Binding, &str)> = Group::ALL
+        .into_iter()
+        .flat_map(|group| app.keys.of_group(group))
+        .collect();
+    let is_own = |binding: &Binding| !binding.panels.is_empty() && binding.is_in(app.panel);
+    let own: Vec<(&Binding, &str)> = rows
+        .iter()
+        .copied()
+        .filter(|(binding, _)| is_own(binding))
+        .collect();
+    let mut section = |title: &str, rows: &[(&Binding, &str)]| {
+        if rows.is_empty() {
+            return;
+        }
+        lines.push(Line::styled(title.to_owned(), theme.title()));
+        for (binding, shown) in rows {
+            lines.extend(help_lines(app, binding, shown, width));
         }
         lines.push(Line::default());
+    };
+    section(app.panel.title(), &own);
+    for group in Group::ALL {
+        let others = rows.iter().copied();
+        let others: Vec<(&Binding, &str)> = others
+            .filter(|(binding, _)| binding.group == group && !is_own(binding))
+            .collect();
+        // What the panel has of a group stands above.
+        let title = if own.iter().any(|(binding, _)| binding.group == group) {
+            format!("{}, in other panels", group.title())
+        } else {
+            group.title().to_owned()
+        };
+        section(&title, &others);
     }
-    lines.push(Line::styled(
-        "The mouse works too: click tabs, heads, cells, tokens; the wheel moves and zooms.",
-        theme.dim(),
-    ));
+    let mouse = "The mouse works too: click tabs, key hints, the badge of findings, heads, cells, bars and tokens; the wheel moves and \
+                 zooms; resting on a cell shows its value.";
+    let mouse = wrapped(mouse, width).into_iter();
+    lines.extend(mouse.map(|line| Line::styled(line, theme.dim())));
     let inside = clear_box(
         frame,
-        middle(area, 84, lines.len() as u16 + 2),
+        middle(area, HELP_WIDTH + 2, lines.len() as u16 + 2),
         app,
         " keys · ↑↓ scroll · any other key closes ",
     );
     let scroll = scroll.min(lines.len().saturating_sub(inside.height as usize));
     frame.render_widget(Paragraph::new(lines).scroll((scroll as u16, 0)), inside);
+}
+
+/// Columns of the help, where there is room.
+const HELP_WIDTH: u16 = 96;
+/// Columns of the keys in it.
+const KEYS_WIDTH: usize = 12;
+
+/// A row of the help, broken where it is too long: the keys, what they do, and why they do nothing now.
+fn help_lines(app: Scene<'_>, binding: &Binding, shown: &str, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let applies = binding.is_in(app.panel);
+    let reason = (binding.disabled)(&app).filter(|_| applies);
+    let style = if reason.is_some() || !applies {
+        theme.dim()
+    } else {
+        Style::new()
+    };
+    let text = match reason {
+        Some(reason) => format!("{} ({reason})", binding.help),
+        None => binding.help.to_owned(),
+    };
+    // An action without a key is done from the palette.
+    let shown = if shown.is_empty() { ":" } else { shown };
+    let broken = wrapped(&text, width.saturating_sub(KEYS_WIDTH).max(1));
+    let lines = broken.into_iter().enumerate();
+    lines
+        .map(|(nth, part)| {
+            let keys = if nth == 0 { shown } else { "" };
+            let keys = format!("  {keys:<width$}", width = KEYS_WIDTH - 2);
+            Line::from(vec![
+                Span::styled(keys, theme.accent()),
+                Span::styled(part, style),
+            ])
+        })
+        .collect()
 }
 
 /// The finder: what is typed, and what fits it.

@@ -1,0 +1,188 @@
+//! What a person's settings are for this command: the file and the environment, read once, and what flags say on top.
+
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::progress::note;
+use crate::config::Config;
+use crate::tui::{Keymap, Limits, Setup};
+
+/// What was read when the command began.
+static READ: OnceLock<Config> = OnceLock::new();
+
+/// The settings of this process.
+pub fn config() -> &'static Config {
+    READ.get_or_init(read)
+}
+
+/// Reads the file and the environment, keys included.
+fn read() -> Config {
+    let mut config = Config::read(|name| std::env::var_os(name));
+    if let Err(problems) = Keymap::with(&config.keys) {
+        config.problems.extend(problems);
+    }
+    config
+}
+
+/// Puts the settings in force for this process.
+///
+/// # Errors
+/// The first thing that is wrong with them.
+pub fn begin() -> Result<()> {
+    let config = config();
+    if let Some(problem) = config.problems.first() {
+        match config.problems.len() - 1 {
+            0 => bail!("{problem}"),
+            n => bail!("{problem}; {n} more: attnscope config lists them"),
+        }
+    }
+    if !config.thresholds.is_empty() {
+        config.thresholds().put_in_force();
+    }
+    Ok(())
+}
+
+/// Says that settings moved lines of checks: what a check says depends on them.
+pub fn note_thresholds() {
+    let changed: Vec<String> = config()
+        .thresholds
+        .iter()
+        .map(|(name, set)| format!("{name} = {} ({})", set.value, set.origin))
+        .collect();
+    if !changed.is_empty() {
+        note(&format!("thresholds: {}", changed.join(", ")));
+    }
+}
+
+/// Whether what a person does is kept for the next session.
+pub fn keeps_history(no_history: bool) -> bool {
+    !no_history && config().is_on("history", "keep")
+}
+
+pub fn limits() -> Limits {
+    Limits::of(config())
+}
+
+/// What every command that opens the screen takes.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Screen")]
+pub struct ScreenArgs {
+    /// Colours of text and frames [default: as the background is]
+    #[arg(long, value_enum, value_name = "THEME")]
+    theme: Option<Theme>,
+    /// What the terminal's background is [default: the terminal is asked]
+    #[arg(long, value_enum, value_name = "GROUND")]
+    background: Option<Background>,
+    /// How many colours the terminal shows [default: read from COLORTERM and TERM]
+    #[arg(long, visible_alias = "colour", value_enum, value_name = "DEPTH")]
+    color: Option<Color>,
+    /// Colours of maps and grids [default: viridis]
+    #[arg(long, value_enum, value_name = "MAP")]
+    color_map: Option<ColorMap>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Theme {
+    Auto,
+    Dark,
+    Light,
+    HighContrast,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Background {
+    Auto,
+    Dark,
+    Light,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Color {
+    Auto,
+    Truecolor,
+    #[value(name = "256")]
+    Indexed,
+    #[value(name = "16")]
+    Sixteen,
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ColorMap {
+    Viridis,
+    Cividis,
+    Magma,
+}
+
+/// What a value is called in settings too.
+fn name(value: &impl ValueEnum) -> String {
+    let possible = value.to_possible_value();
+    possible.map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+impl ScreenArgs {
+    /// The settings, with what these flags say.
+    ///
+    /// # Errors
+    /// None for flags that settings know.
+    pub fn config(&self) -> Result<Config> {
+        let mut config = config().clone();
+        let flags = [
+            ("theme", "--theme", self.theme.as_ref().map(name)),
+            (
+                "background",
+                "--background",
+                self.background.as_ref().map(name),
+            ),
+            ("color", "--color", self.color.as_ref().map(name)),
+            (
+                "color_map",
+                "--color-map",
+                self.color_map.as_ref().map(name),
+            ),
+        ];
+        for (setting, flag, value) in flags {
+            if let Some(value) = value {
+                let taken = config.take_flag(("screen", setting), flag, &value);
+                taken.map_err(anyhow::Error::msg)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// How the screen is to be.
+    ///
+    /// # Errors
+    /// When a key of the settings cannot be as they want it.
+    pub fn setup(&self) -> Result<Setup> {
+        let setup = Setup::of(&self.config()?, |name| std::env::var(name).ok());
+        setup.map_err(|problems| anyhow::Error::msg(problems.join("; ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Kind, SETTINGS};
+
+    #[test]
+    fn flags_offer_what_settings_take() {
+        fn names<T: ValueEnum>() -> Vec<String> {
+            T::value_variants().iter().map(name).collect()
+        }
+        for (setting, flags) in [
+            ("theme", names::<Theme>()),
+            ("background", names::<Background>()),
+            ("color", names::<Color>()),
+            ("color_map", names::<ColorMap>()),
+        ] {
+            let found = SETTINGS.iter().find(|known| known.name == setting);
+            match found.map(|setting| setting.kind) {
+                Some(Kind::Choice(known)) => assert_eq!(known.to_vec(), flags),
+                other => panic!("{setting}: {other:?}"),
+            }
+        }
+    }
+}

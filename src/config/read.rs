@@ -1,0 +1,546 @@
+//! The file of settings and the environment → values in force, and what is wrong with them. One slip does not hide the others.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::place;
+use super::setting::{SETTINGS, Setting};
+use super::value::{Origin, Value};
+use attnscope_engine::checkpoint::{CONFIGURATION, read_text};
+use attnscope_engine::checks::Thresholds;
+use attnscope_engine::nearest::did_you_mean;
+
+/// Sections beside those of settings.
+const KEYS: &str = "keys";
+const THRESHOLDS: &str = "thresholds";
+
+/// Something that is set, and who set it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set<T> {
+    pub value: T,
+    pub origin: Origin,
+}
+
+/// Other keys for an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    pub action: String,
+    pub keys: Vec<String>,
+    pub origin: Origin,
+}
+
+/// Every value that is in force.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// The file, where one is known; and whether it is there.
+    pub path: Option<PathBuf>,
+    pub is_there: bool,
+    values: BTreeMap<String, Set<Value>>,
+    pub keys: Vec<KeyChange>,
+    /// By name: `entropy-collapse.relative_entropy`.
+    pub thresholds: BTreeMap<String, Set<f64>>,
+    /// What is wrong, each in a line that says where.
+    pub problems: Vec<String>,
+}
+
+impl Config {
+    /// Reads the file that the environment leads to, and the environment.
+    pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let (path, is_named) = place::path(&variable);
+        let mut config = Self {
+            is_there: path.as_ref().is_some_and(|path| path.exists()),
+            path,
+            ..Self::default()
+        };
+        if let Some(path) = config.path.clone()
+            && (config.is_there || is_named)
+        {
+            match read_text(&path, CONFIGURATION) {
+                Ok(text) => config.take_file(&path, &text),
+                Err(e) => config.problems.push(e.to_string()),
+            }
+        }
+        config.take_environment(variable);
+        config
+    }
+
+    /// The values of a text alone, as if it were a file of this path.
+    pub fn of_text(path: &std::path::Path, text: &str) -> Self {
+        let mut config = Self::default();
+        config.take_file(path, text);
+        config
+    }
+
+    /// What a setting is in force, and who set it.
+    pub fn of(&self, section: &str, name: &str) -> Set<Value> {
+        let set = self.values.get(&format!("{section}.{name}")).cloned();
+        set.unwrap_or_else(|| Set {
+            value: Setting::find(section, name).map_or(Value::Switch(false), Setting::default),
+            origin: Origin::Default,
+        })
+    }
+
+    pub fn text(&self, section: &str, name: &str) -> String {
+        self.of(section, name).value.to_string()
+    }
+
+    pub fn is_on(&self, section: &str, name: &str) -> bool {
+        self.of(section, name).value == Value::Switch(true)
+    }
+
+    pub fn count(&self, section: &str, name: &str) -> usize {
+        match self.of(section, name).value {
+            Value::Count(n) => usize::try_from(n).unwrap_or(usize::MAX),
+            Value::Text(_) | Value::Switch(_) => 0,
+        }
+    }
+
+    /// The thresholds of checks as they are in force.
+    pub fn thresholds(&self) -> Thresholds {
+        let mut all = Thresholds::default();
+        for (name, set) in &self.thresholds {
+            all.set(name, set.value);
+        }
+        all
+    }
+
+    /// Takes what a flag says.
+    ///
+    /// # Errors
+    /// What the setting takes, and what was found.
+    pub fn take_flag(
+        &mut self,
+        (section, name): (&str, &str),
+        flag: &'static str,
+        text: &str,
+    ) -> Result<(), String> {
+        let setting = Setting::find(section, name).ok_or("there is no such setting")?;
+        let value = setting.of_text(text).map_err(|e| format!("{flag}: {e}"))?;
+        let origin = Origin::Flag(flag);
+        self.values.insert(setting.path(), Set { value, origin });
+        Ok(())
+    }
+
+    fn take_environment(&mut self, variable: impl Fn(&str) -> Option<OsString>) {
+        let said = |name: &str| variable(name).filter(|value| !value.is_empty());
+        if said("NO_COLOR").is_some() {
+            let value = Value::Text("none".to_owned());
+            let origin = Origin::Environment("NO_COLOR");
+            let set = Set { value, origin };
+            self.values.insert("screen.color".to_owned(), set);
+        }
+        for setting in SETTINGS {
+            let Some(text) = said(setting.variable) else {
+                continue;
+            };
+            match setting.of_text(&text.to_string_lossy()) {
+                Ok(value) => {
+                    let origin = Origin::Environment(setting.variable);
+                    self.values.insert(setting.path(), Set { value, origin });
+                }
+                Err(e) => self.problems.push(format!("{}: {e}", setting.variable)),
+            }
+        }
+    }
+
+    fn take_file(&mut self, path: &std::path::Path, text: &str) {
+        let mut file = File {
+            path,
+            text,
+            config: self,
+        };
+        match DeTable::parse(text) {
+            Ok(table) => file.take(table.get_ref()),
+            Err(e) => {
+                let at = e.span().map_or(0, |span| span.start);
+                let problem = format!("is not TOML ({})", e.message().replace('\n', ", "));
+                file.problem(at, &problem);
+            }
+        }
+    }
+}
+
+/// The file while it is read.
+struct File<'a> {
+    path: &'a std::path::Path,
+    text: &'a str,
+    config: &'a mut Config,
+}
+
+impl File<'_> {
+    fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(at);
+        1 + before.filter(|byte| **byte == b'\n').count()
+    }
+
+    fn origin(&self, at: usize) -> Origin {
+        Origin::File(self.path.to_path_buf(), self.line(at))
+    }
+
+    fn problem(&mut self, at: usize, what: &str) {
+        let problem = format!("{}:{}: {what}", self.path.display(), self.line(at));
+        self.config.problems.push(problem);
+    }
+
+    fn take(&mut self, table: &DeTable<'_>) {
+        let mut sections: Vec<&str> = SETTINGS.iter().map(|setting| setting.section).collect();
+        sections.dedup();
+        sections.extend([KEYS, THRESHOLDS]);
+        for (name, value) in table {
+            let (section, at) = (name.get_ref().as_ref(), name.span().start);
+            if !sections.contains(&section) {
+                let meant = self.meant_by(section, &sections);
+                let known = sections.join(", ");
+                self.problem(
+                    at,
+                    &format!("{section} is not known{meant}; sections: {known}"),
+                );
+                continue;
+            }
+            let DeValue::Table(values) = value.get_ref() else {
+                let found = kind(value.get_ref());
+                self.problem(
+                    at,
+                    &format!("{section}: expected a section [{section}], found {found}"),
+                );
+                continue;
+            };
+            match section {
+                KEYS => self.take_keys(values),
+                THRESHOLDS => self.take_thresholds(values),
+                _ => self.take_section(section, values),
+            }
+        }
+    }
+
+    /// What may have been meant by a name that is no section: a key that stands before any section, or a slip.
+    fn meant_by(&self, name: &str, sections: &[&str]) -> String {
+        match SETTINGS.iter().find(|setting| setting.name == name) {
+            Some(setting) => format!(" here: it belongs into [{}]", setting.section),
+            None => did_you_mean(name, sections.iter().copied()),
+        }
+    }
+
+    fn take_section(&mut self, section: &str, values: &DeTable<'_>) {
+        for (name, value) in values {
+            let at = name.span().start;
+            let Some(setting) = Setting::find(section, name.get_ref()) else {
+                let name = name.get_ref().as_ref();
+                let here = SETTINGS.iter().filter(|setting| setting.section == section);
+                let known: Vec<&str> = here.map(|setting| setting.name).collect();
+                let elsewhere = SETTINGS.iter().find(|setting| setting.name == name);
+                let meant = match elsewhere {
+                    Some(setting) => format!(" (it belongs into [{}])", setting.section),
+                    None => did_you_mean(name, known.iter().copied()),
+                };
+                let known = known.join(", ");
+                let what = format!("{section}.{name} is not known{meant}; known: {known}");
+                self.problem(at, &what);
+                continue;
+            };
+            match value_of(setting, value.get_ref()) {
+                Ok(value) => {
+                    let origin = self.origin(at);
+                    let set = Set { value, origin };
+                    self.config.values.insert(setting.path(), set);
+                }
+                Err(e) => self.problem(at, &format!("{}: {e}", setting.path())),
+            }
+        }
+    }
+
+    /// Actions are known to the screen, which says of a wrong one.
+    fn take_keys(&mut self, values: &DeTable<'_>) {
+        for (name, value) in values {
+            let at = name.span().start;
+            let keys = match value.get_ref() {
+                DeValue::String(key) => Some(vec![key.to_string()]),
+                DeValue::Array(keys) => keys.iter().map(key_of).collect(),
+                _ => None,
+            };
+            let action = name.get_ref().to_string();
+            match keys {
+                Some(keys) => {
+                    let origin = self.origin(at);
+                    let change = KeyChange {
+                        action,
+                        keys,
+                        origin,
+                    };
+                    self.config.keys.push(change);
+                }
+                None => {
+                    let found = kind(value.get_ref());
+                    let what =
+                        format!("keys.{action}: expected a key or a list of keys, found {found}");
+                    self.problem(at, &what);
+                }
+            }
+        }
+    }
+
+    fn take_thresholds(&mut self, checks: &DeTable<'_>) {
+        let names: Vec<String> = Thresholds::default().names().collect();
+        for (check, values) in checks {
+            let at = check.span().start;
+            let check = check.get_ref().as_ref();
+            let DeValue::Table(values) = values.get_ref() else {
+                let found = kind(values.get_ref());
+                let section = format!("[{THRESHOLDS}.{check}]");
+                self.problem(
+                    at,
+                    &format!("{THRESHOLDS}.{check}: expected a section {section}, found {found}"),
+                );
+                continue;
+            };
+            for (name, value) in values {
+                let at = name.span().start;
+                let name = format!("{check}.{}", name.get_ref());
+                if !names.contains(&name) {
+                    let meant = did_you_mean(&name, names.iter().map(String::as_str));
+                    let what = format!(
+                        "{THRESHOLDS}.{name} is not known{meant}; attnscope thresholds lists them"
+                    );
+                    self.problem(at, &what);
+                    continue;
+                }
+                match number(value.get_ref()) {
+                    Some(value) => {
+                        let origin = self.origin(at);
+                        self.config.thresholds.insert(name, Set { value, origin });
+                    }
+                    None => {
+                        let found = kind(value.get_ref());
+                        self.problem(
+                            at,
+                            &format!("{THRESHOLDS}.{name}: expected a number, found {found}"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn key_of(value: &Spanned<DeValue<'_>>) -> Option<String> {
+    match value.get_ref() {
+        DeValue::String(key) => Some(key.to_string()),
+        _ => None,
+    }
+}
+
+fn value_of(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String> {
+    let wrong = || {
+        Err(format!(
+            "expected {}, found {}",
+            setting.expected(),
+            kind(value)
+        ))
+    };
+    match (setting.kind, value) {
+        (super::Kind::Switch, DeValue::Boolean(is_on)) => Ok(Value::Switch(*is_on)),
+        (super::Kind::Choice(_) | super::Kind::Statistic, DeValue::String(word)) => {
+            setting.of_word(word)
+        }
+        (super::Kind::Choice(_) | super::Kind::Count { .. }, DeValue::Integer(number)) => {
+            match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => setting.of_number(number),
+                Err(_) => wrong(),
+            }
+        }
+        _ => wrong(),
+    }
+}
+
+/// A finite number.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let number = match value {
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok()? as f64
+        }
+        DeValue::Float(number) => number.as_str().parse().ok()?,
+        _ => return None,
+    };
+    number.is_finite().then_some(number)
+}
+
+/// What kind of value something is, in words.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a section",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Config {
+        Config::of_text(std::path::Path::new("c.toml"), text)
+    }
+
+    #[test]
+    fn a_slip_names_its_line_and_the_nearest_name_and_hides_nothing_else() {
+        for (text, said) in [
+            (
+                "[screen]\ntheem = \"dark\"",
+                &["c.toml:2", "screen.theem", "did you mean theme?"][..],
+            ),
+            ("[sceen]\n", &["c.toml:1", "did you mean screen?"]),
+            ("theme = \"dark\"\n", &["c.toml:1", "theme", "[screen]"]),
+            (
+                "\n\n[screen]\ntheme = \"drak\"",
+                &["c.toml:4", "\"drak\"", "did you mean dark?"],
+            ),
+            (
+                "[screen]\ntheme = true",
+                &["c.toml:2", "expected one of auto", "true or false"],
+            ),
+            (
+                "[screen]\nclipboard = \"yes\"",
+                &["c.toml:2", "expected true or false", "a text"],
+            ),
+            (
+                "[screen]\nstatistic = \"max_probabilty\"",
+                &["did you mean max_probability?"],
+            ),
+            ("[cache]\nmost_mib = -1", &["c.toml:2", "from 1 to", "-1"]),
+            (
+                "[cache]\nmost_mib = 1.5",
+                &["a whole number", "found a number"],
+            ),
+            (
+                "[cache]\nmost_mib = 99999999999999999999",
+                &["a whole number"],
+            ),
+            ("[screen]\nmost_mib = 1", &["c.toml:2", "[cache]"]),
+            ("screen = 3", &["c.toml:1", "[screen]", "a whole number"]),
+            (
+                "[keys]\nquit = 3",
+                &["c.toml:2", "keys.quit", "a whole number"],
+            ),
+            (
+                "[keys]\nquit = [\"q\", 3]",
+                &["c.toml:2", "keys.quit", "a list"],
+            ),
+            (
+                "[thresholds.entropy-collapse]\nrelative_entropi = 1",
+                &[
+                    "c.toml:2",
+                    "did you mean entropy-collapse.relative_entropy?",
+                ],
+            ),
+            (
+                "[thresholds]\nentropy-collapse = 1",
+                &["c.toml:2", "[thresholds.entropy-collapse]"],
+            ),
+            (
+                "[thresholds.entropy-collapse]\nrelative_entropy = nan",
+                &["c.toml:2", "expected a number"],
+            ),
+            ("[screen]\ntheme = ", &["c.toml:2", "is not TOML"]),
+            (
+                "[screen]\ntheme = \"dark\"\ntheme = \"light\"",
+                &["c.toml:3", "is not TOML"],
+            ),
+        ] {
+            let with_more = format!("{text}\n\n[history]\nprompts = 7\n");
+            let config = of(&with_more);
+            let [problem] = config.problems.as_slice() else {
+                panic!("{text}: {:?}", config.problems)
+            };
+            for part in said {
+                assert!(problem.contains(part), "{text}: {problem} has no {part}");
+            }
+            assert!(!problem.contains('\n'), "{problem}");
+            let expected = if problem.contains("is not TOML") {
+                200
+            } else {
+                7
+            };
+            assert_eq!(config.count("history", "prompts"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn values_of_the_file_know_their_line() {
+        let text = "[screen]\ncolor = 256\nmouse = false\n\n[thresholds.entropy-collapse]\nrelative_entropy = 1\n\n[keys]\ncopy = [\"Y\"]\n";
+        let mut config = of(text);
+        assert_eq!(config.problems, Vec::<String>::new());
+        let line = |n| Origin::File("c.toml".into(), n);
+        let color = config.of("screen", "color");
+        assert_eq!(
+            (color.value.to_string(), color.origin),
+            ("256".to_owned(), line(2))
+        );
+        assert!(!config.is_on("screen", "mouse"));
+        assert_eq!(
+            config.thresholds().of("entropy-collapse.relative_entropy"),
+            1.0
+        );
+        assert_eq!(config.keys[0].origin, line(9));
+        let taken = config.take_flag(("screen", "color"), "--color", "none");
+        assert_eq!(
+            (taken, config.text("screen", "color")),
+            (Ok(()), "none".to_owned())
+        );
+        let refused = config.take_flag(("screen", "color"), "--color", "many");
+        assert!(
+            refused
+                .expect_err("refused")
+                .contains("--color: expected one of")
+        );
+    }
+
+    #[test]
+    fn the_environment_comes_before_the_file_and_its_slips_are_told() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("c.toml");
+        std::fs::write(&path, "[screen]\ncolor = 256\ntheme = \"light\"\n").expect("writes");
+        let with = |pairs: &[(&str, &str)]| {
+            Config::read(|name| match name {
+                place::VARIABLE => Some(path.clone().into()),
+                name => {
+                    let found = pairs.iter().find(|(known, _)| *known == name);
+                    found.map(|(_, value)| OsString::from(value))
+                }
+            })
+        };
+        let config = with(&[("NO_COLOR", "1"), ("ATTNSCOPE_THEME", "dark")]);
+        assert_eq!(config.text("screen", "color"), "none");
+        assert_eq!(
+            config.of("screen", "color").origin,
+            Origin::Environment("NO_COLOR")
+        );
+        assert_eq!(config.text("screen", "theme"), "dark");
+        let config = with(&[("NO_COLOR", "1"), ("ATTNSCOPE_COLOR", "16")]);
+        assert_eq!(config.text("screen", "color"), "16");
+        let config = with(&[("NO_COLOR", ""), ("ATTNSCOPE_THEME", "blue")]);
+        assert_eq!(config.text("screen", "color"), "256");
+        assert!(config.problems[0].contains("ATTNSCOPE_THEME: expected one of"));
+        assert_eq!(config.text("screen", "theme"), "light");
+    }
+
+    #[test]
+    fn a_file_that_was_named_has_to_be_there() {
+        let named = |name: &str| (name == place::VARIABLE).then(|| "/nowhere/c.toml".into());
+        let config = Config::read(named);
+        assert!(
+            config.problems[0].contains("/nowhere/c.toml"),
+            "{:?}",
+            config.problems
+        );
+        let of_home = |name: &str| (name == "HOME").then(|| "/nowhere".into());
+        assert_eq!(Config::read(of_home).problems, Vec::<String>::new());
+    }
+}

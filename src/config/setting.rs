@@ -1,0 +1,262 @@
+//! The settings, once: what reads them, what prints them and their page in the docs all go through this table.
+
+use std::fmt::Write as _;
+
+use super::value::Value;
+use attnscope_engine::stats::STATISTICS;
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Choice(&'static [&'static str]),
+    Switch,
+    Count {
+        least: u64,
+        most: u64,
+    },
+    /// The id of a statistic.
+    Statistic,
+}
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    pub section: &'static str,
+    pub name: &'static str,
+    /// The variable of the environment that sets it.
+    pub variable: &'static str,
+    pub kind: Kind,
+    /// As it would stand in the file, without quotes.
+    default: &'static str,
+    pub about: &'static str,
+}
+
+macro_rules! setting {
+    ($section:literal $name:literal $variable:literal $kind:expr, $default:literal, $about:literal) => {
+        Setting {
+            section: $section,
+            name: $name,
+            variable: $variable,
+            kind: $kind,
+            default: $default,
+            about: $about,
+        }
+    };
+}
+
+use Kind::{Choice, Count, Statistic, Switch};
+
+/// Every setting, by section.
+#[rustfmt::skip]
+pub static SETTINGS: &[Setting] = &[
+    setting!("screen" "theme" "ATTNSCOPE_THEME" Choice(&["auto", "dark", "light", "high-contrast"]), "auto", "Colours of text and frames. `auto` is dark or light, as the background is; `high-contrast` has text of at least 7 to 1."),
+    setting!("screen" "background" "ATTNSCOPE_BACKGROUND" Choice(&["auto", "dark", "light"]), "auto", "What the terminal's background is. `auto` asks the terminal, and takes it for dark where it does not answer within 0.1 s."),
+    setting!("screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`."),
+    setting!("screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. People who see fewer colours can read all of them."),
+    setting!("screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: losses, nothing in the middle, gains."),
+    setting!("screen" "statistic" "ATTNSCOPE_STATISTIC" Statistic, "entropy_relative", "The statistic that the Overview panel opens with, by its id."),
+    setting!("screen" "clipboard" "ATTNSCOPE_CLIPBOARD" Switch, "true", "Whether `y` may hand text to the terminal's clipboard (OSC 52)."),
+    setting!("screen" "mouse" "ATTNSCOPE_MOUSE" Switch, "true", "Whether the screen takes the mouse. Without it, the terminal selects text as elsewhere."),
+    setting!("history" "keep" "ATTNSCOPE_HISTORY" Switch, "true", "Whether prompts, bookmarks and the last view are kept for the next session. `--no-history` turns it off once."),
+    setting!("history" "prompts" "ATTNSCOPE_HISTORY_PROMPTS" Count { least: 1, most: 10_000 }, "200", "Prompts that are kept of a checkpoint; the oldest go first."),
+    setting!("history" "prompts_kib" "ATTNSCOPE_HISTORY_PROMPTS_KIB" Count { least: 1, most: 2048 }, "256", "KiB of them."),
+    setting!("history" "bookmarks" "ATTNSCOPE_HISTORY_BOOKMARKS" Count { least: 1, most: 1000 }, "100", "Bookmarks that are kept of a checkpoint; the oldest go first."),
+    setting!("cache" "most_mib" "ATTNSCOPE_CACHE_MOST_MIB" Count { least: 1, most: 1 << 20 }, "256", "MiB of statistics that `history` keeps of checkpoints; those not used for longest go first."),
+];
+
+impl Setting {
+    /// `screen.theme`
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// The setting of a section and a name.
+    pub fn find(section: &str, name: &str) -> Option<&'static Self> {
+        let is_it = |setting: &&Self| setting.section == section && setting.name == name;
+        SETTINGS.iter().find(is_it)
+    }
+
+    /// What it is where nobody sets it.
+    pub fn default(&self) -> Value {
+        let text = Value::Text(self.default.to_owned());
+        self.of_text(self.default).unwrap_or(text)
+    }
+
+    /// The value that a text stands for, as in a flag or in the environment.
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub fn of_text(&self, text: &str) -> Result<Value, String> {
+        let refused = || format!("expected {}, found {text:?}", self.expected());
+        match self.kind {
+            Switch => match text {
+                "true" | "1" | "yes" | "on" => Ok(Value::Switch(true)),
+                "false" | "0" | "no" | "off" => Ok(Value::Switch(false)),
+                _ => Err(refused()),
+            },
+            Count { .. } => self.of_number(text.parse().map_err(|_| refused())?),
+            Choice(_) | Statistic => self.of_word(text),
+        }
+    }
+
+    /// The value of a word.
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub(super) fn of_word(&self, word: &str) -> Result<Value, String> {
+        let known: Vec<&str> = match self.kind {
+            Choice(known) => known.to_vec(),
+            Statistic => STATISTICS.iter().map(|statistic| statistic.id).collect(),
+            Switch | Count { .. } => Vec::new(),
+        };
+        if known.contains(&word) {
+            return Ok(Value::Text(word.to_owned()));
+        }
+        let meant = attnscope_engine::nearest::did_you_mean(word, known);
+        Err(format!(
+            "expected {}, found {word:?}{meant}",
+            self.expected()
+        ))
+    }
+
+    /// The value of a whole number.
+    ///
+    /// # Errors
+    /// What was expected, and what was found.
+    pub(super) fn of_number(&self, number: i64) -> Result<Value, String> {
+        let refused = || format!("expected {}, found {number}", self.expected());
+        match self.kind {
+            Count { least, most } => {
+                let number = u64::try_from(number).map_err(|_| refused())?;
+                let is_in = (least..=most).contains(&number);
+                is_in.then_some(Value::Count(number)).ok_or_else(refused)
+            }
+            // 256 and 16 need no quotes.
+            Choice(_) => self.of_word(&number.to_string()),
+            Switch | Statistic => Err(refused()),
+        }
+    }
+
+    /// What it takes, in words.
+    pub fn expected(&self) -> String {
+        match self.kind {
+            Choice(known) => format!("one of {}", known.join(", ")),
+            Switch => "true or false".to_owned(),
+            Count { least, most } => format!("a whole number from {least} to {most}"),
+            Statistic => "the id of a statistic".to_owned(),
+        }
+    }
+}
+
+/// What the page of settings says before its tables.
+const BEFORE: &str = "\
+# Settings
+
+After this page you know how to set once what you would otherwise say in every session: colours, keys, thresholds of checks, limits.
+Generated from the table of settings.
+
+Write what you want to change to `~/.config/attnscope/config.toml` (`$XDG_CONFIG_HOME/attnscope/config.toml`). `ATTNSCOPE_CONFIG`
+names another file; when it is empty, no file is read.
+
+```toml
+[screen]
+theme = \"high-contrast\"
+color_map = \"cividis\"
+statistic = \"max_probability\"
+
+[keys]
+copy = \"Y\"
+find = [\"/\", \"Ctrl-F\"]
+
+[thresholds.entropy-collapse]
+relative_entropy = 0.15
+
+[cache]
+most_mib = 1024
+```
+
+A flag comes before the environment, the environment before the file, and the file before the default. `attnscope config` prints every
+value that is in force and where it comes from (`--format json` for programs); `attnscope config path` prints where the file lies.
+
+A key or a section that does not exist is an error that names the file, the line and the nearest name; so is a value of another type.
+Every command then ends with exit code 2, except `attnscope config`, which lists what is wrong and prints the rest.
+";
+
+/// What the page says after its tables.
+const AFTER: &str = "
+## Keys
+
+Section `[keys]` gives an action other keys. [Keys](keys.md) lists the actions by name. A value is a key or a list of keys; it replaces
+all keys of the action, and an empty list leaves it to the palette (`:`). Footer, help, palette and tabs show the keys in force.
+
+Keys are written as letters (`\"y\"`, `\"Y\"`, `\"?\"`) or names: `Enter`, `Esc`, `Tab`, `Space`, `Backspace`, `Delete`, `Insert`, `Home`,
+`End`, `PgUp`, `PgDn`, `Up`, `Down`, `Left`, `Right`, `F1` to `F12`; with `Ctrl-`, `Alt-` or `Shift-` before them. A key that would mean
+two actions in one panel is an error that names both. `Ctrl-C` always quits and `Ctrl-Z` always suspends.
+
+## Thresholds
+
+Sections `[thresholds.CHECK]` move the lines that checks draw, as files for `--thresholds` do without the word `thresholds.`:
+`attnscope thresholds` prints their names, defaults and sources. They hold on the screen and in `check`, `history`, `watch`, `report`
+and `align`. A file given with `--thresholds` comes on top of them. Commands say on standard error when settings change a threshold.
+
+## Colours
+
+Without `color`, the terminal's colours are read from its environment: `COLORTERM=truecolor` or a `TERM` that is known to show every
+colour; 256 where `TERM` ends in `256color`; none where `NO_COLOR` is set, or `TERM` is unset, `dumb` or a `vt`; else 16. Maps of 256
+and 16 colours have few steps, and legends show each of them.
+
+The background is asked of the terminal (OSC 11) while the checkpoint opens. A terminal that says nothing within 0.1 s is taken for dark.
+Keys that are typed meanwhile are not lost.
+";
+
+/// The page of settings in the docs.
+pub fn config_page() -> String {
+    let mut page = BEFORE.to_owned();
+    let mut section = "";
+    for setting in SETTINGS {
+        if setting.section != section {
+            section = setting.section;
+            let _ = write!(
+                page,
+                "\n## [{section}]\n\n| key | takes | default | environment | what it does |\n|---|---|---|---|---|\n"
+            );
+        }
+        let takes = match setting.kind {
+            Choice(known) => format!("`{}`", known.join("` `")),
+            _ => setting.expected(),
+        };
+        let Setting {
+            name,
+            default,
+            variable,
+            about,
+            ..
+        } = setting;
+        let _ = writeln!(
+            page,
+            "| `{name}` | {takes} | `{default}` | `{variable}` | {about} |"
+        );
+    }
+    page + AFTER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_a_value_of_its_setting_and_no_name_is_there_twice() {
+        for (idx, setting) in SETTINGS.iter().enumerate() {
+            assert!(
+                setting.of_text(setting.default).is_ok(),
+                "{}",
+                setting.path()
+            );
+            let others = &SETTINGS[idx + 1..];
+            let is_twice = |other: &Setting| {
+                other.variable == setting.variable || other.path() == setting.path()
+            };
+            assert!(!others.iter().any(is_twice), "{}", setting.path());
+        }
+    }
+}

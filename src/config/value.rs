@@ -1,0 +1,45 @@
+//! A value of a setting, and where it comes from.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// What a setting is set to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    Switch(bool),
+    Count(u64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Switch(is_on) => write!(f, "{is_on}"),
+            Self::Count(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+/// Who set a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    /// A line of the file, counted from 1.
+    File(PathBuf, usize),
+    /// A variable of the environment.
+    Environment(&'static str),
+    /// A flag of the command.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment: {name}"),
+            Self::Flag(flag) => write!(f, "flag: {flag}"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a terminal says of itself when it is asked: its background (OSC 11), and that it is a terminal at all (DA1).
+
+use super::parser::Read;
+
+/// What a terminal said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The colour of its background.
+    Background([u8; 3]),
+    /// Its kind: whoever gives no colour before that gives none.
+    Attributes,
+}
+
+/// Longer answers are none to what we ask.
+const LONGEST: usize = 48;
+
+/// What an operating system command begins with that tells a background.
+pub(super) const BACKGROUND: &[u8] = b"11;rgb";
+
+/// Reads `ESC ] 11 ; rgb:RRRR/GGGG/BBBB` and its end; `None` for bytes that are no such answer, nor the beginning of one.
+pub(super) fn of_system(bytes: &[u8]) -> Option<Read> {
+    let body = bytes.get(2..)?;
+    let n_same = BACKGROUND
+        .iter()
+        .zip(body)
+        .take_while(|(a, b)| a == b)
+        .count();
+    if n_same < BACKGROUND.len().min(body.len()) || body.is_empty() {
+        // Escape and ] alone may be a key: the next moment tells.
+        return body.is_empty().then_some(Read::Half);
+    }
+    let colour = &body[n_same..];
+    let is_of_colour = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'/' | b'a');
+    let n = colour.iter().take_while(|byte| is_of_colour(byte)).count();
+    if n > LONGEST {
+        return None;
+    }
+    // It ends with a bell, or with Escape and \.
+    let n_end = match &colour[n..] {
+        [] | [0x1b] => return Some(Read::Half),
+        [0x07, ..] => 1,
+        [0x1b, b'\\', ..] => 2,
+        _ => return None,
+    };
+    let n_bytes = 2 + n_same + n + n_end;
+    let channels = colour[..n].strip_prefix(b"a").unwrap_or(&colour[..n]);
+    Some(match colour_of(channels.strip_prefix(b":")?) {
+        Some(rgb) => Read::Answer(n_bytes, Answer::Background(rgb)),
+        None => Read::Whole(n_bytes, None),
+    })
+}
+
+/// `RRRR/GGGG/BBBB`, with one to four digits each; an alpha after them does not count.
+fn colour_of(channels: &[u8]) -> Option<[u8; 3]> {
+    let text = std::str::from_utf8(channels).ok()?;
+    let mut parts = text.split('/').map(|part| {
+        let most = (16u32.checked_pow(u32::try_from(part.len()).ok()?)?).checked_sub(1)?;
+        let value = u32::from_str_radix(part, 16).ok()?;
+        u8::try_from((value * 255 + most / 2) / most.max(1)).ok()
+    });
+    Some([parts.next()??, parts.next()??, parts.next()??])
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::{Event, KeyCode, KeyModifiers};
+
+    use super::super::parser::{Parser, key};
+    use super::*;
+
+    /// What some bytes mean that come one by one, and that come at once.
+    fn read(bytes: &[u8]) -> (Vec<Event>, Vec<Answer>) {
+        let (mut at_once, mut events) = (Parser::default(), Vec::new());
+        at_once.feed(bytes, &mut events);
+        let (mut slowly, mut others) = (Parser::default(), Vec::new());
+        let mut answers = Vec::new();
+        for byte in bytes {
+            slowly.feed(&[*byte], &mut others);
+            answers.extend(slowly.take_answers());
+        }
+        assert_eq!(events, others, "{bytes:?}");
+        assert_eq!(at_once.take_answers(), answers, "{bytes:?}");
+        (events, answers)
+    }
+
+    fn letter(c: char) -> Event {
+        key(KeyCode::Char(c), KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn backgrounds_are_read_in_every_form_and_keys_around_them_are_kept() {
+        let white = Answer::Background([255; 3]);
+        for (bytes, keys, answers) in [
+            (&b"j\x1b]11;rgb:ffff/ffff/ffff\x07q"[..], "jq", &[white][..]),
+            (b"j\x1b]11;rgb:ff/ff/ff\x1b\\q", "jq", &[white]),
+            (b"\x1b]11;rgba:f/f/f/0\x07", "", &[white]),
+            (
+                b"\x1b]11;rgb:1e1e/1e1e/2e2e\x1b\\",
+                "",
+                &[Answer::Background([30, 30, 46])],
+            ),
+            (
+                b"\x1b]11;rgb:0000/0000/0000\x07\x1b[?62;22cj",
+                "j",
+                &[Answer::Background([0; 3]), Answer::Attributes],
+            ),
+            (b"\x1b[?6c", "", &[Answer::Attributes]),
+            // No colour at all.
+            (b"\x1b]11;rgb:/\x07j", "j", &[]),
+        ] {
+            let (events, said) = read(bytes);
+            let expected: Vec<Event> = keys.chars().map(letter).collect();
+            assert_eq!((events, said.as_slice()), (expected, answers), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn alt_and_a_bracket_are_a_key_and_what_is_typed_after_it_is_not_lost() {
+        let alt = key(KeyCode::Char(']'), KeyModifiers::ALT);
+        let (events, _) = read(b"\x1b]j");
+        assert_eq!(events, [alt.clone(), letter('j')]);
+        let (events, _) = read(b"\x1b]1j");
+        assert_eq!(events, [alt.clone(), letter('1'), letter('j')]);
+        let mut parser = Parser::default();
+        let mut events = Vec::new();
+        parser.feed(b"\x1b]", &mut events);
+        assert_eq!(events, []);
+        assert!(parser.patience().is_some());
+        parser.give_up(&mut events);
+        assert_eq!(events, [alt]);
+    }
+}

@@ -1,0 +1,168 @@
+//! How the same is shown otherwise: types of heads, zoom, colours.
+
+use super::app::{App, Axis};
+use super::areas::areas;
+use super::find::{Item, Target};
+use super::panels;
+use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
+
+/// Something that a person may want of the colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colours {
+    Theme(Ground, bool),
+    Depth(Depth),
+    Map(Sequential),
+    Differences(Diverging),
+}
+
+impl App {
+    /// Takes what the terminal says of its background.
+    pub(super) fn take_ground(&mut self, ground: Ground) {
+        self.theme = Theme::with(ground, self.theme.depth, self.theme.look);
+    }
+
+    pub(super) fn choose_colours(&mut self, colours: Colours) {
+        let Theme {
+            ground,
+            depth,
+            look,
+            ..
+        } = self.theme;
+        self.theme = match colours {
+            Colours::Theme(ground, is_high_contrast) => {
+                let look = Look {
+                    is_high_contrast,
+                    ..look
+                };
+                Theme::with(ground, depth, look)
+            }
+            Colours::Depth(depth) => Theme::with(ground, depth, look),
+            Colours::Map(map) => Theme::with(ground, depth, Look { map, ..look }),
+            Colours::Differences(differences) => {
+                let look = Look {
+                    differences,
+                    ..look
+                };
+                Theme::with(ground, depth, look)
+            }
+        };
+    }
+
+    /// What the palette offers of colours.
+    pub(super) fn colour_items(&self) -> Vec<Item> {
+        let item = |label: String, about: &str, colours: Colours| Item {
+            also: "colour color".to_owned(),
+            about: about.to_owned(),
+            ..Item::new(label, "theme", Target::Colours(colours))
+        };
+        let ground = self.theme.ground;
+        let themes = [
+            ("dark theme", "for a dark background", Ground::Dark, false),
+            (
+                "light theme",
+                "for a light background",
+                Ground::Light,
+                false,
+            ),
+            (
+                "high contrast theme",
+                "for the background as it is",
+                ground,
+                true,
+            ),
+        ];
+        let themes = themes.map(|(label, about, ground, is_high)| {
+            item(label.to_owned(), about, Colours::Theme(ground, is_high))
+        });
+        let maps = Sequential::NAMES.map(|(name, map)| {
+            item(
+                format!("colour map {name}"),
+                "of maps and grids",
+                Colours::Map(map),
+            )
+        });
+        let differences = Diverging::NAMES.map(|(name, map)| {
+            item(
+                format!("colour map {name}"),
+                "of differences",
+                Colours::Differences(map),
+            )
+        });
+        let depths = Depth::NAMES.map(|(name, depth)| {
+            item(
+                format!("colours: {name}"),
+                "of the terminal",
+                Colours::Depth(depth),
+            )
+        });
+        let all = themes.into_iter().chain(maps).chain(differences);
+        all.chain(depths).collect()
+    }
+
+    /// Shows heads of the next type that there is, all after the last; the selection goes to a head that is shown.
+    pub(super) fn next_type(&mut self) {
+        let types = self.scene().head_types();
+        if types.is_empty() {
+            self.shown_type = None;
+            self.notice = Some(
+                "no head of this run has a type: the text has nothing that shows one".to_owned(),
+            );
+            return;
+        }
+        let here = types
+            .iter()
+            .position(|(kind, _)| Some(*kind) == self.shown_type);
+        self.shown_type = types
+            .get(here.map_or(0, |idx| idx + 1))
+            .map(|(kind, _)| *kind);
+        self.select_shown_type();
+    }
+
+    /// Goes to the first head of the type that is looked for, unless the selected head is one.
+    fn select_shown_type(&mut self) {
+        let scene = self.scene();
+        let at = scene.selection;
+        let selected = scene.layer().and_then(|layer| layer.heads.get(at.head_idx));
+        if selected.is_some_and(|head| scene.is_of_shown_type(head)) {
+            return;
+        }
+        // The selected grid first.
+        let mut grids = scene.grids();
+        grids.sort_by_key(|grid| *grid != at.stack);
+        let found = grids.into_iter().find_map(|grid| {
+            scene.layers_of(grid).iter().find_map(|layer| {
+                let mut heads = layer.heads.iter();
+                let head_idx = heads.position(|head| scene.is_of_shown_type(head))?;
+                Some((grid, layer.layer_idx, head_idx))
+            })
+        });
+        if let Some((grid, layer_idx, head_idx)) = found {
+            self.select_grid(grid);
+            (self.selection.layer_idx, self.selection.head_idx) = (layer_idx, head_idx);
+        }
+    }
+
+    /// Zooms about the crosshair.
+    pub(super) fn zoom(&mut self, by: i32) {
+        let body = areas(self.size).body;
+        let now = panels::head::zoom(self.scene(), body);
+        let most_out = -(self.scene().n_along(Axis::Query).max(1).ilog2() as i32);
+        // Zoom 0 and 1 are the same scale, one cell a pixel: step over one of them.
+        let next = match (now, by) {
+            (1, -1) => -1,
+            (-1, 1) => 1,
+            (now, by) => now + by,
+        };
+        let detail = self.scene().shown_detail();
+        let has_full = detail.is_some_and(|detail| detail.pooling() > 1 && detail.rows.is_some());
+        // Beyond one pooled cell a pixel, single cells; and back.
+        let (is_full, next) = match self.head_view.is_full && has_full {
+            false if has_full && now >= 1 && by > 0 => (true, 1),
+            true if next < 1 => (false, 1),
+            is_full => (is_full, next),
+        };
+        self.head_view.is_full = is_full;
+        self.head_view.zoom = Some(next.clamp(most_out.min(1), 8));
+        self.keep_crosshair_in_sight();
+    }
+}
