@@ -12,6 +12,7 @@ use super::log_target::{self, log_of};
 use super::progress::{StepMeter, failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
+use super::settings;
 use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
@@ -161,6 +162,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     prompt.positional(found.prompt.clone())?;
     let session = Session::begin(&args.run, &args.what_if, prompt.clone(), &args.inputs)?;
     found.tell();
+    settings::note_thresholds();
     let to_read = found.targets.iter().map(PathBuf::as_path);
     let to_read = to_read.chain(prompt.file()).chain(args.inputs.file());
     to_read.for_each(will_read);

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use super::history_reading::{Asked, check_not_empty, history_of, read, sources_of};
 use super::progress::{be_quiet, failed, tell};
 use super::prompts::InputsArgs;
+use super::settings;
 use super::targets::TargetArgs;
 use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
@@ -138,6 +139,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     };
     // Each step would tell of its memory and its tokenizer.
     let tells = !args.run.quiet;
+    settings::note_thresholds();
     be_quiet();
     let mut kept = Kept {
         args,

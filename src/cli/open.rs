@@ -323,11 +323,12 @@ pub fn run(args: &Args) -> Result<()> {
             beside: beside(args.checkpoint.as_deref()),
             remembered,
             setup,
-            target: args
-                .checkpoint
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect(),
+            target: Some(
+                args.checkpoint
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect(),
+            ),
             ..InFront::default()
         },
         story: None,

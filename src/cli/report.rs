@@ -10,6 +10,7 @@ use super::log_target::{log_of, read_log};
 use super::progress::{failed, note};
 use super::prompts::InputsArgs;
 use super::session::{Opened, Session};
+use super::settings;
 use super::targets::TargetArgs;
 use super::written_args::WrittenArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
@@ -111,6 +112,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     prompt.positional(found.prompt.clone())?;
     let session = Session::begin(&args.run, &args.what_if, prompt, &args.inputs)?;
     found.tell();
+    settings::note_thresholds();
     let mut output = None;
     let mut all = All::default();
     let n_targets = found.targets.len();

@@ -12,6 +12,7 @@ use super::fail_on::FailOn;
 use super::history_reading::{Asked, history_of, read, sources_of};
 use super::progress::{be_quiet, failed, tell};
 use super::prompts::InputsArgs;
+use super::settings;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::{Again, Finding, Following, History, Judge, News, Sources, Update, heading};
 use crate::report::printable;
@@ -93,6 +94,7 @@ pub fn run(args: &Args) -> Result<Ended> {
             None
         }
     };
+    settings::note_thresholds();
     be_quiet();
     let mut watching = Watching {
         args,

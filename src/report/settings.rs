@@ -7,6 +7,7 @@ use crate::config::{Origin, Value};
 
 /// Every setting that is in force.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct SettingsDocument {
     pub schema_version: u32,
     /// The file of settings, where one is known
@@ -20,6 +21,7 @@ pub struct SettingsDocument {
 
 /// One setting.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct SettingRow {
     /// Section and key, as `screen.theme`
     pub name: String,

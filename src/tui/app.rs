@@ -169,8 +169,8 @@ pub struct App {
     /// Whether text may be handed to the terminal's clipboard.
     pub has_clipboard: bool,
     pub limits: Limits,
-    /// What was opened, as words of a command line.
-    pub target: Vec<String>,
+    /// What was opened, as words of a command line; `None` where none draws it.
+    pub target: Option<Vec<String>>,
     /// Views to come back to, the newest last.
     pub bookmarks: Vec<Look>,
     /// Where the pointer rests, as long as no key is pressed.
@@ -233,7 +233,7 @@ impl App {
             keys: Keymap::default(),
             has_clipboard: true,
             limits: Limits::default(),
-            target: Vec::new(),
+            target: None,
             bookmarks: Vec::new(),
             pointer: None,
             size,

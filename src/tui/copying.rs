@@ -158,12 +158,12 @@ fn place(app: Scene<'_>) -> Option<String> {
 /// The command that draws the same view again.
 fn command(app: Scene<'_>) -> Option<String> {
     let run = app.runs.a.as_ref()?;
-    // A history has no such command, and neither has a view of which nothing can be named.
-    if app.panel == Panel::History || app.target.is_empty() {
-        return None;
-    }
+    let target = app
+        .target
+        .as_ref()
+        .filter(|_| app.panel != Panel::History)?;
     let mut words = vec!["attnscope".to_owned(), "plot".to_owned()];
-    words.extend(app.target.iter().cloned());
+    words.extend(target.iter().cloned());
     let panel = app.panel.title().to_lowercase().replace(' ', "-");
     let place = place(app)?;
     words.extend(["--panel".to_owned(), panel, "--at".to_owned(), place]);

@@ -27,6 +27,7 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
     // A narrow terminal needs the room for what is open.
     let program = if width < 100 { " " } else { " attnscope  " };
     let mut left = vec![Span::styled(program, theme.title())];
+    let mut shown_facts = None;
     match app.subject() {
         None => left.push(Span::raw(format!("opening {} …", app.opening))),
         Some(subject) => {
@@ -43,7 +44,10 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
                     left.extend(banner(app, second, width as usize / 2));
                     left.push(crumbs);
                 }
-                None => left.extend([crumbs, Span::styled(facts(app, subject), theme.dim())]),
+                None => {
+                    left.push(crumbs);
+                    shown_facts = Some(facts(app, subject));
+                }
             }
         }
     }
@@ -73,6 +77,21 @@ pub fn header(app: Scene<'_>, width: u16) -> Line<'static> {
         right.push(badge(app, run));
         right.push(Span::raw(" "));
     }
+    // As many facts as fit whole.
+    let used: usize = left.iter().chain(&right).map(Span::width).sum();
+    let mut room = (width as usize).saturating_sub(used + 2);
+    let mut facts = shown_facts.unwrap_or_default();
+    let mut by_weight: Vec<usize> = (0..facts.len()).collect();
+    by_weight.sort_by_key(|idx| facts[*idx].0);
+    for idx in by_weight {
+        let width = 3 + Span::raw(facts[idx].1.as_str()).width();
+        match room.checked_sub(width) {
+            Some(left) => room = left,
+            None => facts[idx].1.clear(),
+        }
+    }
+    let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+    left.extend(facts.map(|(_, fact)| Span::styled(format!(" · {fact}"), theme.dim())));
     spread(left, right, width)
 }
 
@@ -95,8 +114,8 @@ pub fn is_badge(app: Scene<'_>, line: Rect, (column, row): (u16, u16)) -> bool {
     line.contains(Position::new(column, row)) && (end.saturating_sub(width)..end).contains(&column)
 }
 
-/// What is open, in a line: its kind, its sizes, its element type, and what computes.
-fn facts(app: Scene<'_>, subject: &Subject) -> String {
+/// What is open: its kind, its sizes, its element type, and what computes; before each, the place at which it gets room.
+fn facts(app: Scene<'_>, subject: &Subject) -> Vec<(u8, String)> {
     let sizes = subject.sizes();
     let n_layers: Vec<String> = sizes.n_layers.iter().map(usize::to_string).collect();
     let plural = if sizes.n_heads == 1 { "" } else { "s" };
@@ -110,15 +129,14 @@ fn facts(app: Scene<'_>, subject: &Subject) -> String {
         sizes.n_heads
     );
     let parts = [
-        Some(subject.kind().to_owned()),
-        Some(heads),
-        sizes.d_head.map(|d_head| format!("d_head {d_head}")),
+        Some((0, subject.kind().to_owned())),
+        Some((1, heads)),
+        sizes.d_head.map(|d_head| (4, format!("d_head {d_head}"))),
         // Without weights there is no type of theirs.
-        Some(subject.dtype_label()).filter(|label| !label.is_empty()),
-        Some(app.device.to_string()),
+        Some((3, subject.dtype_label())).filter(|(_, label)| !label.is_empty()),
+        Some((2, app.device.to_string())),
     ];
-    let parts = parts.into_iter().flatten();
-    parts.map(|part| format!(" · {part}")).collect()
+    parts.into_iter().flatten().collect()
 }
 
 /// What B is, and which side is shown.

@@ -96,8 +96,8 @@ pub struct InFront {
     pub remembered: Option<Remembered>,
     /// Colours, keys and limits.
     pub setup: Setup,
-    /// What is opened, as words of a command line.
-    pub target: Vec<String>,
+    /// What is opened, as words of a command line; `None` where none draws it.
+    pub target: Option<Vec<String>>,
 }
 
 /// Who does what updates ask for.

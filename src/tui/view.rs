@@ -76,10 +76,25 @@ fn tab_texts(app: Scene<'_>, width: u16) -> Vec<(Panel, String)> {
     let longest = longest.max().unwrap_or(0);
     let fits = |texts: &[(Panel, String)]| {
         let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
-        used <= width as usize
+        used < width as usize
     };
     let fitting = (1..=longest).rev().map(texts).find(|texts| fits(texts));
-    fitting.unwrap_or_else(|| texts(1))
+    let mut texts = fitting.unwrap_or_else(|| texts(1));
+    // What room is left makes titles whole again: that of the open panel first.
+    let used: usize = texts.iter().map(|(_, text)| text.chars().count()).sum();
+    let mut room = (width as usize).saturating_sub(used + 1);
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by_key(|idx| texts[*idx].0 != app.panel);
+    for idx in order {
+        let (panel, text) = &texts[idx];
+        let whole = format!(" {} {}", app.key_name_of(*panel), panel.title());
+        let more = whole.chars().count() - text.chars().count();
+        if more <= room {
+            room -= more;
+            texts[idx].1 = whole;
+        }
+    }
+    texts
 }
 
 /// Line 2: the panels, and what text is on screen.

@@ -27,6 +27,11 @@ fn the_page_of_keys_is_the_key_table() {
 }
 
 #[test]
+fn the_page_of_settings_is_their_table() {
+    is_up_to_date("config.md", &attnscope::config::config_page());
+}
+
+#[test]
 fn the_page_of_exports_is_what_the_panels_say_of_their_data() {
     is_up_to_date("export.md", &attnscope::tui::export_page());
 }

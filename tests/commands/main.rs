@@ -10,6 +10,7 @@ mod check_command;
 mod check_probes;
 mod checks;
 mod commands;
+mod config_command;
 mod demos;
 mod device_choice;
 mod diff_command;

@@ -70,6 +70,7 @@ const COMMANDS: &[(&str, &str)] = &[
         "align --queries @alignment/en.npz --keys @alignment/de.npz --queries-vocab @alignment/en.json \
          --keys-vocab @alignment/de.pkl --query-text letters,xyzzy --key-text Briefe --format json",
     ),
+    ("config", "config --format json"),
     ("tensors", "tensors @oracle/gpt2/model --format json"),
     (
         "tokens",

@@ -9,6 +9,7 @@ mod effect_screens;
 mod exports;
 mod failed_questions;
 mod history_screens;
+mod manners;
 mod screens;
 mod story_screens;
 mod sweep_screens;

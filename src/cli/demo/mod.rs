@@ -173,7 +173,7 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
                 false => None,
             },
             setup: screen.setup()?,
-            target: vec!["--demo".to_owned(), story.name.to_owned()],
+            target: Some(vec!["--demo".to_owned(), story.name.to_owned()]),
             ..InFront::default()
         },
         story: storyteller(story, chosen.device, run.set.clone()),

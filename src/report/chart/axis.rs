@@ -15,6 +15,8 @@ pub struct Axis {
     pub scale: Scale,
     /// The ends, where the chart decides them; otherwise those of the values.
     pub ends: (Option<f64>, Option<f64>),
+    /// Nothing lies between whole numbers: ticks are whole too.
+    pub is_whole: bool,
 }
 
 impl Axis {
@@ -23,6 +25,15 @@ impl Axis {
             label: label.into(),
             scale: Scale::Linear,
             ends: (None, None),
+            is_whole: false,
+        }
+    }
+
+    /// The axis with ticks at whole numbers only: layers, positions.
+    pub fn whole(self) -> Self {
+        Self {
+            is_whole: true,
+            ..self
         }
     }
 
@@ -95,6 +106,11 @@ impl Axis {
     /// Round numbers between the ends, about as many as there is room for.
     pub fn ticks(&self, (low, high): (f64, f64), about: usize) -> Ticks {
         match self.scale {
+            // Fewer than the numbers between the ends: no step is smaller than 1.
+            Scale::Linear if self.is_whole => {
+                let n_whole = (high - low).floor().max(1.0);
+                Ticks::linear(low, high, about.min(n_whole as usize)).whole()
+            }
             Scale::Linear => Ticks::linear(low, high, about),
             Scale::Logarithmic => Ticks::logarithmic(low, high, about),
         }
@@ -126,6 +142,15 @@ impl Ticks {
         Self {
             values: (0..=n).map(|nth| (first + nth as f64) * step).collect(),
             decimals: decimals_of(step),
+        }
+    }
+
+    /// Those that are whole numbers.
+    fn whole(self) -> Self {
+        let is_whole = |value: &f64| (value - value.round()).abs() < 1e-9;
+        Self {
+            values: self.values.into_iter().filter(is_whole).collect(),
+            decimals: 0,
         }
     }
 

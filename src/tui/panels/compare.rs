@@ -2,7 +2,7 @@
 //! maps, figures, loss and predictions, and what differs in the order of execution.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
@@ -128,14 +128,15 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         "Every panel then shows A, B or the difference: v turns them, and W goes back to A alone."
             .to_owned(),
     ];
-    let lines: Vec<Line<'_>> = lines
-        .into_iter()
-        .map(|line| Line::raw(format!(" {line}")))
-        .collect();
+    let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
     let text = Paragraph::new(lines)
         .style(app.theme.dim())
         .wrap(Wrap { trim: false });
-    frame.render_widget(text, inside);
+    let indented = inside.inner(Margin {
+        horizontal: 1,
+        vertical: 0,
+    });
+    frame.render_widget(text, indented);
 }
 
 /// The selected head in both runs.

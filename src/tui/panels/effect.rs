@@ -5,10 +5,12 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
 
 use crate::report::chart::{Axis as ChartAxis, Chart, Series};
 use crate::tui::app::{App, Axis};
-use crate::tui::figure::{cut, figure, fit};
+use crate::tui::figure::{cut, figure, figure_within, fit, wrapped};
+use crate::tui::keys::Action;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, waiting};
@@ -33,9 +35,10 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(48), Constraint::Min(0)]).areas(area);
     let n_layers = app.n_layers();
-    let n_grid = (n_layers + AROUND)
+    let around = AROUND + n_below(app, left.width) as usize;
+    let n_grid = (n_layers + around)
         .min(area.height as usize / 2)
-        .max(AROUND + 1);
+        .max(around + 1);
     let [grid, ranking] =
         Layout::vertical([Constraint::Length(n_grid as u16), Constraint::Min(0)]).areas(left);
     let n_depths = app
@@ -112,7 +115,7 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
     let inside = framed(frame, area, app, title(app, shown));
     let theme = app.theme.diverging();
     let width = cell_width(app, area.width as usize);
-    let n_rows = (inside.height as usize).saturating_sub(2);
+    let n_rows = (inside.height as usize).saturating_sub(2 + n_below(app, area.width) as usize);
     let n_layers = app.n_layers();
     let selected = app.selection.layer_idx;
     let first = selected
@@ -163,7 +166,7 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
                 (Style::new(), theme.glyph(at))
             };
             let mut text = if width >= 7 {
-                format!("{mark}{}", figure(*value, width - 3))
+                format!("{mark}{}", figure_within(*value, width - 2))
             } else if is_selected {
                 mark.to_string()
             } else {
@@ -176,8 +179,9 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         lines.push(Line::from(spans));
     }
     frame.render_widget(Paragraph::new(lines), inside);
+    let n_below = n_below(app, area.width);
     let bottom = Rect {
-        y: inside.bottom().saturating_sub(1),
+        y: inside.bottom().saturating_sub(n_below + 1),
         height: 1.min(inside.height),
         ..inside
     };
@@ -187,10 +191,38 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         &figure(most, 0),
         9,
     );
-    let room = (inside.width as usize).saturating_sub(line.width());
-    let about = cut(&format!("  {}", app.effect_view.measure.about()), room);
-    line.push_span(Span::styled(about, app.theme.dim()));
+    let about = app.effect_view.measure.about();
+    if n_below == 0 {
+        line.push_span(Span::styled(format!("  {about}"), app.theme.dim()));
+        frame.render_widget(line, bottom);
+        return;
+    }
     frame.render_widget(line, bottom);
+    let below = Rect {
+        x: inside.x + 1,
+        y: bottom.y + 1,
+        width: inside.width.saturating_sub(1),
+        height: n_below,
+    };
+    let lines = wrapped(about, below.width as usize);
+    let lines = lines
+        .into_iter()
+        .map(|line| Line::styled(line, app.theme.dim()));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), below);
+}
+
+/// Columns of the scale below the grid, with the numbers at its ends.
+const SCALE: usize = 28;
+
+/// Rows below the scale that say what a number means; none where that stands beside the scale.
+fn n_below(app: Scene<'_>, width: u16) -> u16 {
+    let about = app.effect_view.measure.about();
+    let width = (width as usize).saturating_sub(3);
+    if SCALE + about.chars().count() <= width {
+        0
+    } else {
+        wrapped(about, width.max(1)).len() as u16
+    }
 }
 
 /// A bar around 0: to the left for what lies below it.
@@ -239,8 +271,20 @@ fn entries(app: Scene<'_>, shown: &EffectShown) -> Vec<(Option<Place>, String, f
     all
 }
 
+/// The title of the ranking, as much of it as there is room for.
+fn ranking_title(app: Scene<'_>, width: usize) -> String {
+    let key = app.keys.key(Action::DropHead);
+    let titles = [
+        format!(" largest first · {key} drops the head "),
+        format!(" largest first · {key} drops it "),
+    ];
+    let fits = |title: &&String| title.chars().count() + 2 <= width;
+    let found = titles.iter().find(fits);
+    found.map_or_else(|| " largest first ".to_owned(), String::clone)
+}
+
 fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown, most: f64) {
-    let inside = framed(frame, area, app, " largest first · Space drops the head ");
+    let inside = framed(frame, area, app, ranking_title(app, area.width as usize));
     let all = entries(app, shown);
     let n_rows = inside.height as usize;
     let here = app.selected_place();
@@ -312,13 +356,24 @@ fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
             .top
             .iter()
             .map(|(id, p)| format!("{} {p:.2}", label(shown, *id)));
-        let top = top.collect::<Vec<_>>().join(" · ");
         let rank = row.rank.map_or("–".to_owned(), |rank| rank.to_string());
         let depth = match row.depth {
             0 => "embed".to_owned(),
             depth => depth.to_string(),
         };
-        let text = format!(" {depth:<7}{} {rank:>6}  {top}", figure(row.kl, 7));
+        let mut text = format!(" {depth:<7}{} {rank:>6}  ", figure(row.kl, 7));
+        // As many as fit whole; the likeliest in any case.
+        for (nth, part) in top.enumerate() {
+            let part = if nth == 0 {
+                part
+            } else {
+                format!(" · {part}")
+            };
+            if nth > 0 && text.width() + part.width() > inside.width as usize {
+                break;
+            }
+            text.push_str(&part);
+        }
         lines.push(Line::raw(cut(&text, inside.width as usize)));
     }
     frame.render_widget(Paragraph::new(lines), inside);
@@ -340,11 +395,10 @@ fn draw_path(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
             Some(note) => note.clone(),
             None => "the logit layer by layer: n chooses attribution".to_owned(),
         };
-        for (row, line) in
-            crate::tui::figure::wrapped(&text, (inside.width as usize).saturating_sub(2))
-                .into_iter()
-                .take(inside.height as usize)
-                .enumerate()
+        for (row, line) in wrapped(&text, (inside.width as usize).saturating_sub(2))
+            .into_iter()
+            .take(inside.height as usize)
+            .enumerate()
         {
             let place = Rect {
                 y: inside.y + row as u16,
@@ -361,7 +415,7 @@ fn draw_path(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         .collect();
     let chart = Chart {
         title: "sum of the shares so far".to_owned(),
-        x: ChartAxis::linear("layers"),
+        x: ChartAxis::linear("layers").whole(),
         y: ChartAxis::linear("logit"),
         series: vec![Series::line("logit", points)],
         marks: Vec::new(),

@@ -52,7 +52,9 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         KEY_LABELS
     };
     let map = map_with(n_labels);
-    let n_pixels = scale_in(app, map).pixels_for(n_cells(app, Axis::Query));
+    let scale = scale_in(app, map);
+    let [n_pixels, n_across] =
+        [Axis::Query, Axis::Key].map(|axis| scale.pixels_for(n_cells(app, axis)));
     let n_used = u16::try_from(n_pixels.div_ceil(2)).unwrap_or(u16::MAX);
     let n_spare = map
         .height
@@ -62,6 +64,8 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         frame,
         map: Rect {
             height: map.height - n_spare,
+            // Bars of the rows stand at the map, not at the end of its place.
+            width: map.width.min(u16::try_from(n_across).unwrap_or(u16::MAX)),
             ..map
         },
         n_key_labels: n_labels + n_spare,
@@ -201,7 +205,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             head_row::draw(frame, parts.side, app, detail);
         }
         None => {
-            waiting(frame, parts.map, app);
+            let inside = ratatui::widgets::Block::bordered().inner(parts.frame);
+            waiting(frame, inside, app);
             framed(frame, parts.side, app, " query ");
         }
     }
@@ -393,18 +398,28 @@ fn draw_legend(
     } else {
         scale.low
     };
-    let mut line = legend(
-        &map_theme(app),
-        &format!(" {}", figure(f64::from(low), 0)),
-        &figure(f64::from(scale.high), 0),
-        12,
-    );
     let resolution = match covered(window.scale, pooling) {
         cells if cells == "1" => String::new(),
         cells => format!(" · 1 cell = max of {cells} × {cells}"),
     };
+    let ends = [low, scale.high].map(|end| figure(f64::from(end), 0));
     let log = if scale.is_log { " log" } else { "" };
-    let text = format!("{log}{resolution} · right: row entropy · below: mass received");
+    // The most useful first: as many as fit whole.
+    let needed = format!("{log}{resolution}");
+    let room = (parts.frame.width as usize).saturating_sub(2);
+    let free = room.saturating_sub(3 + ends[0].len() + ends[1].len() + needed.chars().count());
+    let mut line = legend(
+        &map_theme(app),
+        &format!(" {}", ends[0]),
+        &ends[1],
+        free.clamp(4, 12),
+    );
+    let mut text = cut(&needed, room.saturating_sub(line.width()));
+    for part in [" · right: row entropy", " · below: mass received"] {
+        if line.width() + text.chars().count() + part.len() <= room {
+            text.push_str(part);
+        }
+    }
     line.push_span(Span::styled(text, theme.dim()));
     let at = Rect {
         x: parts.frame.x + 1,

@@ -15,7 +15,7 @@ use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, waiting};
 
 use crate::tui::app::App;
-use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share};
+use crate::tui::figure::{bar, colour_range, cut, figure, figure_within, share, wrapped};
 use crate::tui::theme::Theme;
 use crate::tui::token_statistics::n_statistics;
 use crate::tui::widgets::legend::legend;
@@ -418,14 +418,31 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     } else {
         format!("   {} ←→ {}", statistic.low, statistic.high)
     };
-    let room = (grid.inside.width as usize).saturating_sub(line.width());
-    line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
-    frame.render_widget(line, from_bottom(grid, 2));
-    let definition = cut(&format!(" {definition}"), grid.inside.width as usize);
-    frame.render_widget(
-        Line::styled(definition, app.theme.dim()),
-        from_bottom(grid, 1),
-    );
+    let width = grid.inside.width as usize;
+    let room = width.saturating_sub(line.width());
+    let is_beside = meaning.chars().count() <= room;
+    let defined = wrapped(definition, width.saturating_sub(1).max(1));
+    let n_taken = 2 + grid.layers.len() * grid.pitch - usize::from(grid.pitch > 1);
+    let n_free = (grid.inside.height as usize).saturating_sub(n_taken).max(1);
+    // Whole, on lines of their own where rows are free; else each on one line.
+    let mut below = Vec::new();
+    let is_whole = usize::from(!is_beside) + defined.len() <= n_free;
+    if is_beside || !is_whole {
+        line.push_span(Span::styled(cut(&meaning, room), app.theme.dim()));
+    } else {
+        below.push(meaning.trim_start().to_owned());
+    }
+    if is_whole {
+        below.extend(defined);
+    } else {
+        below.push(cut(definition, width.saturating_sub(1)));
+    }
+    let n_below = below.len() as u16;
+    frame.render_widget(line, from_bottom(grid, n_below + 1));
+    for (nth, text) in (0..n_below).zip(below) {
+        let text = Line::styled(format!(" {text}"), app.theme.dim());
+        frame.render_widget(text, from_bottom(grid, n_below - nth));
+    }
 }
 
 /// The layer under the pointer, and the head where it is over one.

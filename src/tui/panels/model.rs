@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 use super::model_change;
 use crate::report::one_line;
 use crate::tui::app::App;
-use crate::tui::figure::{cut, figure, fit};
+use crate::tui::figure::{cut, figure, fit, wrapped};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, waiting};
 use attnscope_engine::analysis::{Subject, TensorStats};
@@ -65,7 +65,11 @@ fn draw_knobs(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subje
         .knob_scroll
         .min(lines.len().saturating_sub(n_rows));
     let scrolls = if lines.len() > n_rows {
-        format!("· {} more, J K scroll ", lines.len() - n_rows)
+        {
+            use crate::tui::keys::Action;
+            let keys = [Action::ScrollKnobsDown, Action::ScrollKnobsUp].map(|a| app.keys.key(a));
+            format!("· {} more: {} ", lines.len() - n_rows, keys.join(" "))
+        }
     } else {
         String::new()
     };
@@ -126,19 +130,30 @@ fn draw_unread(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Subj
         unread.join(", ")
     };
     let nonfinite = app.run().and_then(|run| run.nonfinite.as_ref());
-    let mut lines: Vec<Line<'_>> = nonfinite
-        .map(|found| Line::styled(found.to_string(), app.theme.bad()))
+    let mut texts: Vec<(String, Style)> = nonfinite
+        .map(|found| (found.to_string(), app.theme.bad()))
         .into_iter()
         .collect();
-    for said in subject.remarks() {
-        lines.push(Line::styled(
-            one_line(&said).into_owned(),
-            app.theme.notable(),
-        ));
+    let remarks = subject.remarks().into_iter();
+    texts.extend(remarks.map(|said| (one_line(&said).into_owned(), app.theme.notable())));
+    texts.push((text, app.theme.dim()));
+    let width = (inside.width as usize).saturating_sub(1).max(1);
+    let lines = texts.into_iter().flat_map(|(text, style)| {
+        let lines = wrapped(&text, width).into_iter();
+        lines.map(move |line| (cut(&line, width), style))
+    });
+    let mut lines: Vec<(String, Style)> = lines.collect();
+    let n_rows = inside.height as usize;
+    if lines.len() > n_rows {
+        lines.truncate(n_rows);
+        if let Some((last, _)) = lines.last_mut() {
+            // A blank and the ellipsis, or the ellipsis in the place of the last letters.
+            *last = cut(&format!("{last} ………"), (last.width() + 2).min(width));
+        }
     }
-    lines.push(Line::styled(text, app.theme.dim()));
-    let paragraph = Paragraph::new(lines).wrap(ratatui::widgets::Wrap { trim: true });
-    frame.render_widget(paragraph, inside);
+    let lines = lines.into_iter();
+    let lines = lines.map(|(text, style)| Line::styled(format!(" {text}"), style));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
 }
 
 /// The first tensor shown, such that the selected one is in sight.
@@ -158,11 +173,11 @@ fn draw_tensors(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     let theme = &app.theme;
     let tensors = subject.tensors();
     let unused: BTreeSet<&str> = subject.unused_tensors().into_iter().collect();
-    let title = format!(
-        " tensors · {} · {} never used · Enter figures ",
-        tensors.len(),
-        unused.len()
-    );
+    let never = match unused.len() {
+        0 => String::new(),
+        n => format!(" · {n} never used"),
+    };
+    let title = format!(" tensors · {}{never} · Enter figures ", tensors.len());
     let inside = framed(frame, area, app, title);
     let shape_width = tensors
         .iter()
@@ -239,7 +254,7 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, subject: &Sub
     let mut lines = vec![Line::raw(facts)];
     match app.model_view.stats.get(name) {
         None => lines.push(Line::styled(
-            " press Enter for min, max, mean and NaN count",
+            " Enter: min, max, mean, NaN count",
             app.theme.dim(),
         )),
         Some(None) => lines.push(Line::styled(" computing …", app.theme.dim())),

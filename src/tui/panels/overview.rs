@@ -155,13 +155,16 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pooled: &Pooled, 
         },
         map,
     );
-    let mut line = legend(&app.theme, " 0", &figure(f64::from(scale.high), 0), 12);
+    let high = figure(f64::from(scale.high), 0);
     let per_cell = [pooled.queries_per_cell, pooled.keys_per_cell];
     let [queries, keys] = per_cell.map(|pooling| covered(ratio, pooling));
     let per_cell = match (queries.as_str(), keys.as_str()) {
         ("1", "1") => "query ↓ key →".to_owned(),
         (queries, keys) => format!("query ↓ key → · cell = max of {queries} × {keys}"),
     };
+    // Fewer colours side by side where the words would not fit.
+    let free = (below.width as usize).saturating_sub(6 + high.len() + per_cell.chars().count());
+    let mut line = legend(&app.theme, " 0", &high, free.clamp(6, 12));
     let room = (below.width as usize).saturating_sub(line.width());
     let per_cell = cut(&format!("  {per_cell}"), room);
     line.push_span(Span::styled(per_cell, app.theme.dim()));

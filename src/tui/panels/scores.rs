@@ -5,7 +5,7 @@ use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Chart, Dataset, GraphType, LegendPosition, Paragraph};
+use ratatui::widgets::{Axis, Chart, Dataset, GraphType, Paragraph};
 
 use super::scores_change;
 use crate::tui::figure::{cut, figure, fit, share};
@@ -192,10 +192,31 @@ fn gauge(value: f64, (low, high): (f64, f64)) -> String {
     format!("  {line}")
 }
 
-fn axis<'a>(app: Scene<'_>, title: &'a str, bounds: [f64; 2]) -> Axis<'a> {
+/// Names what a chart shows in lines above it, where they cover no data; gives what is left for the chart.
+fn below_names(frame: &mut Frame<'_>, area: Rect, names: &[(&'static str, Style)]) -> Rect {
+    let width = area.width as usize;
+    let mut lines: Vec<Line<'static>> = vec![Line::raw(" ")];
+    for (name, style) in names {
+        let span = Span::styled(*name, *style);
+        match lines.last_mut() {
+            Some(line) if line.width() <= 1 || line.width() + 2 + span.width() <= width => {
+                if line.width() > 1 {
+                    line.push_span(Span::raw("  "));
+                }
+                line.push_span(span);
+            }
+            _ => lines.push(Line::from(vec![Span::raw(" "), span])),
+        }
+    }
+    let [above, below] =
+        Layout::vertical([Constraint::Length(lines.len() as u16), Constraint::Min(0)]).areas(area);
+    frame.render_widget(Paragraph::new(lines), above);
+    below
+}
+
+fn axis(app: Scene<'_>, bounds: [f64; 2]) -> Axis<'static> {
     let labels = vec![figure(bounds[0], 0), figure(bounds[1], 0)];
     Axis::default()
-        .title(title)
         .style(app.theme.dim())
         .bounds(bounds)
         .labels(labels)
@@ -282,11 +303,16 @@ fn draw_densities(
             .data(&normal),
     ];
     let chart = Chart::new(datasets)
-        .x_axis(axis(app, "score", [low, high]))
-        .y_axis(axis(app, "density", [0.0, top]))
-        .legend_position(Some(LegendPosition::TopRight))
-        .hidden_legend_constraints((Constraint::Percentage(60), Constraint::Percentage(60)));
-    frame.render_widget(chart, area);
+        .x_axis(axis(app, [low, high]))
+        .y_axis(axis(app, [0.0, top]))
+        .legend_position(None);
+    let names = [
+        ("↑ density → score", app.theme.dim()),
+        ("▄ observed", app.theme.accent()),
+        ("⠒ predicted", app.theme.notable()),
+    ];
+    let place = below_names(frame, area, &names);
+    frame.render_widget(chart, place);
 }
 
 /// Rows with an entropy to speak of, by query.
@@ -342,13 +368,17 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadRepor
     let chart = Chart::new(datasets)
         .x_axis(
             Axis::default()
-                .title("query")
                 .style(app.theme.dim())
                 .bounds([0.0, last])
                 .labels(vec!["0".to_owned(), format!("{last:.0}")]),
         )
-        .y_axis(axis(app, "", [0.0, 1.0]))
-        .legend_position(Some(LegendPosition::TopRight))
-        .hidden_legend_constraints((Constraint::Percentage(60), Constraint::Percentage(60)));
-    frame.render_widget(chart, inside);
+        .y_axis(axis(app, [0.0, 1.0]))
+        .legend_position(None);
+    let names = [
+        ("→ query", app.theme.dim()),
+        ("⠒ relative entropy", app.theme.accent()),
+        ("• max probability", app.theme.notable()),
+    ];
+    let place = below_names(frame, inside, &names);
+    frame.render_widget(chart, place);
 }

@@ -3,9 +3,11 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
+use unicode_width::UnicodeWidthStr;
 
+use crate::tui::figure::{cut, wrapped};
 use crate::tui::run::{Preparing, RunState};
 use crate::tui::scene::Scene;
 
@@ -27,13 +29,37 @@ pub fn framed<'a>(
     app: Scene<'_>,
     title: impl Into<Line<'a>>,
 ) -> Rect {
+    // What does not fit beside the corners ends in an ellipsis.
+    let room = (area.width as usize).saturating_sub(2);
     let block = ratatui::widgets::Block::bordered()
         .border_style(app.theme.border())
-        .title(title)
+        .title(cut_line(title.into(), room))
         .title_style(Style::new().patch(app.theme.title()));
     let inside = block.inner(area);
     frame.render_widget(block, area);
     inside
+}
+
+/// A line of at most `width` columns, with an ellipsis where something is missing.
+fn cut_line(line: Line<'_>, width: usize) -> Line<'_> {
+    if line.width() <= width {
+        return line;
+    }
+    let mut room = width;
+    let mut spans = Vec::new();
+    for span in line.spans {
+        if room == 0 {
+            break;
+        }
+        let text = cut(&span.content, room);
+        let is_whole = text == span.content;
+        room = room.saturating_sub(text.width());
+        spans.push(Span::styled(text, span.style));
+        if !is_whole {
+            break;
+        }
+    }
+    Line::from(spans)
 }
 
 /// The selection as a frame's title: equal words in every panel.
@@ -78,8 +104,9 @@ pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             ),
         },
     };
-    frame.render_widget(
-        Paragraph::new(format!(" {text}")).style(app.theme.dim()),
-        area,
-    );
+    let width = (area.width as usize).saturating_sub(2).max(1);
+    let lines = wrapped(&text, width).into_iter();
+    let lines = lines.map(|line| Line::raw(format!(" {}", cut(&line, width))));
+    let text = Paragraph::new(lines.collect::<Vec<_>>());
+    frame.render_widget(text.style(app.theme.dim()), area);
 }

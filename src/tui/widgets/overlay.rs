@@ -124,7 +124,10 @@ pub fn help(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, scroll: usize) {
         .into_iter()
         .flat_map(|group| app.keys.of_group(group))
         .collect();
-    let is_own = |binding: &Binding| !binding.panels.is_empty() && binding.is_in(app.panel);
+    // Moving is alike everywhere, though some keys of it are others in some panels.
+    let is_own = |binding: &Binding| {
+        !binding.panels.is_empty() && binding.is_in(app.panel) && binding.group != Group::Moving
+    };
     let own: Vec<(&Binding, &str)> = rows
         .iter()
         .copied()
