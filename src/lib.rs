@@ -6,11 +6,12 @@ pub mod batch;
 pub mod bundles;
 pub mod cli;
 pub mod config;
-#[cfg(feature = "hub")]
+#[cfg(any(feature = "hub", feature = "s3"))]
 pub mod fetch;
 pub mod history;
 pub mod record;
 pub mod report;
 pub mod signals;
+pub mod store;
 pub mod tui;
 pub mod worker;

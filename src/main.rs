@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use attnscope::cli::{Cli, Ended, unknown_command};
 use attnscope::report::one_line;
-use attnscope::signals;
+use attnscope::{signals, store};
 use attnscope_engine::caught::panics_are_caught;
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         }
     };
     let ended = cli.run();
+    store::remove_scratch();
     // A screen that a signal ended has given the terminal back by now.
     signals::die_if_asked();
     match ended {

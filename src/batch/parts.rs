@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use super::digest;
 use crate::report::UnitRecord;
 use crate::signals::{Temporary, undisturbed};
+use crate::store;
 use attnscope_engine::error::{Error, Result};
 
 /// The directory of units in that of a batch.
@@ -64,6 +65,7 @@ impl Parts {
 
     /// What is there of a unit. Rows that are not those of the record count as missing.
     pub fn state(&self, id: &str) -> State {
+        store::pull(&self.record(id));
         let Some(record) = read(&self.record(id)).filter(|record| record.id == id) else {
             return State::Missing;
         };
@@ -80,6 +82,7 @@ impl Parts {
     /// Whether the rows that a record speaks of are there, as they were written.
     pub fn has_rows_of(&self, record: &UnitRecord) -> bool {
         let is_theirs = |expected: &String| {
+            store::pull(&self.rows(&record.id));
             let found = digest::of_file(&self.rows(&record.id));
             found.is_ok_and(|found| found == *expected)
         };
@@ -185,7 +188,8 @@ fn temporary(directory: &Path, content: &[u8]) -> Result<Temporary> {
 
 fn persist(temporary: Temporary, target: &Path) -> Result<()> {
     let kept = temporary.persist(target, true);
-    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))
+    kept.map_err(|e| Error::file(target, format!("cannot be written ({e})")))?;
+    store::push(target)
 }
 
 /// Removes temporary files of workers that were killed long ago.

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::digest;
 use super::parts::put;
+use crate::history::is_weights;
+use crate::store::is_address;
 use attnscope_engine::checkpoint::{DOCUMENT, read_text};
 use attnscope_engine::error::{Error, Result};
 
@@ -63,7 +65,8 @@ impl PlannedTarget {
         };
         let whole = whole.as_deref().unwrap_or(target);
         // As the program calls a checkpoint that is open: a file without its ending.
-        let name = if whole.is_file() {
+        let is_far_file = is_address(whole) && is_weights(whole);
+        let name = if whole.is_file() || is_far_file {
             whole.file_stem()
         } else {
             whole.file_name()

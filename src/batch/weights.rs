@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::digest;
 use super::parts::put;
 use crate::history::is_weights;
+use crate::store;
 use attnscope_engine::error::{Error, Result};
 
 /// The directory of digests in that of a batch.
@@ -53,12 +54,18 @@ pub struct Weights {
 
 impl Weights {
     /// Reads the files of a checkpoint, unless that was done before and they have not changed since. `found` is where they lie, or
-    /// `None` where they cannot be found.
+    /// `None` where they cannot be found; `listed` tells by what a change is noticed, where the files are copies.
     ///
     /// # Errors
     /// When the digest cannot be kept.
-    pub fn of(directory: &Path, target: &str, found: Option<&Path>) -> Result<Self> {
-        let seen = found.and_then(seen).unwrap_or_default();
+    pub fn of(
+        directory: &Path,
+        target: &str,
+        found: Option<&Path>,
+        listed: Option<&str>,
+    ) -> Result<Self> {
+        let seen = listed.map(str::to_owned).or_else(|| found.and_then(seen));
+        let seen = seen.unwrap_or_default();
         if let Some(kept) = Self::kept(directory, target)
             && kept.seen == seen
             && kept.target == target
@@ -80,13 +87,18 @@ impl Weights {
 
     /// What is kept of a checkpoint; `None` where no worker has begun with it.
     pub fn kept(directory: &Path, target: &str) -> Option<Self> {
-        let content = fs::read(directory.join(WEIGHTS).join(name_of(target))).ok()?;
+        let path = directory.join(WEIGHTS).join(name_of(target));
+        store::pull(&path);
+        let content = fs::read(path).ok()?;
         serde_json::from_slice(&content).ok()
     }
 
     /// Whether the files are still those that were read.
-    pub fn are_unchanged(&self, found: &Path) -> bool {
-        seen(found).unwrap_or_default() == self.seen
+    pub fn are_unchanged(&self, found: &Path, listed: Option<&str>) -> bool {
+        match listed {
+            Some(listed) => listed == self.seen,
+            None => seen(found).unwrap_or_default() == self.seen,
+        }
     }
 }
 
@@ -170,7 +182,7 @@ mod tests {
             fs::write(directory.path().join("config.json"), "{}").expect("writes");
         }
         let of = |target: &str, path: &Path| {
-            Weights::of(batch.path(), target, Some(path)).expect("is kept")
+            Weights::of(batch.path(), target, Some(path), None).expect("is kept")
         };
         let digest = of("first", first.path()).digest;
         assert_eq!(digest, of("copied", copied.path()).digest);
@@ -182,16 +194,16 @@ mod tests {
         bytes[200_000] = 1;
         fs::write(first.path().join("model.safetensors"), bytes).expect("writes");
         assert_ne!(digest, of("first", first.path()).digest);
-        assert!(!of("copied", copied.path()).are_unchanged(first.path()));
+        assert!(!of("copied", copied.path()).are_unchanged(first.path(), None));
     }
 
     #[test]
     fn files_that_are_not_there_have_a_digest_until_they_are() {
         let [batch, later] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-        let missing = Weights::of(batch.path(), "later", None).expect("is kept");
+        let missing = Weights::of(batch.path(), "later", None, None).expect("is kept");
         assert_eq!(missing.digest, UNREADABLE);
         fs::write(later.path().join("model.safetensors"), "bytes").expect("writes");
-        let there = Weights::of(batch.path(), "later", Some(later.path())).expect("is kept");
+        let there = Weights::of(batch.path(), "later", Some(later.path()), None).expect("is kept");
         assert_ne!(missing.digest, there.digest);
     }
 }

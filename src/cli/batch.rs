@@ -16,6 +16,7 @@ use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
 use crate::batch::{Chunk, Parts, Plan, PlannedTarget, Shard, State, Weights, digest};
 use crate::report::{UnitRecord, named};
 use crate::signals;
+use crate::store;
 use attnscope_engine::error::Error;
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +77,8 @@ struct Counts {
 /// What all units have in common.
 struct Batch<'a> {
     args: &'a Args,
+    /// The directory of the batch, or its copy in scratch.
+    output: PathBuf,
     session: Session<'a>,
     set: PromptSet,
     plan: Plan,
@@ -104,6 +107,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let Some(set) = session.set()? else {
         bail!("expected --inputs FILE.jsonl or a prompt, found neither");
     };
+    let output = store::mirrored(&args.output)?;
     let plan = plan_of(args, &session, &found.targets, &set);
     if let Some(chunk) = args
         .only_chunks
@@ -115,12 +119,12 @@ pub fn run(args: &Args) -> Result<Ended> {
             plan.chunks.len()
         );
     }
-    let parts = Parts::open(&args.output)?;
+    let parts = Parts::open(&output)?;
     if args.only_chunks.is_empty() {
-        plan.write(&args.output)?;
+        plan.write(&output)?;
     }
     if args.plan {
-        let missing = missing(args, &plan, &parts, &found.targets);
+        let missing = missing(args, &output, &plan, &parts, &found.targets);
         return print(&Printed {
             plan: &plan,
             missing,
@@ -129,6 +133,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     signals::end_with_a_code();
     let mut batch = Batch {
         args,
+        output,
         session,
         set,
         plan,
@@ -195,11 +200,18 @@ struct Printed<'a> {
 
 /// The units that are to be done, as far as that can be told without reading weights: those of checkpoints with which no worker has
 /// begun are.
-fn missing(args: &Args, plan: &Plan, parts: &Parts, targets: &[PathBuf]) -> Vec<(usize, usize)> {
+fn missing(
+    args: &Args,
+    output: &Path,
+    plan: &Plan,
+    parts: &Parts,
+    targets: &[PathBuf],
+) -> Vec<(usize, usize)> {
     let mut missing = Vec::new();
     for (target_idx, (planned, target)) in plan.targets.iter().zip(targets).enumerate() {
-        let kept = Weights::kept(&args.output, &planned.target);
-        let kept = kept.filter(|weights| weights.are_unchanged(target));
+        let kept = Weights::kept(output, &planned.target);
+        let listed = store::listed(target).ok().flatten();
+        let kept = kept.filter(|weights| weights.are_unchanged(target, listed.as_deref()));
         for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
             let state = kept.as_ref().map_or(State::Missing, |weights| {
                 parts.state(&plan.id(&weights.digest, planned, chunk))
@@ -235,9 +247,23 @@ impl Batch<'_> {
     /// When nothing can be written; a unit that fails is recorded.
     fn checkpoint(&mut self, target_idx: usize, target: &Path, said: &str) -> Result<()> {
         let planned = self.plan.targets[target_idx].clone();
+        // Of a checkpoint that is not here the listing tells whether it changed: where no unit is missing, nothing is brought.
+        let listed = store::listed(target).unwrap_or_default();
+        let kept = listed.as_deref().and_then(|listed| {
+            let kept = Weights::kept(&self.output, &planned.target);
+            kept.filter(|weights| weights.are_unchanged(target, Some(listed)))
+        });
         let hub = self.args.run.weights.opening(None).hub;
-        let found = hub.find(target).ok().map(|found| found.path);
-        let weights = Weights::of(&self.args.output, &planned.target, found.as_deref())?;
+        let find = || hub.find(target).ok().map(|found| found.path);
+        let (weights, found) = match kept {
+            Some(kept) => (kept, None),
+            None => {
+                let found = find();
+                let of = found.as_deref();
+                let weights = Weights::of(&self.output, &planned.target, of, listed.as_deref())?;
+                (weights, found)
+            }
+        };
         let wanted = &self.args.only_chunks;
         let chunks =
             (0..self.plan.chunks.len()).filter(|idx| wanted.is_empty() || wanted.contains(idx));
@@ -269,7 +295,7 @@ impl Batch<'_> {
             };
             let is_same = found
                 .as_deref()
-                .is_none_or(|found| weights.are_unchanged(found));
+                .is_none_or(|found| weights.are_unchanged(found, listed.as_deref()));
             let ran = ran.and_then(|ran| match is_same {
                 true => Ok(ran),
                 false => bail!("{}: changed while it was read", target.display()),
@@ -286,6 +312,8 @@ impl Batch<'_> {
             };
             self.put(about, ran)?;
         }
+        drop(opened);
+        store::release(target);
         Ok(())
     }
 

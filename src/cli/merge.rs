@@ -12,6 +12,7 @@ use super::merge_summary::Summary;
 use crate::batch::{Listing, Unit, merged};
 use crate::record::{About, ParquetWriter, Row, write_csv_header, write_csv_rows, write_json_row};
 use crate::report::{Merged, Output, printable, write_batch_page};
+use crate::store;
 use attnscope_engine::error::Error;
 
 #[derive(Debug, clap::Args)]
@@ -37,6 +38,10 @@ pub struct Args {
     /// Replace a file that exists
     #[arg(long)]
     force: bool,
+    /// Where files of an object store are staged [default: the system's directory of temporary files]
+    #[arg(long, value_name = "DIR")]
+    #[cfg_attr(not(feature = "s3"), arg(hide = true))]
+    scratch: Option<PathBuf>,
     /// Print nothing on standard error except errors
     #[arg(long, short)]
     quiet: bool,
@@ -72,7 +77,10 @@ pub fn run(args: &Args) -> Result<Ended> {
     if format == Format::Parquet && is_stdout && stdout().is_terminal() {
         bail!("--format parquet: expected --output FILE, found a terminal, which cannot show it");
     }
-    let listing = Listing::of(&args.batch)?;
+    if let Some(directory) = &args.scratch {
+        store::put_scratch_in(directory.clone());
+    }
+    let listing = Listing::of(&store::fetched(&args.batch)?)?;
     if listing.units.is_empty() && listing.missing.is_empty() && listing.damaged.is_empty() {
         bail!(
             "{}: expected a batch with at least one unit, found none",

@@ -159,6 +159,7 @@ fn of_checkpoint(arg: clap::Arg) -> clap::Arg {
         "tokenizer",
         "base",
         "offline",
+        "scratch",
         "set",
         "device",
         "threads",
@@ -329,6 +330,10 @@ pub struct WeightArgs {
     /// Download nothing: names of the hub are looked for in the cache alone
     #[arg(long)]
     offline: bool,
+    /// Where files of an object store are staged [default: the system's directory of temporary files]
+    #[arg(long, value_name = "DIR")]
+    #[cfg_attr(not(feature = "s3"), arg(hide = true))]
+    scratch: Option<PathBuf>,
 }
 
 impl WeightArgs {
@@ -425,6 +430,9 @@ impl RunArgs {
     /// # Errors
     /// When the device is not to be had, or the log cannot be written.
     fn set_up(&self) -> Result<Chosen> {
+        if let Some(directory) = &self.weights.scratch {
+            crate::store::put_scratch_in(directory.clone());
+        }
         if self.quiet {
             progress::ask_quiet();
         }

@@ -14,25 +14,35 @@ pub fn hub(is_offline: bool) -> Hub {
             .is_ok_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str()))
     };
     if is_offline || OFFLINE.iter().any(is_set) {
-        Hub::default()
+        offline()
     } else {
         online()
+    }
+}
+
+/// The cache alone; object stores are asked all the same.
+fn offline() -> Hub {
+    #[cfg(any(feature = "hub", feature = "s3"))]
+    crate::fetch::tells(super::progress::fetched);
+    Hub {
+        fetch: None,
+        stage: Some(crate::store::staged),
     }
 }
 
 /// A hub from which models may be fetched.
 #[cfg(feature = "hub")]
 fn online() -> Hub {
-    crate::fetch::tells(super::progress::fetched);
     Hub {
         fetch: Some(crate::fetch::fetch),
+        ..offline()
     }
 }
 
 /// This program was built without what fetches.
 #[cfg(not(feature = "hub"))]
 fn online() -> Hub {
-    Hub::default()
+    offline()
 }
 
 /// Whether an argument may name a model of the hub, in the cache or not.
@@ -44,5 +54,6 @@ pub fn may_be_model(argument: &Path) -> bool {
 
 /// Whether an argument names a model rather than a text: it has the scheme of an address, or is in the cache.
 pub fn is_model(argument: &str) -> bool {
-    !argument.contains(char::is_whitespace) && hub::is_known(argument)
+    let is_word = !argument.contains(char::is_whitespace);
+    is_word && (crate::store::is_address(Path::new(argument)) || hub::is_known(argument))
 }

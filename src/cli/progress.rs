@@ -194,7 +194,7 @@ impl StepMeter {
 static FETCHING: Mutex<Option<(String, Option<ProgressBar>)>> = Mutex::new(None);
 
 /// Shows how far a file of the hub has come: a bar on a terminal, a line for each file elsewhere.
-#[cfg(feature = "hub")]
+#[cfg(any(feature = "hub", feature = "s3"))]
 pub fn fetched(fetched: crate::fetch::Fetched<'_>) {
     if is_quiet() {
         return;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
 use super::progress::{WritingMeter, note};
+use crate::store;
 use attnscope_engine::analysis::{generate, input_of};
 use attnscope_engine::checkpoint::DOCUMENT;
 use attnscope_engine::error::{Error, Result};
@@ -74,7 +75,8 @@ impl InputsArgs {
             let requests = parse_inputs(&name, &standard_input(&name)?, &args.usual())?;
             (name, requests)
         } else {
-            (path.clone(), read_inputs(path, &args.usual())?)
+            let local = store::fetched(path)?;
+            (path.clone(), read_inputs(&local, &args.usual())?)
         };
         Ok(Some(PromptSet { path, requests }))
     }

@@ -10,6 +10,7 @@ use super::names;
 use super::progress::note;
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
+use crate::store;
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
 const ENDINGS: [&str; 12] = [
@@ -47,6 +48,10 @@ impl Targets {
     pub fn told(&self) -> impl Iterator<Item = &Path> {
         let n = self.targets.len();
         self.targets.iter().enumerate().map(move |(idx, target)| {
+            // What was staged of the one before has had its turn.
+            if let Some(before) = idx.checked_sub(1) {
+                store::release(&self.targets[before]);
+            }
             if n > 1 {
                 note(&format!("{} ({} of {n})", target.display(), idx + 1));
             }
@@ -89,7 +94,11 @@ impl TargetArgs {
         let (targets, prompt) = self.split();
         let mut resolved = Vec::new();
         for target in targets {
-            match checkpoints_in(&target)? {
+            let inside = match store::expanded(&target)? {
+                None => checkpoints_in(&target)?,
+                found => found,
+            };
+            match inside {
                 Some(mut inside) => {
                     inside.sort_by(|a, b| in_order(a, b));
                     resolved.extend(inside);

@@ -1,23 +1,31 @@
 //! Fetches models from the Hugging Face hub into the cache that its own tools use: only the files that are needed, each written
-//! whole or not at all, and a download that was cut off goes on where it stopped.
+//! whole or not at all, and a download that was cut off goes on where it stopped. Which files those are, and how far one has come, also
+//! serve object stores.
 
+#[cfg(feature = "hub")]
 mod blob;
+#[cfg(feature = "hub")]
 mod client;
 mod files;
+#[cfg(feature = "hub")]
+mod snapshot;
 
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use self::client::{Client, Refusal};
-use attnscope_engine::checkpoint::hub::{Address, Cache};
-use attnscope_engine::error::{Error, Result};
+#[cfg(feature = "hub")]
+use self::client::Refusal;
+pub use self::files::{shards_of, wanted};
+#[cfg(feature = "hub")]
+pub use self::snapshot::fetch;
+#[cfg(feature = "hub")]
+use self::snapshot::{Place, make_directory_of};
 
 /// How far a file has come.
 #[derive(Debug, Clone, Copy)]
 pub struct Fetched<'a> {
     pub file: &'a str,
     pub n_bytes: u64,
-    /// Bytes of the whole file, where the hub says so.
+    /// Bytes of the whole file, where that is told.
     pub n_all: Option<u64>,
 }
 
@@ -29,82 +37,8 @@ pub fn tells(tell: fn(Fetched<'_>)) {
     TELL.get_or_init(|| tell);
 }
 
-fn tell(fetched: Fetched<'_>) {
+pub fn tell(fetched: Fetched<'_>) {
     if let Some(tell) = TELL.get() {
         tell(fetched);
     }
-}
-
-/// Fetches what a model needs, and gives the directory of its snapshot.
-///
-/// # Errors
-/// When the hub cannot be reached, refuses, or has no model of this name; when the disk cannot be written.
-pub fn fetch(address: &Address, cache: &Cache) -> Result<PathBuf> {
-    let client = Client::of_environment();
-    let refused = |refusal: Refusal| Error::file(&address.repository, refusal.words(address));
-    let listing = client.listing(address).map_err(refused)?;
-    let wanted = files::wanted(&listing.files, address.file.as_deref());
-    let wanted = wanted.map_err(|problem| Error::file(&address.repository, problem))?;
-    let place = Place {
-        repository: cache.repository(address),
-    };
-    let mut snapshot = None;
-    let mut queue = wanted;
-    let mut at = 0;
-    while let Some(file) = queue.get(at).cloned() {
-        at += 1;
-        let directory = blob::fetch(&client, &place, address, &listing.commit, &file)?;
-        // The shards of a model are known once its index is there.
-        if file.ends_with(".index.json") {
-            let named = files::shards_of(&directory.join(&file))?;
-            queue.extend(
-                named
-                    .into_iter()
-                    .filter(|name| !queue.contains(name))
-                    .collect::<Vec<_>>(),
-            );
-        }
-        snapshot = Some(directory);
-    }
-    let Some(snapshot) = snapshot else {
-        return Err(Error::file(
-            &address.repository,
-            "holds no files of a model",
-        ));
-    };
-    place.write_reference(address, &listing.commit)?;
-    Ok(snapshot)
-}
-
-/// Where a model lies in the cache.
-struct Place {
-    repository: PathBuf,
-}
-
-impl Place {
-    /// Notes which commit a branch or tag stands for.
-    fn write_reference(&self, address: &Address, commit: &str) -> Result<()> {
-        if address.revision == commit {
-            return Ok(());
-        }
-        let path = self.repository.join("refs").join(&address.revision);
-        make_directory_of(&path)?;
-        write_whole(&path, commit.as_bytes())
-    }
-}
-
-fn make_directory_of(path: &Path) -> Result<()> {
-    let Some(directory) = path.parent() else {
-        return Ok(());
-    };
-    std::fs::create_dir_all(directory)
-        .map_err(|e| Error::file(directory, format!("cannot be made ({e})")))
-}
-
-/// Writes a short file under a temporary name, and renames it.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written =
-        std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|e| Error::file(path, format!("cannot be written ({e})")))
 }

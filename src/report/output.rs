@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::signals::Temporary;
+use crate::store;
 use attnscope_engine::checkpoint::was_read;
 use attnscope_engine::error::{Error, Result};
 
@@ -35,6 +36,7 @@ impl Output {
         if target == Path::new("-") {
             return Ok(Self::Stdout);
         }
+        let target = &store::written(target)?;
         if target.is_dir() {
             return Err(Error::file(
                 target,
@@ -70,11 +72,13 @@ impl Output {
     /// # Errors
     /// When nothing can be written there, or something is there.
     pub fn open_new(target: &Path) -> Result<Self> {
+        let name = target;
+        let target = &store::written(name)?;
         match Self::open(target)? {
             Self::File { temporary, .. } => {
                 // A link that leads nowhere is something too: renaming would replace it.
                 if target.symlink_metadata().is_ok() {
-                    return Err(Error::file(target, TAKEN));
+                    return Err(Error::file(name, TAKEN));
                 }
                 let target = target.to_path_buf();
                 Ok(Self::File {
@@ -92,6 +96,8 @@ impl Output {
     /// # Errors
     /// When nothing can be written there, or a file is there that is to stay.
     pub fn open_or_replace(target: &Path, is_forced: bool) -> Result<Self> {
+        let name = target;
+        let target = &store::written(name)?;
         // An empty file has nothing to lose: `mktemp` makes one.
         let is_free = || {
             target
@@ -103,7 +109,7 @@ impl Output {
         }
         Self::open_new(target).map_err(|e| match target.symlink_metadata() {
             Ok(about) if !about.is_dir() && !was_read(target) => {
-                Error::file(target, format!("{TAKEN}; pass --force to replace it"))
+                Error::file(name, format!("{TAKEN}; pass --force to replace it"))
             }
             _ => e,
         })
@@ -180,7 +186,8 @@ impl Output {
                 kept.map_err(|e| match e.kind() {
                     ErrorKind::AlreadyExists => Error::file(&target, TAKEN),
                     _ => Error::file(&target, format!("cannot be written ({e})")),
-                })
+                })?;
+                store::push(&target)
             }
         }
     }

@@ -7,7 +7,7 @@ mod temporary;
 #[cfg(unix)]
 mod watch;
 
-pub use temporary::{Temporary, undisturbed};
+pub use temporary::{Temporary, forgotten, removed_at_end, undisturbed};
 #[cfg(unix)]
 pub use watch::{Claim, can_stop, claim, die_if_asked, end_with_a_code, stop, watch};
 

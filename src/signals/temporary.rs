@@ -84,6 +84,16 @@ impl Temporary {
     }
 }
 
+/// Has a directory removed too when a signal ends the program.
+pub fn removed_at_end(directory: &Path) {
+    lock(&LIVE).insert(directory.to_path_buf());
+}
+
+/// Forgets a directory that was removed.
+pub fn forgotten(directory: &Path) {
+    lock(&LIVE).remove(directory);
+}
+
 /// Failing to change them leaves a file that its owner can read: no reason to lose what it holds.
 fn keep_permissions(file: &File, before: Permissions) {
     #[cfg(unix)]
@@ -107,7 +117,7 @@ pub(super) fn remove_all() {
     let live = lock(&LIVE);
     for path in live.iter() {
         // What cannot be removed stays: there is nobody left to tell.
-        let _ = fs::remove_file(path);
+        let _ = fs::remove_file(path).or_else(|_| fs::remove_dir_all(path));
     }
     // For ever: the process ends.
     std::mem::forget((naming, live));

@@ -475,3 +475,77 @@ fn a_batch_without_prompts_or_with_wrong_flags_is_refused_before_anything_is_wri
     }
     assert_eq!(attnscope(&["merge", to]).status.code(), Some(2));
 }
+
+#[cfg(not(feature = "s3"))]
+#[test]
+fn an_address_of_an_object_store_is_refused_by_a_build_without_one() {
+    let runs = Runs::new(&[150], 1);
+    let (steps, prompts) = (runs.at("steps"), runs.at("prompts.jsonl"));
+    let (steps, prompts) = (steps.display().to_string(), prompts.display().to_string());
+    for arguments in [
+        [
+            "batch",
+            "s3://runs/steps",
+            "--inputs",
+            &prompts,
+            "--output",
+            &steps,
+        ],
+        [
+            "batch",
+            &steps,
+            "--inputs",
+            "s3://runs/p.jsonl",
+            "--output",
+            &steps,
+        ],
+        [
+            "batch",
+            &steps,
+            "--inputs",
+            &prompts,
+            "--output",
+            "s3://runs/out",
+        ],
+        [
+            "report",
+            "s3://runs/step-1",
+            "--tokens",
+            "1,2",
+            "--format",
+            "json",
+        ],
+        [
+            "report",
+            &steps,
+            "--tokens",
+            "1,2",
+            "--output",
+            "s3://runs/r.json",
+        ],
+        [
+            "check",
+            "s3://runs/step-1",
+            "--tokens",
+            "1,2",
+            "--format",
+            "json",
+        ],
+        [
+            "merge",
+            "s3://runs/out",
+            "--output",
+            &prompts,
+            "--format",
+            "csv",
+        ],
+    ] {
+        let refused = attnscope(&arguments);
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(
+            said.contains("this build has no s3; build with --features s3"),
+            "{arguments:?}: {said}"
+        );
+    }
+}

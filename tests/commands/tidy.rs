@@ -26,6 +26,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("signals", 4),
     ("bundles", 5),
     ("fetch", 5),
+    ("store", 5),
     ("worker", 5),
     ("report", 5),
     ("record", 6),
@@ -49,6 +50,8 @@ const EDGES: &[(&str, &str)] = &[
     ("checks", "stats"),
     ("compare", "analysis"),
     ("history", "record"),
+    ("report", "store"),
+    ("store", "fetch"),
     ("batch", "record"),
     ("batch", "history"),
 ];

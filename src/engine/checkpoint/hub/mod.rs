@@ -13,11 +13,16 @@ use crate::error::{Error, Result};
 /// Fetches a model into the cache, and gives the directory of its files.
 pub type Fetch = fn(&Address, &Cache) -> Result<PathBuf>;
 
+/// Brings a target that is no path here.
+pub type Stage = fn(&Path) -> Result<PathBuf>;
+
 /// Where names of the hub are looked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hub {
     /// What fetches a model that is not in the cache; `None` where nothing may be fetched.
     pub fetch: Option<Fetch>,
+    /// What brings a target of another kind of store here, or refuses it; a path comes back as it is.
+    pub stage: Option<Stage>,
 }
 
 /// A target that was found.
@@ -37,6 +42,12 @@ impl Hub {
     pub fn find(&self, target: &Path) -> Result<Found> {
         if let Some(path) = file_url(target) {
             return of_path(&path);
+        }
+        if let Some(stage) = self.stage {
+            let staged = stage(target)?;
+            if staged != target {
+                return of_path(&staged);
+            }
         }
         // A dangling link is told as one, and not looked for elsewhere.
         if target.symlink_metadata().is_ok() {

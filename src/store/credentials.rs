@@ -1,0 +1,77 @@
+//! Keys for an object store: those of the environment, else those of the file that the AWS command line keeps.
+
+use std::path::PathBuf;
+
+/// Variables of which any says where keys come from.
+const SOURCES: [&str; 6] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+];
+
+/// Keys of a profile.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Keys {
+    pub id: String,
+    pub secret: String,
+    pub token: Option<String>,
+}
+
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether the environment says where keys come from.
+pub fn environment_has_some() -> bool {
+    SOURCES.iter().any(|name| set(name).is_some())
+}
+
+/// The keys of the profile that `AWS_PROFILE` names.
+pub fn of_file() -> Option<Keys> {
+    let path = set("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
+    let path = path.or_else(|| Some(PathBuf::from(set("HOME")?).join(".aws/credentials")))?;
+    let profile = set("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
+    parse(&std::fs::read_to_string(path).ok()?, &profile)
+}
+
+/// The keys of a profile in a file of sections.
+fn parse(text: &str, profile: &str) -> Option<Keys> {
+    let mut keys = Keys::default();
+    let mut is_inside = false;
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            is_inside = name.trim_end_matches(']').trim() == profile;
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=').filter(|_| is_inside) else {
+            continue;
+        };
+        let value = value.trim().to_owned();
+        match key.trim() {
+            "aws_access_key_id" => keys.id = value,
+            "aws_secret_access_key" => keys.secret = value,
+            "aws_session_token" => keys.token = Some(value),
+            _ => {}
+        }
+    }
+    (!keys.id.is_empty() && !keys.secret.is_empty()).then_some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_has_its_own_keys() {
+        let text = "[default]\naws_access_key_id = a\naws_secret_access_key=b\n\n[ team ]\naws_access_key_id=c\naws_secret_access_key = d=\naws_session_token = e\n[empty]\n";
+        let keys = parse(text, "team").expect("keys");
+        assert_eq!((keys.id.as_str(), keys.secret.as_str()), ("c", "d="));
+        assert_eq!(keys.token.as_deref(), Some("e"));
+        assert_eq!(parse(text, "default").expect("keys").token, None);
+        assert_eq!(parse(text, "empty"), None);
+        assert_eq!(parse(text, "nobody"), None);
+    }
+}
