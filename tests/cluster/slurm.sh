@@ -7,7 +7,7 @@
 set -eu
 program=$(realpath "$1")
 here=$(dirname "$(realpath "$0")")
-work=$(mktemp -d /tmp/attnscope-slurm-XXXX)
+work=$(mktemp -d "${TMPDIR:-/tmp}/attnscope-slurm-XXXXXX")
 chmod 755 "$work"
 host=$(hostname -s)
 
