@@ -24,6 +24,7 @@ mod history_reading;
 mod lab;
 mod log_file;
 mod log_target;
+mod man;
 mod merge;
 mod merge_summary;
 mod names;
@@ -55,6 +56,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+pub use self::man::man_pages;
 pub use self::open::unknown_command;
 
 use self::device::Chosen;
@@ -148,6 +150,8 @@ enum Command {
     Config(config::Args),
     /// Print completions for a shell
     Completions(completions::Args),
+    /// Print the manual page of a command, or write the pages of all commands into a directory
+    Man(man::Args),
 }
 
 /// Flags that say how a checkpoint is read and run, which a command without one refuses.
@@ -276,6 +280,7 @@ impl Cli {
             Some(Command::Guess(args)) => return guess::run(&args),
             Some(Command::Config(args)) => return config::run(&args),
             Some(Command::Completions(args)) => completions::run(&args)?,
+            Some(Command::Man(args)) => man::run(&args)?,
         }
         Ok(Ended::Clean)
     }

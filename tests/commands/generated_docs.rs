@@ -10,14 +10,18 @@ use attnscope_engine::family;
 use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 
 fn is_up_to_date(page: &str, content: &str) {
-    let path = testing::root().join("docs").join(page);
+    is_generated(&format!("docs/{page}"), content);
+}
+
+pub fn is_generated(page: &str, content: &str) {
+    let path = testing::root().join(page);
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, content).expect("the page is written");
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         committed, content,
-        "docs/{page} is out of date: run UPDATE=1 cargo test --test commands generated_docs"
+        "{page} is out of date: run UPDATE=1 cargo test --test commands generated_docs"
     );
 }
 
@@ -66,6 +70,28 @@ fn the_schemas_are_those_of_the_types_that_write_the_documents() {
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
     assert_eq!(files, names);
+}
+
+#[test]
+fn the_manual_pages_of_the_wheel_are_those_that_the_program_prints() {
+    const PLACE: &str = "src/packaging/data/share/man/man1";
+    let mut names = BTreeSet::new();
+    for page in attnscope::cli::man_pages().expect("the pages") {
+        is_generated(&format!("{PLACE}/{}", page.name), &page.text);
+        names.insert(page.name);
+    }
+    let mut committed = BTreeSet::new();
+    for file in std::fs::read_dir(testing::root().join(PLACE)).expect("the pages") {
+        let file = file.expect("an entry");
+        let name = file.file_name().to_string_lossy().into_owned();
+        // A command that is no more leaves its page behind.
+        if std::env::var_os("UPDATE").is_some() && !names.contains(&name) {
+            std::fs::remove_file(file.path()).expect("is removed");
+        } else {
+            committed.insert(name);
+        }
+    }
+    assert_eq!(committed, names);
 }
 
 /// What the cases of one family show.

@@ -26,6 +26,7 @@ mod hostile_names;
 mod hub_names;
 mod lab_command;
 mod library_layouts;
+mod man_command;
 mod manual;
 mod order_probe;
 mod places;
