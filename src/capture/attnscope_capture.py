@@ -75,6 +75,8 @@ What the metadata says of a capture
     attnscope.mask, attnscope.window, attnscope.documents   as given
 """
 
+# Made of the modules in src/python/attnscope/_capture: change it there.
+
 from __future__ import annotations
 
 import contextlib
@@ -95,6 +97,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["capture", "probe", "record"]
+
+
+# ------------------------------------------------------------------------------------------------------------- words
+
 
 # Names of torch functions, without the underscores around them: add, add_ and __add__ are one.
 SOFTMAX = {"softmax", "special_softmax", "safe_softmax"}
@@ -124,7 +130,7 @@ KERNEL = re.compile(r"attention|attn|flash|fmha", re.IGNORECASE)
 CROSS = re.compile(r"cross|enc_?dec|encoder_(attn|attention)|enc_attn|src_attn|context_attn", re.IGNORECASE)
 
 
-# ---------------------------------------------------------------------------------------------------- capture
+# --------------------------------------------------------------------------------------------------------- recording
 
 
 class capture:
@@ -832,6 +838,9 @@ class capture:
         return x.to(torch.int64).contiguous() if x.dim() == 1 else None  # [position]
 
 
+# --------------------------------------------------------------------------------------------------------- following
+
+
 class _Watch(TorchFunctionMode):
     """Sees every torch function that runs between entering and leaving the block."""
 
@@ -947,6 +956,13 @@ class _Frame:
         return self.path or type(root).__name__
 
 
+def _mark(x):
+    return getattr(x, "_attnscope_mark", NO_MARK)
+
+
+# -------------------------------------------------------------------------------------------------------------- axes
+
+
 def _name(func):
     """A torch function's name without the underscores around it and without its overload; an attribute's own name."""
     name = getattr(func, "__name__", None) or ""
@@ -954,10 +970,6 @@ def _name(func):
         name = getattr(getattr(func, "__self__", None), "__name__", "")
         return name if name in ("T", "mT", "H", "mH", "data") else "get"
     return name.split(".")[0].strip("_")
-
-
-def _mark(x):
-    return getattr(x, "_attnscope_mark", NO_MARK)
 
 
 def _ordered(x, axes):
@@ -1254,7 +1266,7 @@ def _layers(records):
     return layers if one_shape and len(heads) == 1 and list(*heads) == list(range(len(*heads))) else None
 
 
-# ------------------------------------------------------------------------------------------------------ probe
+# ----------------------------------------------------------------------------------------------------------- probing
 
 
 def probe(model, ids, path, *, mask="causal", pad_id=None, n_pads=3, n_cuts=8, documents=None, call=None, seed=0,
@@ -1704,7 +1716,7 @@ class _Probe:
         return columns
 
 
-# ----------------------------------------------------------------------------------------------------- record
+# ----------------------------------------------------------------------------------------------------------- porting
 
 
 class record:
@@ -1956,6 +1968,9 @@ class _Operands(TorchFunctionMode):
         owner.calls.append(call)
 
 
+# ---------------------------------------------------------------------------------------------------------- matching
+
+
 # Hooks of attention that its operands are, and those that modules around it give.
 _OF_CALLS = ("rot_q", "rot_k", "scores", "pattern", "v", "z")
 _OF_MODULES = ("resid_pre", "q", "k", "v", "attn_out", "mlp_out", "resid_post")
@@ -2126,21 +2141,7 @@ def _read_trace(path):
     return tensors
 
 
-@contextlib.contextmanager
-def _own_random(model):
-    """Gives the random states back that they had before the block."""
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
-    with torch.random.fork_rng(devices=devices):
-        yield
-
-
-def _difference(a, b):
-    """|a - b|; equal infinities and two NaNs differ by 0, a NaN and a number by infinity."""
-    same = (a == b) | (a.isnan() & b.isnan())
-    return (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf).masked_fill(same, 0.0)
-
-
-# ----------------------------------------------------------------------------------------------------- shared
+# ------------------------------------------------------------------------------------------------------------ shared
 
 
 _compiler = getattr(torch, "compiler", None)
@@ -2339,3 +2340,17 @@ def _save(path, tensors, metadata):
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def _own_random(model):
+    """Gives the random states back that they had before the block."""
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+def _difference(a, b):
+    """|a - b|; equal infinities and two NaNs differ by 0, a NaN and a number by infinity."""
+    same = (a == b) | (a.isnan() & b.isnan())
+    return (a - b).abs().nan_to_num(nan=math.inf, posinf=math.inf).masked_fill(same, 0.0)

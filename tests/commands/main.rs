@@ -20,6 +20,7 @@ mod effect_command;
 mod export_data;
 mod figures;
 mod generated_docs;
+mod generated_docs_capture;
 mod guesses;
 mod history_command;
 mod hostile_names;

@@ -1,1 +1,0 @@
-../../capture/attnscope_capture.py

@@ -1,0 +1,130 @@
+"""What capture keeps while a model runs: the mode that sees calls, marks on tensors, records, frames."""
+
+from __future__ import annotations
+
+import types
+
+from torch.overrides import TorchFunctionMode
+
+from .axes import _name, _without_override
+from .shared import _blind, _is_dynamo, _own_modes, _tensors
+from .words import FUSED, KERNEL, SILENT, SOFTMAX
+
+
+class _Watch(TorchFunctionMode):
+    """Sees every torch function that runs between entering and leaving the block."""
+
+    def __init__(self, owner):
+        super().__init__()
+        self.owner = owner
+
+    def __torch_function__(self, func, kinds, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if _is_dynamo():  # the compiler traces this very function: nothing of it may end up in its graph
+            return func(*args, **kwargs)
+        owner = self.owner
+        name = _name(func)
+        if name == "multi_head_attention_forward" and isinstance(func, types.FunctionType):
+            # It hands itself over as a whole, and what it calls would not be seen. A copy that does not is run instead.
+            whole = owner.guarded(name, _without_override, func)
+            if whole is not None:
+                with self:
+                    return whole(*args, **kwargs)
+        is_wanted = name not in SILENT and owner.watching
+        blind = _blind(args) if is_wanted else None
+        if blind is not None:
+            if name in SOFTMAX or name in FUSED or name == "flex_attention":
+                owner.guarded(name, owner.skip, None, None, None, f"{blind}: nothing is recorded in it", True)
+            is_wanted = False
+        if not is_wanted:
+            return func(*args, **kwargs)
+        kept = None
+        if name not in SOFTMAX and name not in FUSED:
+            kept = owner.guarded(name, self.before, name, args, kwargs)
+        out = func(*args, **kwargs)
+        owner.guarded(name, self.after, name, func, args, kwargs, out, kept)
+        return out
+
+    def before(self, name, args, kwargs):
+        with _own_modes():
+            return self.owner.before(name, args, kwargs)
+
+    def after(self, name, func, args, kwargs, out, kept):
+        owner = self.owner
+        with _own_modes():
+            if name in SOFTMAX:
+                owner.softmax(args, kwargs, out)
+            elif name in FUSED:
+                owner.fused(func.__name__.split(".")[0], func, args, kwargs, out)
+            elif name == "flex_attention":
+                owner.flex(args, kwargs, out)
+            elif KERNEL.search(name) and type(func).__name__ in ("OpOverload", "OpOverloadPacket") \
+                    and next(_tensors(out), None) is not None:
+                owner.skip(owner.place(), next(_tensors(out)), None, f"{func} is a kernel called directly", tell=True)
+            else:
+                owner.follow(name, func, args, kwargs, out, kept)
+
+
+class _Refused(Exception):
+    """What was asked for cannot be done: told as an error when the block ends, not inside the forward call."""
+
+
+class _Mark:
+    """What is known of a tensor: where it comes from, and which scores or pattern it is."""
+
+    __slots__ = ("origin", "axes", "steps", "scores", "record", "dtype", "is_reduced", "p", "at", "is_outer")
+
+    def __init__(self, origin=None, axes=(-2, -1), steps=(), scores=None, record=None, dtype=None, reduced=False, p=0.0,
+                 at=None, outer=False):
+        self.origin = origin  # "product" of two activations, "outer" product, "weights", "parameter"
+        self.axes = axes  # of queries and of keys, from the end
+        self.steps = steps  # since the product
+        self.scores = scores  # [head, query, key], copied before the first step that is not a step of scores
+        self.record = record
+        self.dtype = dtype  # of the scores
+        self.is_reduced = reduced  # a maximum or a sum of scores
+        self.p = p  # of dropout
+        self.is_outer = outer  # made by a product and a sum, not by a matrix product
+        self.at = len(steps) if at is None else at  # how many steps came before the copy of the scores
+
+    @property
+    def is_scores(self):
+        return self.origin == "product" and not self.is_reduced and self.record is None
+
+
+NO_MARK = _Mark()
+
+
+class _Record:
+    """One attention: what went into its softmax and what came out."""
+
+    def __init__(self, owner, path, info):
+        self.owner, self.path, self.info = owner, path, info
+        self.scores = self.pattern = None  # [head, query, key]
+        self.sinks = None  # [head, query, sink]: scores of columns that are no keys
+        self.after = []  # what happened to the pattern before it was used
+
+
+class _Frame:
+    """One running module and the shapes that it was given."""
+
+    def __init__(self, module, path, tensors):
+        self.module, self.path = module, path
+        self.shapes = [tuple(t.shape) for t in tensors if 0 < t.dim() <= 4]
+        self.lengths = set()
+        for tensor in tensors:
+            if tensor.dim() == 1 and not tensor.is_floating_point():
+                self.lengths.add(tensor.shape[0])
+            elif tensor.dim() == 2:
+                self.lengths.update(tensor.shape[:1] if tensor.is_floating_point() else tensor.shape)
+            elif tensor.dim() == 3:
+                self.lengths.update(tensor.shape[:2])
+            elif tensor.dim() == 4:
+                self.lengths.update(tensor.shape[1:3])  # [batch, head, position, d_head], or position before head
+
+    def name(self, root):
+        return self.path or type(root).__name__
+
+
+def _mark(x):
+    return getattr(x, "_attnscope_mark", NO_MARK)

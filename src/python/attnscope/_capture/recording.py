@@ -1,0 +1,732 @@
+"""capture: what every attention of one forward call did."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import math
+import re
+import sys
+import threading
+import warnings
+import weakref
+
+import torch
+from torch import nn
+
+from .axes import (
+    _argument_names, _axis, _dropout, _einsum_axes, _hide_masked, _is_relu, _labels, _moved_axes, _names, _operands,
+    _ordered, _padding_mask, _said, _summed_axis, _sums_over_something,
+)
+from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
+from .shared import (
+    _address, _blind, _check_choice, _checked_path, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
+    _plain_pytorch, _readable, _save, _source, _tensors, _uncompiled,
+)
+from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
+
+
+class capture:
+    """Records the attention of the first forward call of `model` and writes it to `path` when the block ends.
+
+    tokens, attention_mask   [position] or [batch, position]; found in the arguments of the call when not given
+    tokenizer                gives the tokens their text: anything with convert_ids_to_tokens, id_to_token or decode, a list or
+                             dict of texts by id, or a function from an id to its text
+    mask                     "causal", "bidirectional" or "none": what the model is meant to be; attnscope infers it otherwise
+    window                   how many keys a query is meant to see, itself included
+    documents                starts of packed documents, e.g. [0, 17, 40]
+    row                      which row of the batch is kept
+    every_call               record every forward call of the model, not the first only
+    scores                   False keeps the pattern alone, half the size
+    only                     regular expression: keep the modules whose path it finds
+    max_bytes                recording ends before more than this is kept; the block then ends with an error and no file
+
+    The forward call itself never fails because of a capture: what cannot be recorded is left out, listed in the metadata,
+    and told in one warning when the block ends.
+    """
+
+    def __init__(self, model, path, *, tokens=None, attention_mask=None, mask=None, window=None, documents=None,
+                 row=0, every_call=False, scores=True, only=None, max_bytes=2 << 30, tokenizer=None):
+        _check_choice("mask", mask, (None, "causal", "bidirectional", "none"))
+        self.model, self.path = model, _checked_path(path)
+        self.given = {"tokens": tokens, "attention_mask": attention_mask}
+        self.declared = {"mask": mask, "window": window, "documents": documents}
+        self.row, self.every_call, self.keep_scores, self.max_bytes = row, every_call, scores, max_bytes
+        self.only = re.compile(only) if only else None
+        self.tokenizer = tokenizer
+
+    def __enter__(self):
+        self.records, self.skipped, self.found, self.changed = [], {}, {}, []
+        self.stack, self.root_calls, self.bytes = [], 0, 0
+        self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
+        self.marked = []  # weak references to the tensors that carry a mark
+        self.thread = threading.get_ident()
+        self.weights = {_address(p) for p in self.model.parameters()} - {0}
+        self.cleanup = contextlib.ExitStack()
+        try:
+            for path, module in self.model.named_modules():
+                self.cleanup.callback(_hook(module, True, self._guarded_hook(self._enter_module(path))))
+                self.cleanup.callback(_hook(module, False, self._guarded_hook(self._leave_module)))
+            self.cleanup.enter_context(_plain_pytorch(self.model, changed=self.changed))
+            self.n_compiled, self.has_compiler = _n_compiled(), "torch._dynamo" in sys.modules
+            self.cleanup.enter_context(_Watch(self))
+        except BaseException:
+            self.cleanup.close()
+            raise
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.cleanup.close()
+        try:
+            if kind is None:
+                if self.refused is not None:
+                    raise self.refused
+                self._note_unseen()
+                self._write()
+        finally:
+            for reference in self.marked:  # leave nothing behind on tensors that the caller kept
+                tensor = reference()
+                if tensor is not None and hasattr(tensor, "_attnscope_mark"):
+                    del tensor._attnscope_mark
+            self.marked = []
+            for record in self.records:
+                record.owner = record.scores = record.pattern = None
+        if kind is None and self.skipped:
+            told = [f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values() if s.get("tell")]
+            if told:
+                more = f"; and {len(told) - 4} more, see attnscope.skipped in the file" if len(told) > 4 else ""
+                warnings.warn(f"attnscope: not recorded: {'; '.join(told[:4])}{more}", stacklevel=2)
+        return False
+
+    # Nothing that goes wrong in here reaches the model.
+
+    def guarded(self, what, step, *args):
+        """Runs a step of the recorder; what it raises is noted and goes no further."""
+        try:
+            with torch._C.DisableTorchFunction():
+                return step(*args)
+        except _Refused as refused:
+            self.refused = self.refused or RuntimeError(str(refused))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            place = self.stack[-1].path if self.stack else ""
+            self.note(place or type(self.model).__name__, None, None,
+                      f"{what} could not be recorded: {type(error).__name__}: {lines[0][:200]}", tell=True)
+        return None
+
+    def _guarded_hook(self, hook):
+        def run(module, *args):
+            if _is_dynamo():
+                return None
+            if threading.get_ident() != self.thread:
+                self.in_threads = True
+                return None
+            self.guarded(type(module).__name__, hook, module, *args)
+            return None  # a hook that gave something would replace the model's own input or output
+
+        return run
+
+    # Which modules are running, and with what inputs.
+
+    def _enter_module(self, path):
+        def hook(module, args, kwargs):
+            tensors = list(_tensors((args, kwargs)))
+            if module is self.model:
+                self.stack.clear()  # whatever an earlier, failed call left behind
+                self.root_calls += 1
+            self.stack.append(_Frame(module, path, tensors))
+            if not self.recording:
+                return
+            self.ran.setdefault(path, [0, 0])[0] += 1
+            if _blind() is not None:
+                return
+            if module is self.model:
+                self._read_arguments(module, args, kwargs)
+            elif path.split(".")[-1] == "decoder":
+                ids = kwargs.get("input_ids", args[0] if args else None)
+                if _is_ids(ids):
+                    self.found.setdefault("decoder_tokens", ids.detach().cpu())
+            if "torch._dynamo" in sys.modules and not self.has_compiler:
+                self.has_compiler = True  # it came while the model ran
+                self.cleanup.enter_context(_uncompiled(self.model, self.changed))
+
+        return hook
+
+    def _leave_module(self, module, args, output):
+        while self.stack and self.stack.pop().module is not module:
+            pass
+        if module is self.model and not self.stack and not self.every_call:
+            self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
+
+    @property
+    def recording(self):
+        return (self.every_call or self.root_calls <= 1) and self.refused is None
+
+    @property
+    def watching(self):
+        return bool(self.stack) and self.recording and threading.get_ident() == self.thread
+
+    def _read_arguments(self, module, args, kwargs):
+        while isinstance(getattr(module, "_orig_mod", None), nn.Module):
+            module = module._orig_mod  # compiled
+        try:
+            named = dict(inspect.signature(module.forward).bind(*args, **kwargs).arguments)
+        except (TypeError, ValueError):
+            named = {str(i): arg for i, arg in enumerate(args)}
+            named.update(kwargs)
+        for name in [name for name, value in named.items() if isinstance(value, dict)]:
+            named.update(named.pop(name))  # the **kwargs of forward
+        for name in [name for name, value in named.items() if isinstance(value, tuple)]:
+            named.update({f"{name}.{i}": value for i, value in enumerate(named.pop(name))})  # its *args
+        plain = [name for name, value in named.items() if _is_ids(value)
+                 and not re.search(r"mask|label|target_out|type|position|decoder|tgt|trg|valid|length|segment", name)]
+        later = [name for name, value in named.items() if _is_ids(value) and re.search(r"decoder_input|tgt|trg", name)
+                 and "mask" not in name]
+        plain.sort(key=lambda name: name != "input_ids")
+        if plain:
+            self.found.setdefault("tokens", named[plain[0]].detach().cpu())
+        if later:
+            self.found.setdefault("decoder_tokens", named[later[0]].detach().cpu())
+        names = ["attention_mask", "src_key_padding_mask", "key_padding_mask"]
+        names += [name for name in named if name not in names and not re.search(
+            r"label|type|position|decoder|tgt|trg|target|segment|cross|head|causal|future|loss|special", name)]
+        shape = self.found["tokens"].shape if "tokens" in self.found else None
+        for name in names:
+            mask = named.get(name)
+            if (not isinstance(mask, torch.Tensor) or mask.dim() != 2 or "attention_mask" in self.found
+                    or plain and name == plain[0]):
+                continue
+            real = _padding_mask(name, mask.detach().cpu(), self.found.get("tokens"), shape)
+            if real is not None:
+                self.found["attention_mask"] = real
+                self.found["attention_mask_name"] = name
+
+    # What a softmax or scaled_dot_product_attention does.
+
+    def place(self):
+        """The innermost module, but for nn.Softmax, which says nothing about where it stands."""
+        frames = [f for f in self.stack if not isinstance(f.module, (nn.Softmax, nn.Softmax2d))] or self.stack
+        return frames[-1]
+
+    def wants(self, frame):
+        return self.only is None or self.only.search(frame.name(self.model))
+
+    def rejects(self, x, mark, fewest=3):
+        """Why [..., query, key] scores are not attention; None when they are."""
+        if not x.is_floating_point() or not fewest <= x.dim() <= 5:
+            return "not a float tensor of 3 to 5 dimensions"
+        if mark.origin == "weights":
+            return "its input comes from a layer with weights, not from queries and keys"
+        lengths = {n for frame in self.stack for n in frame.lengths}
+        if x.shape[-2] not in lengths:
+            return "its last dimension but one is no sequence length"
+        if x.shape[-1] not in lengths and mark.origin != "product":
+            return "its last dimension is no sequence length"
+        return None
+
+    def batch_size(self, n_rows, n_queries):
+        """Rows of the batch in a leading dimension that may hold batch*head: what the inputs around it have."""
+        for frame in reversed(self.stack):
+            for shape in frame.shapes:
+                if len(shape) < 2 or n_queries not in shape[:2]:
+                    continue
+                batch = shape[0] if shape[1] == n_queries else shape[1]
+                if n_rows % max(batch, 1) == 0:
+                    return batch
+        return 1
+
+    def rows(self, x, axes=(-2, -1)):
+        """Scores or a pattern → ([head, query, key] of the kept row, how many rows)."""
+        x = _ordered(x, axes)
+        if x.dim() == 2:
+            x = x[None, None]
+        elif x.dim() == 3:
+            batch = self.batch_size(x.shape[0], x.shape[1])
+            x = x.unflatten(0, (batch, -1))
+        elif x.dim() > 4:
+            x = x.flatten(1, -3)
+        if self.row >= x.shape[0] > 1:
+            raise _Refused(f"row {self.row} was asked for, and the batch has {x.shape[0]}")
+        return x[min(self.row, x.shape[0] - 1)], x.shape[0]
+
+    def reserve(self, frame, shape, what, times=1):
+        size = 4 * math.prod(shape) * times
+        if self.bytes + size > self.max_bytes:
+            raise _Refused(
+                f"{frame.name(self.model)}: {what} of shape {list(shape)} take {_readable(size)} on top of "
+                f"{_readable(self.bytes)} already captured, more than max_bytes = {_readable(self.max_bytes)}; "
+                "use a shorter prompt, only=… for some modules, scores=False, or a larger max_bytes")
+        self.bytes += size
+
+    def copy(self, row):
+        return row.detach().to("cpu", torch.float32, copy=True).contiguous()  # [head, query, key]
+
+    def add(self, frame, info, shape):
+        name = frame.name(self.model)
+        record = _Record(self, name, {"module": name, "call": self.n_calls.get(name, 0), **info,
+                                      "training": bool(frame.module.training)})
+        tokens = self.found.get("tokens")
+        n_queries = shape[-2]
+        if tokens is not None and tokens.dim() == 2 and tokens.shape[0] != tokens.shape[1] and n_queries in tokens.shape:
+            record.info["token_axis"] = tuple(tokens.shape).index(n_queries)
+        self.n_calls[name] = record.info["call"] + 1
+        self.records.append(record)
+        for above in self.stack:
+            self.ran.setdefault(above.path, [1, 0])[1] += 1
+        return record
+
+    def keep(self, record, scores, pattern):
+        """Scores and pattern of a record; scores that a finite mask hides become -inf."""
+        value = _hide_masked(scores, pattern, record.info["axis"] == "keys") if scores is not None else None
+        if value is not None:
+            record.info["mask_value"] = value
+        record.scores, record.pattern = scores if self.keep_scores else None, pattern
+
+    def softmax(self, args, kwargs, y):
+        x = args[0] if args else kwargs.get("input", kwargs.get("self"))
+        if not isinstance(x, torch.Tensor) or not isinstance(y, torch.Tensor):
+            return
+        dim = kwargs["dim"] if "dim" in kwargs else args[1] if len(args) > 1 else None
+        if dim is None:  # what torch takes when none is given; rarely what was meant
+            dim = 0 if x.dim() in (0, 1, 3) else 1
+        if not isinstance(dim, int):
+            return
+        dim = dim % x.dim() if x.dim() else 0
+        frame, mark = self.place(), _mark(x)
+        earlier = mark.record
+        if earlier is not None and earlier.owner is self:
+            # A softmax of a pattern: one attention with two softmaxes, whose scores went into the first.
+            earlier.after.append("softmax")
+            earlier.info.setdefault("dims", [earlier.info["dim"]]).append(dim)
+            earlier.pattern = self.copy(self.rows(y, mark.axes)[0])
+            self.set_mark(y, _Mark(mark.origin, mark.axes, mark.steps + ("softmax",), record=earlier))
+            return
+        if x.dim() == 2 and mark.origin == "product" and y.shape == x.shape:
+            # one head without a batch: kept until it is multiplied by values, since logits have this shape as well
+            scores = self.copy(self.rows(x, mark.axes)[0]) if self.keep_scores else None
+            self.set_mark(y, _Mark("product", mark.axes, mark.steps + ("softmax",), scores, None, _dtype(x)))
+            return
+        why = self.rejects(_ordered(x, mark.axes), mark)
+        if why is not None:
+            self.skip(frame, x, dim, why)
+            return
+        if not self.wants(frame):
+            return
+        row, n_rows = self.rows(x, mark.axes)
+        self.reserve(frame, row.shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
+        record = self.add(frame, {
+            "kind": "softmax", "dim": dim, "axis": _axis(x.dim(), dim, n_rows, mark.axes), "shape": list(x.shape),
+            "dtype": _dtype(y), "scores_dtype": _dtype(x), "dropout_p": 0.0, "is_causal": None, "has_mask": None,
+            "scale": None}, row.shape)
+        self.keep(record, self.copy(row), self.copy(self.rows(y, mark.axes)[0]))
+        self.set_mark(y, _Mark(None, mark.axes, (), record=record))
+
+    def skip(self, frame, x, dim, why, tell=False):
+        frame = frame or self.place()
+        self.note(frame if isinstance(frame, str) else frame.name(self.model), x, dim, why, tell)
+
+    def note(self, name, x, dim, why, tell):
+        entry = {"module": name, "shape": None if x is None else [int(n) for n in x.shape], "dim": dim, "why": why}
+        if tell:
+            entry["tell"] = True
+        if len(self.skipped) < 64:
+            self.skipped.setdefault((name, why), entry)
+
+    def fused(self, name, func, args, kwargs, out):
+        """A call of scaled_dot_product_attention, or of one of the kernels behind it."""
+        frame = self.place()
+        if not self.wants(frame):
+            return
+        out = next(_tensors(out))
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        if name != "scaled_dot_product_attention":
+            names = _argument_names(name)
+        given = dict(zip(names, args), **kwargs)
+        query, key = given["query"], given["key"]
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        is_causal, scale = bool(given.get("is_causal", False)), given.get("scale")
+        if query.is_nested or not 2 <= query.dim() <= 5:
+            self.skip(frame, query, -1, "nested, or not of 2 to 5 dimensions", tell=True)
+            return
+        if hasattr(mask, "_materialize"):  # torch.nn.attention.bias.CausalBias
+            mask = mask._materialize(query.device)
+        scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+        full = query.shape[:-1] + (key.shape[-2],)
+
+        def scored(q, k, n_rows):
+            scores = (q.detach().float() * scale) @ k.detach().float().transpose(-1, -2)  # [head, query, key]
+            if mask is not None:
+                bias = self.rows(mask.detach().expand(full))[0]
+                scores = scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias.float()
+            if is_causal:
+                # torch aligns its causal mask at the top left, also when keys outnumber queries
+                visible = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).tril()
+                scores = scores.masked_fill(~visible, -math.inf)
+            return scores
+
+        info = {"kind": "sdpa", "dropout_p": float(given.get("dropout_p", 0.0) or 0.0), "is_causal": is_causal,
+                "has_mask": mask is not None, "scale": scale}
+        if name != "scaled_dot_product_attention":
+            info["kernel"] = name
+        if is_causal and query.shape[-2] != key.shape[-2]:
+            info["causal_alignment"] = "top-left"
+        self.computed(frame, query, key, out, full, info, scored)
+
+    def computed(self, frame, query, key, out, full, info, scored):
+        """Records a kernel from its arguments: scores and pattern are computed here, in float32."""
+        q, n_rows = self.rows(query)  # [head, query, d_head]
+        k = self.rows(key)[0]  # [kv_head, key, d_head]
+        shape = (q.shape[0], q.shape[1], k.shape[1])
+        self.reserve(frame, shape, "scores and pattern" if self.keep_scores else "pattern", 1 + self.keep_scores)
+        with torch.no_grad(), _no_autocast(query.device.type):
+            if k.shape[0] != q.shape[0]:
+                k = k.repeat_interleave(q.shape[0] // k.shape[0], dim=0)
+            scores = scored(q, k, n_rows)
+            pattern = scores.softmax(-1)
+            hidden = (scores == -math.inf).all(-1)  # [head, query]
+            if hidden.any():
+                # What a row that sees no key gives depends on version and kernel: zeros or NaN. The output tells.
+                zero = torch.isfinite(self.rows(out.detach())[0]).all(-1) & hidden
+                pattern = pattern.masked_fill(zero.unsqueeze(-1), 0.0)
+        kind = info.pop("kind")
+        record = self.add(frame, {"kind": kind, "dim": query.dim() - 1, "axis": "keys", "shape": list(full),
+                                  "dtype": _dtype(query), "scores_dtype": _dtype(query), **info}, shape)
+        self.keep(record, self.copy(scores), self.copy(pattern))
+
+    def flex(self, args, kwargs, out):
+        """A call of flex_attention, whose scores torch's own reference computes from the same arguments."""
+        from torch._higher_order_ops.flex_attention import _math_attention_inner
+
+        frame = self.place()
+        if not self.wants(frame):
+            return
+        names = ("query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_mod_other_buffers",
+                 "mask_mod_other_buffers")
+        given = dict(zip(names, args), **kwargs)
+        query, key = given["query"], given["key"]
+        n_rows = query.shape[0]
+        if self.row >= n_rows > 1:
+            raise _Refused(f"row {self.row} was asked for, and the batch has {n_rows}")
+        if key.shape[1] != query.shape[1]:
+            key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        full = query.shape[:-1] + (key.shape[-2],)
+        info = {"kind": "flex", "dropout_p": 0.0, "is_causal": None, "has_mask": True, "scale": float(given["scale"])}
+
+        def scored(*_):
+            # the whole batch, since score_mod may ask which row it is in
+            extra = [given.get(name) or () for name in names[7:]]
+            _, scores = _math_attention_inner(query.detach(), key.detach(), key.detach(), given["score_mod"],
+                                              given["block_mask"], given["scale"], given["kernel_options"], *extra)
+            return self.rows(scores.float())[0]
+
+        self.computed(frame, query, key, next(_tensors(out)), full, info, scored)
+
+    # Where a tensor comes from, and what becomes of scores and patterns. Kept as an attribute of the tensors themselves, so
+    # that it goes when the tensors go.
+
+    def set_mark(self, y, mark):
+        if not hasattr(y, "_attnscope_mark"):
+            self.marked.append(weakref.ref(y))
+            if len(self.marked) > 4096:
+                self.marked = [reference for reference in self.marked if reference() is not None]
+        y._attnscope_mark = mark
+
+    def is_weight(self, x):
+        return isinstance(x, nn.Parameter) or _mark(x).origin == "parameter" or _address(x) in self.weights
+
+    def snapshot(self, x, mark, frame):
+        """The mark of scores, with a copy of them: the next step is the first that is no longer a score."""
+        ordered = _ordered(x, mark.axes)
+        if not self.keep_scores or self.rejects(ordered, mark, fewest=2) is not None or not self.wants(frame):
+            return mark
+        row = self.rows(x, mark.axes)[0]
+        before = self.bytes
+        self.reserve(frame, row.shape, "scores")
+        self.bytes = before  # counted when it becomes a record
+        return _Mark(mark.origin, mark.axes, mark.steps, self.copy(row), None, _dtype(x), p=mark.p)
+
+    def before(self, name, args, kwargs):
+        """{id of a tensor of scores: its mark with a copy of them}, when the next step turns them into something else."""
+        if name in SILENT or name in REDUCTIONS or name in PRODUCT or name in COMPARISONS or name in VIEWS:
+            return None
+        inputs = list(_tensors((args, kwargs)))
+        kept = {}
+        for x in inputs:
+            mark = _mark(x)
+            if not mark.is_scores:
+                continue
+            since = mark.steps[mark.at:]
+            if mark.scores is not None and not (name in ("exp", "exp2") and set(since) - SHIFTS):
+                continue
+            is_shift = name in ("sub", "rsub") and any(
+                _mark(other).is_reduced and other.shape[-1:] == (1,) for other in inputs)
+            if name in SCORE_STEPS and not is_shift and not (name == "clamp" and _is_relu(args, kwargs)):
+                continue
+            kept[id(x)] = self.snapshot(x, mark, self.place())
+        return kept
+
+    def follow(self, name, func, args, kwargs, out, kept):
+        inputs = list(_tensors((args, kwargs)))
+        first = next(_tensors(out), None)
+        if not inputs or first is None:
+            return
+        marks = [_mark(x) for x in inputs]
+        if name in PRODUCT and any(mark.record is not None or mark.is_scores for mark in marks):
+            follows = self.used(name, args, kwargs, first)
+            if follows is not None:
+                self.set_mark(first, follows)
+                return
+            if any(mark.record is not None for mark in marks):
+                if hasattr(first, "_attnscope_mark"):
+                    self.set_mark(first, NO_MARK)
+                return  # attention's output, no longer scores
+        if any(mark.record is not None for mark in marks):
+            self.follow_pattern(name, func, inputs, args, kwargs, first)
+            return
+        origins = [mark.origin for mark in marks]
+        axes, steps = (-2, -1), ()
+        if name in WEIGHTED or name in PRODUCT and any(self.is_weight(x) for x in inputs):
+            if "product" in origins and first.dim() == 4:
+                origin = "product"  # heads mixed before the softmax: still scores
+            else:
+                # additive attention ends in a layer of width 1, whose output is scores
+                origin = "weights" if first.shape[-1:] != (1,) and first.dim() else None
+        elif name in PRODUCT:
+            # one that sums over nothing is an outer product: angles of positions by frequencies
+            origin = "product" if _sums_over_something(name, args, kwargs) else None
+            if name == "einsum":
+                axes = _einsum_axes(args) or axes
+        elif name in ("cdist", "cosine_similarity", "tensordot", "inner"):
+            origin = "product"
+        elif name == "mul" and len(inputs) == 2 and first.numel() > max(x.numel() for x in inputs) > 1 \
+                and min(x.numel() for x in inputs) > 1 and not any(self.is_weight(x) for x in inputs) \
+                and not any(mark.origin == "product" for mark in marks):
+            origin = "outer"  # every query with every key, before the sum over their width
+        elif name == "sum" and "outer" in origins and first.dim() == inputs[0].dim() - 1 >= 2:
+            origin = "product"
+        elif all(self.is_weight(x) for x in inputs):
+            origin = "parameter"
+        else:
+            origin = next((o for o in ("product", "weights") if o in origins), None)
+        for y in _tensors(out):
+            mark = next((m for m in marks if m.is_scores), None) if origin == "product" else None
+            if mark is None:
+                if origin is not None or hasattr(y, "_attnscope_mark"):
+                    self.set_mark(y, _Mark(origin, axes, steps, outer="outer" in origins))
+                continue
+            x = next(x for x, m in zip(inputs, marks) if m is mark)
+            self.set_mark(y, self.next_mark(name, func, args, kwargs, x, (kept or {}).get(id(x), mark), y))
+
+    def next_mark(self, name, func, args, kwargs, x, mark, y):
+        """What scores are after one more step."""
+        axes = _moved_axes(name, args, kwargs, x, mark.axes, y)
+        if axes is None or not y.is_floating_point():
+            return _Mark("product", reduced=True)
+        if name in REDUCTIONS and y.shape != x.shape:
+            return _Mark("product", axes, mark.steps + (name,), reduced=True)
+        steps = mark.steps if name in VIEWS or len(mark.steps) > 48 else mark.steps + (name,)
+        kept = _Mark("product", axes, steps, mark.scores, None, mark.dtype, p=mark.p, at=mark.at,
+                     outer=mark.is_outer)
+        if "dropout" in name:
+            kept.p = _dropout(args, kwargs)
+        return kept
+
+    def follow_pattern(self, name, func, inputs, args, kwargs, y):
+        x = next((x for x in inputs if _mark(x).record is not None), None)
+        if x is None or not y.is_floating_point():
+            return
+        mark = _mark(x)
+        record = mark.record
+        if y is x:  # written in place
+            if func.__name__.endswith("_"):
+                record.after.append(name)
+            return
+        axes = _moved_axes(name, args, kwargs, x, mark.axes, y)
+        if axes is None:
+            return
+        before, after = _ordered(x, mark.axes).shape, _ordered(y, axes).shape
+        if name == "getitem" and after[:-1] == before[:-1] and 0 < after[-1] < before[-1]:
+            # A learned sink is a key column added before the softmax and cut off after it: cut it from the scores too.
+            n_cut, begins = before[-1] - after[-1], y.data_ptr() == x.data_ptr()
+            ends = y.data_ptr() == x.data_ptr() + n_cut * x.stride(-1) * x.element_size()
+            if axes != (-2, -1) or n_cut > 4 or not (begins or ends):
+                return  # a part of it: some of the keys, for a product of their own
+            if record.scores is not None:
+                record.sinks = record.scores.narrow(-1, after[-1] if begins else 0, n_cut).contiguous()
+                record.scores = record.scores.narrow(-1, 0 if begins else n_cut, after[-1]).contiguous()
+            record.pattern = self.copy(self.rows(y, axes)[0])
+            record.info["sink_columns"] = n_cut
+        elif after[-2:] != before[-2:] or y.numel() != x.numel():
+            return
+        elif "dropout" in name:
+            p = _dropout(args, kwargs)
+            if p:
+                record.info["dropout_p"] = p
+                record.after.append("dropout")
+        elif name not in VIEWS:
+            record.after.append(name)
+        self.set_mark(y, _Mark(None, axes, (), record=record))
+
+    def used(self, name, args, kwargs, out):
+        """A product with a pattern in it: the pattern is what it is now, and its keys are the axis that is summed over.
+
+        Gives the mark of a product that leaves queries and keys as they are: one that mixes heads.
+        """
+        for x, other, summed, axes_after in _operands(name, args, kwargs):
+            mark = _mark(x)
+            record = mark.record
+            if record is None and not mark.is_scores or record is not None and record.owner is not self:
+                continue
+            query, key = mark.axes
+            if summed is not None and key - x.dim() * (key >= 0) not in summed:
+                if query not in summed:
+                    kept = None if axes_after is None or other is None or other.dim() != 2 else axes_after(query, key)
+                    if kept is None:
+                        continue
+                    if record is not None:
+                        record.after.append("mix")
+                    return _Mark(mark.origin, kept, mark.steps + ("mix",), mark.scores, record, mark.dtype, p=mark.p)
+                query, key = key, query
+            if record is None:
+                self.add_written_out(x, other, mark, (query, key))
+                continue
+            row = self.rows(x, (query, key))[0]
+            if (query, key) != mark.axes:
+                # the scores were laid out as [key, query]: what was thought a query is a key
+                record.scores = None if record.scores is None else record.scores.transpose(-1, -2).contiguous()
+                record.pattern = record.pattern.transpose(-1, -2).contiguous()
+                swapped = {"keys": "queries", "queries": "keys"}
+                record.info["axis"] = swapped.get(record.info["axis"], record.info["axis"])
+                record.info["transposed"] = True
+            if row.shape == record.pattern.shape:
+                record.pattern = self.copy(row)
+                record.info["dtype"] = _dtype(x)
+            self.set_mark(x, NO_MARK)
+        return None
+
+    def add_written_out(self, x, other, mark, axes):
+        """Attention without a softmax call: scores that went through anything else and are now multiplied by values."""
+        frame = self.place()
+        steps = [step for step in mark.steps if step not in SCORE_STEPS]
+        is_linear = not steps and mark.scores is None
+        ordered = _ordered(x, axes)
+        if other is None or self.is_weight(other) or not self.wants(frame):
+            return
+        if is_linear and (axes != mark.axes or mark.is_outer or x.dim() > 4):
+            return  # the state of a recurrence, rather than attention
+        if not mark.steps and axes != mark.axes or "softmax" in mark.steps and x.dim() > 2:
+            return
+        lengths = {n for above in self.stack for n in above.lengths}
+        if self.rejects(ordered, mark, fewest=2) is not None or is_linear and ordered.shape[-1] not in lengths:
+            return
+        row, n_rows = self.rows(x, axes)
+        pattern = self.copy(row)
+        scores = pattern.clone() if is_linear else mark.scores
+        if scores is not None and axes != mark.axes:
+            scores = scores.transpose(-1, -2).contiguous()
+        if scores is not None and scores.shape != pattern.shape:
+            scores = None
+        self.reserve(frame, row.shape, "scores and pattern" if scores is not None else "pattern", 1 + (scores is not None))
+        dim = {"keys": axes[1], "queries": axes[0]}
+        axis = _summed_axis(pattern)
+        record = self.add(frame, {
+            "kind": "linear" if is_linear else "written-out", "dim": x.dim() + dim[axis] if axis in dim else None, "axis": axis,
+            "shape": list(x.shape), "dtype": _dtype(x), "scores_dtype": mark.dtype or _dtype(x), "dropout_p": mark.p,
+            "is_causal": None, "has_mask": None, "scale": None, "steps": list(mark.steps)}, row.shape)
+        self.keep(record, scores, pattern)
+
+    # The file.
+
+    def _note_unseen(self):
+        """Modules that ran, are called attention and hold projections, and in which nothing was seen."""
+        self.records = [record for record in self.records if record.pattern is not None]  # or its recording failed
+        for record in self.records:
+            if record.scores is not None and record.scores.shape != record.pattern.shape:
+                record.scores = None
+        if self.in_threads:
+            self.skip(type(self.model).__name__, None, None, "calls in other threads are not recorded", tell=True)
+        n_compiled = _n_compiled()
+        if n_compiled > self.n_compiled and not any(r.info["kind"] == "flex" for r in self.records):
+            self.skip(type(self.model).__name__, None, None, "code was compiled while the capture was on: what runs compiled "
+                      "cannot be seen; capture again now, or compile the model before", tell=True)
+        scripted = []
+        for path, module in self.model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                if not any(path.startswith(above) for above in scripted):
+                    scripted.append(path + "." if path else "")
+                    self.skip(path or type(self.model).__name__, None, None, "TorchScript: nothing inside is seen", tell=True)
+                continue
+            if not ATTENTION.search(type(module).__name__) and not ATTENTION.search(path.rpartition(".")[2]):
+                continue
+            calls, seen = self.ran.get(path, (0, 0))
+            inner = [child for child in module.modules() if child is not module]
+            n_projections = sum(1 for child in inner if isinstance(child, nn.Linear) or type(child).__name__ == "Conv1D")
+            nested = any(ATTENTION.search(type(child).__name__) for child in inner)
+            if calls and not seen and (n_projections >= 2 or getattr(module, "in_proj_weight", None) is not None) \
+                    and not nested and (self.only is None or self.only.search(path)):
+                self.skip(path, None, None, "it looks like attention and ran, and no attention was seen in it: a kernel called "
+                          "directly, or attention that makes no matrix of queries by keys", tell=True)
+
+    def _write(self):
+        told = any(entry.get("tell") for entry in self.skipped.values())
+        if not self.records and not (told and self.root_calls):
+            skipped = "; ".join(f"{s['module']} {s['shape']}: {s['why']}" for s in self.skipped.values())
+            raise RuntimeError(
+                f"no attention was captured in {type(self.model).__name__}"
+                + ("" if self.root_calls else ": the model was not called")
+                + (f" in the modules that only={self.only.pattern!r} finds" if self.only else "")
+                + (f"; softmaxes passed over: {skipped}" if skipped else "")
+                + "; kernels called directly and attention without a matrix of queries by keys cannot be seen")
+        tensors = {}
+        for name, records in _names(self.records).items():
+            for what in ("pattern", "scores", "sinks"):
+                parts = [getattr(record, what) for record in records]
+                if all(part is not None for part in parts):
+                    tensors[f"{name}.{what}"] = parts[0] if len(parts) == 1 else torch.cat(parts)  # [head, query, key]
+            for head, record in enumerate(records):
+                record.info = {"name": name, **({"head": head} if len(records) > 1 else {}), **record.info}
+                if record.after:
+                    record.info["after"] = record.after
+        lengths = [n for record in self.records for n in record.pattern.shape[1:]]
+        labels = {}
+        for name in ("tokens", "decoder_tokens", "attention_mask"):
+            given = self.given.get(name)
+            row = self._position_row(self.found.get(name) if given is None else given, lengths)
+            if row is not None and (name != "decoder_tokens" or any(key.startswith("decoder.") for key in tensors)):
+                tensors[name] = row
+                if self.tokenizer is not None and name != "attention_mask":
+                    labels[name.replace("tokens", "labels")] = _labels(self.tokenizer, row.tolist())
+        calls = [record.info for record in self.records]
+        axes, dtypes = {call["axis"] for call in calls}, sorted({call["dtype"] for call in calls})
+        dropped = max((call["dropout_p"] for call in calls), default=0.0)
+        is_causal = {str(call["is_causal"]).lower() for call in calls if call["is_causal"] is not None}
+        tokens = self.found.get("tokens") if self.given["tokens"] is None else torch.as_tensor(self.given["tokens"])
+        metadata = {
+            "attnscope.capture": "1", "attnscope.source": _source(self.model), "attnscope.calls": json.dumps(calls),
+            "attnscope.dtype": ",".join(dtypes) or None,
+            "attnscope.skipped": json.dumps([{k: v for k, v in s.items() if k != "tell"} for s in self.skipped.values()])
+            if self.skipped else None,
+            "attnscope.changed": json.dumps(self.changed) if self.changed else None,
+            "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None,
+            "attnscope.dropout_p": repr(dropped) if dropped else None,
+            "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
+            "attnscope.is_causal": _said(is_causal),
+            "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
+            "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
+            "attnscope.attention_mask_name": self.found.get("attention_mask_name")}
+        for name, texts in labels.items():
+            metadata["attnscope." + name] = json.dumps(texts, ensure_ascii=False)
+        for name, value in self.declared.items():
+            metadata["attnscope." + name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        _save(self.path, tensors, metadata)
+
+    def _position_row(self, x, lengths):
+        if x is None:
+            return None
+        x = torch.as_tensor(x).detach().cpu()
+        if x.dim() == 2:
+            position_first = x.shape[1] not in lengths and x.shape[0] in lengths  # [position, batch]
+            x = x.T if position_first else x
+            x = x[min(self.row, x.shape[0] - 1)]
+        return x.to(torch.int64).contiguous() if x.dim() == 1 else None  # [position]

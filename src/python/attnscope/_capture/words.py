@@ -1,0 +1,30 @@
+"""Names of torch functions by what they do, and patterns that tell attention by its name."""
+
+import re
+
+# Names of torch functions, without the underscores around them: add, add_ and __add__ are one.
+SOFTMAX = {"softmax", "special_softmax", "safe_softmax"}
+FUSED = {"scaled_dot_product_" + kernel for kernel in (
+    "attention", "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention",
+    "attention_math", "fused_attention_overrideable")}
+PRODUCT = {"matmul", "rmatmul", "bmm", "baddbmm", "addbmm", "mm", "addmm", "einsum"}
+WEIGHTED = {"linear", "bilinear", "conv1d", "conv2d", "conv3d", "embedding"}
+# Reading an attribute or a size makes no tensor that matters here, and happens more often than anything else.
+SILENT = {"get", "set", "size", "dim", "stride", "numel", "is_contiguous", "item", "len", "bool", "is_floating_point",
+          "format", "repr", "tolist", "data_ptr", "backward", "register_hook"}
+VIEWS = {"to", "type", "type_as", "float", "half", "bfloat16", "double", "view", "view_as", "reshape", "contiguous", "clone",
+         "detach", "unflatten", "flatten", "requires_grad", "transpose", "swapaxes", "swapdims", "permute", "movedim",
+         "moveaxis", "t", "T", "mT", "H", "mH", "data", "unsqueeze", "squeeze", "expand", "expand_as", "cpu", "cuda"}
+REDUCTIONS = {"max", "min", "amax", "amin", "sum", "mean", "logsumexp", "norm", "argmax", "any", "all", "topk", "kthvalue"}
+COMPARISONS = {"gt", "lt", "ge", "le", "eq", "ne", "isnan", "isinf", "isfinite", "greater", "less", "new_zeros", "new_ones",
+               "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
+# After these, scores are still scores; anything else begins to make a pattern of them.
+SCORE_STEPS = VIEWS | {"mul", "div", "true_divide", "rdiv", "rtruediv", "multiply", "divide", "add", "sub", "rsub", "subtract",
+                       "neg", "masked_fill", "where", "tanh", "setitem", "copy", "fill", "nan_to_num", "maximum", "minimum",
+                       "max", "min", "addcmul", "masked_scatter", "gather", "roll", "pad", "cat", "concat", "tril", "triu",
+                       "clamp", "clip", "getitem", "narrow", "split", "chunk", "select", "index_select", "repeat",
+                       "repeat_interleave", "lerp", "stack", "as_strided", "index_put", "index_fill"}
+SHIFTS = {"sub", "rsub", "log_softmax", "special_log_softmax"}
+ATTENTION = re.compile(r"attn|attention|mha$", re.IGNORECASE)
+KERNEL = re.compile(r"attention|attn|flash|fmha", re.IGNORECASE)
+CROSS = re.compile(r"cross|enc_?dec|encoder_(attn|attention)|enc_attn|src_attn|context_attn", re.IGNORECASE)
