@@ -4,42 +4,24 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import unittest
 import warnings
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-sys.path.insert(0, os.path.join(ROOT, "src", "python"))
+from places import ROOT, needs, program  # noqa: F401
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TQDM_DISABLE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    raise unittest.SkipTest("not installed: torch") from None
 
 torch.set_num_threads(1)
-
-
-def needs(*packages):
-    """Skips a test class where a package is not installed."""
-    missing = [p for p in packages if not _is_installed(p)]
-    return unittest.skipIf(missing, f"not installed: {', '.join(missing)}")
-
-
-def _is_installed(package):
-    import importlib.util
-
-    return importlib.util.find_spec(package) is not None
-
-
-def program():
-    """The attnscope command: of the environment, or one that was built here."""
-    given = [os.environ.get("ATTNSCOPE", "")]
-    built = [os.path.join(ROOT, "target", kind, "attnscope") for kind in ("release", "debug")]
-    return next((p for p in given + built if p and os.path.exists(p)), None)
 
 
 class Case(unittest.TestCase):

@@ -3,8 +3,8 @@
 import unittest
 import warnings
 
-import torch
 from support import Case, Model, batch, loss_of, needs
+import torch
 
 
 class Sentences(torch.utils.data.Dataset):

@@ -9,8 +9,8 @@ import warnings
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import torch
 from support import Case, Model, batch, loss_of
+import torch
 from torch import distributed, nn
 
 from attnscope import Monitor

@@ -4,8 +4,8 @@ import math
 import os
 import unittest
 
-import torch
 from support import Case, needs, program, report
+import torch
 from torch import nn
 
 from attnscope import Monitor

@@ -7,8 +7,8 @@ import threading
 import unittest
 import warnings
 
-import torch
 from support import Attention, Block, Case, Model, batch, loss_of
+import torch
 from torch import nn
 
 from attnscope import Monitor

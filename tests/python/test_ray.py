@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import support  # noqa: F401  puts the package on the path
+import places  # noqa: F401  puts the package on the path
 
 from attnscope import ray as driver
 
@@ -25,6 +25,12 @@ class Ray(unittest.TestCase):
         self.assertIn("cuda", driver.common(self.arguments("--gpus", "1")))
         named = driver.common(self.arguments("--gpus", "1", "--", "--device", "cpu"))
         self.assertEqual([named[at + 1] for at, word in enumerate(named) if word == "--device"], ["cpu"])
+
+    def test_the_program_is_the_one_that_is_named_or_found(self):
+        self.assertEqual(driver.program_of("/some/attnscope"), "/some/attnscope")
+        with mock.patch.object(driver, "find_program", side_effect=FileNotFoundError("it was not found")):
+            with self.assertRaisesRegex(SystemExit, "attnscope.ray: it was not found; or name it with --program"):
+                driver.program_of(None)
 
     def test_rows_get_their_name_before_their_record(self):
         files = {"parts/a.json": b"record", "weights/w.json": b"digest", "parts/a.parquet": b"rows"}

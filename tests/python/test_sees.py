@@ -6,8 +6,8 @@ import sys
 import types
 import unittest
 
-import torch
 from support import Attention, Case, Model, batch, loss_of, needs
+import torch
 from torch import nn
 
 from attnscope import Monitor

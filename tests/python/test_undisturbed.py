@@ -9,8 +9,8 @@ import random
 import unittest
 import warnings
 
-import torch
 from support import Attention, Block, Case, Model, batch, loss_of, needs
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -4,30 +4,51 @@
     capture(model, "trace.safetensors")              what every attention of one forward call did
     probe(model, ids, "probe.safetensors")           which modules notice a change of the input
     record(model, "port.safetensors", against=trace) what modules gave, under the names of hooks, for attnscope diff
+    show(checkpoint, "some text")                    the report of a checkpoint, in a notebook
+    read("report.parquet")                           what the attnscope program wrote, as a pandas DataFrame
 
 Importing this module needs neither torch nor anything else; each name asks for what it needs when it is used.
+`python -m attnscope` runs the attnscope program.
 """
 
 import importlib
 
-__all__ = ["Monitor", "capture", "probe", "record"]
+__all__ = ["CommandError", "Monitor", "capture", "find_program", "probe", "read", "record", "show"]
 
 # Where each name lives, and the package that it needs.
-_HOMES = {"Monitor": ("monitor", "torch")} | dict.fromkeys(["capture", "probe", "record"], ("_capture", "torch"))
+_HOMES = {
+    "CommandError": ("_program", None),
+    "Monitor": ("monitor", "torch"),
+    "capture": ("_capture", "torch"),
+    "find_program": ("_program", None),
+    "probe": ("_capture", "torch"),
+    "read": ("tables", "pandas"),
+    "record": ("_capture", "torch"),
+    "show": ("notebook", None),
+}
 
 
 def __getattr__(name):
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'attnscope' has no attribute {name!r}")
     home, needs = _HOMES[name]
     try:
         module = importlib.import_module(f"{__name__}.{home}")
     except ModuleNotFoundError as error:
-        if error.name != needs:
+        if needs is None or error.name != needs:
             raise
         raise ImportError(f"attnscope.{name} needs {needs}, which is not installed: pip install {needs}") from error
     return getattr(module, name)
 
 
 def __dir__():
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, "__version__"])
+
+
+def _version():
+    """The version that was installed; where nothing was, as in a source tree, that of the program."""
+    from . import _program
+
+    return _program.version()

@@ -10,12 +10,13 @@ Needs the `ray` package here, and the `attnscope` program on every node.
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+from ._program import find_program
 
 PARTS = ("parts", "weights")
 
@@ -47,12 +48,11 @@ def arguments(words=None):
 
 
 def program_of(given):
-    """The program beside this Python, or else the one on the path."""
-    beside = Path(sys.executable).parent / "attnscope"
-    found = given or (str(beside) if beside.is_file() else shutil.which("attnscope"))
-    if not found:
-        raise SystemExit("attnscope.ray: the attnscope program is not on the path; --program names it")
-    return found
+    """The program that was installed with this module, or else the one on the path."""
+    try:
+        return given or find_program()
+    except FileNotFoundError as error:
+        raise SystemExit(f"attnscope.ray: {error}; or name it with --program") from None
 
 
 def common(args):
