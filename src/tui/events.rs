@@ -2,6 +2,7 @@
 
 use super::app::{App, Axis, ModelView};
 use super::comparing::Comparing;
+use super::keys::Action;
 use super::run::{Preparing, Run, RunState};
 use crate::worker::{Event, Question, RunId};
 
@@ -98,7 +99,10 @@ impl App {
             }
             Event::Broken { run, ref message } => {
                 self.preparing = None;
-                self.notice = Some(format!("{message} · e runs a text, R reads all again"));
+                let [edits, reads] = [Action::Edit, Action::ReadAgain].map(|a| self.keys.key(a));
+                self.notice = Some(format!(
+                    "{message} · {edits} runs a text, {reads} reads all again"
+                ));
                 self.event_of_run(run, event);
             }
             Event::Progress { run, .. }

@@ -140,7 +140,12 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
             let lost = run.prompt.lost_words();
             let lost = lost.map_or(String::new(), |said| format!(" · {said}"));
             let text = format!("{}{beyond}{dropped}{origin}{ids}{lost}", n_tokens(run));
-            vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
+            // Less than a number of tokens says nothing.
+            if room < 6 {
+                Vec::new()
+            } else {
+                vec![Span::styled(format!("{} ", cut(&text, room)), theme.dim())]
+            }
         }
     };
     spread(left, right, width)

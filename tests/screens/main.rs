@@ -15,5 +15,7 @@ mod story_screens;
 mod sweep_screens;
 #[cfg(unix)]
 mod terminal;
+#[cfg(unix)]
+mod terminal_answers;
 mod tiny_screens;
 mod what_if_screens;

@@ -8,6 +8,8 @@ use ratatui::widgets::{Clear, Paragraph};
 use unicode_width::UnicodeWidthStr;
 
 use crate::tui::figure::{cut, wrapped};
+use crate::tui::keys::Action;
+use crate::tui::panel::Panel;
 use crate::tui::run::{Preparing, RunState};
 use crate::tui::scene::Scene;
 
@@ -72,21 +74,33 @@ pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let layer_idx = app.selection.layer_idx;
     let text = match (app.subject(), app.run()) {
         (None, _) if app.training.is_some() && app.preparing.is_none() => {
-            "no step is open: choose one in 8 History and press Enter".to_owned()
+            let (history, open) = (
+                app.key_name_of(Panel::History),
+                app.keys.key(Action::OpenStep),
+            );
+            format!("no step is open: choose one in {history} History and press {open}")
         }
         (None, _) => "opening the checkpoint …".to_owned(),
-        (Some(_), None) if app.preparing.is_none() => "nothing has run: press e".to_owned(),
+        (Some(_), None) if app.preparing.is_none() => {
+            format!("nothing has run: press {}", app.keys.key(Action::Edit))
+        }
         (Some(_), None) => match app.preparing {
             Some(Preparing::Target { n_written, n_most }) => {
-                format!("writing the target: {n_written} of at most {n_most} tokens … c stops")
+                let stops = app.keys.key(Action::StopRun);
+                format!(
+                    "writing the target: {n_written} of at most {n_most} tokens … {stops} stops"
+                )
             }
             _ => "reading the text …".to_owned(),
         },
         (_, Some(run)) => match &run.state {
             RunState::Ended(reason) | RunState::Broken(reason) => {
                 let again = match &app.changed {
-                    Some(_) => "R to read the checkpoint again",
-                    None => "e to run again",
+                    Some(_) => {
+                        let key = app.keys.key(Action::ReadAgain);
+                        format!("{key} to read the checkpoint again")
+                    }
+                    None => format!("{} to run again", app.keys.key(Action::Edit)),
                 };
                 format!("layer {layer_idx} did not run: {reason}. Press {again}.")
             }
@@ -94,9 +108,10 @@ pub fn waiting(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 format!("layer {layer_idx} has not run yet …")
             }
             _ if run.failure_of(app.wanted_head()).is_some() => format!(
-                "layer {layer_idx} head {} could not be computed: {}. Press e to run again.",
+                "layer {layer_idx} head {} could not be computed: {}. Press {} to run again.",
                 app.selection.head_idx,
-                run.failure_of(app.wanted_head()).unwrap_or_default()
+                run.failure_of(app.wanted_head()).unwrap_or_default(),
+                app.keys.key(Action::Edit)
             ),
             _ => format!(
                 "computing layer {layer_idx} head {} …",

@@ -186,13 +186,6 @@ pub struct HeatMap<'a> {
     pub crosshair: Option<(usize, usize)>,
 }
 
-/// Which lines of the crosshair pass a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Marked {
-    is_row: bool,
-    is_column: bool,
-}
-
 impl HeatMap<'_> {
     fn level(&self) -> &Pooled {
         self.values.level(self.window.level())
@@ -215,30 +208,12 @@ impl HeatMap<'_> {
         all.reduce(|best, value| self.values.of_two(best, value))
     }
 
-    /// Whether pixels of a terminal cell lie on the marked row and column.
-    fn marks(&self, x: usize, y: usize) -> Marked {
-        let Some((row, col)) = self.crosshair else {
-            return Marked {
-                is_row: false,
-                is_column: false,
-            };
-        };
-        let is_in = |first: usize, pixel: usize, cell: usize| {
-            self.window.cells_at(first, pixel).contains(&cell)
-        };
-        Marked {
-            is_row: [y, y + 1]
-                .iter()
-                .any(|y| is_in(self.window.first_query, *y, row)),
-            is_column: is_in(self.window.first_key, x, col),
-        }
-    }
-
-    /// Which half of a terminal cell shows the marked row.
-    fn marked_half(&self, y: usize) -> usize {
-        let row = self.crosshair.map_or(0, |(row, _)| row);
-        let upper = self.window.cells_at(self.window.first_query, y);
-        usize::from(!upper.contains(&row))
+    /// The pixels of so many that show a marked cell.
+    fn pixels_of(&self, first: usize, cell: usize, n_pixels: usize) -> Option<Range<usize>> {
+        let shows = |pixel: &usize| self.window.cells_at(first, *pixel).contains(&cell);
+        let begins = (0..n_pixels).find(&shows)?;
+        let n = (begins..n_pixels).take_while(shows).count();
+        Some(begins..begins + n)
     }
 }
 
@@ -249,18 +224,12 @@ impl Widget for HeatMap<'_> {
             for col in 0..area.width {
                 let (x, y) = (col as usize, 2 * row as usize);
                 let values = [y, y + 1].map(|y| self.value(level, x, y));
-                let cell = &mut buffer[(area.x + col, area.y + row)];
                 // Masked cells have no value: the bare background.
-                let shares = values.map(|value| {
-                    let seen = value.filter(|value| *value != f32::NEG_INFINITY);
-                    seen.map(|value| self.scale.share(value))
-                });
-                self.draw_data(cell, shares);
-                if values != [None, None] {
-                    self.draw_mark(cell, self.marks(x, y), shares, self.marked_half(y));
-                }
+                let shares = values.map(|value| self.seen(value));
+                self.draw_data(&mut buffer[(area.x + col, area.y + row)], shares);
             }
         }
+        self.draw_crosshair(area, buffer);
     }
 }
 
@@ -288,33 +257,55 @@ impl HeatMap<'_> {
         }
     }
 
-    /// The crosshair: lines where nothing is masked by them, and a mark on the place itself, whose ground keeps its colour.
-    fn draw_mark(
-        &self,
-        cell: &mut Cell,
-        marked: Marked,
-        shares: [Option<f32>; 2],
-        marked_half: usize,
-    ) {
-        let is_bare = shares == [None, None];
-        match (marked.is_row, marked.is_column) {
-            (true, true) => {
-                let own = shares[marked_half].filter(|_| self.theme.has_colour());
-                let style = match own {
-                    Some(share) => Style::new()
-                        .fg(self.theme.on_heat(share))
-                        .bg(self.theme.heat(share)),
-                    None => Style::new().fg(Color::Reset).bg(Color::Reset),
-                };
-                cell.set_char('◆').set_style(style);
+    /// The share of a value that is seen.
+    fn seen(&self, value: Option<f32>) -> Option<f32> {
+        let seen = value.filter(|value| *value != f32::NEG_INFINITY);
+        seen.map(|value| self.scale.share(value))
+    }
+
+    /// One mark in the middle of the selected cell, whose ground keeps its colour; and lines to it where nothing is shown.
+    fn draw_crosshair(&self, area: Rect, buffer: &mut Buffer) {
+        let Some((row, col)) = self.crosshair else {
+            return;
+        };
+        let (height, width) = (2 * area.height as usize, area.width as usize);
+        let rows = self.pixels_of(self.window.first_query, row, height);
+        let columns = self.pixels_of(self.window.first_key, col, width);
+        // A row of the terminal that shows nothing but the selected query, where there is one.
+        let at_row = rows.map(|rows| {
+            let is_whole = |y: &usize| rows.contains(&(2 * y)) && rows.contains(&(2 * y + 1));
+            let all = rows.start / 2..rows.end.div_ceil(2);
+            let whole: Vec<usize> = all.clone().filter(is_whole).collect();
+            let y = whole.get(whole.len() / 2).copied().unwrap_or(all.start);
+            (y, usize::from(!rows.contains(&(2 * y))))
+        });
+        let at_column = columns.map(|columns| (columns.start + columns.end - 1) / 2);
+        let level = self.level();
+        let is_bare = |x: usize, y: usize| {
+            let values = [2 * y, 2 * y + 1].map(|y| self.value(level, x, y));
+            values != [None, None] && values.map(|value| self.seen(value)) == [None, None]
+        };
+        let cell_at = |x: usize, y: usize| (area.x + x as u16, area.y + y as u16);
+        let guide = self.theme.dim();
+        if let Some((y, _)) = at_row {
+            for x in (0..width).filter(|x| is_bare(*x, y)) {
+                buffer[cell_at(x, y)].set_char('─').set_style(guide);
             }
-            (true, false) if is_bare => {
-                cell.set_char('─').set_style(self.theme.dim());
+        }
+        if let Some(x) = at_column {
+            for y in (0..area.height as usize).filter(|y| is_bare(x, *y)) {
+                buffer[cell_at(x, y)].set_char('│').set_style(guide);
             }
-            (false, true) if is_bare => {
-                cell.set_char('│').set_style(self.theme.dim());
-            }
-            _ => {}
+        }
+        if let (Some((y, half)), Some(x)) = (at_row, at_column) {
+            let share = self.seen(self.value(level, x, 2 * y + half));
+            let style = match share.filter(|_| self.theme.has_colour()) {
+                Some(share) => Style::new()
+                    .fg(self.theme.on_heat(share))
+                    .bg(self.theme.heat(share)),
+                None => Style::new().fg(Color::Reset).bg(Color::Reset),
+            };
+            buffer[cell_at(x, y)].set_char('◆').set_style(style);
         }
     }
 }
@@ -447,7 +438,7 @@ mod tests {
                     assert_eq!(before, after);
                 }
             }
-            assert!(n_marks > 0, "{n}");
+            assert_eq!(n_marks, 1, "{n}");
         }
     }
 
