@@ -92,7 +92,7 @@ fn document(config: &Config) -> SettingsDocument {
         SettingRow::keys(format!("keys.{action}"), keys, &origin)
     });
     SettingsDocument {
-        schema_version: 1,
+        version: 1,
         file: config.path.as_ref().map(|path| path.display().to_string()),
         is_there: config.is_there,
         settings: settings.chain(thresholds).chain(keys).collect(),

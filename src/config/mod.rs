@@ -3,6 +3,7 @@
 mod place;
 mod read;
 mod setting;
+mod typed;
 mod value;
 
 pub use self::place::path;

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::place;
 use super::setting::{SETTINGS, Setting};
+use super::typed::{kind, number, value_of};
 use super::value::{Origin, Value};
 use attnscope_engine::checkpoint::{CONFIGURATION, read_text};
 use attnscope_engine::checks::Thresholds;
@@ -152,6 +153,7 @@ impl Config {
             path,
             text,
             config: self,
+            problems: Vec::new(),
         };
         match DeTable::parse(text) {
             Ok(table) => file.take(table.get_ref()),
@@ -161,6 +163,11 @@ impl Config {
                 file.problem(at, &problem);
             }
         }
+        // In the order of the lines, as a person goes through them.
+        let File { mut problems, .. } = file;
+        problems.sort_by_key(|(line, _)| *line);
+        let problems = problems.into_iter().map(|(_, problem)| problem);
+        self.problems.extend(problems);
     }
 }
 
@@ -169,6 +176,8 @@ struct File<'a> {
     path: &'a std::path::Path,
     text: &'a str,
     config: &'a mut Config,
+    /// What is wrong, with the lines.
+    problems: Vec<(usize, String)>,
 }
 
 impl File<'_> {
@@ -182,8 +191,9 @@ impl File<'_> {
     }
 
     fn problem(&mut self, at: usize, what: &str) {
-        let problem = format!("{}:{}: {what}", self.path.display(), self.line(at));
-        self.config.problems.push(problem);
+        let line = self.line(at);
+        let problem = format!("{}:{line}: {what}", self.path.display());
+        self.problems.push((line, problem));
     }
 
     fn take(&mut self, table: &DeTable<'_>) {
@@ -330,54 +340,6 @@ fn key_of(value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(key) => Some(key.to_string()),
         _ => None,
-    }
-}
-
-fn value_of(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String> {
-    let wrong = || {
-        Err(format!(
-            "expected {}, found {}",
-            setting.expected(),
-            kind(value)
-        ))
-    };
-    match (setting.kind, value) {
-        (super::Kind::Switch, DeValue::Boolean(is_on)) => Ok(Value::Switch(*is_on)),
-        (super::Kind::Choice(_) | super::Kind::Statistic, DeValue::String(word)) => {
-            setting.of_word(word)
-        }
-        (super::Kind::Choice(_) | super::Kind::Count { .. }, DeValue::Integer(number)) => {
-            match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => setting.of_number(number),
-                Err(_) => wrong(),
-            }
-        }
-        _ => wrong(),
-    }
-}
-
-/// A finite number.
-fn number(value: &DeValue<'_>) -> Option<f64> {
-    let number = match value {
-        DeValue::Integer(number) => {
-            i64::from_str_radix(number.as_str(), number.radix()).ok()? as f64
-        }
-        DeValue::Float(number) => number.as_str().parse().ok()?,
-        _ => return None,
-    };
-    number.is_finite().then_some(number)
-}
-
-/// What kind of value something is, in words.
-fn kind(value: &DeValue<'_>) -> &'static str {
-    match value {
-        DeValue::String(_) => "a text",
-        DeValue::Integer(_) => "a whole number",
-        DeValue::Float(_) => "a number",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a section",
     }
 }
 

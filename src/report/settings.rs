@@ -9,7 +9,7 @@ use crate::config::{Origin, Value};
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
 pub struct SettingsDocument {
-    pub schema_version: u32,
+    pub version: u32,
     /// The file of settings, where one is known
     pub file: Option<String>,
     /// Whether it is there

@@ -7,6 +7,7 @@ mod beside;
 mod bookmarks;
 mod chart_text;
 mod chooser;
+mod chord;
 mod comparing;
 mod copying;
 mod editing;

@@ -9,10 +9,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::app::App;
 use super::bookmarks::Look;
+use super::editor::as_text;
 use super::known::Known;
 use super::setup::Limits;
 use crate::signals::Temporary;
+use attnscope_engine::prompt::Source;
 
 /// A larger file is not ours.
 const LARGEST: u64 = 4 << 20;
@@ -43,6 +46,20 @@ pub struct Session {
     pub is_ids: bool,
     #[serde(default)]
     pub bookmarks: Vec<Look>,
+}
+
+impl Session {
+    /// How a session ends; of which checkpoint is known to whoever keeps it.
+    pub fn of(app: &App) -> Self {
+        let run = app.runs.a.as_ref();
+        Self {
+            checkpoint: None,
+            look: run.map(|_| Look::of(app)),
+            prompt: run.map(|run| as_text(&run.source)),
+            is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
+            bookmarks: app.bookmarks.clone(),
+        }
+    }
 }
 
 impl Remembered {

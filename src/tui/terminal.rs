@@ -17,9 +17,7 @@ use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg};
-use super::bookmarks::Look;
 use super::copying;
-use super::editor::as_text;
 use super::export::{Export, Format, Paper, Writer};
 use super::ground::Question;
 use super::guard::{Guard, restore, tell_panics_apart};
@@ -42,7 +40,6 @@ use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Device;
-use attnscope_engine::prompt::Source;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -253,24 +250,12 @@ fn stay(
     }
     if let Some(remembered) = &hands.remembered
         && app.fatal.is_none()
-        && let Err(e) = remembered.keep(session_of(&app))
+        && let Err(e) = remembered.keep(Session::of(&app))
     {
         log::warn!("the session is not kept: {e}");
     }
     app.fatal
         .map_or(Ok(()), |reason| Err(Error::Prompt(reason)))
-}
-
-/// How a session ends.
-fn session_of(app: &App) -> Session {
-    let run = app.runs.a.as_ref();
-    Session {
-        checkpoint: None,
-        look: run.map(|_| Look::of(app)),
-        prompt: run.map(|run| as_text(&run.source)),
-        is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
-        bookmarks: app.bookmarks.clone(),
-    }
 }
 
 /// How the terminal is taken.

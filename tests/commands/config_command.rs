@@ -157,8 +157,8 @@ fn thresholds_of_the_settings_hold_in_check_and_are_told() {
     let of = |home: &Home| {
         let output = home.run(words, &[]);
         let document = document(&output);
-        let verdicts = document["targets"][0]["verdicts"].clone();
-        (verdicts[0]["status"].clone(), text(&output.stderr))
+        let checks = document["targets"][0]["checks"].clone();
+        (checks[0]["status"].clone(), text(&output.stderr))
     };
     let usual = of(&Home::with(""));
     let moved = of(&Home::with(

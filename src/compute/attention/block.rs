@@ -86,7 +86,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let first_query = run.visibility.first_query();
-    let head = Head::new(spec, input, head_idx).from_query(first_query);
+    let head = Head::new(spec, input, head_idx).with_first_query(first_query);
     let k_norms: Vec<f32> = (0..n_keys)
         .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
         .collect();
@@ -230,7 +230,7 @@ impl<'a> Head<'a> {
     }
 
     /// The head where its queries begin at one.
-    pub(super) fn from_query(self, first_query: usize) -> Self {
+    pub(super) fn with_first_query(self, first_query: usize) -> Self {
         Self {
             first_query,
             ..self

@@ -76,7 +76,7 @@ impl HeadBias {
     ) -> Self {
         let spec = run.spec;
         let first_query = run.visibility.first_query();
-        let head = Head::new(spec, input, head_idx).from_query(first_query);
+        let head = Head::new(spec, input, head_idx).with_first_query(first_query);
         let n_rows = relative.n_rows();
         let width = spec.n_heads * spec.d_head;
         let products = |(from, stride): (&[f32], usize), n: usize, table: &Vec<f32>| {

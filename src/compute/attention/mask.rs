@@ -62,7 +62,7 @@ impl Visibility {
 
     /// Runs only the queries from one on; those before it are over, and their keys are still there. Queries keep their indices.
     #[must_use]
-    pub fn from_query(self, first_query: usize) -> Self {
+    pub fn with_first_query(self, first_query: usize) -> Self {
         Self {
             first_query: first_query.min(self.n_queries),
             ..self

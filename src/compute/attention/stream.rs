@@ -87,7 +87,7 @@ fn some_heads(
     let sampled = sampled_queries(run.visibility);
     let mut plans = Vec::new();
     for (nth, head_idx) in heads.clone().enumerate() {
-        let head = Head::new(spec, input, head_idx).from_query(run.visibility.first_query());
+        let head = Head::new(spec, input, head_idx).with_first_query(run.visibility.first_query());
         let Some(kv) = &packed[spec.kv_head_of(head_idx) - first_kv] else {
             continue;
         };

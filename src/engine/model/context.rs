@@ -121,13 +121,13 @@ impl<'a, O: Ops> BlockContext<'a, O> {
     pub(super) fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let (n_queries, real) = (self.sequence.len(), self.sequence.real.as_deref());
         if !spec.is_cross {
-            return Visibility::of_self(spec.mask, n_queries, real).from_query(self.n_past);
+            return Visibility::of_self(spec.mask, n_queries, real).with_first_query(self.n_past);
         }
         let keys = self.memory.as_ref().map(|memory| memory.sequence);
         let n_keys = keys.map_or(0, Sequence::len);
         let real_keys = keys.and_then(|keys| keys.real.as_deref());
         let visibility = Visibility::of_cross(spec.mask, (n_queries, real), (n_keys, real_keys));
-        visibility.from_query(self.n_past)
+        visibility.with_first_query(self.n_past)
     }
 }
 
