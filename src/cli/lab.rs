@@ -1,10 +1,11 @@
 //! `attnscope lab`: simulations without a checkpoint, from a seed.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::figures::{FigureArgs, Format};
+use super::lab_match::{self, MatchArgs, Sizes};
 use crate::report::chart::Figure;
 use crate::report::lab::{
     COLUMNS, RescaleReport, VARIANCE_COLUMNS, VarianceReport, describe, growth_table,
@@ -233,7 +234,7 @@ fn paragraphs(says: &[String], width: u16) -> String {
 #[command(after_long_help = VARIANCE_HELP)]
 struct VarianceArgs {
     /// Widths of queries and keys
-    #[arg(long, value_delimiter = ',', value_name = "D,…", default_values_t = [4, 16, 64, 256])]
+    #[arg(long, value_delimiter = ',', value_name = "D,…", default_values_t = USUAL_WIDTHS)]
     d: Vec<usize>,
     /// Pairs of a query and a key for each width
     #[arg(long, default_value_t = 20_000, value_name = "N")]
@@ -245,6 +246,8 @@ struct VarianceArgs {
     #[arg(long, default_value_t = 400, value_name = "N")]
     rows: usize,
     #[command(flatten)]
+    matching: MatchArgs,
+    #[command(flatten)]
     components: ComponentArgs,
     #[command(flatten)]
     figure: FigureArgs,
@@ -255,6 +258,11 @@ If components of q and k are independent with mean μ and deviation σ, q·k has
 standard ones, hence the division by √d (Vaswani et al. 2017). The gradient that a softmax passes on is its Jacobian \
 J = diag(p) - ppᵀ; norms of J are means over rows of scores. QK-norm brings q and k to the norm √d first. \
 docs/lab.md has the formulas.";
+
+/// Widths of the variances, unless others are given.
+const USUAL_WIDTHS: [usize; 4] = [4, 16, 64, 256];
+/// The width of lookups, unless one is given.
+const LOOKUP_WIDTH: usize = 64;
 
 /// Growths of q·k/√d: powers of two and what lies halfway.
 fn growths() -> Vec<f64> {
@@ -273,6 +281,23 @@ fn run_variance(args: &VarianceArgs) -> Result<()> {
     let mut widths = args.d.clone();
     widths.sort_unstable();
     widths.dedup();
+    if args.matching.is_asked()? {
+        let sizes = Sizes {
+            d: match args.d[..] {
+                [d] => d,
+                _ if args.d == USUAL_WIDTHS => LOOKUP_WIDTH,
+                _ => bail!(
+                    "--d: expected one width with --match, found {}",
+                    args.d.len()
+                ),
+            },
+            keys: args.keys,
+            rows: args.rows,
+            components: args.components.distribution(),
+            seed: args.components.seed,
+        };
+        return lab_match::run(&args.matching, sizes, &args.figure);
+    }
     let setup = VarianceSetup {
         widths,
         n_pairs: args.samples,

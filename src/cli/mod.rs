@@ -22,6 +22,7 @@ mod heads;
 mod history;
 mod history_reading;
 mod lab;
+mod lab_match;
 mod log_file;
 mod log_target;
 mod man;
@@ -34,6 +35,8 @@ mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
+mod quality;
+mod quality_pairs;
 mod report;
 mod session;
 mod settings;
@@ -107,6 +110,9 @@ enum Command {
     /// Measure what heads and layers do: ablation, attribution, patching, lens, rollout, contribution, circuits
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     Effect(Box<effect::Args>),
+    /// Translate pairs of sentences and score them: BLEU and alignment error, by length
+    #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
+    Quality(quality::Args),
     /// Follow a training over its checkpoints or its monitor log: statistics step by step, and what begins at which step
     #[command(mut_arg("force", |force| force.help(FORCE_REPLACE)))]
     History(history::Args),
@@ -263,6 +269,7 @@ impl Cli {
             Some(Command::Merge(args)) => return merge::run(&args),
             Some(Command::Heads(args)) => heads::run(&args)?,
             Some(Command::Effect(args)) => effect::run(&args)?,
+            Some(Command::Quality(args)) => quality::run(&args)?,
             Some(Command::History(args)) => return history::run(&args),
             Some(Command::Watch(args)) => return watch::run(&args),
             Some(Command::Cache(args)) => cache::run(&args)?,

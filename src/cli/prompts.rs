@@ -103,6 +103,14 @@ impl PromptSet {
         }
     }
 
+    /// The prompts of a file that was read otherwise.
+    pub fn of_file(path: &Path, requests: Vec<(String, Request)>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            requests,
+        }
+    }
+
     /// The prompts with their ids, in the order of the file.
     pub fn requests(&self) -> &[(String, Request)] {
         &self.requests

@@ -8,7 +8,7 @@ use super::document::{Report, Several};
 use super::effect::EffectReport;
 use super::guess::GuessReport;
 use super::head_types::HeadTypes;
-use super::lab::{RescaleReport, VarianceReport};
+use super::lab::{MatchReport, RescaleReport, VarianceReport};
 use super::tensors::TensorList;
 use super::tokens::TokenList;
 use super::verdicts;
@@ -35,6 +35,11 @@ pub const SCHEMAS: &[Described] = &[
     ("check", "attnscope check", of::<verdicts::Document>),
     ("heads", "attnscope heads", of::<HeadTypes>),
     ("effect", "attnscope effect", of::<EffectReport>),
+    (
+        "quality",
+        "attnscope quality",
+        of::<super::quality::QualityDocument>,
+    ),
     ("sweep", "attnscope sweep", of::<sweep::Document<'_>>),
     ("lab-rescale", "attnscope lab rescale", of::<RescaleReport>),
     (
@@ -46,6 +51,11 @@ pub const SCHEMAS: &[Described] = &[
         "config",
         "attnscope config",
         of::<super::settings::SettingsDocument>,
+    ),
+    (
+        "lab-match",
+        "attnscope lab variance --match",
+        of::<MatchReport>,
     ),
     ("align", "attnscope align", of::<align::Document<'_>>),
     ("tensors", "attnscope tensors", of::<TensorList>),

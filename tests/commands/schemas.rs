@@ -66,6 +66,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ("lab-rescale", "lab rescale --format json"),
     ("lab-variance", "lab variance --format json"),
     (
+        "lab-match",
+        "lab variance --match hard,soft --similarity rbf --d 8 --keys 5 --rows 3 --format json",
+    ),
+    (
         "align",
         "align --queries @alignment/en.npz --keys @alignment/de.npz --queries-vocab @alignment/en.json \
          --keys-vocab @alignment/de.pkl --query-text letters,xyzzy --key-text Briefe --format json",

@@ -88,7 +88,8 @@ fn hooks_of_pytorch_give_the_same_ablations_lenses_patches_and_shares() {
 
         if !rows("patching").is_empty() {
             let mut corrupted = input.clone();
-            corrupted.sequence.tokens[1] += 1;
+            let changed = index(&of["changed"]);
+            corrupted.sequence.tokens[changed] += 1;
             let last = input.sequence.len() - 1;
             let pair = Pair {
                 clean: input,
@@ -100,7 +101,8 @@ fn hooks_of_pytorch_give_the_same_ablations_lenses_patches_and_shares() {
                 },
             };
             let wants = |part: Part, _: Place| matches!(part, Part::Head | Part::Residual);
-            let mut patching = Patching::plan(model, &pair, &[1, last], wants).expect("a plan");
+            let mut patching =
+                Patching::plan(model, &pair, &[changed, last], wants).expect("a plan");
             let mut tell = |_: &Patching, _| ControlFlow::Continue(());
             patching
                 .run(&Cpu, model, pair, &mut tell, &go_on)

@@ -21,6 +21,7 @@ mod pipeline;
 mod predictions;
 mod probes;
 mod pyramid;
+pub mod quality;
 mod questions;
 mod readings;
 mod remedies;

@@ -1,11 +1,16 @@
 //! What simulations without a checkpoint leave behind: tables, pictures, and what their numbers say.
 
+mod matching;
 mod rescale;
 mod rescale_sweep;
 mod rescale_words;
 mod variance;
 mod variance_words;
 
+pub use matching::{
+    MATCH_COLUMNS, MatchReport, match_figure, match_table, match_words, write_match_csv,
+    write_match_json,
+};
 pub use rescale::{
     COLUMNS, RescaleReport, rescale_figure, rescale_table, sweep_table, write_rescale_csv,
     write_rescale_json,

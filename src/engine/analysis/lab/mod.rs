@@ -3,6 +3,7 @@
 mod density;
 mod divisor;
 mod drawn;
+mod matching;
 mod random;
 mod rescale;
 mod room;
@@ -12,6 +13,7 @@ mod variance;
 pub use density::Density;
 pub use divisor::Divisor;
 pub use drawn::{Drawn, Wanted, sweep_drawn};
+pub use matching::{Lookup, LookupGradients, Match, MatchPoint, MatchSetup, Similarity, match_lab};
 pub use random::{Distribution, Family};
 pub use rescale::{RescaleSetup, Rescaled, Rescaling, rescale};
 pub use shape::{Shape, ks_distance};

@@ -100,6 +100,7 @@ pub(super) enum Purpose {
     Pair = 3,
     Row = 4,
     Logits = 5,
+    Lookup = 6,
 }
 
 /// Widths and indices at most: both stand in a stream's number.

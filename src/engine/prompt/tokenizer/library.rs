@@ -113,6 +113,11 @@ impl Library {
         self.0.library.id_to_token(id)
     }
 
+    /// The text of some ids, marks left out.
+    pub fn text(&self, ids: &[u32]) -> Option<String> {
+        self.0.library.decode(ids, true).ok()
+    }
+
     /// What one id reads as; `None` where it is not text.
     pub fn decoded(&self, id: u32) -> Option<String> {
         let text = self.0.library.decode(&[id], false).ok()?;

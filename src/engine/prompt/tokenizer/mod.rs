@@ -206,6 +206,22 @@ impl Tokenizer {
         }
     }
 
+    /// The text that some ids stand for, marks around a text left out.
+    pub fn text(&self, ids: &[u32]) -> String {
+        match &self.inner {
+            Inner::Library(library) => library.text(ids).unwrap_or_default(),
+            Inner::Pieces(_) => {
+                let pieces: String = ids.iter().map(|id| self.label(*id)).collect();
+                pieces.trim().to_owned()
+            }
+            Inner::Characters(_) => ids.iter().map(|id| self.label(*id)).collect(),
+            Inner::Bytes => {
+                let bytes = ids.iter().filter_map(|id| u8::try_from(*id).ok());
+                String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+            }
+        }
+    }
+
     /// What the vocabulary writes an id as; `None` where it has no such id.
     pub fn piece(&self, id: u32) -> Option<String> {
         match &self.inner {

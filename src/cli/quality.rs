@@ -1,0 +1,239 @@
+//! `attnscope quality`: how well translators translate, by the length of the sentence.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::progress::note;
+use super::prompts::{InputsArgs, PromptSet};
+use super::quality_pairs::{Pair, read_pairs};
+use super::session::{Opened, Session};
+use super::written_args::WrittenArgs;
+use super::{PromptArgs, RunArgs, WhatIfArgs};
+use crate::report::{
+    AlignedBy, ModelRecord, Output, QualityDocument, Scored, Translated, printable,
+};
+use attnscope_engine::analysis::quality::{
+    AlignmentErrors, BleuCounts, GoldAlignment, WordMap, links,
+};
+use attnscope_engine::analysis::{Options, input_of};
+use attnscope_engine::model::Model;
+use attnscope_engine::on_device;
+use attnscope_engine::place::Place;
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Encoder–decoder checkpoints, one or more
+    #[arg(required = true)]
+    checkpoints: Vec<PathBuf>,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    /// Pairs, one JSON object a line: text or tokens, reference (a text or several), and perhaps id and alignment (0-0 1-2)
+    #[arg(long, value_name = "FILE")]
+    inputs: PathBuf,
+    /// Words of the source that one row of lengths spans
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    length_step: u16,
+    /// Attention whose links are compared with the alignments: cross.L3 or cross.L3H5 [default: the best on these pairs]
+    #[arg(long, value_name = "PLACE")]
+    at: Option<Place>,
+    /// How to write it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    #[command(flatten)]
+    written: WrittenArgs,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Csv,
+    Json,
+}
+
+const OPTIONS: Options = Options {
+    keep_bytes: None,
+    predicts: false,
+};
+
+/// Pairs that are translated before memory is asked for again.
+const AT_ONCE: usize = 64;
+
+pub fn run(args: &Args) -> Result<()> {
+    if args.prompt.request()?.is_some() {
+        bail!("--inputs gives the sentences: expected no other prompt");
+    }
+    let pairs = read_pairs(&args.inputs, &args.prompt.usual())?;
+    let session = Session::begin(
+        &args.run,
+        &args.what_if,
+        args.prompt.clone(),
+        &InputsArgs::default(),
+    )?;
+    let output = Output::open_or_replace(&args.written.output, args.run.force)?;
+    let mut document = QualityDocument::new(args.length_step.into(), session.what_ifs());
+    for target in &args.checkpoints {
+        document.add(of_one(args, &session, target, &pairs)?);
+    }
+    let mut content = Vec::new();
+    match args.format {
+        Format::Json => document.write_json(&mut content)?,
+        Format::Csv => document.write_csv(args.written.raw_csv, &mut content)?,
+        Format::Text => content = printable(document.text().as_bytes()),
+    }
+    Ok(output.write(&content)?)
+}
+
+/// Translates every pair, and aligns those that have a gold alignment.
+fn of_one(args: &Args, session: &Session<'_>, target: &Path, pairs: &[Pair]) -> Result<Scored> {
+    let mut opened = session.open_alone(target)?;
+    if !opened.model.spec.is_encoder_decoder() {
+        bail!(
+            "{}: {} has no encoder and decoder: there is nothing that it translates",
+            target.display(),
+            opened.model.spec.family
+        );
+    }
+    if let Some(at) = &args.at
+        && let Err(expected) = at.within(&opened.model.spec.shape())
+    {
+        bail!("--at: there is no {at} in this model; expected {expected}");
+    }
+    let mut translated = Vec::with_capacity(pairs.len());
+    let mut errors: BTreeMap<String, Vec<Option<AlignmentErrors>>> = BTreeMap::new();
+    for chunk in pairs.chunks(AT_ONCE) {
+        let requests = chunk
+            .iter()
+            .map(|pair| (pair.id.clone(), pair.request.clone()));
+        let set = PromptSet::of_file(&args.inputs, requests.collect());
+        session.give(&mut opened, &set)?;
+        session.ready(&mut opened, OPTIONS, 0)?;
+        for (pair, named) in chunk.iter().zip(&opened.named) {
+            translated.push(written(pair, &opened, &named.prompt));
+            if let Some(gold) = &pair.gold {
+                for (place, found) in aligned(session, &opened, pair, gold)? {
+                    let of_place = errors.entry(place.to_string()).or_default();
+                    of_place.resize(translated.len() - 1, None);
+                    of_place.push(Some(found));
+                }
+            }
+        }
+        note(&format!(
+            "translated {} of {}",
+            translated.len(),
+            pairs.len()
+        ));
+    }
+    for of_place in errors.values_mut() {
+        of_place.resize(translated.len(), None);
+    }
+    let asked = args.at.map(|at| at.to_string());
+    Ok(Scored::new(
+        target_name(target, &opened.model),
+        ModelRecord::of(&opened.model),
+        translated,
+        AlignedBy { errors, asked },
+    ))
+}
+
+fn target_name(target: &Path, model: &Model) -> String {
+    let name = target
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| model.checkpoint.name.clone())
+}
+
+/// What the model wrote of a pair, scored.
+fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
+    let spec = &opened.model.spec;
+    let reading = opened.reading.of_target(spec.limits());
+    let ends = spec
+        .decoder_start
+        .as_ref()
+        .map(|start| start.end_tokens.as_slice());
+    let is_end = |id: &u32| ends.is_some_and(|ends| ends.contains(id));
+    let own: Vec<u32> = prompt
+        .tokens
+        .iter()
+        .skip(1)
+        .copied()
+        .take_while(|id| !is_end(id))
+        .collect();
+    let hypothesis = match reading.tokenizer() {
+        Some(tokenizer) => tokenizer.text(&own),
+        None => own.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
+    };
+    let n_words = match &pair.request.source {
+        Source::Text(text) => text.split_whitespace().count(),
+        Source::Ids(ids) => ids.len(),
+    };
+    Translated {
+        id: pair.id.clone(),
+        n_words,
+        counts: BleuCounts::of(&hypothesis, &pair.references),
+        is_exact: pair.references.contains(&hypothesis),
+        hypothesis,
+        reference: pair.references[0].clone(),
+    }
+}
+
+/// How far the links of every attention to the source are from the gold alignment, while the reference is written.
+fn aligned(
+    session: &Session<'_>,
+    opened: &Opened,
+    pair: &Pair,
+    gold: &GoldAlignment,
+) -> Result<Vec<(Place, AlignmentErrors)>> {
+    let (model, reading) = (&opened.model, &opened.reading);
+    let limits = model.spec.limits();
+    let request = Request {
+        target: Target::Text(pair.references[0].clone()),
+        ..pair.request.clone()
+    };
+    let forced = prompt::prepare(&request, reading, limits)?;
+    let source = match &pair.request.source {
+        Source::Text(text) => words_of(reading, text, pair.request.special_tokens, 0)?,
+        Source::Ids(ids) => WordMap((0..ids.len()).map(Some).collect()),
+    };
+    let own = reading.of_target(limits);
+    // The start token stands before the text.
+    let target = words_of(own, &pair.references[0], pair.request.special_tokens, 1)?;
+    let input = input_of(&forced);
+    let found = on_device!(&session.compute, ops => {
+        links(ops, model, &input, (&source, &target), &|| false)
+    })?;
+    let errors = found.into_iter();
+    Ok(errors
+        .map(|(place, links)| (place, AlignmentErrors::of(&links, gold)))
+        .collect())
+}
+
+/// The words that the tokens of a text belong to, behind some tokens of none.
+fn words_of(
+    reading: &Reading,
+    text: &str,
+    special_tokens: bool,
+    n_before: usize,
+) -> Result<WordMap> {
+    let Some(tokenizer) = reading.tokenizer() else {
+        bail!(
+            "alignments are of words: expected a tokenizer, found {}",
+            reading.describe()
+        );
+    };
+    let tokens = tokenizer.cut(text, special_tokens)?;
+    let bytes: Vec<_> = tokens
+        .into_iter()
+        .map(|token| if token.is_special { 0..0 } else { token.bytes })
+        .collect();
+    let mut map = WordMap::of(text, &bytes);
+    map.0.splice(0..0, std::iter::repeat_n(None, n_before));
+    Ok(map)
+}

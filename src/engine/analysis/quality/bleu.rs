@@ -1,0 +1,143 @@
+//! BLEU (Papineni et al. 2002) as sacreBLEU defines it: sums of n-gram counts over a corpus, the brevity penalty of the closest
+//! reference lengths, and exponential smoothing.
+
+use std::collections::HashMap;
+use std::ops::AddAssign;
+
+use super::tokenise::tokenise_13a;
+
+/// Longest n-grams.
+pub const MOST: usize = 4;
+
+/// What BLEU is computed from; counts of segments are added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BleuCounts {
+    /// n-grams of the hypothesis that a reference has, each as often as in the reference that has it most. // [n − 1]
+    pub correct: [usize; MOST],
+    /// n-grams of the hypothesis. // [n − 1]
+    pub total: [usize; MOST],
+    pub hypothesis_len: usize,
+    /// Length of the reference that is nearest in length; of equals the shorter.
+    pub reference_len: usize,
+}
+
+impl AddAssign for BleuCounts {
+    fn add_assign(&mut self, other: Self) {
+        for n in 0..MOST {
+            self.correct[n] += other.correct[n];
+            self.total[n] += other.total[n];
+        }
+        self.hypothesis_len += other.hypothesis_len;
+        self.reference_len += other.reference_len;
+    }
+}
+
+/// A score from 0 to 100, and what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bleu {
+    pub score: f64,
+    /// In percent, smoothed. // [n − 1]
+    pub precisions: [f64; MOST],
+    pub brevity_penalty: f64,
+    pub hypothesis_len: usize,
+    pub reference_len: usize,
+}
+
+/// How often each n-gram of up to four tokens occurs.
+fn n_grams<'t>(tokens: &[&'t str]) -> HashMap<Vec<&'t str>, usize> {
+    let mut counts = HashMap::new();
+    for n in 1..=MOST {
+        for n_gram in tokens.windows(n) {
+            *counts.entry(n_gram.to_vec()).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+impl BleuCounts {
+    /// Counts one segment against its references.
+    pub fn of(hypothesis: &str, references: &[String]) -> Self {
+        let hypothesis = tokenise_13a(hypothesis);
+        let tokens: Vec<&str> = hypothesis
+            .split(' ')
+            .filter(|token| !token.is_empty())
+            .collect();
+        let references: Vec<String> = references.iter().map(|one| tokenise_13a(one)).collect();
+        let mut counts = Self {
+            hypothesis_len: tokens.len(),
+            ..Self::default()
+        };
+        let mut most: HashMap<Vec<&str>, usize> = HashMap::new();
+        let mut nearest: Option<(usize, usize)> = None;
+        for reference in &references {
+            let reference: Vec<&str> = reference
+                .split(' ')
+                .filter(|token| !token.is_empty())
+                .collect();
+            let apart = (reference.len().abs_diff(tokens.len()), reference.len());
+            nearest = Some(nearest.map_or(apart, |other| other.min(apart)));
+            for (n_gram, n) in n_grams(&reference) {
+                let most = most.entry(n_gram).or_insert(0);
+                *most = n.max(*most);
+            }
+        }
+        counts.reference_len = nearest.map_or(0, |(_, length)| length);
+        // Counts are added, so that their order does not matter.
+        for n in 1..=MOST {
+            let mut own: HashMap<&[&str], usize> = HashMap::new();
+            for n_gram in tokens.windows(n) {
+                let seen = own.entry(n_gram).or_insert(0);
+                *seen += 1;
+                counts.total[n - 1] += 1;
+                let allowed = most.get(n_gram).copied().unwrap_or(0);
+                counts.correct[n - 1] += usize::from(*seen <= allowed);
+            }
+        }
+        counts
+    }
+
+    /// The score of a corpus, or with `effective_order` of a single segment: then orders that the segment is too short for are
+    /// left out.
+    pub fn bleu(&self, effective_order: bool) -> Bleu {
+        let lengths = (self.hypothesis_len as f64, self.reference_len as f64);
+        let brevity_penalty = match lengths {
+            (own, reference) if own >= reference => 1.0,
+            (0.0, _) => 0.0,
+            (own, reference) => (1.0 - reference / own).exp(),
+        };
+        let mut precisions = [0.0; MOST];
+        let mut order = MOST;
+        let mut smoothing = 1.0;
+        for n in 0..MOST {
+            if self.total[n] == 0 {
+                break;
+            }
+            if effective_order {
+                order = n + 1;
+            }
+            let total = self.total[n] as f64;
+            precisions[n] = if self.correct[n] == 0 {
+                // Exponential smoothing: each order without a match counts half of the one before.
+                smoothing *= 2.0;
+                100.0 / (smoothing * total)
+            } else {
+                100.0 * self.correct[n] as f64 / total
+            };
+        }
+        let is_nothing = self.correct.iter().all(|n| *n == 0);
+        let has_all = precisions[..order].iter().all(|p| *p > 0.0);
+        let score = if is_nothing || !has_all {
+            0.0
+        } else {
+            let logs: f64 = precisions[..order].iter().map(|p| p.ln()).sum();
+            brevity_penalty * (logs / order as f64).exp()
+        };
+        Bleu {
+            score,
+            precisions: if is_nothing { [0.0; MOST] } else { precisions },
+            brevity_penalty,
+            hypothesis_len: self.hypothesis_len,
+            reference_len: self.reference_len,
+        }
+    }
+}
