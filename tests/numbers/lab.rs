@@ -571,6 +571,9 @@ fn a_colder_softmax_teaches_fewer_keys_and_a_hard_match_one_or_none() {
         assert!(pair[0].keys_reached < pair[1].keys_reached);
         assert!(pair[0].max_probability > pair[1].max_probability);
     }
-    // Nearly hard: as an argmax, it teaches next to nothing.
-    assert!(found[2].of_query < 0.2 * found[4].of_query, "{found:?}");
+    // Nearly hard: half of the lookups teach next to nothing, as an argmax.
+    assert!(
+        found[2].of_query_median < 1e-3 * found[4].of_query_median,
+        "{found:?}"
+    );
 }

@@ -49,6 +49,8 @@ struct MatchRecord {
     max_probability: Number,
     /// Length of the gradient of the query.
     query_gradient: Number,
+    /// Median over the lookups of the length of the gradient of the query.
+    query_gradient_median: Number,
     /// Lengths of the gradients of the keys, the best match first.
     key_gradients: Vec<Number>,
     /// e to the entropy of the keys' shares of the gradient; 0 where no key has any.
@@ -70,6 +72,7 @@ impl MatchReport {
             temperature: (of.matching == Match::Soft).then_some(Number(of.temperature)),
             max_probability: Number(of.max_probability),
             query_gradient: Number(of.of_query),
+            query_gradient_median: Number(of.of_query_median),
             key_gradients: of.by_rank.iter().copied().map(Number).collect(),
             keys_reached: Number(of.keys_reached),
         };
@@ -139,7 +142,7 @@ pub fn write_match_csv(
 }
 
 /// What the columns of the table are.
-pub const MATCH_COLUMNS: &str = "|dL/dq|: mean length of the query's gradient; 1st, 2nd, …: that of the key that matches best, second best, …; \
+pub const MATCH_COLUMNS: &str = "|dL/dq|: mean length of the query's gradient, and its median over the lookups; 1st, 2nd, …: that of the key that matches best, second best, …; \
     keys: e to the entropy of the keys' shares of the gradient";
 
 /// Ranks that a table of 80 columns has room for: powers of two, and the last.
@@ -168,7 +171,7 @@ fn ordinal(rank: usize) -> String {
 pub fn match_table(setup: &MatchSetup, points: &[MatchPoint]) -> String {
     let ranks = ranks(setup.n_keys);
     let ordinals: Vec<String> = ranks.iter().map(|rank| ordinal(*rank)).collect();
-    let mut titles = vec!["match", "T", "max p", "|dL/dq|"];
+    let mut titles = vec!["match", "T", "max p", "|dL/dq|", "median"];
     titles.extend(ordinals.iter().map(String::as_str));
     titles.push("keys");
     let row = |of: &MatchPoint| {
@@ -177,7 +180,7 @@ pub fn match_table(setup: &MatchSetup, points: &[MatchPoint]) -> String {
             Match::Argmax | Match::Max => "-".to_owned(),
         };
         let mut cells = vec![name(of.matching).to_owned(), temperature];
-        cells.extend([of.max_probability, of.of_query].map(digits));
+        cells.extend([of.max_probability, of.of_query, of.of_query_median].map(digits));
         cells.extend(ranks.iter().map(|rank| digits(of.by_rank[rank - 1])));
         cells.push(digits(of.keys_reached));
         cells
@@ -206,6 +209,7 @@ pub fn match_figure(setup: &MatchSetup, points: &[MatchPoint]) -> Figure {
         Series::line("2nd", by(&|of| of.by_rank[1])),
         Series::line("last", by(&|of| of.by_rank[setup.n_keys - 1])),
         Series::line("query", by(&|of| of.of_query)),
+        Series::line("query, median", by(&|of| of.of_query_median)),
     ];
     let mut reached = vec![Series::line("soft", by(&|of| of.keys_reached))];
     for (matching, label) in [(Match::Max, "hard, max"), (Match::Argmax, "hard, argmax")] {
@@ -258,21 +262,27 @@ pub fn match_words(setup: &MatchSetup, points: &[MatchPoint]) -> Vec<String> {
         });
     }
     let soft = points.iter().filter(|of| of.matching == Match::Soft);
-    let most = soft
+    let warmest = soft
         .clone()
-        .max_by(|a, b| a.of_query.total_cmp(&b.of_query));
+        .max_by(|a, b| a.temperature.total_cmp(&b.temperature));
     let coldest = soft.min_by(|a, b| a.temperature.total_cmp(&b.temperature));
-    if let (Some(most), Some(coldest)) = (most, coldest) {
+    if let (Some(warmest), Some(coldest)) = (warmest, coldest) {
         says.push(format!(
-            "soft: every key learns; the query's gradient is longest ({}) at temperature {}, where it reaches {} of {} keys; at {} it is {} and reaches {}",
-            digits(most.of_query),
-            most.temperature,
-            digits(most.keys_reached),
+            "soft: every key learns. At temperature {} the gradient reaches {} of {} keys and half of the lookups send the query one shorter than {}",
+            warmest.temperature,
+            digits(warmest.keys_reached),
             setup.n_keys,
-            coldest.temperature,
-            digits(coldest.of_query),
-            digits(coldest.keys_reached)
+            digits(warmest.of_query_median),
         ));
+        if coldest.temperature < warmest.temperature {
+            says.push(format!(
+                "at temperature {} it reaches {} keys, and the median is {}: most lookups are as hard as an argmax and teach nothing, a few near ties are steep and carry the mean ({})",
+                coldest.temperature,
+                digits(coldest.keys_reached),
+                digits(coldest.of_query_median),
+                digits(coldest.of_query),
+            ));
+        }
     }
     says
 }

@@ -190,6 +190,8 @@ pub struct MatchPoint {
     pub max_probability: f64,
     /// ‖∂L/∂q‖.
     pub of_query: f64,
+    /// Its median over the lookups: near ties of a cold softmax are few and steep, and carry the mean.
+    pub of_query_median: f64,
     /// ‖∂L/∂k‖ of the best key, of the second, and so on. // [rank]
     pub by_rank: Vec<f64>,
     /// e to the entropy of the keys' shares of Σ‖∂L/∂k‖: how many keys learn; 0 where none does.
@@ -295,9 +297,12 @@ fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoin
     let n = rows.len() as f64;
     let mean = |of: fn(&(f64, f64, f64, Vec<f64>)) -> f64| rows.iter().map(of).sum::<f64>() / n;
     let of_rank = |rank: usize| rows.iter().map(|(.., by_rank)| by_rank[rank]).sum::<f64>() / n;
+    let mut of_queries: Vec<f64> = rows.iter().map(|row| row.0).collect();
+    of_queries.sort_by(f64::total_cmp);
     MatchPoint {
         matching,
         temperature,
+        of_query_median: of_queries[of_queries.len() / 2],
         of_query: mean(|row| row.0),
         max_probability: mean(|row| row.1),
         keys_reached: mean(|row| row.2),
