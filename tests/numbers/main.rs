@@ -16,6 +16,7 @@ mod lab;
 mod lstm_seq2seq;
 mod oracle;
 mod padded_statistics;
+mod quality;
 mod row_block;
 mod statistics;
 mod sweep;
