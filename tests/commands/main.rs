@@ -32,6 +32,7 @@ mod manual;
 mod order_probe;
 mod places;
 mod plots;
+mod quality_command;
 mod readings;
 mod report_formats;
 mod schemas;

@@ -53,6 +53,18 @@ const COMMANDS: &[(&str, &str)] = &[
         "effect",
         "effect @oracle/gpt2/model --by circuits --format json",
     ),
+    (
+        "effect",
+        "effect @degenerate_early --by retrieval --format json",
+    ),
+    (
+        "heads",
+        "heads @oracle/gpt2/model --tokens 5,9,2,5 --effect contribution,copying --format json",
+    ),
+    (
+        "quality",
+        "quality @seq2seq/scaled --inputs @quality/pairs.jsonl --format json",
+    ),
     ("sweep", "sweep --format json"),
     ("sweep", "sweep --dist laplace --format json"),
     (

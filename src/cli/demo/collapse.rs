@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::ran::Ran;
 use super::story::Telling;
+use super::translators::{bottleneck, early};
 use super::twins::{curve, number, pattern_map, record};
 use crate::report::chart::{Axis, Chart, Series};
 use crate::report::{Map, Page, Passage, Picture, Table, digits};
@@ -60,12 +61,14 @@ pub fn pages(telling: &Telling<'_>) -> Result<Vec<Page>> {
     let records = [record(TWINS[0].0)?, record(TWINS[1].0)?];
     Ok(vec![
         training(&records),
+        early()?,
         figures(&records),
         maps(&ran),
         causes(&ran),
         steps(0, &ran[0]),
         steps(1, &ran[1]),
         otherwise(&records),
+        bottleneck()?,
     ])
 }
 

@@ -6,10 +6,12 @@ mod effect;
 mod history;
 mod induction;
 mod ran;
+mod rescale;
 mod save;
 mod stories;
 mod story;
 mod told;
+mod translators;
 mod twins;
 
 use std::io::{IsTerminal, stdin, stdout};
@@ -123,18 +125,25 @@ fn figures(story: &Story, run: &RunArgs) -> Result<()> {
         set: &run.set,
     };
     match story.figures {
-        Figures::Command(_) if !run.set.is_empty() => {
+        Figures::Command(_) | Figures::CommandAndPages(..) if !run.set.is_empty() => {
             bail!(
                 "--set: this demo's figures are simulated; there is no checkpoint to set anything of"
             )
         }
         Figures::Pages(pages) => print(&told(&pages(&telling)?)),
         Figures::Text(figures) => print(&figures(&telling)?),
-        Figures::Command(words) => {
-            let command = std::iter::once("attnscope").chain(words.split(' '));
-            Cli::parse_from(command).run().map(|_| ())
+        Figures::Command(words) => command(words),
+        Figures::CommandAndPages(words, pages) => {
+            command(words)?;
+            print(&format!("\n{}", told(&pages(&telling)?)))
         }
     }
+}
+
+/// Runs another command of this program.
+fn command(words: &str) -> Result<()> {
+    let command = std::iter::once("attnscope").chain(words.split(' '));
+    Cli::parse_from(command).run().map(|_| ())
 }
 
 fn no_terminal(name: &str) -> Result<()> {
@@ -231,7 +240,7 @@ pub fn prepared(name: &str, set: &[(String, String)]) -> Result<Prepared> {
 pub fn pages_of(name: &str, compute: &Compute) -> Option<Result<Vec<Page>>> {
     let story = STORIES.iter().find(|story| story.name == name)?;
     match story.figures {
-        Figures::Pages(pages) => Some(pages(&Telling {
+        Figures::Pages(pages) | Figures::CommandAndPages(_, pages) => Some(pages(&Telling {
             story,
             compute,
             set: &[],
@@ -246,7 +255,7 @@ fn storyteller(
     device: Device,
     set: Vec<(String, String)>,
 ) -> Option<Storyteller> {
-    let Figures::Pages(pages) = story.figures else {
+    let (Figures::Pages(pages) | Figures::CommandAndPages(_, pages)) = story.figures else {
         return None;
     };
     Some(Box::new(move || {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use attnscope_engine::stats::Stat;
 
 use super::story::{Figures, Story};
-use super::{collapse, degenerate, effect, history, induction};
+use super::{collapse, degenerate, effect, history, induction, rescale};
 use crate::bundles::DEMO_PROMPT;
 use crate::tui::Panel;
 use attnscope_engine::analysis::WhatIf;
@@ -91,8 +91,8 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],
-        hint: "divided by the sum of key norms, rows are nearly uniform · w tries others",
-        figures: Figures::Command("lab rescale"),
+        hint: "divided by Σ‖k‖, rows are nearly uniform · w tries others · S a training with it",
+        figures: Figures::CommandAndPages("lab rescale", rescale::pages),
     },
     Story {
         name: "degenerate",

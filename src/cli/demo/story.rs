@@ -44,4 +44,6 @@ pub enum Figures {
     Text(fn(&Telling<'_>) -> Result<String>),
     /// Another command of this program.
     Command(&'static str),
+    /// Another command, and pages that go on where it ends.
+    CommandAndPages(&'static str, fn(&Telling<'_>) -> Result<Vec<Page>>),
 }

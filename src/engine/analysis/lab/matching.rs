@@ -242,6 +242,9 @@ pub fn match_lab(setup: &MatchSetup) -> Result<Vec<MatchPoint>> {
     Ok(setup.matches.iter().map(|of| point(setup, *of)).collect())
 }
 
+/// Of one lookup: ‖∂L/∂q‖, the largest weight, the keys reached, and ‖∂L/∂k‖ by rank.
+type Row = (f64, f64, f64, Vec<f64>);
+
 fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoint {
     let values = Distribution {
         family: super::random::Family::Normal,
@@ -293,9 +296,9 @@ fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoin
             by_rank,
         )
     });
-    let rows: Vec<(f64, f64, f64, Vec<f64>)> = rows.collect();
+    let rows: Vec<Row> = rows.collect();
     let n = rows.len() as f64;
-    let mean = |of: fn(&(f64, f64, f64, Vec<f64>)) -> f64| rows.iter().map(of).sum::<f64>() / n;
+    let mean = |of: fn(&Row) -> f64| rows.iter().map(of).sum::<f64>() / n;
     let of_rank = |rank: usize| rows.iter().map(|(.., by_rank)| by_rank[rank]).sum::<f64>() / n;
     let mut of_queries: Vec<f64> = rows.iter().map(|row| row.0).collect();
     of_queries.sort_by(f64::total_cmp);

@@ -1,7 +1,7 @@
 //! BLEU (Papineni et al. 2002) as sacreBLEU defines it: sums of n-gram counts over a corpus, the brevity penalty of the closest
 //! reference lengths, and exponential smoothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use super::tokenise::tokenise_13a;
@@ -44,8 +44,8 @@ pub struct Bleu {
 }
 
 /// How often each n-gram of up to four tokens occurs.
-fn n_grams<'t>(tokens: &[&'t str]) -> HashMap<Vec<&'t str>, usize> {
-    let mut counts = HashMap::new();
+fn n_grams<'t>(tokens: &[&'t str]) -> BTreeMap<Vec<&'t str>, usize> {
+    let mut counts = BTreeMap::new();
     for n in 1..=MOST {
         for n_gram in tokens.windows(n) {
             *counts.entry(n_gram.to_vec()).or_insert(0) += 1;
@@ -67,7 +67,7 @@ impl BleuCounts {
             hypothesis_len: tokens.len(),
             ..Self::default()
         };
-        let mut most: HashMap<Vec<&str>, usize> = HashMap::new();
+        let mut most: BTreeMap<Vec<&str>, usize> = BTreeMap::new();
         let mut nearest: Option<(usize, usize)> = None;
         for reference in &references {
             let reference: Vec<&str> = reference
@@ -84,7 +84,7 @@ impl BleuCounts {
         counts.reference_len = nearest.map_or(0, |(_, length)| length);
         // Counts are added, so that their order does not matter.
         for n in 1..=MOST {
-            let mut own: HashMap<&[&str], usize> = HashMap::new();
+            let mut own: BTreeMap<&[&str], usize> = BTreeMap::new();
             for n_gram in tokens.windows(n) {
                 let seen = own.entry(n_gram).or_insert(0);
                 *seen += 1;
@@ -108,7 +108,7 @@ impl BleuCounts {
         let mut precisions = [0.0; MOST];
         let mut order = MOST;
         let mut smoothing = 1.0;
-        for n in 0..MOST {
+        for (n, precision) in precisions.iter_mut().enumerate() {
             if self.total[n] == 0 {
                 break;
             }
@@ -116,7 +116,7 @@ impl BleuCounts {
                 order = n + 1;
             }
             let total = self.total[n] as f64;
-            precisions[n] = if self.correct[n] == 0 {
+            *precision = if self.correct[n] == 0 {
                 // Exponential smoothing: each order without a match counts half of the one before.
                 smoothing *= 2.0;
                 100.0 / (smoothing * total)
