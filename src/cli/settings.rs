@@ -81,6 +81,9 @@ pub struct ScreenArgs {
     /// Colours of maps and grids [default: viridis]
     #[arg(long, value_enum, value_name = "MAP")]
     color_map: Option<ColorMap>,
+    /// Draw maps as pictures [default: where the terminal says that it can]
+    #[arg(long, value_enum, value_name = "PROTOCOL")]
+    graphics: Option<Graphics>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -116,6 +119,15 @@ enum ColorMap {
     Magma,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Graphics {
+    Auto,
+    Kitty,
+    Iterm2,
+    Sixel,
+    Off,
+}
+
 /// What a value is called in settings too.
 fn name(value: &impl ValueEnum) -> String {
     let possible = value.to_possible_value();
@@ -142,6 +154,7 @@ impl ScreenArgs {
                 "--color-map",
                 self.color_map.as_ref().map(name),
             ),
+            ("graphics", "--graphics", self.graphics.as_ref().map(name)),
         ];
         for (setting, flag, value) in flags {
             if let Some(value) = value {
@@ -177,6 +190,7 @@ mod tests {
             ("background", names::<Background>()),
             ("color", names::<Color>()),
             ("color_map", names::<ColorMap>()),
+            ("graphics", names::<Graphics>()),
         ] {
             let found = SETTINGS.iter().find(|known| known.name == setting);
             match found.map(|setting| setting.kind) {

@@ -54,6 +54,7 @@ pub static SETTINGS: &[Setting] = &[
     setting!("screen" "color" "ATTNSCOPE_COLOR" Choice(&["auto", "truecolor", "256", "16", "none"]), "auto", "How many colours the terminal shows. `auto` reads COLORTERM and TERM. NO_COLOR sets `none`."),
     setting!("screen" "color_map" "ATTNSCOPE_COLOR_MAP" Choice(&["viridis", "cividis", "magma"]), "viridis", "Colours of maps and grids. People who see fewer colours can read all of them."),
     setting!("screen" "difference_map" "ATTNSCOPE_DIFFERENCE_MAP" Choice(&["blue-orange", "purple-green"]), "blue-orange", "Colours of differences: losses, nothing in the middle, gains."),
+    setting!("screen" "graphics" "ATTNSCOPE_GRAPHICS" Choice(&["auto", "kitty", "iterm2", "sixel", "off"]), "auto", "How the map of a head is drawn as a picture. `auto` reads what the terminal says of itself; `off` draws half-blocks."),
     setting!("screen" "statistic" "ATTNSCOPE_STATISTIC" Statistic, "entropy_relative", "The statistic that the Overview panel opens with, by its id."),
     setting!("screen" "clipboard" "ATTNSCOPE_CLIPBOARD" Switch, "true", "Whether `y` may hand text to the terminal's clipboard (OSC 52)."),
     setting!("screen" "mouse" "ATTNSCOPE_MOUSE" Switch, "true", "Whether the screen takes the mouse. Without it, the terminal selects text as elsewhere."),

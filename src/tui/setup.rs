@@ -1,5 +1,6 @@
 //! What a person's settings mean for the screen: colours, keys, limits.
 
+use super::graphics::Graphics;
 use super::keymap::Keymap;
 use super::theme::{Depth, Diverging, Ground, Look, Sequential, Theme};
 use crate::config::Config;
@@ -15,6 +16,7 @@ pub struct Setup {
     pub statistic_idx: usize,
     pub has_clipboard: bool,
     pub takes_mouse: bool,
+    pub graphics: Graphics,
     pub limits: Limits,
 }
 
@@ -84,6 +86,7 @@ impl Setup {
             statistic_idx: index_of(&config.text("screen", "statistic")).unwrap_or(0),
             has_clipboard: config.is_on("screen", "clipboard"),
             takes_mouse: config.is_on("screen", "mouse"),
+            graphics: Graphics::named(&config.text("screen", "graphics")).unwrap_or_default(),
             limits: Limits::of(config),
         }
     }

@@ -18,7 +18,8 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use super::app::{App, Effect, Msg};
 use super::copying;
-use super::export::{Export, Format, Paper, Writer};
+use super::export::{Export, Writer};
+use super::graphics::{Graphics, Pictures};
 use super::ground::Question;
 use super::guard::{Guard, restore, tell_panics_apart};
 use super::history_view::{HistoryReader, HistoryView};
@@ -30,7 +31,6 @@ use super::remembered::{Remembered, Session};
 use super::runs::Shows;
 use super::setup::Setup;
 use super::story_view::{StoryView, Storyteller};
-use super::view;
 use crate::history::Update;
 #[cfg(unix)]
 use crate::signals::{self, Asked};
@@ -113,6 +113,7 @@ struct Hands {
     is_resized: bool,
     /// What was asked of the terminal.
     question: Option<Question>,
+    graphics: Graphics,
 }
 
 /// Opens the screen and stays until the person leaves.
@@ -199,6 +200,7 @@ fn stay(
         is_lost: false,
         is_resized: false,
         question: None,
+        graphics: in_front.setup.graphics,
     };
     let setup = in_front.setup;
     let (asks_ground, takes_mouse) = (setup.asks_ground, setup.takes_mouse);
@@ -312,12 +314,14 @@ fn show(
         question.left_before_frame(taking.begun)
     };
     wait_for_answer(app, hands, receiver, left);
+    let mut pictures = Pictures::of(hands.graphics);
     while !app.is_over {
         // Also to the size it had: what a terminal keeps of its cells when it changes there and back is its own affair.
         if std::mem::take(&mut hands.is_resized) {
             terminal.resize(area_of(app.size))?;
+            pictures.forget(hands.graphics);
         }
-        terminal.draw(|frame| view::draw(frame, app))?;
+        pictures.draw(&mut terminal, app)?;
         let Ok(msg) = receiver.recv() else { break };
         take_in(app, hands, msg);
         // A long log comes in many parts: the screen is drawn between them.
@@ -423,17 +427,10 @@ fn take_in(app: &mut App, hands: &mut Hands, msg: Msg) {
     }
     for effect in effects {
         match effect {
-            Effect::Export => match Export::of(app, false) {
+            Effect::Export | Effect::ExportFigure => match Export::asked_for(app, &effect) {
                 Ok(export) => hands.writer.write(export),
                 Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
             },
-            Effect::ExportFigure => {
-                let paper = Paper::default();
-                match Export::figure_of(app, &paper, Format::Svg, false) {
-                    Ok(export) => hands.writer.write(export),
-                    Err(e) => take_in(app, hands, Msg::Exported(Err(e))),
-                }
-            }
             Effect::Stop => hands.stops = true,
             Effect::Copy(text) => {
                 if let Err(e) = copy(&text) {

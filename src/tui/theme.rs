@@ -90,6 +90,15 @@ impl Theme {
         }
     }
 
+    /// The theme with every colour, for pictures: they do not depend on how many colours the cells have.
+    #[must_use]
+    pub fn in_all_colours(&self) -> Self {
+        Self {
+            depth: Depth::Truecolor,
+            ..self.clone()
+        }
+    }
+
     /// The theme with colours for differences: losses, nothing in the middle, gains.
     #[must_use]
     pub fn diverging(&self) -> Self {

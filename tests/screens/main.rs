@@ -10,6 +10,8 @@ mod exports;
 mod failed_questions;
 mod history_screens;
 mod manners;
+#[cfg(unix)]
+mod recorded;
 mod screens;
 mod story_screens;
 mod sweep_screens;

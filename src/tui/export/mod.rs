@@ -20,7 +20,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
-use super::app::App;
+use super::app::{App, Effect};
 use super::view;
 use crate::report::drawing;
 use attnscope_engine::error::{Error, Result};
@@ -64,6 +64,17 @@ impl Export {
             csv,
             lacks_letters: false,
         })
+    }
+
+    /// What a key asked for: the screen, or its data as a figure.
+    ///
+    /// # Errors
+    /// When the panel has no figure.
+    pub(super) fn asked_for(app: &App, effect: &Effect) -> Result<Self> {
+        match effect {
+            Effect::ExportFigure => Self::figure_of(app, &Paper::default(), Format::Svg, false),
+            _ => Self::of(app, false),
+        }
     }
 
     /// The figure of what is on screen: its data alone, for paper.

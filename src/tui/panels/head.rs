@@ -275,7 +275,14 @@ pub fn scale_of(detail: &HeadDetail, which: HeadMap, is_log: bool) -> Scale {
     }
 }
 
-fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, detail: &HeadDetail) {
+/// Hands on the map as it is drawn, and where; `None` where there is none yet.
+pub fn with_heat_map<T>(
+    app: Scene<'_>,
+    area: Rect,
+    draw: impl FnOnce(Rect, HeatMap<'_>) -> T,
+) -> Option<T> {
+    let detail = app.shown_detail()?;
+    let map = parts(app, area).map;
     let window = window(app, area);
     let scale = scale(app, detail);
     let values = values(app, detail);
@@ -285,7 +292,6 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
         app.selection.query_idx / pooling,
         app.selection.key_idx / pooling,
     ));
-    let map = parts.map;
     let mut heat_map = HeatMap {
         theme: &theme,
         values,
@@ -318,7 +324,16 @@ fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, de
             }
         }
     }
-    frame.render_widget(heat_map, map);
+    Some(draw(map, heat_map))
+}
+
+fn draw_map(frame: &mut Frame<'_>, area: Rect, parts: &Parts, app: Scene<'_>, detail: &HeadDetail) {
+    let window = window(app, area);
+    let scale = scale(app, detail);
+    let (map, pooling) = (parts.map, app.pooling());
+    with_heat_map(app, area, |map, heat_map| {
+        frame.render_widget(heat_map, map)
+    });
     draw_query_axis(frame, map, app, window, pooling);
     draw_key_axis(frame, parts, app, window, pooling);
     draw_legend(frame, parts, app, window, scale, pooling);

@@ -187,6 +187,26 @@ pub struct HeatMap<'a> {
 }
 
 impl HeatMap<'_> {
+    /// Cells of the finest level under a pixel of the screen, which may be part of one.
+    fn cells_of_pixel(&self) -> f64 {
+        let Ratio {
+            level,
+            tiles,
+            pixels,
+        } = self.window.scale;
+        (tiles << level) as f64 / pixels as f64
+    }
+
+    /// The cell of the finest level at a distance in pixels from the window's start.
+    pub fn place_at(&self, first: usize, pixels: f64) -> usize {
+        first + (pixels * self.cells_of_pixel()) as usize
+    }
+
+    /// The level whose cells are as large as a part of a pixel, or smaller.
+    pub fn level_at(&self, part: f64) -> usize {
+        (part * self.cells_of_pixel()).log2().floor().max(0.0) as usize
+    }
+
     fn level(&self) -> &Pooled {
         self.values.level(self.window.level())
     }

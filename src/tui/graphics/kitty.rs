@@ -1,0 +1,52 @@
+//! Pictures in kitty's protocol: a PNG in parts, replaced in place when it changes.
+
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ratatui::layout::Rect;
+
+use super::image::Image;
+
+/// The number of our one picture.
+const ID: u32 = 4_207;
+
+/// Bytes of a part.
+const PART: usize = 4096;
+
+/// Stands where the cursor is and covers an area; the terminal answers nothing and leaves the cursor alone.
+pub fn write(image: &Image, area: Rect, out: &mut impl Write) -> io::Result<()> {
+    let data = STANDARD.encode(png(image)?);
+    let mut parts = data.as_bytes().chunks(PART).peekable();
+    let (columns, rows) = (area.width, area.height);
+    let mut keys = format!("a=T,f=100,i={ID},p=1,q=2,C=1,c={columns},r={rows},z=-1,");
+    while let Some(part) = parts.next() {
+        let more = u8::from(parts.peek().is_some());
+        write!(out, "\x1b_G{keys}m={more};")?;
+        out.write_all(part)?;
+        write!(out, "\x1b\\")?;
+        keys.clear();
+    }
+    Ok(())
+}
+
+/// Takes the picture away, and the memory that it has in the terminal.
+pub fn delete(out: &mut impl Write) -> io::Result<()> {
+    write!(out, "\x1b_Ga=d,d=I,i={ID},q=2\x1b\\")
+}
+
+/// The image as PNG; nothing is transparent.
+pub(super) fn png(image: &Image) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, image.width as u32, image.height as u32);
+    encoder.set_color(png::ColorType::Indexed);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_palette(image.palette.concat());
+    encoder.set_trns(vec![0]);
+    let mut writer = encoder.write_header().map_err(io::Error::other)?;
+    writer
+        .write_image_data(&image.pixels)
+        .map_err(io::Error::other)?;
+    writer.finish().map_err(io::Error::other)?;
+    Ok(bytes)
+}

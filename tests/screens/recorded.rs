@@ -1,0 +1,210 @@
+//! The recorded session of the manual: a person's keys on a terminal, and what it shows after each, as one animated SVG.
+//!
+//! `cargo test --test screens recorded -- --ignored` records it anew.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use testing::pty::Terminal;
+use vt100::{Color, Screen};
+
+/// Keys, what must be on the screen before the next ones, and what a reader is told.
+const STEPS: &[(&str, &str, &str)] = &[
+    ("", "what begins", "$ attnscope demo history"),
+    (
+        "f",
+        "step 250 · done",
+        "f   to the first finding: the collapse begins at step 250",
+    ),
+    (
+        "\r",
+        "step 250 is A",
+        "Enter   opens that step: every panel shows it",
+    ),
+    ("N", "is it the norms?", "N   asks for the cause"),
+    (
+        "6",
+        "entropy-collapse",
+        "6   lists the findings of this checkpoint",
+    ),
+];
+
+const SIZE: (u16, u16) = (110, 34);
+/// Units of a cell.
+const CELL: (usize, usize) = (8, 16);
+/// Seconds that each step is shown.
+const SHOWN: usize = 4;
+const GROUND: &str = "#12141a";
+const INK: &str = "#dcdfe4";
+
+fn path() -> std::path::PathBuf {
+    testing::root().join("docs/pictures/session.svg")
+}
+
+fn colour(colour: Color, usual: &str) -> String {
+    match colour {
+        Color::Rgb(r, g, b) => format!("#{r:02x}{g:02x}{b:02x}"),
+        Color::Default | Color::Idx(_) => usual.to_owned(),
+    }
+}
+
+/// One cell: its letter, its colours and whether it is bold.
+type Look = (String, String, bool);
+
+/// A row as SVG: grounds and half-blocks as rectangles, everything else as text.
+fn row(screen: &Screen, row_idx: u16) -> String {
+    let mut drawn = String::new();
+    let mut run: Option<(usize, usize, String, Look)> = None;
+    let (wide, high) = CELL;
+    let flush = |drawn: &mut String, run: Option<(usize, usize, String, Look)>| {
+        let Some((first, n, text, (ink, ground, is_bold))) = run else {
+            return;
+        };
+        let (x, width) = (first * wide, n * wide);
+        let rect = |y: usize, height: usize, fill: &str| {
+            format!(r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}"/>"#)
+        };
+        if ground != GROUND {
+            drawn.push_str(&rect(0, high, &ground));
+        }
+        match text.trim_end().chars().next() {
+            None => {}
+            Some('▀') => drawn.push_str(&rect(0, high / 2, &ink)),
+            Some('▄') => drawn.push_str(&rect(high / 2, high / 2, &ink)),
+            Some('█') => drawn.push_str(&rect(0, high, &ink)),
+            Some(_) => {
+                let text = text.replace('&', "&amp;").replace('<', "&lt;");
+                let bold = if is_bold {
+                    r#" font-weight="bold""#
+                } else {
+                    ""
+                };
+                let _ = write!(
+                    drawn,
+                    r#"<text x="{x}" y="12" fill="{ink}" textLength="{width}"{bold}>{text}</text>"#
+                );
+            }
+        }
+    };
+    for column in 0..SIZE.0 {
+        let Some(cell) = screen.cell(row_idx, column) else {
+            continue;
+        };
+        let letter = match cell.contents() {
+            "" => " ",
+            letter => letter,
+        };
+        let (mut ink, mut ground) = (colour(cell.fgcolor(), INK), colour(cell.bgcolor(), GROUND));
+        if cell.inverse() {
+            std::mem::swap(&mut ink, &mut ground);
+        }
+        let is_block = |text: &str| text.starts_with(['▀', '▄', '█']);
+        let look = (ink, ground, cell.bold());
+        let goes_on = run.as_ref().is_some_and(|(_, _, text, before)| {
+            let has_blocks = is_block(text) || is_block(letter);
+            *before == look && (!has_blocks || text.starts_with(letter))
+        });
+        match run.as_mut().filter(|_| goes_on) {
+            Some((_, n, text, _)) => {
+                *n += 1;
+                text.push_str(letter);
+            }
+            None => {
+                flush(&mut drawn, run.take());
+                run = Some((column.into(), 1, letter.to_owned(), look));
+            }
+        }
+    }
+    flush(&mut drawn, run);
+    drawn
+}
+
+/// Frames that follow each other; rows that are alike stand in the file once.
+fn animation(frames: &[(Vec<String>, &str)]) -> String {
+    let (columns, rows) = (usize::from(SIZE.0), usize::from(SIZE.1));
+    let (width, height) = (columns * CELL.0, (rows + 2) * CELL.1);
+    let total = frames.len() * SHOWN;
+    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut definitions, mut body, mut style) = (String::new(), String::new(), String::new());
+    for (idx, (rows, said)) in frames.iter().enumerate() {
+        let [begin, end] = [idx, idx + 1].map(|n| 100.0 * n as f64 / frames.len() as f64);
+        let _ = write!(
+            style,
+            "@keyframes k{idx}{{0%{{visibility:hidden}}{begin}%{{visibility:visible}}{end}%{{visibility:hidden}}}}\
+             .f{idx}{{visibility:hidden;animation:k{idx} {total}s steps(1) infinite}}"
+        );
+        let _ = write!(body, r#"<g class="f{idx}">"#);
+        for (row_idx, row) in rows.iter().enumerate().filter(|(_, row)| !row.is_empty()) {
+            let next = known.len();
+            let id = *known.entry(row).or_insert_with(|| {
+                let _ = write!(definitions, r#"<g id="r{next}">{row}</g>"#);
+                next
+            });
+            let y = row_idx * CELL.1;
+            let _ = write!(body, r##"<use href="#r{id}" y="{y}"/>"##);
+        }
+        let y = (rows.len() + 1) * CELL.1 + 6;
+        let _ = write!(
+            body,
+            r##"<text x="8" y="{y}" fill="#5ec9e1">{said}</text></g>"##
+        );
+    }
+    format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" xml:space="preserve"><title>A session of attnscope: from a training to the cause of its collapse</title><style>text{{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;white-space:pre}}{style}</style><defs>{definitions}</defs><rect width="100%" height="100%" fill="{GROUND}"/>{body}</svg>"#
+    ) + "\n"
+}
+
+#[test]
+#[ignore = "records the session of the manual: cargo test --test screens recorded -- --ignored"]
+fn the_session_is_recorded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = testing::program();
+    let arguments = [program.to_str().expect("a path"), "demo", "history"];
+    let variables = [("COLORTERM", "truecolor"), ("TERM", "xterm-256color")];
+    let terminal = Terminal::start(&arguments, &variables, directory.path(), SIZE);
+    let mut frames = Vec::new();
+    for (keys, shown, said) in STEPS {
+        terminal.send(keys.as_bytes());
+        terminal.shows(shown);
+        // What still arrives belongs to the frame.
+        std::thread::sleep(Duration::from_millis(800));
+        let rows = RefCell::new(Vec::new());
+        terminal.until(Duration::from_secs(1), |screen| {
+            let all = (0..SIZE.1).map(|row_idx| row(screen, row_idx));
+            rows.borrow_mut().extend(all);
+            true
+        });
+        frames.push((rows.into_inner(), *said));
+    }
+    std::fs::write(path(), animation(&frames)).expect("the session is written");
+}
+
+#[test]
+fn the_recorded_session_shows_what_its_captions_say_and_is_small() {
+    let text = std::fs::read_to_string(path()).expect("docs/pictures/session.svg");
+    assert!(text.len() < 200_000, "{} bytes", text.len());
+    let document = roxmltree::Document::parse(&text).expect("XML");
+    let frames: Vec<_> = document
+        .descendants()
+        .filter(|node| {
+            node.attribute("class")
+                .is_some_and(|class| class.starts_with('f'))
+        })
+        .collect();
+    assert_eq!(frames.len(), STEPS.len());
+    let rows: BTreeMap<&str, String> = document
+        .descendants()
+        .filter_map(|node| {
+            let texts = node.descendants().filter_map(|inside| inside.text());
+            Some((node.attribute("id")?, texts.collect()))
+        })
+        .collect();
+    for (frame, (_, shown, said)) in frames.iter().zip(STEPS) {
+        let uses = frame.children().filter_map(|node| node.attribute("href"));
+        let screen: String = uses.map(|href| rows[&href[1..]].as_str()).collect();
+        assert!(screen.contains(shown), "{said}: {screen}");
+        assert!(frame.descendants().any(|node| node.text() == Some(said)));
+    }
+}
