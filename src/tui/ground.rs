@@ -9,7 +9,7 @@ use super::theme::Ground;
 /// A terminal that has not answered by then is not waited for, and not believed.
 const LIMIT: Duration = Duration::from_millis(100);
 /// The first frame comes this soon after the screen was asked for, whatever the terminal says.
-const FIRST_FRAME: Duration = Duration::from_millis(80);
+const FIRST_FRAME: Duration = Duration::from_millis(60);
 
 /// Asks for the background, then for the kind of terminal: every terminal answers the second, so that nobody waits for one that
 /// does not know the first.
