@@ -98,7 +98,7 @@ impl Drawing {
     /// Every text on the page.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let text = |shape| match shape {
-            &Shape::Text(ref text) => Some(text.text.as_str()),
+            Shape::Text(text) => Some(text.text.as_str()),
             _ => None,
         };
         self.shapes.iter().filter_map(text)

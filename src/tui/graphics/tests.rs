@@ -279,7 +279,7 @@ fn a_picture_is_sent_once_replaced_in_place_and_erased_where_it_was() {
     let mut pictures = pictures(Protocol::Sixel);
     let placed = |x: u16, n: usize| Placed {
         area: Rect::new(x, 1, 12, 6),
-        image: image(n, 12, -3),
+        image: image(n, 12, -3, None),
     };
     let shown = |pictures: &mut Pictures, next: Placed| {
         let mut out = Vec::new();
@@ -311,7 +311,7 @@ fn without_the_size_of_a_cell_nothing_is_a_picture() {
     assert_eq!(pictures.in_use(), None);
     pictures.next = Some(Placed {
         area: Rect::new(0, 0, 12, 6),
-        image: image(96, 12, -3),
+        image: image(96, 12, -3, None),
     });
     let mut out = Vec::new();
     pictures.show(&mut out).expect("writes");
