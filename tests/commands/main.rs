@@ -29,6 +29,7 @@ mod lab_command;
 mod library_layouts;
 mod man_command;
 mod manual;
+mod object_stores;
 mod order_probe;
 mod places;
 mod plots;
