@@ -31,6 +31,7 @@ mod man_command;
 mod manual;
 mod object_stores;
 mod order_probe;
+mod package_contents;
 mod places;
 mod plots;
 mod quality_command;

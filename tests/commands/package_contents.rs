@@ -1,0 +1,65 @@
+//! What crates.io gets of the program: every file that it is built from, and not more than may be uploaded.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// Bytes of files that are no source. They hardly become smaller when the crate is compressed, and crates.io takes 10 MB.
+const MOST_BYTES: u64 = 9_000_000;
+
+/// Files of a crate as cargo would package them, from the top of the repository.
+fn packaged() -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").expect("run by cargo test");
+    let output = Command::new(cargo)
+        .args(["package", "--list", "--allow-dirty", "--offline"])
+        .args(["--package", "attnscope"])
+        .current_dir(testing::root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{output:?}");
+    let list = String::from_utf8(output.stdout).expect("text");
+    list.lines().map(str::to_owned).collect()
+}
+
+/// Files that the program was built from, as the compiler noted them, less those of the other crates.
+fn built_from() -> BTreeSet<String> {
+    let root = testing::root().canonicalize().expect("the repository");
+    let noted = testing::program().with_extension("d");
+    let noted = std::fs::read_to_string(&noted).expect("what cargo writes beside a program");
+    let (_, files) = noted.split_once(": ").expect("a rule");
+    // A space inside a name is escaped.
+    let files = files.replace("\\ ", "\0");
+    let inside = |file: &str| {
+        let file = file.replace('\0', " ");
+        let path = Path::new(&file).canonicalize().ok()?;
+        let path = path.strip_prefix(&root).ok()?;
+        let is_of_others = path.starts_with("src/compute") || path.starts_with("src/engine");
+        (!is_of_others).then(|| path.display().to_string())
+    };
+    files.split_whitespace().filter_map(inside).collect()
+}
+
+#[test]
+fn the_crate_holds_what_the_program_is_built_from() {
+    let (packaged, built_from) = (packaged(), built_from());
+    assert!(
+        built_from.contains("src/main.rs") && built_from.contains("src/report/html/style.css"),
+        "{built_from:?}"
+    );
+    let missing: Vec<_> = built_from.difference(&packaged).collect();
+    assert!(
+        missing.is_empty(),
+        "include in Cargo.toml lacks {missing:?}"
+    );
+    for name in ["README.md", "LICENSE-MIT", "LICENSE-APACHE", "Cargo.lock"] {
+        assert!(packaged.contains(name), "{name}");
+    }
+    // The wheel has these.
+    let is_of_wheel =
+        |name: &&String| name.starts_with("src/python") || name.starts_with("src/packaging");
+    assert_eq!(packaged.iter().find(is_of_wheel), None);
+    let others = packaged.iter().filter(|name| !name.ends_with(".rs"));
+    let sizes = others.filter_map(|name| testing::root().join(name).metadata().ok());
+    let n_bytes: u64 = sizes.map(|about| about.len()).sum();
+    assert!(n_bytes <= MOST_BYTES, "{n_bytes} bytes are no source");
+}
