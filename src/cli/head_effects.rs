@@ -8,7 +8,6 @@ use clap::ValueEnum;
 
 use super::progress::note;
 use super::session::Session;
-use crate::report::Number;
 use attnscope_engine::analysis::effect::{
     Ablation, Asked, Base, Part, Replaced, ShareOf, attribute, check_linear, circuits, lens,
     retrieval,
@@ -173,15 +172,15 @@ impl<'a> HeadEffects<'a> {
     }
 
     /// The values of one head.
-    pub fn of(&self, place: Place, head: &HeadReport) -> BTreeMap<&'static str, Number> {
+    pub fn of(&self, place: Place, head: &HeadReport) -> BTreeMap<&'static str, f64> {
         let mut found = BTreeMap::new();
         if self.asks(HeadEffect::Contribution) {
-            let values = CONTRIBUTION.map(|stat| (stat.id(), Number(head.stats.of(stat))));
+            let values = CONTRIBUTION.map(|stat| (stat.id(), head.stats.of(stat)));
             found.extend(values);
         }
         let values = self.of_model.iter().chain(&self.of_prompt);
         let own = values.filter(|(at, ..)| at.is_same_head(&place));
-        found.extend(own.map(|(_, column, value)| (*column, Number(*value))));
+        found.extend(own.map(|(_, column, value)| (*column, *value)));
         found
     }
 }

@@ -109,23 +109,21 @@ fn rows(
             duplicate: on.duplicate,
         });
         let found = HeadType::of_both(&head.stats, &head.summary, on_random);
-        HeadRow {
-            stack: layer.stack.label(),
-            layer: layer.layer_idx,
-            head: head_idx,
-            kind: found.map(|(kind, _)| kind.title()),
-            seen_on: found.map(|(_, seen_on)| seen_on.label()),
-            on_prompt: OnPrompt::of(|stat| head.stats.of(stat)),
-            random: random.map(|on| OnRandom {
+        let row = HeadRow::new(
+            (layer.stack.label(), layer.layer_idx, head_idx),
+            (
+                found.map(|(kind, _)| kind.title()),
+                found.map(|(_, seen_on)| seen_on.label()),
+            ),
+            OnPrompt::of(|stat| head.stats.of(stat)),
+            random.map(|on| OnRandom {
                 previous: Number(on.previous),
                 induction: Number(on.induction),
                 duplicate: Number(on.duplicate),
             }),
-            effect: effects.of(
-                Place::layer(layer.stack, layer.layer_idx).head(head_idx),
-                head,
-            ),
-        }
+        );
+        let place = Place::layer(layer.stack, layer.layer_idx).head(head_idx);
+        row.with_effects(effects.of(place, head))
     };
     heads.map(row).collect()
 }

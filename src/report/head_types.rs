@@ -75,9 +75,85 @@ pub struct HeadRow {
     /// Figures on random tokens; null for models that those cannot be run on.
     pub random: Option<OnRandom>,
     /// What the head does, by the measures that were asked for; absent where none was.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(default)]
-    pub effect: BTreeMap<&'static str, Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effect: Option<EffectOfHead>,
+    /// The same values by column.
+    #[serde(skip)]
+    effects: BTreeMap<&'static str, f64>,
+}
+
+/// What a head does; values of measures that were not asked for are absent.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+struct EffectOfHead {
+    /// Change of the loss when the head is zeroed, in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_change: Option<Number>,
+    /// KL(run ‖ ablated), in nats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kl: Option<Number>,
+    /// What the head adds to the logit of the likeliest last token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contribution_first: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contribution_entropy: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contribution_total: Option<Number>,
+    /// Σ Re λ / Σ |λ| of the eigenvalues of W_E W_V W_O W_U.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copying: Option<Number>,
+    /// Share of a needle's tokens that the model writes while the head looks at them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retrieval: Option<Number>,
+    /// Share of a needle's tokens that the head looks at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    looks: Option<Number>,
+    /// Share of the attention on the first tokens and the nearest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streaming: Option<Number>,
+}
+
+impl HeadRow {
+    /// With values of what the head does, by the columns of `heads --effect`.
+    pub fn with_effects(mut self, effects: BTreeMap<&'static str, f64>) -> Self {
+        let of = |id: &str| effects.get(id).copied().map(Number);
+        self.effect = (!effects.is_empty()).then(|| EffectOfHead {
+            loss_change: of("loss_change"),
+            kl: of("kl"),
+            share: of("share"),
+            contribution_first: of("contribution_first"),
+            contribution_entropy: of("contribution_entropy"),
+            contribution_total: of("contribution_total"),
+            copying: of("copying"),
+            retrieval: of("retrieval"),
+            looks: of("looks"),
+            streaming: of("streaming"),
+        });
+        self.effects = effects;
+        self
+    }
+
+    /// Without values of what the head does.
+    pub fn new(
+        (stack, layer, head): (Option<&'static str>, usize, usize),
+        (kind, seen_on): (Option<&'static str>, Option<&'static str>),
+        on_prompt: OnPrompt,
+        random: Option<OnRandom>,
+    ) -> Self {
+        Self {
+            stack,
+            layer,
+            head,
+            kind,
+            seen_on,
+            on_prompt,
+            random,
+            effect: None,
+            effects: BTreeMap::new(),
+        }
+    }
 }
 
 /// Mean probabilities on the prompt; a field for each of [`ON_PROMPT`].
@@ -194,7 +270,7 @@ impl HeadTypes {
                     (0..3).map(|at| random.map_or_else(String::new, |all| number(all[at]))),
                 );
                 cells.push(row.seen_on.unwrap_or_default().to_owned());
-                let effect = |id: &&str| row.effect.get(id).map(|value| number(value.0));
+                let effect = |id: &&str| row.effects.get(id).map(|value| number(*value));
                 cells.extend(self.effects.iter().map(|id| effect(id).unwrap_or_default()));
                 writer.write_record(cells)?;
             }
@@ -255,7 +331,7 @@ fn line(row: &HeadRow, has_random: bool, effects: &[&str], text: &mut String) {
         let _ = write!(text, "{:>10}", share(value));
     }
     for id in effects {
-        let value = row.effect.get(id).map_or(f64::NAN, |value| value.0);
+        let value = row.effects.get(id).copied().unwrap_or(f64::NAN);
         let _ = write!(text, "{:>width$}", share(value), width = effect_width(id));
     }
     text.push('\n');

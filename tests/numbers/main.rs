@@ -13,6 +13,7 @@ mod effect_demo;
 mod effect_judged;
 mod history;
 mod lab;
+mod lab_match;
 mod lstm_seq2seq;
 mod oracle;
 mod padded_statistics;
