@@ -77,7 +77,7 @@ fn every_panel_of_the_demo_is_the_same_bytes_every_time() {
 fn demos_are_plotted_with_their_texts_and_the_pages_of_their_stories() {
     let directory = tempfile::tempdir().expect("a directory");
     let cases: [(&[&str], &str); 6] = [
-        (&["--demo", "collapse"], "1 of 7 · two translators"),
+        (&["--demo", "collapse"], "1 of 9 · two translators"),
         (
             &["--demo", "degenerate", "--page", "3"],
             "3 of 6 · the mask",

@@ -11,10 +11,7 @@ use attnscope_engine::ops::Cpu;
 use attnscope_engine::stats::{LayerReport, Stat};
 use testing::oracle_tap::Collected;
 
-/// Row summaries are f32 and scores f32 products; everything after them is f64.
-const RELATIVE_TOLERANCE: f64 = 1e-5;
-/// For statistics that happen to be near 0.
-const ABSOLUTE_TOLERANCE: f64 = 1e-6;
+use super::plain_math::{assert_near, dot, largest, mean, norm, variance};
 
 /// What decides how heads' values become a layer's.
 #[derive(Debug, Clone, Copy)]
@@ -102,28 +99,6 @@ struct Head {
     scale: f64,
     /// The logit of a learned sink.
     sink: Option<f64>,
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-fn norm(a: &[f64]) -> f64 {
-    dot(a, a).sqrt()
-}
-
-fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let values: Vec<f64> = values.into_iter().collect();
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let mean = mean(values.iter().copied());
-    values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / values.len() as f64
-}
-
-fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
-    values.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
 impl Head {
@@ -433,15 +408,6 @@ fn of_residual(whole: &Whole, layer_idx: usize, id: &str) -> Option<f64> {
         "resid_median_abs" => sizes[sizes.len() / 2],
         _ => return None,
     })
-}
-
-fn assert_near(found: f64, expected: f64, place: &str) {
-    let tolerance = RELATIVE_TOLERANCE * expected.abs() + ABSOLUTE_TOLERANCE;
-    let is_undefined = found.is_nan() && expected.is_nan();
-    assert!(
-        is_undefined || (found - expected).abs() <= tolerance,
-        "{place}: expected {expected}, found {found}"
-    );
 }
 
 /// Compares every statistic of every head and layer of a run.
