@@ -5,6 +5,7 @@ mod batch;
 mod batch_unit;
 mod cache;
 mod capture_script;
+mod chat_args;
 mod check;
 mod check_onsets;
 mod completions;

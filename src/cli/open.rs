@@ -59,7 +59,7 @@ pub(super) fn first_prompt(
     Box::new(move |model: &Model, has_tokenizer: bool| {
         prompt.check_fits(&model.spec)?;
         Ok(match asked {
-            Some(request) => (request, PromptOrigin::Asked),
+            Some(request) => (prompt.chat.apply(request, model)?, PromptOrigin::Asked),
             None => (
                 prompt.built_in(is_demo, has_tokenizer, model.spec.limits().d_vocab),
                 PromptOrigin::BuiltIn,

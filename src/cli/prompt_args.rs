@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::chat_args::ChatArgs;
 use super::targets::is_path;
 use crate::bundles::DEMO_PROMPT;
 use attnscope_engine::analysis::can_write;
@@ -63,6 +64,8 @@ pub struct PromptArgs {
     /// Seed of what is drawn; a seed draws the same on every machine [default: 0]
     #[arg(long, value_name = "S")]
     pub seed: Option<u64>,
+    #[command(flatten)]
+    pub chat: ChatArgs,
     /// 1 for every real token, 0 for padding
     #[arg(long, value_name = "1,1,0,…", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(0..=1))]
     attention_mask: Option<Vec<u8>>,
@@ -142,6 +145,13 @@ impl PromptArgs {
     /// # Errors
     /// When the text file cannot be read.
     pub fn request(&self) -> Result<Option<Request>> {
+        if let Some(said) = self.chat.said() {
+            if self.is_given() {
+                let problem = format!("--chat {said:?}: expected one prompt, found another");
+                return Err(Error::Prompt(problem));
+            }
+            return Ok(Some(self.apply(Source::Text(said.to_owned()))));
+        }
         let source = match (&self.prompt, &self.text, &self.text_file, &self.tokens) {
             (Some(text), ..) | (_, Some(text), ..) => Source::Text(text.clone()),
             (.., Some(file), _) => {
@@ -152,6 +162,11 @@ impl PromptArgs {
             _ => return Ok(None),
         };
         Ok(Some(self.apply(source)))
+    }
+
+    fn is_given(&self) -> bool {
+        let has_flag = self.text.is_some() || self.text_file.is_some() || self.tokens.is_some();
+        has_flag || self.prompt.is_some()
     }
 
     /// Which tokens are real, where that was said.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use super::PromptArgs;
 use super::progress::{WritingMeter, note};
 use crate::store;
-use attnscope_engine::analysis::{generate, input_of};
+use attnscope_engine::analysis::{WriterMemory, generate, input_of};
 use attnscope_engine::checkpoint::DOCUMENT;
 use attnscope_engine::error::{Error, Result};
+use attnscope_engine::machine::mebibytes;
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
@@ -154,8 +155,9 @@ pub fn prepare(
         }]);
     };
     let prepared = set.requests.iter().map(|(id, request)| {
+        let request = args.chat.apply(request.clone(), model)?;
         let prompt =
-            prompt::prepare(request, reading, model.spec.limits()).map_err(|e| match e {
+            prompt::prepare(&request, reading, model.spec.limits()).map_err(|e| match e {
                 Error::Prompt(problem) => Error::file(&set.path, format!("prompt {id}: {problem}")),
                 other => other,
             })?;
@@ -173,7 +175,7 @@ pub fn prepare(
 
 fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {
     Ok(match args.request()? {
-        Some(request) => request,
+        Some(request) => args.chat.apply(request, model)?,
         None => {
             note("no prompt given: running a built-in one");
             args.built_in(
@@ -207,6 +209,16 @@ pub fn write_targets(
         if prompt.n_to_generate == 0 {
             continue;
         }
+        let n_source = prompt
+            .source
+            .as_ref()
+            .map_or(0, |source| source.tokens.len());
+        let held = WriterMemory::of(model, prompt.longest().tokens.len(), n_source);
+        log::info!(
+            "{id}: writing keeps {} of keys and values, and {} of weights where there is room",
+            mebibytes(held.keys_and_values as u64),
+            mebibytes(held.weights as u64)
+        );
         let meter = WritingMeter::of(id, prompt.n_to_generate);
         let mut wrote = |_: &Prompt| meter.wrote_one();
         let label = |id| reading.label(id);
@@ -214,6 +226,8 @@ pub fn write_targets(
             generate(ops, model, prompt, &label, &mut wrote, pace)
         })?;
         meter.finish();
+        let first = prompt.tokens.len() - prompt.n_written;
+        prompt.written = reading.text(&prompt.tokens[first..]);
     }
     Ok(())
 }

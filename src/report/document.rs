@@ -147,6 +147,10 @@ pub struct PromptRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<u32>")]
     pub decoder_tokens: Option<Vec<u32>>,
+    /// What the model wrote itself; left out where it wrote nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "WrittenRecord")]
+    pub written: Option<WrittenRecord>,
     /// Mean next-token loss in nats; null for models that predict no next token.
     #[serde(serialize_with = "optional_number")]
     #[schemars(with = "Option<Number>")]
@@ -157,6 +161,30 @@ pub struct PromptRecord {
     /// The first NaN or infinity of the run; null where there was none.
     pub first_nonfinite: Option<String>,
     pub layers: Vec<LayerRecord>,
+}
+
+/// What a model wrote behind its prompt, or as its target.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct WrittenRecord {
+    /// Position of the first token that the model wrote: where the prompt ends.
+    pub first: usize,
+    /// Ids of the tokens that it wrote.
+    pub tokens: Vec<u32>,
+    /// What they read as.
+    pub text: String,
+}
+
+impl WrittenRecord {
+    /// What a model wrote of a prompt.
+    pub fn of(prompt: &Prompt) -> Option<Self> {
+        let first = prompt.tokens.len().checked_sub(prompt.n_written)?;
+        (prompt.n_written > 0).then(|| Self {
+            first,
+            tokens: prompt.tokens[first..].to_vec(),
+            text: prompt.written.clone(),
+        })
+    }
 }
 
 /// A label of a classifier, and where it is given.
@@ -274,6 +302,7 @@ impl<P: FnMut(Progress)> Recorder<P> {
             id,
             tokens: prompt.given().tokens.clone(),
             decoder_tokens: prompt.source.as_ref().map(|_| prompt.tokens.clone()),
+            written: WrittenRecord::of(prompt),
             loss: outcome.predictions.as_ref().and_then(|p| p.loss),
             labels: LabelRecord::of(model, outcome),
             first_nonfinite: outcome.nonfinite.as_ref().map(NonFinite::to_string),

@@ -91,6 +91,16 @@ fn prompts(report: &Report) -> String {
     if n_more > 0 {
         let _ = write!(text, "\n… and {n_more} more prompts\n");
     }
+    for prompt in report.prompts.iter().take(MOST_PROMPTS) {
+        if let Some(written) = &prompt.written {
+            let (n, wrote) = (written.tokens.len(), code(&written.text));
+            let _ = write!(
+                text,
+                "\n**{}**: the model wrote {n} tokens: {wrote}\n",
+                code(&prompt.id)
+            );
+        }
+    }
     for prompt in &report.prompts {
         if let Some(found) = &prompt.first_nonfinite {
             let _ = write!(text, "\n**{}**: {}\n", code(&prompt.id), escaped(found));

@@ -50,3 +50,4 @@ mod verdict_formats;
 mod verify_command;
 mod watch_command;
 mod weights_alone;
+mod writing_command;

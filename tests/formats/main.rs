@@ -6,6 +6,7 @@ mod bad_checkpoint;
 mod captured;
 mod captured_damage;
 mod changing_files;
+mod chat_templates;
 mod damaged_bytes;
 mod gguf_configs;
 mod gguf_damage;

@@ -1,11 +1,13 @@
 //! Text, ids and masks → token sequences with labels a person can read.
 
+mod chat;
 mod inputs;
 mod lost;
 mod positions;
 mod tokenizer;
 mod writing;
 
+pub use chat::{ChatTemplate, Messages};
 pub use inputs::{parse_inputs, read_inputs};
 pub use lost::Lost;
 pub use positions::PositionRule;
@@ -137,6 +139,8 @@ pub struct Prompt {
     pub n_to_generate: usize,
     /// How many of the last tokens the model wrote.
     pub n_written: usize,
+    /// What they read as together, once all are there.
+    pub written: String,
     pub sampling: Sampling,
     /// How much of a text came through the tokenizer.
     pub lost: Lost,
@@ -376,6 +380,7 @@ fn side(
         source: None,
         n_to_generate: 0,
         n_written: 0,
+        written: String::new(),
         sampling: Sampling::default(),
         lost,
     })

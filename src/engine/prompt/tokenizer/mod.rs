@@ -85,6 +85,18 @@ impl Reading {
         }
     }
 
+    /// The text of some ids; ids with blanks between them where there is no tokenizer.
+    pub fn text(&self, ids: &[u32]) -> String {
+        let labels = || ids.iter().map(|id| self.label(*id)).collect::<Vec<_>>();
+        let Some(tokenizer) = self.tokenizer() else {
+            return labels().join(" ");
+        };
+        match &tokenizer.inner {
+            Inner::Library(library) => library.text(ids).unwrap_or_else(|| labels().concat()),
+            _ => labels().concat(),
+        }
+    }
+
     /// What an id reads as: itself where there is no tokenizer.
     pub fn label(&self, id: u32) -> String {
         self.tokenizer()

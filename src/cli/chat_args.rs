@@ -1,0 +1,61 @@
+//! The flags that make a prompt a conversation.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use attnscope_engine::error::{Error, Result};
+use attnscope_engine::model::Model;
+use attnscope_engine::prompt::{ChatTemplate, Messages, Request, Source};
+
+/// Whether the prompt is a turn of a conversation, and what the system says before it.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct ChatArgs {
+    /// Write the prompt as the checkpoint's chat template writes a person's turn; or all messages of a JSON file
+    #[arg(long, value_name = "FILE|TEXT", num_args = 0..=1, default_missing_value = "")]
+    chat: Option<String>,
+    /// What the system says before the conversation
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+}
+
+impl ChatArgs {
+    /// What was said after the flag itself: a file of messages, or a text.
+    pub fn said(&self) -> Option<&str> {
+        self.chat.as_deref().filter(|said| !said.is_empty())
+    }
+
+    /// A prompt as the template of a checkpoint writes it; the prompt itself where none was asked to.
+    ///
+    /// # Errors
+    /// When there is no template, it refuses the conversation, or the prompt is no text.
+    pub fn apply(&self, request: Request, model: &Model) -> Result<Request> {
+        if self.chat.is_none() {
+            return Ok(request);
+        }
+        let system = self.system.as_deref();
+        let messages = match (self.said(), &request.source) {
+            (Some(said), _) if is_file_of_messages(said) => {
+                Messages::read(Path::new(said))?.with_system(system)
+            }
+            (_, Source::Text(text)) => Messages::turn(system, text),
+            (_, Source::Ids(_)) => {
+                let problem =
+                    "--chat: expected a text, or a JSON file of messages, found token ids";
+                return Err(Error::Prompt(problem.to_owned()));
+            }
+        };
+        let template = ChatTemplate::of(&model.checkpoint.tokenizer)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let text = template.apply(&messages, now.map_or(0, |since| since.as_secs()))?;
+        // The template writes special tokens itself.
+        Ok(Request {
+            source: Source::Text(text),
+            special_tokens: false,
+            ..request
+        })
+    }
+}
+
+fn is_file_of_messages(said: &str) -> bool {
+    Path::new(said).is_file() || said.ends_with(".json")
+}

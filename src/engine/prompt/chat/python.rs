@@ -1,0 +1,269 @@
+//! What templates expect of Python: methods of texts, dates, and how values are written as JSON.
+
+use std::fmt::Write as _;
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat::unknown_method_callback;
+
+/// Characters of what a method may make at most: some megabytes.
+const MOST: usize = 4 << 20;
+
+/// Methods of Python's values, where what they give cannot be too large.
+pub(super) fn method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let text = |value: &Value| value.as_str().map_or(0, str::len);
+    let n_made = match (name, value.as_str()) {
+        ("replace", Some(of)) => {
+            let new = args.get(1).map_or(0, text);
+            let n_found = match args.first().and_then(|old| old.as_str()) {
+                Some("") => of.chars().count() + 1,
+                Some(old) => of.matches(old).count(),
+                None => 0,
+            };
+            of.len().saturating_add(n_found.saturating_mul(new))
+        }
+        ("join", Some(between)) => {
+            let Some(all) = args.first() else {
+                return unknown_method_callback(state, value, name, args);
+            };
+            let n = all
+                .as_str()
+                .map_or(all.len().unwrap_or(0), |text| text.chars().count());
+            let of_all = match all.try_iter() {
+                Ok(values) => values.map(|value| text(&value)).sum(),
+                Err(_) => 0,
+            };
+            n.saturating_mul(between.len()).saturating_add(of_all)
+        }
+        // A width may ask for any number of blanks.
+        ("format", Some(of)) if widest(of) > 4 => MOST + 1,
+        _ => 0,
+    };
+    if n_made > MOST {
+        let problem = format!("{name} would make more than {MOST} characters");
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    unknown_method_callback(state, value, name, args)
+}
+
+/// Digits of the longest number in a text.
+fn widest(text: &str) -> usize {
+    let numbers = text.split(|c: char| !c.is_ascii_digit());
+    numbers.map(str::len).max().unwrap_or(0)
+}
+
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
+const DAYS: [&str; 7] = [
+    "Thursday",
+    "Friday",
+    "Saturday",
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+];
+
+/// A time, in seconds since 1970, as `strftime` writes it in English and in universal time; letters that it does not know stay.
+pub(super) fn strftime(format: &str, seconds: u64) -> String {
+    let days = seconds / 86_400;
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let of_year = days - days_before(year);
+    let month_name = MONTHS[month as usize - 1];
+    let day_name = DAYS[(days % 7) as usize];
+    let mut text = String::new();
+    let mut letters = format.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '%' {
+            text.push(letter);
+            continue;
+        }
+        let twelve = if hour % 12 == 0 { 12 } else { hour % 12 };
+        let _ = match letters.next() {
+            Some('d') => write!(text, "{day:02}"),
+            Some('-') => match letters.next() {
+                Some('d') => write!(text, "{day}"),
+                Some('m') => write!(text, "{month}"),
+                Some(other) => write!(text, "%-{other}"),
+                None => write!(text, "%-"),
+            },
+            Some('e') => write!(text, "{day:2}"),
+            Some('b' | 'h') => write!(text, "{}", &month_name[..3]),
+            Some('B') => write!(text, "{month_name}"),
+            Some('m') => write!(text, "{month:02}"),
+            Some('Y') => write!(text, "{year}"),
+            Some('y') => write!(text, "{:02}", year % 100),
+            Some('a') => write!(text, "{}", &day_name[..3]),
+            Some('A') => write!(text, "{day_name}"),
+            Some('j') => write!(text, "{:03}", of_year + 1),
+            Some('H') => write!(text, "{hour:02}"),
+            Some('I') => write!(text, "{twelve:02}"),
+            Some('p') => write!(text, "{}", if hour < 12 { "AM" } else { "PM" }),
+            Some('M') => write!(text, "{minute:02}"),
+            Some('S') => write!(text, "{second:02}"),
+            Some('F') => write!(text, "{year}-{month:02}-{day:02}"),
+            Some('T') => write!(text, "{hour:02}:{minute:02}:{second:02}"),
+            Some('Z') => write!(text, "UTC"),
+            Some('%') => write!(text, "%"),
+            Some(other) => write!(text, "%{other}"),
+            None => write!(text, "%"),
+        };
+    }
+    text
+}
+
+fn is_leap(year: u64) -> bool {
+    (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
+}
+
+/// Days from 1970 to the first of a year.
+fn days_before(year: u64) -> u64 {
+    (1970..year)
+        .map(|year| if is_leap(year) { 366 } else { 365 })
+        .sum()
+}
+
+/// Year, month and day of a day counted from 1970.
+fn date(days: u64) -> (u64, u64, u64) {
+    let (mut year, mut left) = (1970, days);
+    loop {
+        let n = if is_leap(year) { 366 } else { 365 };
+        if left < n {
+            break;
+        }
+        (year, left) = (year + 1, left - n);
+    }
+    let mut month = 1;
+    for n in [
+        31,
+        28 + u64::from(is_leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+    ] {
+        if left < n {
+            break;
+        }
+        (month, left) = (month + 1, left - n);
+    }
+    (year, month, left + 1)
+}
+
+/// A value as Python's `json.dumps` writes it, with characters as they are.
+pub(super) fn json(value: &Value, indent: Option<usize>) -> Result<String, Error> {
+    let mut text = String::new();
+    write_json(value, indent, 0, &mut text)?;
+    Ok(text)
+}
+
+fn write_json(
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+    to: &mut String,
+) -> Result<(), Error> {
+    let is_too_much = depth > 100 || to.len() > MOST;
+    if is_too_much {
+        let problem = "tojson would make more than a template may";
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    let ends = match value.kind() {
+        ValueKind::Map => ['{', '}'],
+        ValueKind::Seq | ValueKind::Iterable => ['[', ']'],
+        ValueKind::None | ValueKind::Undefined => {
+            to.push_str("null");
+            return Ok(());
+        }
+        ValueKind::Bool => {
+            to.push_str(if value.is_true() { "true" } else { "false" });
+            return Ok(());
+        }
+        ValueKind::String => {
+            let text = value.as_str().unwrap_or_default().to_owned();
+            let _ = write!(to, "{}", serde_json::Value::String(text));
+            return Ok(());
+        }
+        _ => {
+            let _ = write!(to, "{value}");
+            return Ok(());
+        }
+    };
+    let new_line = |depth: usize, to: &mut String| {
+        if let Some(n) = indent {
+            to.push('\n');
+            to.extend(std::iter::repeat_n(' ', n * depth));
+        }
+    };
+    let is_map = ends[0] == '{';
+    let mut n = 0;
+    to.push(ends[0]);
+    for one in value.try_iter()? {
+        if n > 0 {
+            to.push_str(if indent.is_some() { "," } else { ", " });
+        }
+        n += 1;
+        new_line(depth + 1, to);
+        if is_map {
+            let _ = write!(to, "{}: ", serde_json::Value::String(one.to_string()));
+            write_json(&value.get_item(&one)?, indent, depth + 1, to)?;
+        } else {
+            write_json(&one, indent, depth + 1, to)?;
+        }
+    }
+    if n > 0 {
+        new_line(depth, to);
+    }
+    to.push(ends[1]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let format = "%A %d %B %Y %H:%M:%S %j %a %b %y %-d %I%p %%";
+        for (seconds, expected) in [
+            (
+                0,
+                "Thursday 01 January 1970 00:00:00 001 Thu Jan 70 1 12AM %",
+            ),
+            // 29 February 2024, half past one in the afternoon.
+            (
+                1_709_213_400,
+                "Thursday 29 February 2024 13:30:00 060 Thu Feb 24 29 01PM %",
+            ),
+            (
+                1_735_689_599,
+                "Tuesday 31 December 2024 23:59:59 366 Tue Dec 24 31 11PM %",
+            ),
+        ] {
+            assert_eq!(strftime(format, seconds), expected);
+        }
+    }
+}
