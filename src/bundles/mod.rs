@@ -23,6 +23,7 @@ macro_rules! bundle {
             tokenizer_target: $target,
             weights: include_bytes!(concat!("../../fixtures/", $directory, "/model.safetensors")),
             training: $training,
+            twin: || None,
         }
     };
 }
@@ -49,6 +50,7 @@ macro_rules! step {
             tokenizer_target: None,
             weights: include_bytes!(concat!("../../fixtures/history/", $weights)),
             training: None,
+            twin: || None,
         }
     };
 }
@@ -68,7 +70,10 @@ macro_rules! translator {
 /// All of them; the first one opens when nothing is named.
 pub static BUNDLES: &[Bundle] = &[
     bundle!("induction-demo", "induction", None, None),
-    transformer!("degenerate", "degenerate"),
+    Bundle {
+        twin: || named("healthy"),
+        ..transformer!("degenerate", "degenerate")
+    },
     transformer!("healthy", "healthy"),
     translator!("unscaled-translator", "seq2seq/unscaled"),
     translator!("scaled-translator", "seq2seq/scaled"),

@@ -25,6 +25,7 @@ use super::story_view::StoryView;
 use super::sweep_view::SweepView;
 use super::theme::{Ground, Theme};
 use super::token_statistics::RowsView;
+use super::writing_view::WritingView;
 use crate::history::Update;
 use crate::report::Page;
 use crate::worker::{
@@ -68,6 +69,8 @@ pub enum Msg {
 #[derive(Debug, PartialEq)]
 pub enum Effect {
     Run(Request),
+    /// Let the model write behind the text.
+    Write,
     Cancel,
     LookAt(RunId, HeadQuery),
     LookAtPart(RunId, PartQuery),
@@ -121,6 +124,8 @@ pub enum Overlay {
     WhatIf(Chooser),
     /// What can be copied.
     Copy(Vec<Copied>),
+    /// What the model writes.
+    Writing(Box<WritingView>),
 }
 
 /// Which matrix the Head panel shows, and how.

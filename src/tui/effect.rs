@@ -8,6 +8,7 @@ impl Effect {
     pub fn ask(self, worker: &Worker) {
         match self {
             Self::Run(request) => worker.run(request),
+            Self::Write => worker.write(),
             Self::Cancel => worker.cancel(),
             Self::LookAt(run, query) => worker.look_at(run, query),
             Self::LookAtPart(run, query) => worker.look_at_part(run, query),

@@ -75,7 +75,11 @@ impl App {
             Event::Writing { n_written, n_most } => {
                 self.preparing = Some(Preparing::Target { n_written, n_most });
             }
+            Event::BeganToWrite { .. } | Event::Wrote(..) | Event::EndedWriting { .. } => {
+                self.take_writing(event);
+            }
             Event::Refused(reason) => {
+                self.give_up_writing();
                 self.notice = Some(self.second_refused(reason));
                 self.preparing = None;
                 if let Some(view) = &mut self.training {
@@ -216,6 +220,9 @@ impl App {
             | Event::Compared { .. }
             | Event::QueryRows { .. }
             | Event::Writing { .. }
+            | Event::BeganToWrite { .. }
+            | Event::Wrote(..)
+            | Event::EndedWriting { .. }
             | Event::Refused(_)
             | Event::Changed(_)
             | Event::TensorFailed { .. }

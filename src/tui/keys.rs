@@ -6,7 +6,7 @@ use super::app::App;
 use super::comparing::{no_distance, no_first};
 use super::history_keys::needs_training;
 use super::panel::Panel;
-use attnscope_engine::analysis::{Ability, HeadMap};
+use attnscope_engine::analysis::{Ability, HeadMap, can_write};
 
 /// What a key means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,7 @@ pub enum Action {
     PageDown,
     First,
     Last,
+    Write,
     NextHead,
     PreviousHead,
     NextLayer,
@@ -254,6 +255,18 @@ fn needs_another_prompt(app: &App) -> Option<&'static str> {
     lacks.or_else(|| (!is_model).then_some("an alignment has one pair of texts"))
 }
 
+fn needs_writer(app: &App) -> Option<&'static str> {
+    let subject = match &app.opened {
+        None => return Some(not_open(app)),
+        Some(subject) => subject,
+    };
+    match subject.model().map(|model| can_write(&model.spec)) {
+        None => Some("there is no model that could write"),
+        Some(Err(_)) => Some("this model predicts no next token: it cannot write"),
+        Some(Ok(())) => needs_run(app),
+    }
+}
+
 fn needs_files(app: &App) -> Option<&'static str> {
     needs(app, Ability::ReadAgain)
 }
@@ -323,7 +336,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('+'), char('=')], "+", Action::ZoomIn, "zoom", "zoom in", Head, &[Head], always),
     binding!(&[char('-')], "-", Action::ZoomOut, "", "zoom out", Head, &[Head], always),
     binding!(&[key(KeyCode::Home)], "Home", Action::FirstKey, "", "to the first key; g to the first query", Head, &[Head], always),
-    binding!(&[key(KeyCode::End)], "End", Action::LastKey, "", "to the last key; G to the last query", Head, &[Head], always),
+    binding!(&[key(KeyCode::End)], "End", Action::LastKey, "", "to the last key; Ctrl-End to the last query", Head, &[Head], always),
     binding!(&[char('<')], "<", Action::PageLeft, "", "ten keys to the left; PgUp and PgDn move ten queries", Head, &[Head], always),
     binding!(&[char('>')], ">", Action::PageRight, "", "ten keys to the right", Head, &[Head], always),
     binding!(&[char('0')], "0", Action::ZoomFit, "", "fit the map to the panel", Head, &[Head], always),
@@ -351,7 +364,9 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[key(KeyCode::PageUp)], "PgUp", Action::PageUp, "", "ten up", Moving, &[], always),
     binding!(&[key(KeyCode::PageDown)], "PgDn", Action::PageDown, "", "ten down", Moving, &[], always),
     binding!(&[char('g')], "g", Action::First, "", "to the first", Moving, &[], always),
-    binding!(&[char('G')], "G", Action::Last, "", "to the last", Moving, &[], always),
+    binding!(&[char('G')], "G", Action::Last, "", "to the last; elsewhere G lets the model write", History, &[History], needs_training),
+    binding!(&[char('G')], "G", Action::Write, "", "let the model write behind the text; each token can be walked back to", Everywhere, &[Overview, Head, Scores, Tokens, Model, Checks, Compare, Rows, Effect, Panel::Sweep, Story], needs_writer),
+    binding!(&[(KeyCode::End, KeyModifiers::CONTROL)], "Ctrl-End", Action::Last, "", "to the last, in Head too", Moving, &[], always),
     binding!(&[key(KeyCode::Home)], "Home", Action::First, "", "to the first; in Head to the first key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], always),
     binding!(&[key(KeyCode::End)], "End", Action::Last, "", "to the last; in Head to the last key", Moving, &[Overview, Scores, Tokens, Model, Checks, Compare, History, Rows, Effect, Panel::Sweep, Story], always),
     binding!(&[char('o')], "o", Action::NextGrid, "other stack", "encoder, decoder, cross-attention in turn", Moving, &[], needs_grids),

@@ -53,8 +53,9 @@ mod token_statistics;
 mod update;
 mod view;
 mod widgets;
+mod writing_view;
 
-pub use app::{App, Axis, Effect, HeadView, Msg};
+pub use app::{App, Axis, Effect, HeadView, Msg, Overlay};
 pub use areas::SMALLEST;
 pub use bookmarks::Look;
 pub use chart_text::{figure_text, terminal_width};

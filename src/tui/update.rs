@@ -53,6 +53,7 @@ impl App {
             Msg::HistoryEnded(outcome) => self.end_history(outcome),
             Msg::Exported(Err(e)) => self.notice = Some(e.to_string()),
         }
+        self.ask_to_run_written(&mut effects);
         self.ask_second(&mut effects);
         self.ask_for_head(self.runs.shows, &mut effects);
         self.ask_both_heads(&mut effects);
@@ -137,6 +138,7 @@ impl App {
                     None => {}
                 }
             }
+            Some(Overlay::Writing(_)) => self.writing_key(key, effects),
             None => {
                 self.notice = None;
                 if let Some(action) = self.meant_by(key) {
@@ -174,6 +176,7 @@ impl App {
                 effects.push(Effect::ReadAgain);
             }
             Action::StopRun => effects.push(Effect::Cancel),
+            Action::Write => self.begin_to_write(effects),
             Action::WhatIf => {
                 let at = self.selection;
                 let chooser = Chooser::new(at.stack, at.layer_idx, at.head_idx);
@@ -357,7 +360,7 @@ impl App {
         self.keep_crosshair_in_sight();
     }
 
-    fn next_grid(&mut self) {
+    pub(super) fn next_grid(&mut self) {
         let grids = self.scene().grids();
         let here = grids.iter().position(|grid| *grid == self.selection.stack);
         let next = here.map_or(0, |idx| (idx + 1) % grids.len());
@@ -365,7 +368,7 @@ impl App {
     }
 
     /// The next head in reading order.
-    fn next_head(&mut self, by: isize) {
+    pub(super) fn next_head(&mut self, by: isize) {
         let n_heads = self.scene().n_heads();
         if n_heads == 0 {
             return;

@@ -16,7 +16,7 @@ use super::panel::Panel;
 use super::panels;
 use super::run::Run;
 use super::scene::Scene;
-use super::widgets::{chooser, overlay, palette};
+use super::widgets::{chooser, overlay, palette, writing};
 use crate::report::is_hidden;
 use crate::worker::PromptOrigin;
 
@@ -50,6 +50,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         Some(Overlay::Edit(editor)) => overlay::edit(frame, areas.body, app, editor),
         Some(Overlay::Copy(offers)) => overlay::copying(frame, areas.body, app, offers),
         Some(Overlay::WhatIf(chooser)) => chooser::draw(frame, areas.body, app, chooser),
+        Some(Overlay::Writing(view)) => writing::draw(frame, areas.body, app, view),
         None => {}
     }
     leave_hidden_out(frame.buffer_mut());

@@ -9,6 +9,7 @@ use super::effect::{EffectQuery, EffectShown};
 use super::query_rows::{QueryRows, RowsQuery};
 use super::run_id::RunId;
 use super::sweep::{LayerSweepOf, SweepOf, Swept};
+use super::writing::WrittenToken;
 use attnscope_engine::analysis::{
     HeadDetail, HeadQuery, Judgement, NonFinite, Outcome, PartDetail, Progress, Step, Subject,
     SweepPoint, TensorStats,
@@ -74,6 +75,25 @@ pub enum Event {
     Writing {
         n_written: usize,
         n_most: usize,
+    },
+    /// The model begins to write behind the text on screen.
+    BeganToWrite {
+        /// What the tokens before read as, and those of the encoder where there is one.
+        given: Vec<String>,
+        keys: Option<Vec<String>>,
+        n_most: usize,
+        /// The models that write: A, and B where it is another one.
+        models: Vec<String>,
+    },
+    /// A or B, counted from 0, wrote a token.
+    Wrote(usize, Arc<WrittenToken>),
+    /// It writes no more: says why where that was not meant. All tokens are those of the text and what was written.
+    EndedWriting {
+        tokens: Vec<u32>,
+        given: Option<Vec<u32>>,
+        real: Option<Vec<bool>>,
+        n_written: usize,
+        why: Option<String>,
     },
     /// A later prompt cannot be used; what is on screen stays.
     Refused(String),

@@ -15,6 +15,7 @@ mod run_id;
 mod runner;
 mod sweep;
 mod watch;
+mod writing;
 
 pub use against::{Against, recorded_prompt};
 pub use caught::caught;
@@ -24,6 +25,7 @@ pub use event::{Event, PromptOrigin, Question};
 pub use query_rows::{HeadAt, QueryRows, RowsQuery};
 pub use run_id::RunId;
 pub use sweep::{LayerSweepOf, LayerSweepQuery, SweepOf, SweepQuery, Swept};
+pub use writing::{StepRows, WrittenToken};
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -77,6 +79,8 @@ enum RunJob {
     Against(Against),
     /// The files once more, and the last prompt through them.
     ReadAgain,
+    /// The model behind the last prompt.
+    Write,
 }
 
 /// A part of a head that is wanted at full resolution.
@@ -254,6 +258,7 @@ impl Worker {
                 last: None,
                 prompt: None,
                 other: None,
+                remembered: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)
         });
@@ -283,6 +288,12 @@ impl Worker {
     pub fn read_again(&self) {
         self.stop_questions();
         self.runs.submit(RunJob::ReadAgain);
+    }
+
+    /// Lets the model write behind the last prompt.
+    pub fn write(&self) {
+        self.stop_questions();
+        self.runs.submit(RunJob::Write);
     }
 
     /// Runs another prompt; a run still going is stopped.

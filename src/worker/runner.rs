@@ -12,6 +12,7 @@ use super::lane::lock;
 use super::own_device::OwnDevice;
 use super::progress::Told;
 use super::run_id::RunId;
+use super::writing::Remembered;
 use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, UsualPrompt, What};
 use attnscope_engine::analysis::{
     self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
@@ -66,6 +67,8 @@ pub(super) struct Runner {
     pub prompt: Option<Arc<Prompt>>,
     /// The checkpoint that was last run beside A.
     pub other: Option<Other>,
+    /// What the model read when it wrote last.
+    pub remembered: Option<Remembered>,
 }
 
 impl Runner {
@@ -90,6 +93,7 @@ impl Runner {
             RunJob::Suppose(what_ifs) => self.suppose(id, &what_ifs, pace),
             RunJob::Against(against) => self.against(id, &against, pace),
             RunJob::ReadAgain => self.read_again(id, pace),
+            RunJob::Write => self.write(pace),
         }
     }
 

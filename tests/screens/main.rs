@@ -21,3 +21,4 @@ mod terminal;
 mod terminal_answers;
 mod tiny_screens;
 mod what_if_screens;
+mod writing_screens;

@@ -105,7 +105,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: Stat::MaxProbability,
         what_if: &["softmax_axis=keys"],
-        hint: "→ turns the page · v the axis put right, 7 both · 6 findings, p probes",
+        hint: "→ turns the page · G both twins write · v the axis put right, 7 both · 6 findings, p probes",
         figures: Figures::Pages(degenerate::pages),
     },
     Story {

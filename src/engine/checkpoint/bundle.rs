@@ -22,6 +22,8 @@ pub struct Bundle {
     pub weights: &'static [u8],
     /// What its trainer recorded, as JSON, where a demo tells of it.
     pub training: Option<&'static str>,
+    /// The checkpoint that it is told beside, if there is one.
+    pub twin: fn() -> Option<&'static Bundle>,
 }
 
 impl Bundle {

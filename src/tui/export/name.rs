@@ -52,6 +52,7 @@ pub fn name_of(app: Scene<'_>) -> String {
         Some(Overlay::Edit(_)) => "edit".to_owned(),
         Some(Overlay::WhatIf(_)) => "what-if".to_owned(),
         Some(Overlay::Copy(_)) => "copy".to_owned(),
+        Some(Overlay::Writing(_)) => "writing".to_owned(),
     });
     parts.retain(|part| !part.is_empty());
     parts.join("-")

@@ -9,3 +9,4 @@ pub mod margins;
 pub mod overlay;
 pub mod palette;
 pub mod whole_map;
+pub mod writing;
