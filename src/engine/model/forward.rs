@@ -277,10 +277,8 @@ pub(super) fn project<O: Ops>(
         ops.put(&values, width, &mut s.q)?;
     }
     emit(ops, hooks, Hook::RotQ, &s.q)?;
-    if has_keys {
-        emit(ops, hooks, Hook::RotK, &s.k)?;
-    }
-    Ok(())
+    let whole = if has_keys { &s.k } else { return Ok(()) };
+    emit(ops, hooks, Hook::RotK, whole)
 }
 
 /// Multiplies the queries of every position by what they grow by. // q: [position, width]
