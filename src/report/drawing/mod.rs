@@ -97,11 +97,10 @@ pub enum Anchor {
 impl Drawing {
     /// Every text on the page.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
-        let text = |shape| match shape {
+        self.shapes.iter().filter_map(|shape| match shape {
             Shape::Text(text) => Some(text.text.as_str()),
             _ => None,
-        };
-        self.shapes.iter().filter_map(text)
+        })
     }
 }
 
