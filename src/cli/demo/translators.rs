@@ -119,8 +119,8 @@ pub fn bottleneck() -> Result<Page> {
         title: "a sentence through one vector",
         words: format!(
             "What attention is for. A twin without it gets the encoder's last states and nothing else: every sentence has to pass \
-             through vectors of one length. BLEU from the shortest to the longest sentences: {}. attnscope quality computes it for any \
-             encoder–decoder.",
+             through vectors of one length. It was trained on the same pairs by another program, so that more than attention differs. \
+             BLEU from the shortest to the longest sentences: {}. attnscope quality computes it for any encoder–decoder.",
             said.join(", ")
         ),
         picture: Picture::Charts(vec![Chart {
