@@ -142,6 +142,6 @@ fn hooks_of_pytorch_give_the_same_ablations_lenses_patches_and_shares() {
             }
         }
     }
-    assert_eq!(judged.len(), 7);
+    assert_eq!(judged.len(), 8);
     assert!(n_compared.iter().all(|n| *n >= 20), "{n_compared:?}");
 }

@@ -91,7 +91,7 @@ pub static STORIES: &[Story] = &[
         at: (1, 3),
         statistic: Stat::EntropyRelative,
         what_if: &["scale=sum_key_norms"],
-        hint: "divided by Σ‖k‖, rows are nearly uniform · w tries others · S a training with it",
+        hint: "divided by Σ‖k‖, rows are nearly even · w tries others · S trains with it",
         figures: Figures::CommandAndPages("lab rescale", rescale::pages),
     },
     Story {
@@ -105,7 +105,7 @@ pub static STORIES: &[Story] = &[
         at: (0, 0),
         statistic: Stat::MaxProbability,
         what_if: &["softmax_axis=keys"],
-        hint: "→ turns the page · G both twins write · v the axis put right, 7 both · 6 findings, p probes",
+        hint: "→ turns the page · G both write · v axis put right · 6 findings, p probes",
         figures: Figures::Pages(degenerate::pages),
     },
     Story {

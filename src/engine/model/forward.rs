@@ -363,28 +363,7 @@ pub(super) fn norm_queries_and_keys<O: Ops>(
     Ok(())
 }
 
-/// ‖v W_O‖ of every head and key, from values that were projected; unknown where copies of a sequence run. // [head][key]
-pub(super) fn value_norms<O: Ops>(
-    context: &BlockContext<'_, O>,
-    attention: &AttentionSpec,
-    o: &O::Linear<'_>,
-    s: &AttentionScratch<O>,
-    hooks: &mut dyn Hooks,
-) -> Result<Option<Vec<Vec<f32>>>> {
-    if context.copies.is_some() {
-        return Ok(None);
-    }
-    let values = (&s.v, attention.n_kv_heads);
-    let ops = context.ops;
-    let norms = ops.head_output_norms(values, o, attention.n_heads, context.pace)?;
-    if hooks.wants(Hook::ValueNorms) {
-        let n_keys = norms.first().map_or(0, Vec::len);
-        hooks.values(Hook::ValueNorms, &norms.concat(), n_keys)?;
-    }
-    Ok(Some(norms))
-}
-
-/// Scores, pattern and Σ p·v of some heads; `norms` are those of [`value_norms`].
+/// Scores, pattern and Σ p·v of some heads; `norms` are those of [`value_norms`](super::value_norms::value_norms).
 pub(super) fn attend<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &AttentionSpec,

@@ -3,10 +3,11 @@
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::exception::{Ablation, Exceptions, Variant};
-use super::forward::{attend, project, value_norms};
+use super::forward::{attend, project};
 use super::hook::{Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::ProjectionSpec;
+use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{AttentionSpec, HeadSummary};
 use crate::error::Result;
 use crate::ops::Ops;
@@ -32,11 +33,18 @@ pub(super) fn run_heads<O: Ops>(
 ) -> Result<Vec<HeadSummary>> {
     let (ops, spec) = (context.ops, of.attention);
     project(context, spec, of.projections, of.weights, resid, s, hooks)?;
+    let is_there = s.past.as_ref().is_some_and(|past| past.is_whole);
+    let mut norms = if is_there {
+        None
+    } else {
+        value_norms(context, spec, of.o, s)?
+    };
     if let Some(past) = &mut s.past {
         past.join(ops, spec.is_cross, &mut s.k, &mut s.v)?;
+        norms = past.join_norms(norms);
     }
-    let norms = value_norms(context, spec, of.o, s, hooks)?;
     let norms = norms.as_deref();
+    tell_norms(norms, hooks)?;
     let mut summaries = Vec::with_capacity(spec.n_heads);
     let mut together = None; // [position, n_heads · d_value]
     let mut at = 0;

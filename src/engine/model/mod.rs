@@ -28,6 +28,7 @@ mod shown_heads;
 mod source;
 mod spec;
 mod unembed;
+mod value_norms;
 mod weights;
 
 pub use crate::place::Stack;

@@ -18,6 +18,8 @@ pub struct KeysAndValues<O: Ops> {
     v: O::Buffer,
     /// [token, channel]
     pub(super) v_on_host: Vec<f32>,
+    /// Lengths of what heads write for each key; empty where they are not known. // [head][key]
+    norms: Vec<Vec<f32>>,
     /// Those of an encoder's output are all there after the first run.
     pub(super) is_whole: bool,
 }
@@ -28,6 +30,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
             k: O::Buffer::default(),
             v: O::Buffer::default(),
             v_on_host: Vec::new(),
+            norms: Vec::new(),
             is_whole: false,
         }
     }
@@ -51,6 +54,19 @@ impl<O: Ops> KeysAndValues<O> {
         Ok(())
     }
 
+    /// Puts lengths of new tokens behind the others, and gives all of them. // [head][key]
+    pub(super) fn join_norms(&mut self, new: Option<Vec<Vec<f32>>>) -> Option<Vec<Vec<f32>>> {
+        if let Some(new) = new {
+            if self.norms.is_empty() {
+                self.norms = new;
+            } else {
+                let heads = self.norms.iter_mut().zip(&new);
+                heads.for_each(|(all, new)| all.extend_from_slice(new));
+            }
+        }
+        (!self.norms.is_empty()).then(|| self.norms.clone())
+    }
+
     /// Exchanges buffers with what an attention ran on.
     pub(super) fn take_back(&mut self, k: &mut O::Buffer, v: &mut O::Buffer) {
         std::mem::swap(&mut self.k, k);
@@ -59,7 +75,8 @@ impl<O: Ops> KeysAndValues<O> {
 
     fn n_bytes(&self, ops: &O) -> Result<usize> {
         let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
-        Ok((n_values + self.v_on_host.len()) * size_of::<f32>())
+        let n_norms: usize = self.norms.iter().map(Vec::len).sum();
+        Ok((n_values + self.v_on_host.len() + n_norms) * size_of::<f32>())
     }
 
     /// Keeps the first tokens.
@@ -72,6 +89,7 @@ impl<O: Ops> KeysAndValues<O> {
                 ops.put(&kept, width, buffer)?;
             }
         }
+        self.norms.iter_mut().for_each(|head| head.truncate(n));
         Ok(())
     }
 }

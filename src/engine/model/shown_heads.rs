@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
-use super::forward::{attend, project, value_norms};
+use super::forward::{attend, project};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::SelfSpec;
+use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{
     AttentionSpec, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run, Visibility,
 };
@@ -44,10 +45,11 @@ pub fn attend_heads<O: Ops>(
     // Lengths of values are worth another matrix only where somebody asks for them.
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;
-        value_norms(context, attention, &o, &s, hooks)?
+        value_norms(context, attention, &o, &s)?
     } else {
         None
     };
+    tell_norms(norms.as_deref(), hooks)?;
     let summaries = attend(
         context,
         attention,

@@ -149,7 +149,7 @@ pub const MATCH_COLUMNS: &str = "|dL/dq|: mean length of the query's gradient, a
 fn ranks(n_keys: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(1usize), |rank| Some(rank * 4));
     let mut ranks: Vec<usize> = powers.take_while(|rank| *rank < n_keys).take(3).collect();
-    if n_keys >= 2 && !ranks.contains(&2) {
+    if n_keys > 2 && !ranks.contains(&2) {
         ranks.insert(1, 2);
     }
     ranks.push(n_keys);

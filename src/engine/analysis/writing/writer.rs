@@ -71,7 +71,8 @@ impl WriterMemory {
         const VALUE: usize = size_of::<f32>();
         let stack = model.spec.main_stack();
         let of_attention = |spec: &crate::attention::AttentionSpec, n: usize| {
-            n * spec.n_kv_heads * (spec.d_head + spec.d_value) * VALUE
+            // Keys, values, and the length of what each head writes for a key.
+            n * (spec.n_kv_heads * (spec.d_head + spec.d_value) + spec.n_heads) * VALUE
         };
         let kept = stack.blocks().iter().map(|block| {
             let own = block

@@ -142,9 +142,11 @@ mod tests {
 
     #[test]
     fn marks_of_what_a_model_wrote_change_nothing() {
-        let source = "a\n{%- generation %}\nb\n{%- endgeneration -%}\n c";
-        let found = rendered(source, "{}");
-        assert_eq!(found.as_deref(), Ok("a\nbc"));
+        for (begins, expected) in [("{%-", "abc"), ("{%", "a\nbc")] {
+            let source = format!("a\n{begins} generation %}}\nb\n{{%- endgeneration -%}}\n c");
+            let found = rendered(&source, "{}");
+            assert_eq!(found.as_deref(), Ok(expected), "{source}");
+        }
     }
 
     #[test]
