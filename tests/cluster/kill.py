@@ -3,7 +3,8 @@
     python kill.py ATTNSCOPE [N_CHECKPOINTS N_PROMPTS N_KILLS N_WORKERS]
 
 Workers share a directory: some do a shard each, one does everything. Each is killed (SIGKILL) at a random moment and started again,
-until there were N_KILLS kills; then all run to their end. The merged table must be that of one process, byte for byte.
+until the work is done, and in further rounds until there were N_KILLS kills. The merged table must be that of one process, byte for
+byte, in every round.
 """
 
 import hashlib
@@ -35,44 +36,58 @@ def main(program, n_checkpoints=200, n_prompts=50, n_kills=100, n_workers=4):
 
     moments = random.Random(7)
     shares = [["--shard", f"{nth}/{n_workers - 1}"] for nth in range(n_workers - 1)] + [[]]
-    start = lambda share: subprocess.Popen([*common, "--output", str(at / "many"), *share], **QUIET)
-    workers = [start(share) for share in shares]
-    kills = 0
+    kills, rounds = 0, 0
     begun = time.time()
+    # A round ends when all its work is done; another begins while there are kills to come.
     while kills < n_kills:
-        # As many kills as there are to be, spread over about the time that one process takes.
-        time.sleep(moments.expovariate(n_kills / one_process))
-        nth = moments.randrange(n_workers)
-        if workers[nth].poll() is None:
-            workers[nth].kill()
-            kills += 1
-        workers[nth].wait()
-        workers[nth] = start(shares[nth])
-    ends = [worker.wait() for worker in workers]
-    assert ends == [0] * n_workers, ends
-    left = sum(1 for _ in (at / "many" / "parts").glob(".tmp*"))
-    print(f"{n_workers} workers, {kills} killed: {time.time() - begun:.1f} s, {left} temporary files left behind")
+        rounds += 1
+        many = at / f"many-{rounds}"
+        start = lambda share: subprocess.Popen([*common, "--output", str(many), *share], **QUIET)
+        workers = [start(share) for share in shares]
+        while any(worker.poll() is None for worker in workers):
+            # Half of the kills in about the time that one process takes.
+            time.sleep(moments.expovariate(2 * n_kills / one_process))
+            nth = moments.randrange(n_workers)
+            if kills < n_kills and workers[nth].poll() is None:
+                workers[nth].kill()
+                workers[nth].wait()
+                kills += 1
+                workers[nth] = start(shares[nth])
+        ends = [worker.wait() for worker in workers]
+        assert ends == [0] * n_workers, ends
+        check(program, at, common, many, n_checkpoints, n_prompts)
+    print(f"{n_workers} workers, {kills} killed in {rounds} rounds: {time.time() - begun:.1f} s")
 
-    last = subprocess.run([*common, "--output", str(at / "many")], check=True, capture_output=True, text=True)
+
+def check(program, at, common, many, n_checkpoints, n_prompts):
+    left = sum(1 for _ in (many / "parts").glob(".tmp*"))
+    print(f"{many.name}: {left} temporary files left behind")
+    last = subprocess.run([*common, "--output", str(many)], check=True, capture_output=True, text=True)
     print("another run says:", last.stderr.strip().splitlines()[-1])
     assert "0 units done" in last.stderr
     n_units = n_checkpoints * -(-n_prompts // 10)
-    records = [json.loads(path.read_text()) for path in (at / "many" / "parts").glob("*.json")]
+    records = [json.loads(path.read_text()) for path in (many / "parts").glob("*.json")]
     seen = {(record["checkpoint"], tuple(record["prompts"])) for record in records}
     assert len(records) == len(seen) == n_units, (len(records), len(seen), n_units)
     assert all(record["status"] == "done" for record in records)
-    assert all(digest(at / "many" / "parts" / (record["id"] + ".parquet")) == record["digest"] for record in records)
-    for batch in ("one", "many"):
+    assert all(digest(many / "parts" / (record["id"] + ".parquet")) == record["digest"] for record in records)
+    for batch in ("one", many.name):
         for ending in ("parquet", "csv"):
+            (at / f"{batch}.{ending}").unlink(missing_ok=True)
             to = ["--output", str(at / f"{batch}.{ending}"), "--quiet"]
             subprocess.run([program, "merge", str(at / batch), *to], check=True, **QUIET)
+    if not (at / "report.parquet").exists():
+        report_all(program, at)
+    same = {digest(at / name) for name in ("one.parquet", f"{many.name}.parquet", "report.parquet")}
+    assert len(same) == 1, "tables differ"
+    assert digest(at / "one.csv") == digest(at / f"{many.name}.csv")
+    print(f"{n_units} units, each there once; tables of one process, of the workers and of report are the same bytes")
+
+
+def report_all(program, at):
     steps = sorted((at / "steps").iterdir(), key=lambda path: int(path.name.split("-")[1]))
     report = [program, "report", *map(str, steps), "--inputs", str(at / "prompts.jsonl"), "--format", "parquet"]
     subprocess.run([*report, "--output", str(at / "report.parquet")], check=True, **QUIET)
-    same = {digest(at / name) for name in ("one.parquet", "many.parquet", "report.parquet")}
-    assert len(same) == 1, "tables differ"
-    assert digest(at / "one.csv") == digest(at / "many.csv")
-    print(f"{n_units} units, each there once; tables of one process, of {n_workers} workers and of report are the same bytes")
 
 
 if __name__ == "__main__":
