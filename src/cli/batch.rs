@@ -296,9 +296,12 @@ impl Batch<'_> {
             let is_same = found
                 .as_deref()
                 .is_none_or(|found| weights.are_unchanged(found, listed.as_deref()));
-            let ran = ran.and_then(|ran| match is_same {
-                true => Ok(ran),
-                false => bail!("{}: changed while it was read", target.display()),
+            let ran = ran.and_then(|ran| {
+                if is_same {
+                    Ok(ran)
+                } else {
+                    bail!("{}: changed while it was read", target.display())
+                }
             });
             let name = match &opened {
                 Ok(opened) => opened.model.checkpoint.name.clone(),

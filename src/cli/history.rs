@@ -126,10 +126,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let following = Following {
         watches: args.watch,
         rereads: true,
-        cache: match args.no_cache {
-            true => None,
-            false => asked.cache(),
-        },
+        cache: if args.no_cache { None } else { asked.cache() },
         again: Again::default(),
         sources,
     };

@@ -216,10 +216,10 @@ fn rescale_text(
     }
     text += &wrapped(COLUMNS, width.into(), "");
     text.push('\n');
-    let said: &[String] = match args.sweep {
-        // The table speaks for each case; the last line for all of them.
-        true => &says[says.len().saturating_sub(1)..],
-        false => says,
+    let said: &[String] = if args.sweep {
+        &says[says.len().saturating_sub(1)..]
+    } else {
+        says
     };
     text + &paragraphs(said, width)
 }

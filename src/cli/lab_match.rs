@@ -67,9 +67,10 @@ impl MatchArgs {
 
     fn points(&self) -> Vec<(Match, f64)> {
         let usual = (-4..=4).map(|exponent| 2.0f64.powi(exponent));
-        let temperatures = match self.temperature.is_empty() {
-            true => usual.collect(),
-            false => self.temperature.clone(),
+        let temperatures = if self.temperature.is_empty() {
+            usual.collect()
+        } else {
+            self.temperature.clone()
         };
         let mut points = Vec::new();
         if self.matches.contains(&MatchArg::Hard) {

@@ -265,11 +265,12 @@ impl Target {
         }
         let csv = svg.with_extension("csv");
         let pair = Pair::open([svg, &csv], replaces);
-        pair.map(Self::Both).map_err(|e| match replaces {
-            false if [svg, &csv].iter().any(|path| path.is_file()) => {
+        pair.map(Self::Both).map_err(|e| {
+            if !replaces && [svg, &csv].iter().any(|path| path.is_file()) {
                 anyhow::anyhow!("{e}; pass --force to replace it")
+            } else {
+                e.into()
             }
-            _ => e.into(),
         })
     }
 }

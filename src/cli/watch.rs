@@ -78,10 +78,7 @@ pub fn run(args: &Args) -> Result<Ended> {
     let following = Following {
         watches: args.idle != Some(0),
         rereads: true,
-        cache: match args.no_cache {
-            true => None,
-            false => asked.cache(),
-        },
+        cache: if args.no_cache { None } else { asked.cache() },
         again: Again::default(),
         sources,
     };
@@ -153,9 +150,10 @@ impl Watching<'_> {
         let is_idle = self.args.idle.is_some_and(|seconds| {
             seconds > 0 && self.is_caught_up && self.moved.elapsed() >= Duration::from_secs(seconds)
         });
-        Ok(match is_idle {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        Ok(if is_idle {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         })
     }
 

@@ -94,9 +94,10 @@ fn point(history: &History, idx: usize, value: f64) -> HistoryPoint {
 }
 
 fn place(place: Place) -> String {
-    match place == Place::MODEL {
-        true => String::new(),
-        false => place.to_string(),
+    if place == Place::MODEL {
+        String::new()
+    } else {
+        place.to_string()
     }
 }
 

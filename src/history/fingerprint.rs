@@ -39,9 +39,10 @@ impl Fingerprint {
         let mut files = Vec::new();
         let is_file = path.is_file();
         let directory = if is_file { path.parent()? } else { path };
-        let directory = match directory.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => directory,
+        let directory = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
         };
         for entry in std::fs::read_dir(directory).ok()?.flatten() {
             let file = entry.path();

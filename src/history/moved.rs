@@ -79,9 +79,12 @@ fn moved_slowly_from(
     let values = (begin.saturating_sub(MOVED_WITHIN)..begin).rev();
     let values = values.map(|idx| (idx, line.value(history, idx, unit)));
     let values: Vec<(usize, f64)> = values.filter(|(_, value)| !value.is_nan()).collect();
-    let scaled = |value: f64| match line.is_ratio {
-        true => value.max(f64::MIN_POSITIVE).ln(),
-        false => value,
+    let scaled = |value: f64| {
+        if line.is_ratio {
+            value.max(f64::MIN_POSITIVE).ln()
+        } else {
+            value
+        }
     };
     let to = scaled(line.value(history, begin, unit));
     let mut furthest: Option<(usize, f64)> = None;

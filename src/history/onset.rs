@@ -39,9 +39,10 @@ impl Follower {
             return;
         };
         if !self.is_confirmed {
-            match is_crossed {
-                true => self.is_confirmed = true,
-                false => self.begin = None,
+            if is_crossed {
+                self.is_confirmed = true
+            } else {
+                self.begin = None
             }
             return;
         }

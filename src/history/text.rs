@@ -23,9 +23,10 @@ pub fn heading(history: &History) -> String {
         (Some(only), _) => format!(" · {}", only.label()),
         _ => String::new(),
     };
-    let of = match n_read == n {
-        true => format!("{n}"),
-        false => format!("{n_read} of {n}"),
+    let of = if n_read == n {
+        format!("{n}")
+    } else {
+        format!("{n_read} of {n}")
     };
     let what = match history.origin {
         Origin::Checkpoints => "checkpoints",
@@ -53,9 +54,10 @@ pub fn beginning(history: &History, finding: &Finding, others: &[Place]) -> Stri
         Some((since, from)) => format!("{} at {} → {to}", digits(from), label(since)),
         None => to,
     };
-    let place = match finding.place == Place::MODEL {
-        true => String::new(),
-        false => format!(" {}", finding.place),
+    let place = if finding.place == Place::MODEL {
+        String::new()
+    } else {
+        format!(" {}", finding.place)
     };
     let others = match others.len() {
         0 => String::new(),
@@ -129,9 +131,12 @@ pub fn on_its_way(history: &History, trend: &Trend) -> String {
         1.0 => format!("per {unit}"),
         span => format!("per {span} {per}"),
     };
-    let end = |step: f64| match step.is_finite() {
-        true => format!("{}", step.round()),
-        false => "later".to_owned(),
+    let end = |step: f64| {
+        if step.is_finite() {
+            format!("{}", step.round())
+        } else {
+            "later".to_owned()
+        }
     };
     format!(
         "{} of {} {moves} {every}; reaches {} at {unit} {} ({} … {})",

@@ -217,9 +217,10 @@ mod tests {
         let mut value = 0.0;
         let mut points = Vec::new();
         for at in 0..n + 40 {
-            let shock = match is_heavy {
-                true => normal() / ((normal().powi(2) + normal().powi(2)) / 2.0).sqrt(),
-                false => normal(),
+            let shock = if is_heavy {
+                normal() / ((normal().powi(2) + normal().powi(2)) / 2.0).sqrt()
+            } else {
+                normal()
             };
             value = correlation * value + shock;
             if at >= 40 {

@@ -74,9 +74,10 @@ pub const SCHEMAS: &[Described] = &[
 pub fn schema(name: &str) -> Option<Schema> {
     let (_, command, schema) = SCHEMAS.iter().find(|(other, ..)| *other == name)?;
     let mut schema = schema();
-    let title = match command.starts_with("attnscope") {
-        true => format!("{command} --format json"),
-        false => (*command).to_owned(),
+    let title = if command.starts_with("attnscope") {
+        format!("{command} --format json")
+    } else {
+        (*command).to_owned()
     };
     schema.insert("title".to_owned(), title.into());
     Some(schema)

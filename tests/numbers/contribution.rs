@@ -72,9 +72,12 @@ fn output_matrix(model: &Model, stack: Stack, layer_idx: usize) -> (AttentionSpe
     let n_in = source.n_in;
     let n_out = values.len() / n_in;
     let column = |from: usize| -> Vec<f64> {
-        let at = |to: usize| match source.is_input_major {
-            true => from * n_out + to,
-            false => to * n_in + from,
+        let at = |to: usize| {
+            if source.is_input_major {
+                from * n_out + to
+            } else {
+                to * n_in + from
+            }
         };
         (0..n_out).map(|to| f64::from(values[at(to)])).collect()
     };

@@ -177,9 +177,10 @@ fn open(story: &'static Story, run: &RunArgs, screen: &ScreenArgs) -> Result<()>
             notice: Some(chosen.fell_back.unwrap_or_else(|| story.hint.to_owned())),
             shown: Some(shown(story)),
             what_ifs: story.what_ifs()?,
-            training: match story.name == history::NAME {
-                true => Some(history::training()?),
-                false => None,
+            training: if story.name == history::NAME {
+                Some(history::training()?)
+            } else {
+                None
             },
             setup: screen.setup()?,
             target: Some(vec!["--demo".to_owned(), story.name.to_owned()]),

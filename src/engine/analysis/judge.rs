@@ -301,10 +301,10 @@ fn judge_run(
     };
     let first_nonfinite = outcome.nonfinite.as_ref().map(|found| {
         let n_layers = model.spec.n_layers(found.stack);
-        let place = match found.layer_idx < n_layers {
-            true => Place::layer(found.stack, found.layer_idx),
-            // After the last layer: the head.
-            false => Place::MODEL,
+        let place = if found.layer_idx < n_layers {
+            Place::layer(found.stack, found.layer_idx)
+        } else {
+            Place::MODEL
         };
         (place.query(found.position_idx), found.to_string())
     });

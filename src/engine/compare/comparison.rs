@@ -165,6 +165,8 @@ pub struct Comparison {
     /// Knobs that differ, those that change what is computed first.
     pub knobs: Vec<KnobDifference>,
     pub weights: WeightDifferences,
+    /// The tensors of both models were compared.
+    knows_weights: bool,
     /// In the order of execution; empty until a prompt has run.
     pub hooks: Vec<HookDifference>,
     /// Layers of B that differ by themselves, in the order of execution; others only inherit what differs before them.
@@ -187,6 +189,7 @@ impl Comparison {
             floors,
             knobs: Vec::new(),
             weights: WeightDifferences::default(),
+            knows_weights: false,
             hooks: Vec::new(),
             isolated: Vec::new(),
             prompts: Vec::new(),
@@ -237,6 +240,7 @@ impl Comparison {
         if !self.weights.has_rounding {
             self.floors.without_rounding();
         }
+        self.knows_weights = self.prevented_by.is_none();
         Ok(())
     }
 
@@ -261,6 +265,9 @@ impl Comparison {
             map: &comparing.map,
             floors: &self.floors,
             suspects: &suspects,
+            // Rounding that is forgiven still makes other numbers.
+            differing: (self.knows_weights && !self.weights.has_rounding)
+                .then_some(&self.weights.layers),
             row_bytes: comparing.row_bytes,
         };
         let [(input_a, input_b)] = &both;

@@ -73,6 +73,8 @@ pub(super) struct Sides<'a> {
     pub map: &'a LayerMap,
     pub floors: &'a Floors,
     pub suspects: &'a Suspects,
+    /// Layers of A whose counterparts hold other weights, where that is known of every value.
+    pub differing: Option<&'a BTreeSet<String>>,
     pub row_bytes: usize,
 }
 
@@ -133,16 +135,21 @@ impl<'a, O: Ops> Side<'a, O> {
         })
     }
 
-    /// Runs a layer on the residual, and gives its weights back.
+    /// Runs a layer on the residual, and gives its weights back. `known` are its weights, where somebody has read them.
     fn layer(
         &mut self,
         ops: &'a O,
         (stack, layer_idx): (&StackSpec, usize),
+        known: Option<LayerWeights<'a, O>>,
         pace: &'a dyn Pace,
     ) -> Result<LayerWeights<'a, O>> {
         self.pass.say(stack.stack, layer_idx)?;
-        let tensors = &self.model.checkpoint.tensors;
-        let weights = LayerWeights::read(ops, tensors, stack, layer_idx, pace)?;
+        let weights = if let Some(known) = known {
+            known
+        } else {
+            let tensors = &self.model.checkpoint.tensors;
+            LayerWeights::read(ops, tensors, stack, layer_idx, pace)?
+        };
         let (resid, scratch) = (&mut self.resid, &mut self.scratch);
         self.pass
             .block(stack, layer_idx, &weights, resid, scratch)?;
@@ -256,18 +263,18 @@ impl<'a, O: Ops> Work<'a, '_, O> {
                 return Err(Error::Cancelled);
             }
             let Some(layer_b) = self.sides.map.of(of_a.stack, layer_idx) else {
-                drop(a.layer(self.ops, (of_a, layer_idx), self.pace)?);
+                drop(a.layer(self.ops, (of_a, layer_idx), None, self.pace)?);
                 continue;
             };
             while next_b < layer_b {
-                drop(b.layer(self.ops, (of_b, next_b), self.pace)?);
+                drop(b.layer(self.ops, (of_b, next_b), None, self.pace)?);
                 next_b += 1;
             }
             next_b = layer_b + 1;
             self.layer(((of_a, layer_idx), (of_b, layer_b)), (a, b), noise, ran)?;
         }
         while next_b < of_b.n_layers() {
-            drop(b.layer(self.ops, (of_b, next_b), self.pace)?);
+            drop(b.layer(self.ops, (of_b, next_b), None, self.pace)?);
             next_b += 1;
         }
         drop(reuse);
@@ -303,13 +310,16 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         let (exchange, stack) = (self.exchange, of_a.stack);
         exchange.begin_layer(stack, layer_a, self.sides.row_bytes);
         self.was_same.set(false);
-        drop(a.layer(self.ops, (of_a, layer_a), self.pace)?);
+        let of_both = a.layer(self.ops, (of_a, layer_a), None, self.pace)?;
+        // What was found to be equal is not read a second time.
+        let known = self.reads_alike((of_a, layer_a), (of_b, layer_b));
+        let known = known.then_some(of_both);
         if self.ops.readies_sinks() {
             for grid in [stack, Stack::Cross] {
                 self.compute_again(grid, layer_a)?;
             }
         }
-        let weights = b.layer(self.ops, (of_b, layer_b), self.pace)?;
+        let weights = b.layer(self.ops, (of_b, layer_b), known, self.pace)?;
         for grid in [stack, Stack::Cross] {
             self.heads_left(grid, (layer_a, layer_b))?;
         }
@@ -369,6 +379,19 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         }
         exchange.end_layer();
         Ok(())
+    }
+
+    /// Whether a block of each reads the same numbers in the same way.
+    fn reads_alike(
+        &self,
+        (of_a, layer_a): (&StackSpec, usize),
+        (of_b, layer_b): (&StackSpec, usize),
+    ) -> bool {
+        let Some(differing) = self.sides.differing else {
+            return false;
+        };
+        let blocks = (of_a.blocks().get(layer_a), of_b.blocks().get(layer_b));
+        blocks.0.is_some() && blocks.0 == blocks.1 && !is_among(differing, of_a.stack, layer_a)
     }
 
     /// Has those heads of A computed again whose rows could not be kept, when their turn comes in B.

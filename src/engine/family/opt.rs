@@ -75,9 +75,12 @@ pub(super) fn read_as(
     let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let activation = activation(reader, like.activation.0, like.activation.1)?;
-    let mut switch = |knob, key, default| match like.has_switches {
-        true => reader.flag_or(knob, key, default),
-        false => Ok(default),
+    let mut switch = |knob, key, default| {
+        if like.has_switches {
+            reader.flag_or(knob, key, default)
+        } else {
+            Ok(default)
+        }
     };
     let norms_before = switch("norms_before", "do_layer_norm_before", true)?;
     let drops_final = switch("drops_final_norm", "_remove_final_layer_norm", false)?;

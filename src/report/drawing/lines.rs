@@ -196,9 +196,10 @@ fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>) {
         shapes.push(line(ends, MARK, 0.2, &[0.7, 0.7]));
         let is_right = x > plot.left + 0.65 * (plot.right - plot.left);
         let y = plot.top + (nth as f64 + 1.0) * 1.3 * SIZE;
-        let (x, anchor) = match is_right {
-            true => (x - 0.8, Anchor::End),
-            false => (x + 0.8, Anchor::Start),
+        let (x, anchor) = if is_right {
+            (x - 0.8, Anchor::End)
+        } else {
+            (x + 0.8, Anchor::Start)
         };
         let width = text_width(&mark.label, SIZE);
         let left = match anchor {

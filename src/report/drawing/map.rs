@@ -207,14 +207,15 @@ fn draw_columns(shapes: &mut Vec<Shape>, side: &Side, place: Area, wide: f64) ->
     let is_level = widest + 0.5 * size <= apart;
     for (idx, label) in labels {
         let x = place.x + (idx as f64 + 0.5) * wide;
-        let text = match is_level {
-            true => text(
+        let text = if is_level {
+            text(
                 &label,
                 (x, place.bottom() + 1.3 * size),
                 size,
                 Anchor::Middle,
-            ),
-            false => Text {
+            )
+        } else {
+            Text {
                 is_upright: true,
                 ..text(
                     &label,
@@ -222,7 +223,7 @@ fn draw_columns(shapes: &mut Vec<Shape>, side: &Side, place: Area, wide: f64) ->
                     size,
                     Anchor::End,
                 )
-            },
+            }
         };
         shapes.push(Shape::Text(text));
     }

@@ -133,9 +133,10 @@ fn write(content: &mut Content, text: &Text) {
     let size = text.size as f32;
     let (x, y) = (text.at.0 as f32, text.at.1 as f32);
     // Heights of the font, upwards, from where the text stands.
-    content.transform(match text.is_upright {
-        false => [size, 0.0, 0.0, -size, x, y],
-        true => [0.0, -size, -size, 0.0, x, y],
+    content.transform(if !text.is_upright {
+        [size, 0.0, 0.0, -size, x, y]
+    } else {
+        [0.0, -size, -size, 0.0, x, y]
     });
     let start = text.start() / text.size;
     for (glyph, at) in glyphs(&text.text).0 {

@@ -76,9 +76,10 @@ fn rect(place: Area, fill: Rgb) -> String {
 
 fn stroked(stroke: &Stroke) -> String {
     let dashes: Vec<String> = stroke.dashes.iter().map(|d| length(*d)).collect();
-    let dashed = match dashes.is_empty() {
-        true => String::new(),
-        false => format!(r#" stroke-dasharray="{}""#, dashes.join(" ")),
+    let dashed = if dashes.is_empty() {
+        String::new()
+    } else {
+        format!(r#" stroke-dasharray="{}""#, dashes.join(" "))
     };
     format!(
         r#"fill="none" stroke="{}" stroke-width="{}"{dashed}"#,

@@ -61,10 +61,10 @@ impl Axes {
             return None;
         }
         let is_log = low > 0.0 && high / low > WIDE;
-        let (low, high) = match is_log {
-            true => (low / 1.2, high * 1.2),
-            // From 0 where nothing is below it: a length is read against the axis.
-            false => (low.min(0.0), if high > 0.0 { high * 1.06 } else { 1.0 }),
+        let (low, high) = if is_log {
+            (low / 1.2, high * 1.2)
+        } else {
+            (low.min(0.0), if high > 0.0 { high * 1.06 } else { 1.0 })
         };
         Some(Self {
             low,

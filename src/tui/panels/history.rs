@@ -213,9 +213,10 @@ fn draw_told(frame: &mut Frame<'_>, area: Rect, view: &HistoryView, app: Scene<'
             Part::Onset(nth) => {
                 let (sign, style) = look(&onsets[nth], app);
                 let text = cut(&format!("{sign} {}", onsets[nth].told(history)), width);
-                match view.onset == Some(nth) {
-                    true => Line::styled(fit(&text, width), app.theme.selected()),
-                    false => Line::styled(text, style),
+                if view.onset == Some(nth) {
+                    Line::styled(fit(&text, width), app.theme.selected())
+                } else {
+                    Line::styled(text, style)
                 }
             }
             Part::Left(n) => {

@@ -61,12 +61,13 @@ pub fn draw(area: Rect, view: &HistoryView, app: Scene<'_>, buf: &mut Buffer) {
 /// A limit without the zeros behind it.
 fn short(at: f64) -> String {
     let digits = digits(at);
-    match digits.contains('.') {
-        true => digits
+    if digits.contains('.') {
+        digits
             .trim_end_matches('0')
             .trim_end_matches('.')
-            .to_owned(),
-        false => digits,
+            .to_owned()
+    } else {
+        digits
     }
 }
 
@@ -107,12 +108,11 @@ fn chart(
         let is_near = is_logarithmic || at >= low - reach && at <= high + reach;
         match ends {
             (Some(first), Some(last)) if is_near => {
-                let name = match names_lines {
-                    true => format!("{check} {}", digits(at)),
-                    false => {
-                        unnamed.push(short(at));
-                        String::new()
-                    }
+                let name = if names_lines {
+                    format!("{check} {}", digits(at))
+                } else {
+                    unnamed.push(short(at));
+                    String::new()
                 };
                 series.push(Series::line(name, vec![(first, at), (last, at)]));
             }
@@ -126,9 +126,10 @@ fn chart(
             series[0].name = "layer".to_owned();
         }
     }
-    let title = match unnamed.is_empty() {
-        true => statistic.title.to_owned(),
-        false => format!("{} ({})", statistic.title, unnamed.join(", ")),
+    let title = if unnamed.is_empty() {
+        statistic.title.to_owned()
+    } else {
+        format!("{} ({})", statistic.title, unnamed.join(", "))
     };
     let here = view.record().map(|_| Mark {
         at: history.x(view.at),

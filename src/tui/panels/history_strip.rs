@@ -391,9 +391,10 @@ pub fn draw_loss(strip: &Strip, view: &HistoryView, area: Rect, app: Scene<'_>, 
     let is_alike = usual[0] == usual[1];
     for (y, value) in [(area.y, high), (area.bottom() - 1, low)] {
         // A loss that hardly moves needs more digits to be two numbers.
-        let label = match is_alike {
-            true => fit(&format!("{value:>width$.5}"), width),
-            false => figure(value, width),
+        let label = if is_alike {
+            fit(&format!("{value:>width$.5}"), width)
+        } else {
+            figure(value, width)
         };
         buf.set_string(strip.cells.x - LABELS, y, label, app.theme.dim());
     }

@@ -22,9 +22,10 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     let is_per_head = statistic.is_per_head() || app.shows_distance();
     let layers = app.layers_of(grid);
     let heads = layers.iter().map(|layer| layer.heads.len()).max();
-    let n_columns = match is_per_head {
-        true => heads.unwrap_or(0).max(1),
-        false => 1,
+    let n_columns = if is_per_head {
+        heads.unwrap_or(0).max(1)
+    } else {
+        1
     };
     let places = (0..layers.len()).flat_map(|layer| (0..n_columns).map(move |head| (layer, head)));
     let value_at = |(layer_idx, head_idx): (usize, usize)| {
@@ -34,17 +35,17 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     let values: Vec<Option<f64>> = places.map(value_at).collect();
     let finite = || values.iter().flatten().copied().filter(|v| v.is_finite());
     let differs = app.grid_differs();
-    let (low, high) = match differs {
-        true => {
-            let most = finite().fold(0.0, |most: f64, v| most.max(v.abs()));
-            let most = if most > 0.0 { most } else { 1.0 };
-            (-most, most)
-        }
-        false => colour_range(statistic, finite()),
+    let (low, high) = if differs {
+        let most = finite().fold(0.0, |most: f64, v| most.max(v.abs()));
+        let most = if most > 0.0 { most } else { 1.0 };
+        (-most, most)
+    } else {
+        colour_range(statistic, finite())
     };
-    let theme = match differs {
-        true => printed().diverging(),
-        false => printed(),
+    let theme = if differs {
+        printed().diverging()
+    } else {
+        printed()
     };
     let at = |value: f64| share(value, (low, high));
     let unit = match statistic.unit {
@@ -57,12 +58,13 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     Map {
         title: format!("{}{}", name.unwrap_or_default(), stack.unwrap_or_default()),
         rows: numbered("layer", layers.len()),
-        columns: match is_per_head {
-            true => numbered("head", n_columns),
-            false => Side {
+        columns: if is_per_head {
+            numbered("head", n_columns)
+        } else {
+            Side {
                 labels: vec![String::new()],
                 ..numbered("", 1)
-            },
+            }
         },
         cells: values
             .iter()

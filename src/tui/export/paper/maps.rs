@@ -117,9 +117,10 @@ pub fn of_story(app: Scene<'_>, all: &[StoryMap]) -> Vec<Map> {
             first: 0,
             step,
         };
-        let place = match map.is_of_heads() {
-            true => format!(" · L{}H{}", at.layer_idx, at.head_idx),
-            false => String::new(),
+        let place = if map.is_of_heads() {
+            format!(" · L{}H{}", at.layer_idx, at.head_idx)
+        } else {
+            String::new()
         };
         Some(Map {
             title: format!("{}{place}", map.title),

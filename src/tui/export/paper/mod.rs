@@ -95,12 +95,13 @@ fn parts(app: Scene<'_>) -> Result<Vec<Part>> {
         },
         _ => Vec::new(),
     };
-    match parts.is_empty() {
-        true => Err(Error::Prompt(format!(
+    if parts.is_empty() {
+        Err(Error::Prompt(format!(
             "--figure: there is nothing to draw in {}; {EXPECTED}",
             app.panel.title().to_lowercase()
-        ))),
-        false => Ok(parts),
+        )))
+    } else {
+        Ok(parts)
     }
 }
 
@@ -153,9 +154,10 @@ fn rgb(colour: Color) -> Rgb {
 fn bar(theme: &Theme, scale: Scale, title: String) -> Bar {
     let colours = (0..N_COLOURS).map(|i| rgb(theme.heat(i as f32 / (N_COLOURS - 1) as f32)));
     let (low, high) = (f64::from(scale.low), f64::from(scale.high));
-    let ticks = match scale.is_log {
-        true => Ticks::logarithmic(f64::from(LOG_FLOOR).min(high), high, 5),
-        false => Ticks::linear(low, high, 5),
+    let ticks = if scale.is_log {
+        Ticks::logarithmic(f64::from(LOG_FLOOR).min(high), high, 5)
+    } else {
+        Ticks::linear(low, high, 5)
     };
     let labels = ticks.labels();
     let share = |value: f64| f64::from(scale.share(value as f32));
