@@ -110,6 +110,7 @@ impl Head {
             let is_near = match spec.mask.window {
                 Some(Window::Back(width)) => i < j + width,
                 Some(Window::Around(reach)) => i.abs_diff(j) <= reach,
+                Some(Window::Chunk(width)) => i / width == j / width,
                 None => true,
             };
             whole.tokens_real[j] && (!spec.mask.causal || j <= i) && is_near

@@ -301,6 +301,7 @@ impl Visibility {
             Some(Window::Around(reach)) => {
                 query_idx.saturating_sub(reach)..(query_idx + 1).saturating_add(reach)
             }
+            Some(Window::Chunk(width)) => self.chunk(query_idx, width),
         }
     }
 

@@ -102,9 +102,29 @@ impl Visibility {
                 start = query_idx.saturating_sub(reach);
                 end = end.min((query_idx + 1).saturating_add(reach));
             }
+            Some(Window::Chunk(width)) => {
+                let chunk = self.chunk(query_idx, width);
+                (start, end) = (chunk.start, end.min(chunk.end));
+            }
             None => {}
         }
         start.min(end)..end
+    }
+
+    /// The chunk that a query is in: chunks are counted from the first token that is not padding.
+    pub(super) fn chunk(&self, query_idx: usize, width: usize) -> Range<usize> {
+        let (width, first) = (width.max(1), self.first_real_key().unwrap_or(0));
+        match query_idx.checked_sub(first) {
+            Some(behind) => {
+                let start = first + behind / width * width;
+                start..start.saturating_add(width)
+            }
+            // Before the first token the chunks go on backwards.
+            None => {
+                let end = first - (first - query_idx - 1) / width * width;
+                end.saturating_sub(width)..end
+            }
+        }
     }
 
     /// One flag per key, when some keys are padding.
@@ -182,6 +202,26 @@ mod tests {
         };
         assert_eq!(visible(mask, 8, 5), [3, 4, 5]);
         assert_eq!(visible(mask, 8, 1), [0, 1]);
+    }
+
+    #[test]
+    fn a_chunk_ends_where_the_next_one_begins_and_padding_shifts_them() {
+        let mask = Mask {
+            causal: true,
+            window: Some(Window::Chunk(3)),
+        };
+        assert_eq!(visible(mask, 8, 2), [0, 1, 2]);
+        assert_eq!(visible(mask, 8, 3), [3]);
+        assert_eq!(visible(mask, 8, 7), [6, 7]);
+        let real = [false, false, true, true, true, true, true, true];
+        let padded = Visibility::of_self(mask, 8, Some(&real));
+        let seen = |query_idx: usize| -> Vec<usize> {
+            (0..8)
+                .filter(|key_idx| padded.sees(query_idx, *key_idx))
+                .collect()
+        };
+        assert_eq!((seen(4), seen(5)), (vec![2, 3, 4], vec![5]));
+        assert_eq!((padded.range(0), padded.range(1)), (0..1, 0..2));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub enum Window {
     Back(usize),
     /// Keys with |query − key| ≤ reach.
     Around(usize),
+    /// Keys of the query's own chunk: chunks of this width follow each other from the first token on.
+    Chunk(usize),
 }
 
 /// Which keys a query may see, before padding.
@@ -49,12 +51,16 @@ impl Mask {
         let first = match self.window {
             Some(Window::Around(reach)) if !self.causal => key_idx.saturating_sub(reach),
             Some(Window::Back(_)) => key_idx,
+            Some(Window::Chunk(width)) if !self.causal => key_idx / width.max(1) * width.max(1),
             _ if self.causal => key_idx,
             _ => 0,
         };
         let end = match self.window {
             Some(Window::Back(width)) => key_idx.saturating_add(width),
             Some(Window::Around(reach)) => (key_idx + 1).saturating_add(reach),
+            Some(Window::Chunk(width)) => {
+                (key_idx / width.max(1) * width.max(1)).saturating_add(width)
+            }
             None => n,
         };
         let end = end.min(n);
@@ -72,6 +78,7 @@ impl fmt::Display for Mask {
         match self.window {
             Some(Window::Back(width)) => write!(f, ", window {width} back"),
             Some(Window::Around(reach)) => write!(f, ", window {reach} either side"),
+            Some(Window::Chunk(width)) => write!(f, ", chunks of {width}"),
             None => Ok(()),
         }
     }
@@ -181,6 +188,8 @@ mod tests {
             Some(Window::Around(2)),
             Some(Window::Back(widest)),
             Some(Window::Around(widest)),
+            Some(Window::Chunk(4)),
+            Some(Window::Chunk(widest)),
         ];
         for (causal, window) in [false, true]
             .into_iter()

@@ -147,7 +147,7 @@ impl Hooks for Watch<'_> {
 
     fn raw(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
         match &mut self.tap {
-            Some(tap) => tap.raw(self.home, self.layer_idx, hook, values, width),
+            Some(tap) => tap.raw(self.stack, self.layer_idx, hook, values, width),
             None => Ok(()),
         }
     }

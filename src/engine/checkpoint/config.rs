@@ -86,7 +86,12 @@ impl Config {
 
     /// The part of a model of text and something else that describes its text.
     pub fn text_part(&self) -> Option<Self> {
-        match self.values.get("text_config") {
+        self.part("text_config")
+    }
+
+    /// What an object inside describes; `None` where there is none.
+    pub fn part(&self, key: &str) -> Option<Self> {
+        match self.values.get(key) {
             Some(Value::Object(values)) => Some(Self {
                 values: values.clone(),
                 ..self.clone()

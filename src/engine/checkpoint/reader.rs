@@ -35,7 +35,29 @@ pub struct Reader<'a> {
     read: BTreeSet<String>,
     fixed_read: BTreeSet<String>,
     remarks: Vec<String>,
+    /// Keys inside objects of the configuration that were never read, with the object's own key.
+    unread_inside: Vec<String>,
 }
+
+/// Keys that transformers writes into every object of a configuration, and that say nothing of what is computed.
+const IN_EVERY_OBJECT: [&str; 16] = [
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "chunk_size_feed_forward",
+    "dtype",
+    "hidden_dropout_prob",
+    "id2label",
+    "initializer_range",
+    "is_encoder_decoder",
+    "label2id",
+    "output_attentions",
+    "output_hidden_states",
+    "problem_type",
+    "return_dict",
+    "use_cache",
+];
 
 impl<'a> Reader<'a> {
     pub fn new(config: &'a Config) -> Self {
@@ -45,11 +67,18 @@ impl<'a> Reader<'a> {
             read: BTreeSet::new(),
             fixed_read: BTreeSet::new(),
             remarks: Vec::new(),
+            unread_inside: Vec::new(),
         }
     }
 
     pub fn path(&self) -> &Path {
         &self.config.path
+    }
+
+    /// The configuration inside a key, to be read by a reader of its own; an empty one where the key holds none.
+    pub fn part(&self, key: &str) -> Config {
+        let part = self.config.part(key);
+        part.unwrap_or_else(|| Config::from_map(&self.config.path, serde_json::Map::new()))
     }
 
     /// A key's value, if it is there and not null; the key counts as read either way.
@@ -400,6 +429,29 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Takes over what was read of an object inside this configuration.
+    pub fn absorb(&mut self, key: &str, part: Reader<'_>) {
+        self.read.insert(key.to_owned());
+        self.fixed_read.extend(part.fixed_read.iter().cloned());
+        part.remarks
+            .iter()
+            .for_each(|said| self.remark(said.clone()));
+        let (knobs, unread) = part.finish();
+        for knob in knobs {
+            let is_known = self.knobs.iter().any(|own| {
+                (own.name, &own.value, &own.origin) == (knob.name, &knob.value, &knob.origin)
+            });
+            if !is_known {
+                self.knobs.push(knob);
+            }
+        }
+        let said = unread
+            .iter()
+            .filter(|name| !IN_EVERY_OBJECT.contains(&name.as_str()));
+        self.unread_inside
+            .extend(said.map(|name| format!("{key}.{name}")));
+    }
+
     /// Records a fact that was not read from a key of its own.
     pub fn note(&mut self, name: &'static str, value: impl fmt::Display, origin: Origin) {
         self.knobs.push(Knob {
@@ -429,6 +481,7 @@ impl<'a> Reader<'a> {
             .keys()
             .filter(|k| !self.read.contains(*k))
             .cloned()
+            .chain(self.unread_inside)
             .collect();
         (self.knobs, unread)
     }

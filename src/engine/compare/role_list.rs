@@ -162,6 +162,7 @@ impl List {
             let name = prefix(Stack::Cross, Some(layer_idx));
             self.norm(&format!("{name}attn_pre"), cross.pre.as_ref(), None);
             self.attention(&format!("{name}attn"), &cross.attention, &cross.projections);
+            self.norm(&format!("{name}attn_out"), cross.out.as_ref(), None);
             self.norm(&format!("{name}attn_post"), cross.post.as_ref(), None);
         }
         self.norm(&format!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);

@@ -123,6 +123,7 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
             attention(list, &cross.attention);
             projections(list, &cross.projections);
             norm(list, "attn_pre_norm", cross.pre.as_ref());
+            norm(list, "attn_out_norm", cross.out.as_ref());
             norm(list, "attn_post_norm", cross.post.as_ref());
         }
     }
@@ -199,6 +200,8 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.count(Computation, "n_experts_used", rule.n_used);
             list.word(Computation, "router_scores", format!("{:?}", rule.scores));
             list.word(Computation, "router_normalises", rule.normalises);
+            list.add(Computation, "router_power", KnobValue::single(rule.power));
+            list.word(Computation, "router_scales_inputs", rule.scales_inputs);
             list.add(Computation, "router_scale", KnobValue::single(rule.scale));
             list.word(Computation, "router_groups", format!("{:?}", rule.groups));
             list.word(Shape, "shared_expert", experts.shared.is_some());
@@ -261,6 +264,7 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         None => KnobValue::word("none"),
         Some(Window::Back(width)) => KnobValue::count(width),
         Some(Window::Around(reach)) => KnobValue::word(format!("{reach} either side")),
+        Some(Window::Chunk(width)) => KnobValue::word(format!("chunks of {width}")),
     };
     list.add(Computation, "window", window);
     list.word(

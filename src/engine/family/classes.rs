@@ -19,7 +19,13 @@ const JUDGES: [&str; 9] = [
 ];
 
 /// Ends of names of classes that are models with an unembedding, though they end in Model.
-const WITH_HEAD: [&str; 4] = ["LMHeadModel", "MTModel", "DoubleHeadsModel", "LMModel"];
+const WITH_HEAD: [&str; 5] = [
+    "LMHeadModel",
+    "MTModel",
+    "DoubleHeadsModel",
+    "LMModel",
+    "EncoderDecoderModel",
+];
 
 /// Whether a class has no map from its residual to words.
 pub(super) fn is_headless(class: &str) -> bool {

@@ -74,7 +74,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let head = masked_head(
         reader,
         tensors,
-        names,
+        ("", names),
         &tokens,
         (d_model, tokens.width),
         activation,

@@ -6,27 +6,32 @@ use super::reading::llama_like::{
 };
 use super::reading::windows::WindowRule;
 
-pub const FAMILY: Family = Family::decoder("gemma2", "Gemma2", || Recipe {
-    norm: NormStyle {
-        adds_one: true,
-        ..RMS
-    },
-    norm_places: NormPlaces::Around,
-    embed_scale: FactorRule::RootWidth,
-    activation: ("hidden_activation", "gelu_pytorch_tanh"),
-    qkv_bias: BiasRule::Key("attention_bias", false),
-    o_bias: BiasRule::Key("attention_bias", false),
-    is_tied: true,
-    d_head: Some(256),
-    score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
-    caps: Some([
-        ("attn_logit_softcapping", 50.0),
-        ("final_logit_softcapping", 30.0),
-    ]),
-    window: WindowRule::AllBut {
-        every: 2,
-        every_key: None,
-        width: 4096,
-    },
-    ..Recipe::llama()
-});
+pub const FAMILY: Family = Family::decoder("gemma2", "Gemma2", recipe);
+
+/// What Gemma 2 changes of Llama.
+pub(super) fn recipe() -> Recipe {
+    Recipe {
+        norm: NormStyle {
+            adds_one: true,
+            ..RMS
+        },
+        norm_places: NormPlaces::Around,
+        embed_scale: FactorRule::RootWidth,
+        activation: ("hidden_activation", "gelu_pytorch_tanh"),
+        qkv_bias: BiasRule::Key("attention_bias", false),
+        o_bias: BiasRule::Key("attention_bias", false),
+        is_tied: true,
+        d_head: Some(256),
+        score_factor: Some(("query_pre_attn_scalar", ScorePower::InverseRoot)),
+        caps: Some([
+            ("attn_logit_softcapping", 50.0),
+            ("final_logit_softcapping", 30.0),
+        ]),
+        window: WindowRule::AllBut {
+            every: 2,
+            every_key: None,
+            width: 4096,
+        },
+        ..Recipe::llama()
+    }
+}

@@ -69,6 +69,14 @@ impl Family {
         Self::new(model_type, architecture, Reading::Translator(like))
     }
 
+    /// What the family changes of BERT; `None` where it is of another kind.
+    pub(super) fn encoder_like(&self) -> Option<BertLike> {
+        match self.reading {
+            Reading::Encoder(like) => Some(like()),
+            _ => None,
+        }
+    }
+
     /// Reads a checkpoint of the family.
     ///
     /// # Errors
@@ -107,6 +115,7 @@ pub static FAMILIES: &[Family] = &[
     super::ctrl::FAMILY,
     super::cwm::FAMILY,
     super::data2vec_text::FAMILY,
+    super::dbrx::FAMILY,
     super::deberta::FAMILY,
     super::deberta_v2::FAMILY,
     super::deepseek_v2::FAMILY,
@@ -114,6 +123,7 @@ pub static FAMILIES: &[Family] = &[
     super::described::FAMILY,
     super::distilbert::FAMILY,
     super::electra::FAMILY,
+    super::encoder_decoder::FAMILY,
     super::ernie::FAMILY,
     super::ernie4_5::FAMILY,
     super::ernie4_5_moe::FAMILY,
@@ -137,8 +147,10 @@ pub static FAMILIES: &[Family] = &[
     super::granitemoe::FAMILY,
     super::helium::FAMILY,
     super::hunyuan_v1_dense::FAMILY,
+    super::led::FAMILY,
     super::lfm2::FAMILY,
     super::llama::FAMILY,
+    super::llama4_text::FAMILY,
     super::longformer::FAMILY,
     super::lstm_seq2seq::FAMILY,
     super::m2m_100::FAMILY,
@@ -179,10 +191,12 @@ pub static FAMILIES: &[Family] = &[
     super::stablelm::FAMILY,
     super::starcoder2::FAMILY,
     super::t5::FAMILY,
+    super::t5gemma::FAMILY,
     super::torch_encoder::FAMILY,
     super::torch_transformer::FAMILY,
     super::umt5::FAMILY,
     super::xglm::FAMILY,
+    super::xlm::FAMILY,
     super::xlm_roberta::FAMILY,
     super::xlm_roberta_xl::FAMILY,
 ];

@@ -19,6 +19,7 @@ mod cohere2;
 mod ctrl;
 mod cwm;
 mod data2vec_text;
+mod dbrx;
 mod deberta;
 mod deberta_v2;
 mod deepseek_v2;
@@ -26,6 +27,7 @@ mod deepseek_v3;
 mod described;
 mod distilbert;
 mod electra;
+mod encoder_decoder;
 mod ernie;
 mod ernie4_5;
 mod ernie4_5_moe;
@@ -50,9 +52,11 @@ mod granitemoe;
 mod helium;
 mod hunyuan_v1_dense;
 mod layouts;
+mod led;
 mod lfm2;
 mod list;
 mod llama;
+mod llama4_text;
 mod longformer;
 mod lstm_seq2seq;
 mod m2m_100;
@@ -95,6 +99,7 @@ mod smollm3;
 mod stablelm;
 mod starcoder2;
 mod t5;
+mod t5gemma;
 mod torch_encoder;
 mod torch_transformer;
 mod umt5;
@@ -102,6 +107,7 @@ pub mod unread;
 mod versions;
 mod wrapper;
 mod xglm;
+mod xlm;
 mod xlm_roberta;
 mod xlm_roberta_xl;
 
@@ -332,9 +338,17 @@ fn of_class(class: &str) -> Option<&'static Family> {
 
 /// What follows a family's name in the name of a class.
 fn is_class_end(rest: &str) -> bool {
-    ["For", "Model", "LMHead", "MTModel", "Double", ""]
-        .iter()
-        .any(|end| rest == *end || (!end.is_empty() && rest.starts_with(end)))
+    [
+        "For",
+        "Model",
+        "LMHead",
+        "MTModel",
+        "WithLMHead",
+        "Double",
+        "",
+    ]
+    .iter()
+    .any(|end| rest == *end || (!end.is_empty() && rest.starts_with(end)))
 }
 
 fn known() -> String {

@@ -38,8 +38,9 @@ const NO_WEIGHTS: [&str; 30] = [
     "k_scale",
     "v_scale",
 ];
-/// Parts of names of heads for tasks, of other modalities, of global tokens, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 29] = [
+/// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
+const OTHER_PARTS: [&str; 30] = [
+    "lang_embeddings",
     "pooler",
     "contact_head",
     "_global.",
@@ -129,9 +130,17 @@ pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// Tables that a family computes, and whose stored copy it passes by.
+/// Tables that a family computes, and whose stored copy it passes by; and the bias of a head whose last map has one of its own.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
-    spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight")
+    if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
+        return true;
+    }
+    let bias = spec
+        .head
+        .as_ref()
+        .and_then(|head| head.unembed.bias.as_ref());
+    let before = name.strip_suffix("bias");
+    before.is_some_and(|before| bias.is_some_and(|bias| *bias == format!("{before}decoder.bias")))
 }
 
 /// Whether a tensor has the axes of a mask that is kept as a buffer.

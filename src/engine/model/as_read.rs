@@ -403,7 +403,8 @@ fn attend_across<O: Ops>(
     let z = attend(context, segments, rows, &normed, Whose::Cross, s)?;
     let out = projected(context, segments, rows, &z, Whose::Cross)?;
     let by_post = groups(segments, |one| {
-        one.spec.cross.as_ref().map(|cross| &cross.post)
+        let cross = one.spec.cross.as_ref();
+        cross.map(|cross| (&cross.out, &cross.post))
     });
     in_groups(
         ops,
@@ -411,10 +412,15 @@ fn attend_across<O: Ops>(
         by_post,
         [&resid, &out],
         |post, [resid, out], to| {
+            let shelved =
+                |norm: Option<&NormSource>| norm.map(|norm| context.shelf().norm(norm)).transpose();
+            let on_output = shelved(post.and_then(|(out, _)| out.as_ref()))?;
+            let mut added = O::Buffer::default();
+            ops.copy(out, &mut added)?;
+            normed_in_place(ops, on_output.as_ref(), &mut added, &mut s.spare)?;
             ops.copy(resid, to)?;
-            ops.add(to, out)?;
-            let post = post.and_then(Option::as_ref);
-            let post = post.map(|norm| context.shelf().norm(norm)).transpose()?;
+            ops.add(to, &added)?;
+            let post = shelved(post.and_then(|(_, post)| post.as_ref()))?;
             normed_in_place(ops, post.as_ref(), to, &mut s.spare)
         },
     )

@@ -87,6 +87,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
 pub struct CrossWeights<'a, O: Ops> {
     pub attention: AttentionWeights<'a, O>,
     pub o: O::Linear<'a>,
+    pub out: Option<O::Norm<'a>>,
     pub post: Option<O::Norm<'a>>,
 }
 
@@ -190,6 +191,7 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
             Some(cross) => Some(CrossWeights {
                 attention: attention(&cross.pre, &cross.projections, cross.attention.n_heads)?,
                 o: shelf.linear(&cross.projections.o)?,
+                out: shelf.optional_norm(&cross.out)?,
                 post: shelf.optional_norm(&cross.post)?,
             }),
             None => None,

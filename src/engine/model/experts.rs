@@ -57,8 +57,17 @@ pub(super) fn experts<O: Ops>(
         let mut gathered = std::mem::take(&mut s.gathered);
         let mut expert_out = std::mem::take(&mut s.expert_out);
         ops.gather_rows(from, rows, &mut gathered)?; // [chosen, d_model]
-        run_mlp(context, expert, &weights, &gathered, s, &mut expert_out)?;
-        ops.add_rows(to, rows, factors, &expert_out)?;
+        if spec.rule.scales_inputs {
+            let mut scaled = O::Buffer::default();
+            ops.put(&vec![0.0; rows.len() * width], width, &mut scaled)?;
+            let all: Vec<usize> = (0..rows.len()).collect();
+            ops.add_rows(&mut scaled, &all, factors, &gathered)?;
+            run_mlp(context, expert, &weights, &scaled, s, &mut expert_out)?;
+            ops.add_rows(to, rows, &vec![1.0; rows.len()], &expert_out)?;
+        } else {
+            run_mlp(context, expert, &weights, &gathered, s, &mut expert_out)?;
+            ops.add_rows(to, rows, factors, &expert_out)?;
+        }
         (s.gathered, s.expert_out) = (gathered, expert_out);
     }
     if let Some((mlp, gate)) = &spec.shared {

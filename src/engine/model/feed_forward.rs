@@ -80,7 +80,11 @@ pub struct RouterRule {
     pub groups: Option<ExpertGroups>,
     /// Divide the weights of the chosen by their sum.
     pub normalises: bool,
+    /// The power of the norm that stands for the sum; 1 for the sum itself.
+    pub power: f32,
     pub scale: f32,
+    /// Weights multiply what experts read, not what they give.
+    pub scales_inputs: bool,
 }
 
 /// What is added to the scores of experts for the choice among them.

@@ -232,6 +232,8 @@ pub(super) fn run_cross<O: Ops>(
         s,
         hooks,
     )?;
+    raw(ops, hooks, Hook::AttnOut, &s.out)?;
+    normed_in_place(ops, weights.out.as_ref(), &mut s.out, spare)?;
     offer(ops, hooks, Hook::AttnOut, &mut s.out)?; // [position, d_model]
     ops.add(resid, &s.out)?;
     normed_in_place(ops, weights.post.as_ref(), resid, spare)?;

@@ -189,6 +189,7 @@ impl<'a> Needed<'a> {
         }
         if let Some(cross) = &block.cross {
             self.norm(cross.pre.as_ref());
+            self.norm(cross.out.as_ref());
             self.norm(cross.post.as_ref());
             self.projections(&cross.projections, cross.attention.n_heads);
         }

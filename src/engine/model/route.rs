@@ -29,11 +29,20 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
     }
     if rule.normalises {
         // The tiny addend is part of how such models were trained.
-        let sum = weights.iter().sum::<f32>() + 1e-20;
+        let sum = norm(&weights, rule.power) + 1e-20;
         weights.iter_mut().for_each(|w| *w /= sum);
     }
     let weights = weights.into_iter().map(|w| w * rule.scale);
     chosen.into_iter().zip(weights).collect()
+}
+
+/// The p-norm of weights, none of which is negative.
+fn norm(weights: &[f32], power: f32) -> f32 {
+    if power == 1.0 {
+        return weights.iter().sum();
+    }
+    let sum: f32 = weights.iter().map(|weight| weight.powf(power)).sum();
+    sum.powf(1.0 / power)
 }
 
 fn softmax(values: &[f32]) -> Vec<f32> {
@@ -100,7 +109,9 @@ mod tests {
             choice_bias: None,
             groups: None,
             normalises: false,
+            power: 1.0,
             scale: 1.0,
+            scales_inputs: false,
         }
     }
 
@@ -118,6 +129,18 @@ mod tests {
             ..rule(RouterScores::Softmax)
         };
         assert!((sum(&route(&normalised, &outputs, None)) - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn weights_may_be_divided_by_another_norm_than_their_sum() {
+        let squares = RouterRule {
+            normalises: true,
+            power: 2.0,
+            ..rule(RouterScores::Softmax)
+        };
+        let routed = route(&squares, &[0.0, 2.0, 1.0, -1.0], None);
+        let sum: f32 = routed.iter().map(|(_, weight)| weight * weight).sum();
+        assert!((sum - 1.0).abs() < 1e-6);
     }
 
     #[test]

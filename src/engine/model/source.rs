@@ -1,5 +1,7 @@
 //! Which tensors hold an affine map, a norm or a table, and which part of them is meant.
 
+use std::ops::Range;
+
 /// Which outputs of a stored, possibly fused, projection are meant: of every `group` outputs, `len` from `offset`.
 ///
 /// `[all q | all k | all v]` is one group; `[q k v]` repeated per head is one group per head.
@@ -10,11 +12,12 @@ pub struct Part {
     pub len: usize,
 }
 
-/// One of several matrices stored in one tensor of three axes.
+/// One of several matrices stored in one tensor: of three axes, or of two, in which the rows of one follow those of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slab {
     pub idx: usize,
     pub n: usize,
+    pub is_joined: bool,
 }
 
 /// An affine map and the tensors that hold it.
@@ -71,8 +74,32 @@ impl LinearSource {
 
     /// One matrix of a tensor that holds several.
     pub fn slab(self, idx: usize, n: usize) -> Self {
-        let slab = Some(Slab { idx, n });
+        let slab = Some(Slab {
+            idx,
+            n,
+            is_joined: false,
+        });
         Self { slab, ..self }
+    }
+
+    /// One matrix of several whose rows follow each other in one tensor.
+    pub fn joined_slab(self, idx: usize, n: usize) -> Self {
+        let slab = Some(Slab {
+            idx,
+            n,
+            is_joined: true,
+        });
+        Self { slab, ..self }
+    }
+
+    /// Which of a tensor's first axis a slab stands for, where that axis holds `n_values`.
+    pub fn slab_rows(&self, slab: Slab, n_values: usize) -> Range<usize> {
+        let n = if slab.is_joined {
+            n_values / slab.n.max(1)
+        } else {
+            1
+        };
+        slab.idx * n..(slab.idx + 1) * n
     }
 
     pub fn n_out(&self) -> usize {
@@ -86,8 +113,10 @@ impl LinearSource {
         } else {
             [self.n_stored_out, self.n_in]
         };
-        let slabs = self.slab.iter().map(|slab| slab.n);
-        slabs.chain(matrix).collect()
+        match self.slab {
+            Some(slab) if slab.is_joined => vec![slab.n * matrix[0], matrix[1]],
+            slab => slab.iter().map(|slab| slab.n).chain(matrix).collect(),
+        }
     }
 
     /// The shape of the stored bias.

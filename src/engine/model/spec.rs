@@ -83,6 +83,8 @@ pub struct CrossSpec {
     pub attention: AttentionSpec,
     pub projections: ProjectionSpec,
     pub pre: Option<NormSource>,
+    /// On what is added, before it is added.
+    pub out: Option<NormSource>,
     pub post: Option<NormSource>,
     pub exceptions: Exceptions,
 }
@@ -94,6 +96,7 @@ impl CrossSpec {
             attention,
             projections,
             pre: None,
+            out: None,
             post: None,
             exceptions: Exceptions::default(),
         }

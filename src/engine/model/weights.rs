@@ -113,11 +113,15 @@ pub(super) fn read_linear<'a>(
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
-    let slab_idx = source.slab.map(|slab| slab.idx);
-    let weight = match slab_idx.map(|idx| (idx, stored.slab(idx))) {
-        None => read_matrix(&stored, source, takes_bf16, fused, pace)?,
-        Some((_, Some(slab))) => read_matrix(&slab, source, takes_bf16, fused, pace)?,
-        Some((idx, None)) => HostWeight::F32(chosen(stored.widen_rows(idx..idx + 1)?, source)),
+    let apart = source.slab.filter(|slab| !slab.is_joined);
+    let weight = match (source.slab, apart.and_then(|slab| stored.slab(slab.idx))) {
+        (None, _) => read_matrix(&stored, source, takes_bf16, fused, pace)?,
+        (_, Some(slab)) => read_matrix(&slab, source, takes_bf16, fused, pace)?,
+        (Some(slab), None) => {
+            let n_values = stored.shape().first().copied().unwrap_or_default();
+            let rows = source.slab_rows(slab, n_values);
+            HostWeight::F32(chosen(stored.widen_rows(rows)?, source))
+        }
     };
     let bias = match &source.bias {
         Some(name) => {

@@ -59,8 +59,8 @@ impl Walk<'_> {
         found.map(|row| wide(row)).ok_or_else(missing)
     }
 
-    fn raw(&self, layer_idx: usize, hook: Hook) -> Vec<f64> {
-        let found = self.kept.raw.get(&(layer_idx, hook));
+    fn raw(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Vec<f64> {
+        let found = self.kept.raw.get(&(stack, layer_idx, hook));
         found.map_or_else(Vec::new, |row| wide(row))
     }
 
@@ -204,7 +204,7 @@ impl Walk<'_> {
 
         // Backwards.
         self.back_over(&mlp_post);
-        let mlp_out = self.frozen(&block.mlp_out, &self.raw(layer_idx, Hook::MlpOut))?;
+        let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
         let of_mlp = dot(&self.weights, &mlp);
         let before = self.constant;
         let _ = self.of_branch(&mlp_out, block.branch_scale);
@@ -215,13 +215,15 @@ impl Walk<'_> {
         self.back_over(&mlp_pre);
         if let Some(cross) = &block.cross {
             self.back_over(&cross_post);
-            let weights = self.weights.clone();
+            let raw = self.raw(Stack::Cross, layer_idx, Hook::AttnOut);
+            let out = self.frozen(&cross.out, &raw)?;
+            let weights = self.of_branch(&out, 1.0);
             self.cross(layer_idx, cross, &weights)?;
         }
         if !block.is_parallel {
             self.back_over(&post);
         }
-        let attn_out = self.frozen(&block.attn_out, &self.raw(layer_idx, Hook::AttnOut))?;
+        let attn_out = self.frozen(&block.attn_out, &self.raw(stack, layer_idx, Hook::AttnOut))?;
         let here = self.weights.clone();
         if let Some(of_attn) = of_attn {
             self.weights = of_attn;

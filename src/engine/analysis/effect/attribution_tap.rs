@@ -45,7 +45,7 @@ pub struct Kept {
     /// At the position. // [width]
     pub rows: BTreeMap<(Stack, usize, Hook), Vec<f32>>,
     /// Before the norms on branches, at the position. // [d_model]
-    pub raw: BTreeMap<(usize, Hook), Vec<f32>>,
+    pub raw: BTreeMap<(Stack, usize, Hook), Vec<f32>>,
     /// Of layers whose sources are asked for: width of a row, and values. // [key, n_kv_heads · d_value]
     pub values: BTreeMap<(Stack, usize), (usize, Vec<f32>)>,
     pub patterns: BTreeMap<(Stack, usize), PatternRow>,
@@ -131,9 +131,9 @@ impl Tap for Kept {
         values: &[f32],
         width: usize,
     ) -> Result<()> {
-        if stack == self.main {
+        if self.is_of_main(stack) {
             let row = values[self.position_idx * width..(self.position_idx + 1) * width].to_vec();
-            self.raw.insert((layer_idx, hook), row);
+            self.raw.insert((stack, layer_idx, hook), row);
         }
         Ok(())
     }

@@ -137,6 +137,7 @@ fn windows(
             window: mask.window.map(|window| match window {
                 Window::Back(width) => Window::Back(width.saturating_add_signed(by).max(1)),
                 Window::Around(reach) => Window::Around(reach.saturating_add_signed(by)),
+                Window::Chunk(width) => Window::Chunk(width.saturating_add_signed(by).max(1)),
             }),
             ..mask
         }

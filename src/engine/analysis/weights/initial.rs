@@ -38,6 +38,7 @@ pub(super) fn initial_values(block: &BlockSpec) -> Vec<(&str, Initial)> {
         block.mlp_out.as_ref(),
         block.mlp_post.as_ref(),
         cross.and_then(|cross| cross.pre.as_ref()),
+        cross.and_then(|cross| cross.out.as_ref()),
         cross.and_then(|cross| cross.post.as_ref()),
         own.and_then(|own| own.q_norm.as_ref()),
         own.and_then(|own| own.k_norm.as_ref()),

@@ -62,10 +62,15 @@ fn change_one(attention: &mut AttentionSpec, given: &Given) -> bool {
         Given::SoftmaxAxis(axis) => attention.softmax_axis = *axis,
         Given::Softcap(cap) => attention.softcap = *cap,
         Given::Causal(causal) => {
-            let width = attention.mask.window.map(|window| match window {
-                Window::Back(width) => width,
-                Window::Around(reach) => reach,
-            });
+            let width = match attention.mask.window {
+                Some(Window::Back(width) | Window::Around(width)) => Some(width),
+                // Chunks are the same whatever the direction.
+                Some(Window::Chunk(_)) => {
+                    attention.mask.causal = *causal;
+                    return true;
+                }
+                None => None,
+            };
             attention.mask = masked(*causal, width);
         }
         Given::Window(width) => attention.mask = masked(attention.mask.causal, *width),

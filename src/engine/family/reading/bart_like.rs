@@ -1,7 +1,8 @@
 //! The families that keep BART's names: an encoder, a decoder that attends to it, learned or sinusoidal positions.
 
+use super::windows::windows_around;
 use super::{activation, beside_branch, even_heads, layer_norm, linear, note_attention, prefix};
-use crate::attention::AttentionSpec;
+use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
@@ -43,6 +44,12 @@ pub struct BartLike {
     pub reads_again: ReadsAgain,
     /// The decoder's first token where the configuration names none.
     pub start_token: Option<&'static str>,
+    /// What the names of its tensors begin with, where its base is saved inside a larger model.
+    pub base: &'static str,
+    /// Keys of the numbers of positions of encoder and decoder.
+    pub n_ctx: [&'static str; 2],
+    /// The widths of windows of the encoder that reach to both sides; its maps then have names of their own.
+    pub window: Option<&'static str>,
 }
 
 impl BartLike {
@@ -56,6 +63,9 @@ impl BartLike {
         tied_alone: false,
         reads_again: ReadsAgain::ForLabels,
         start_token: None,
+        base: "model.",
+        n_ctx: ["max_position_embeddings"; 2],
+        window: None,
     };
 }
 
@@ -74,6 +84,8 @@ struct Side<'a> {
     activation: Activation,
     scale: f32,
     tokens: TableSource,
+    /// One for each layer.
+    windows: Vec<Option<Window>>,
 }
 
 /// Reads a family of this kind.
@@ -88,7 +100,12 @@ pub fn read(
 ) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     let d_model = reader.size("d_model", "d_model")?;
-    let n_ctx = reader.size("n_ctx", "max_position_embeddings")?;
+    let n_ctx = reader.size("n_ctx", like.n_ctx[0])?;
+    let n_ctx_of_decoder = if like.n_ctx[0] == like.n_ctx[1] {
+        n_ctx
+    } else {
+        reader.size("decoder n_ctx", like.n_ctx[1])?
+    };
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let shares = match like.shared_words {
         Some(key) => reader.flag_or("shared_embedding", key, true)?,
@@ -109,11 +126,12 @@ pub fn read(
     let activation = activation(reader, "activation_function", "gelu")?;
     let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
-    let base = prefix(tensors, &["model.", ""], "decoder.layers.0.fc1.weight");
+    let bases = [like.base, ""];
+    let base = prefix(tensors, &bases, "decoder.layers.0.fc1.weight");
     let base = if tensors.contains(&format!("{base}decoder.layers.0.fc1.weight")) {
         base
     } else {
-        prefix(tensors, &["model.", ""], "encoder.layers.0.fc1.weight")
+        prefix(tensors, &bases, "encoder.layers.0.fc1.weight")
     };
     let has_side = |side: &str| tensors.contains(&format!("{base}{side}.layers.0.fc1.weight"));
     let half = match (has_side("encoder"), has_side("decoder")) {
@@ -142,7 +160,12 @@ pub fn read(
         let n_layers = reader.layers(keys[0])?;
         let n_heads = reader.size(knobs[0], keys[1])?;
         let d_head = even_heads(reader, keys[1], d_model, n_heads)?;
+        let windows = match like.window.filter(|_| stack == Stack::Encoder) {
+            Some(key) => windows_around(reader, key, n_layers)?,
+            None => vec![None; n_layers],
+        };
         Ok(Side {
+            windows,
             tensors,
             like,
             base: format!("{base}{name}"),
@@ -152,7 +175,11 @@ pub fn read(
             d_model,
             d_head,
             d_mlp: reader.size(knobs[1], keys[2])?,
-            n_ctx,
+            n_ctx: if stack == Stack::Encoder {
+                n_ctx
+            } else {
+                n_ctx_of_decoder
+            },
             activation,
             scale: if scales {
                 (d_model as f64).sqrt() as f32
@@ -321,6 +348,14 @@ impl Side<'_> {
         ProjectionSpec::plain(one("q_proj"), one("k_proj"), one("v_proj"), one("out_proj"))
     }
 
+    /// The maps of attention to a window.
+    fn windowed(&self, at: &str) -> ProjectionSpec {
+        let d = self.d_model;
+        let inner = |name: &str| self.linear(&format!("{at}.longformer_self_attn.{name}"), d, d);
+        let o = self.linear(&format!("{at}.output"), d, d);
+        ProjectionSpec::plain(inner("query"), inner("key"), inner("value"), o)
+    }
+
     fn block(&self, layer_idx: usize) -> BlockSpec {
         let at = format!("layers.{layer_idx}");
         let is_decoder = self.stack == Stack::Decoder;
@@ -347,7 +382,13 @@ impl Side<'_> {
                 ..CrossSpec::plain(attention, self.projections(&format!("{at}.encoder_attn")))
             })
         });
-        let projections = self.projections(&format!("{at}.self_attn"));
+        let mut attention = attention;
+        attention.mask.window = self.windows[layer_idx];
+        let projections = if self.windows[layer_idx].is_some() {
+            self.windowed(&format!("{at}.self_attn"))
+        } else {
+            self.projections(&format!("{at}.self_attn"))
+        };
         BlockSpec {
             attn_pre,
             attn_post,

@@ -2,15 +2,16 @@
 
 use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
 use super::rope::{RopeRule, rope};
+use super::windows::windows_around;
 use super::{
     activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
 };
-use crate::attention::{AttentionSpec, Bias, Buckets, Window};
+use crate::attention::{AttentionSpec, Bias, Buckets};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, DroppedToken, EmbedSpec, FeedForward, MlpSpec, ModelSpec, NormSource, PositionTable,
-    ProjectionSpec, StackSpec, TableSource,
+    BlockSpec, CrossSpec, DroppedToken, EmbedSpec, FeedForward, MlpSpec, ModelSpec, NormSource,
+    PositionTable, ProjectionSpec, StackSpec, TableSource,
 };
 use crate::ops::Activation;
 use crate::prompt::PositionRule;
@@ -137,6 +138,33 @@ pub fn read(
     reader: &mut Reader<'_>,
     like: BertLike,
 ) -> Result<ModelSpec> {
+    let alone = Part {
+        at: "",
+        may_cross: false,
+    };
+    read_part(family, checkpoint, reader, like, alone)
+}
+
+/// A model of this kind that is a part of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Part<'a> {
+    /// What stands before the names of its tensors.
+    pub at: &'a str,
+    /// Whether there is an encoder whose output its blocks may attend to.
+    pub may_cross: bool,
+}
+
+/// Reads a model of this kind that may be a part of another.
+///
+/// # Errors
+/// When a value of the configuration is missing or impossible.
+pub fn read_part(
+    family: &'static str,
+    checkpoint: &Checkpoint,
+    reader: &mut Reader<'_>,
+    like: BertLike,
+    part: Part<'_>,
+) -> Result<ModelSpec> {
     let tensors = &checkpoint.tensors;
     for (key, why) in like.must_be_off {
         must_be_off(reader, key, why)?;
@@ -151,25 +179,32 @@ pub fn read(
     let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
     let activation = activation_of(reader, like)?;
     let is_causal = reader.flag_or("is_decoder", "is_decoder", false)?;
-    must_be_off(
-        reader,
-        "add_cross_attention",
-        "this model cannot be run without its encoder",
-    )?;
+    let crosses = part.may_cross && reader.flag_quietly("add_cross_attention")?;
+    if !part.may_cross {
+        must_be_off(
+            reader,
+            "add_cross_attention",
+            "this model cannot be run without its encoder",
+        )?;
+    }
     let (d_embed, d_words) = embedding_widths(reader, like, d_model)?;
     let mut attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
     let has_table = position(reader, like, &mut attention, n_rows)?;
     let (rule, n_ctx) = counted(reader, like, n_rows, has_table)?;
-    let windows = windows(reader, like, n_layers)?;
+    let windows = match like.window {
+        Some(key) => windows_around(reader, key, n_layers)?,
+        None => vec![None; n_layers],
+    };
     note_attention(reader, &attention, Origin::Family);
     let has_bias = match like.qkv_bias {
         Some(key) => reader.flag_or("qkv_bias", key, true)?,
         None => true,
     };
 
+    let bases = [format!("{}{}", part.at, like.base), part.at.to_owned()];
     let base = prefix(
         tensors,
-        &[like.base, ""],
+        &[&bases[0], &bases[1]],
         "embeddings.word_embeddings.weight",
     );
     let block = |layer_idx: usize| {
@@ -187,7 +222,31 @@ pub fn read(
         );
         let mut own = attention.clone();
         own.mask.window = windows[layer_idx];
-        let plain = BlockSpec::plain(own, projections, FeedForward::Dense(Box::new(mlp)));
+        let cross = crosses.then(|| {
+            let one = |name: &str| linear(&map(&format!("cross{name}")), d_model, d_model, true);
+            let norm = |name: &str| norm(&format!("cross{name}"));
+            let attention = AttentionSpec {
+                is_cross: true,
+                ..AttentionSpec::plain(n_heads, n_heads, d_head, false)
+            };
+            let maps =
+                ProjectionSpec::plain(one(names.q), one(names.k), one(names.v), one(names.o));
+            let plain = CrossSpec::plain(attention, maps);
+            Box::new(match like.norms {
+                Norms::After => CrossSpec {
+                    post: norm(names.attn_norm),
+                    ..plain
+                },
+                Norms::Before { attention, .. } => CrossSpec {
+                    pre: norm(attention),
+                    ..plain
+                },
+            })
+        });
+        let plain = BlockSpec {
+            cross,
+            ..BlockSpec::plain(own, projections, FeedForward::Dense(Box::new(mlp)))
+        };
         match like.norms {
             Norms::After => BlockSpec {
                 attn_post: norm(names.attn_norm),
@@ -208,7 +267,15 @@ pub fn read(
     };
     let tokens = table("word_embeddings", d_vocab);
     let widths = (d_model, d_words);
-    let head = masked_head(reader, tensors, like.head, &tokens, widths, activation, eps);
+    let head = masked_head(
+        reader,
+        tensors,
+        (part.at, like.head),
+        &tokens,
+        widths,
+        activation,
+        eps,
+    );
     note_head(reader, head.is_some());
     let map = like
         .widens
@@ -370,31 +437,6 @@ fn counted(
         Error::config(reader.path(), "max_position_embeddings", problem)
     })?;
     Ok((PositionRule::NotPad { pad: pad as u32 }, Some(n_ctx)))
-}
-
-/// The window of every layer, half of whose width lies on either side.
-fn windows(
-    reader: &mut Reader<'_>,
-    like: BertLike,
-    n_layers: usize,
-) -> Result<Vec<Option<Window>>> {
-    let Some(key) = like.window else {
-        return Ok(vec![None; n_layers]);
-    };
-    let widths = match reader.value(key) {
-        Some(value) if value.is_array() => reader.numbers(key)?.unwrap_or_default(),
-        Some(value) => vec![value.as_u64().unwrap_or(0); n_layers],
-        None => vec![512; n_layers],
-    };
-    let is_right = |width: &u64| *width > 0 && width.is_multiple_of(2);
-    if widths.len() != n_layers || !widths.iter().all(is_right) {
-        let problem = format!("expected {n_layers} even numbers above 0, or one for all layers");
-        return Err(Error::config(reader.path(), key, problem));
-    }
-    let words: Vec<String> = widths.iter().map(u64::to_string).collect();
-    reader.note("windows", words.join(", "), Origin::Key(key.to_owned()));
-    let around = |width: u64| Some(Window::Around(width as usize / 2));
-    Ok(widths.into_iter().map(around).collect())
 }
 
 /// Which token is left out of embeddings.

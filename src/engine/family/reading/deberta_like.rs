@@ -160,7 +160,7 @@ pub fn read(
     let head = masked_head(
         reader,
         tensors,
-        names,
+        ("", names),
         &tokens,
         (d_model, width),
         activation,

@@ -63,6 +63,11 @@ pub enum ExpertStore {
         gate_up: &'static str,
         down: &'static str,
     },
+    /// As slabs, each matrix stored by its inputs: gate before up in every row.
+    SlabsByInput {
+        gate_up: &'static str,
+        down: &'static str,
+    },
 }
 
 /// The width of the expert that every token uses.
@@ -92,6 +97,11 @@ pub enum SparseLayers {
     From(&'static str, usize),
     /// Every n-th from one layer to another.
     Between,
+    /// Those of a list; without it every n-th.
+    ListedOrStepped {
+        list: &'static str,
+        step: &'static str,
+    },
 }
 
 /// What a family says of its experts, and where.
@@ -115,6 +125,8 @@ pub struct ExpertsKeys {
     pub scale: Option<(&'static str, f64)>,
     pub shared: Option<SharedKeys>,
     pub layers: SparseLayers,
+    /// Weights multiply what experts read, not what they give.
+    pub scales_inputs: bool,
 }
 
 impl ExpertsKeys {
@@ -133,6 +145,7 @@ impl ExpertsKeys {
         scale: None,
         shared: None,
         layers: SparseLayers::All,
+        scales_inputs: false,
     };
 
     /// Reads what the keys say.
@@ -165,6 +178,8 @@ impl ExpertsKeys {
                 Some((key, default)) => reader.number_or("expert_scale", key, default)? as f32,
                 None => 1.0,
             },
+            power: 1.0,
+            scales_inputs: self.scales_inputs,
         };
         let shared = match self.shared {
             Some(shared) => shared_width(reader, shared.width, d_expert)?.map(|w| (shared, w)),
@@ -178,6 +193,14 @@ impl ExpertsKeys {
                 Box::new(move |idx| idx >= first)
             }
             SparseLayers::Between => between(reader, n_layers)?,
+            SparseLayers::ListedOrStepped { list, step } => match reader.numbers(list)? {
+                Some(listed) => Box::new(move |idx| listed.contains(&(idx as u64))),
+                None => {
+                    let default = Origin::Default(step.to_owned());
+                    let step = reader.size_or("experts_every", step, 1, default)?;
+                    Box::new(move |idx| (idx + 1) % step == 0)
+                }
+            },
         };
         Ok(Experts {
             keys: *self,
@@ -281,6 +304,12 @@ impl Experts {
         // Some versions write all experts together, whatever the family's own way.
         let fused = format!("{at}.experts.gate_up_proj");
         let expert = |idx: usize| match keys.store {
+            ExpertStore::SlabsByInput { gate_up, down } => slabs_by_input(
+                (&format!("{at}.{gate_up}"), &format!("{at}.{down}")),
+                (idx, n),
+                (d_model, width),
+                activation,
+            ),
             _ if tensors.contains(&fused) => slabs(
                 (&fused, &format!("{at}.experts.down_proj")),
                 (idx, n),
@@ -342,6 +371,35 @@ fn slabs(
         up: part(width),
         gate: Some(part(0)),
         down: LinearSource::whole(down.to_owned(), None, width, d_model).slab(idx, n),
+        activation,
+        gate_rule: GateRule::Product,
+        learned: None,
+    }
+}
+
+/// One expert of two tensors that hold all of them by their inputs.
+fn slabs_by_input(
+    (gate_up, down): (&str, &str),
+    (idx, n): (usize, usize),
+    (d_model, width): (usize, usize),
+    activation: Activation,
+) -> MlpSpec {
+    let by_input = |name: &str, n_in, n_out| {
+        LinearSource::whole(name.to_owned(), None, n_in, n_out)
+            .input_major()
+            .slab(idx, n)
+    };
+    let part = |offset| {
+        by_input(gate_up, d_model, 2 * width).part(Part {
+            group: 2 * width,
+            offset,
+            len: width,
+        })
+    };
+    MlpSpec {
+        up: part(width),
+        gate: Some(part(0)),
+        down: by_input(down, width, d_model),
         activation,
         gate_rule: GateRule::Product,
         learned: None,

@@ -14,8 +14,12 @@ pub(super) fn qk_norm(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<QkNorm
         QkNorm::OwnGainsIf(key)
         | QkNorm::ListedGainsIf(key)
         | QkNorm::HeadIf(key)
+        | QkNorm::BareAfterRopeIf(key)
         | QkNorm::BiasedHeadIf(key, _) => {
-            let default = matches!(recipe.qk_norm, QkNorm::BiasedHeadIf(_, true));
+            let default = matches!(
+                recipe.qk_norm,
+                QkNorm::BiasedHeadIf(_, true) | QkNorm::BareAfterRopeIf(_)
+            );
             if reader.flag_or("qk_norm", key, default)? {
                 recipe.qk_norm
             } else {
@@ -55,6 +59,7 @@ pub(super) fn head_norm(
             let name = if which == "q" { "query" } else { "key" };
             Some(style.at(&format!("{attn}.{name}_layernorm"), d_head, eps))
         }
+        QkNorm::BareAfterRopeIf(_) => Some(NormSource::new(style.kind, eps, d_head, None)),
         QkNorm::BiasedHeadIf(..) => {
             let style = NormStyle {
                 has_bias: true,

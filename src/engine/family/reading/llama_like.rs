@@ -262,7 +262,10 @@ pub fn read_with(
         places => places == NormPlaces::Shared,
     };
 
-    let base = prefix(tensors, &BASES, "embed_tokens.weight");
+    let base = match recipe.base {
+        Some(base) => base,
+        None => prefix(tensors, &BASES, "embed_tokens.weight"),
+    };
     let norm = |name: &str| recipe.norm.at(name, d_model, eps);
     let block = |layer_idx: usize| {
         let at = format!("{base}layers.{layer_idx}");
@@ -287,7 +290,7 @@ pub fn read_with(
             k_norm: qk("k", n_kv_heads),
             clip: clip.map(|clip| clip as f32),
             sinks: recipe.has_sinks.then(|| format!("{attn}.sinks")),
-            norms_after_rope: qk_norm == QkNorm::HeadAfterRope,
+            norms_after_rope: matches!(qk_norm, QkNorm::HeadAfterRope | QkNorm::BareAfterRopeIf(_)),
             ..ProjectionSpec::plain(q, k, v, o)
         };
         let is_windowed = windows[layer_idx].is_some();
@@ -314,6 +317,12 @@ pub fn read_with(
                 block.attn_out = name("post_self_attn_layernorm");
                 block.mlp_pre = name("post_attention_layernorm");
                 block.mlp_out = name("post_mlp_layernorm");
+            }
+            NormPlaces::AroundSelf => {
+                block.attn_pre = name("pre_self_attn_layernorm");
+                block.attn_out = name("post_self_attn_layernorm");
+                block.mlp_pre = name("pre_feedforward_layernorm");
+                block.mlp_out = name("post_feedforward_layernorm");
             }
             NormPlaces::Around => {
                 block.attn_pre = name("input_layernorm");

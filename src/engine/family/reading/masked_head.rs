@@ -45,22 +45,24 @@ pub fn note_head(reader: &mut Reader<'_>, has_head: bool) {
     reader.value("tie_word_embeddings");
 }
 
-/// The masked-language head, when its dense layer is stored. The last matrix is often the embedding itself.
+/// The masked-language head, when its dense layer is stored. The last matrix is often the embedding itself. What is given with
+/// the names stands before them.
 pub fn masked_head(
     reader: &mut Reader<'_>,
     tensors: &Tensors,
-    names: MaskedHead,
+    (at, names): (&str, MaskedHead),
     tokens: &TableSource,
     (d_model, width): (usize, usize),
     activation: Activation,
     eps: f64,
 ) -> Option<HeadSpec> {
-    let decoder = names.decoder;
+    let decoder = format!("{at}{}", names.decoder);
+    let own_bias = format!("{at}{}", names.bias);
     let own = format!("{decoder}.weight");
     let bias = format!("{decoder}.bias");
     let is_stored = match names.dense {
-        Some(dense) => tensors.contains(&format!("{dense}.weight")),
-        None => [&own, &bias, names.bias]
+        Some(dense) => tensors.contains(&format!("{at}{dense}.weight")),
+        None => [&own, &bias, &own_bias]
             .iter()
             .any(|name| tensors.contains(name)),
     };
@@ -73,11 +75,16 @@ pub fn masked_head(
         _ => either(tensors, [own, tokens.tensor.clone()]),
     };
     // A stored decoder bias wins: transformers ignores the other one then.
-    let bias = either(tensors, [bias, names.bias.to_owned()]);
+    let bias = either(tensors, [bias, own_bias]);
     let transform = names.dense.map(|dense| TransformSpec {
-        dense: linear(dense, d_model, width, true),
+        dense: linear(&format!("{at}{dense}"), d_model, width, true),
         activation: Some(names.activation.unwrap_or(activation)),
-        norm: Some(layer_norm(tensors, names.norm, width, eps)),
+        norm: Some(layer_norm(
+            tensors,
+            &format!("{at}{}", names.norm),
+            width,
+            eps,
+        )),
     });
     Some(HeadSpec {
         transform,

@@ -72,6 +72,8 @@ pub enum NormPlaces {
     BeforeByBranch,
     /// Both, under names that say which branch a norm follows.
     AroundByBranch,
+    /// Both, under names that call attention to the block's own tokens self_attn.
+    AroundSelf,
     /// One before both branches, which run side by side.
     Shared,
     /// As `Before`, or as `Shared` where this key is true.
@@ -88,6 +90,8 @@ pub enum QkNorm {
     Whole,
     /// Over each head, one gain for all, after the rotation.
     HeadAfterRope,
+    /// Unless the key is false: over each head, without a gain, after the rotation.
+    BareAfterRopeIf(&'static str),
     /// Where the key is true: over each head, one gain for all.
     HeadIf(&'static str),
     /// Where the key is true: over each head, one gain and one bias for all.
@@ -181,6 +185,8 @@ pub enum RopeLayers {
     WindowedUnlessNull(&'static str),
     /// Those whose entry in this list is not 0; without the list, all but every n-th.
     Listed(&'static str, usize),
+    /// As `Listed`, where an empty list is none.
+    ListedIfAny(&'static str, usize),
 }
 
 /// A rotary embedding of its own for layers with a window.
@@ -235,6 +241,8 @@ pub struct Recipe {
     pub stateless: &'static [(&'static str, &'static str)],
     /// Whether the rotary parameters have to be stated: without them transformers takes factors that no file states.
     pub states_rope: bool,
+    /// What the names of tensors begin with, where it is not found out.
+    pub base: Option<&'static str>,
 }
 
 /// How a score factor is stated.
@@ -284,6 +292,7 @@ impl Recipe {
             grows: false,
             stateless: &[],
             states_rope: false,
+            base: None,
         }
     }
 }

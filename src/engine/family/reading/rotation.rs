@@ -69,7 +69,10 @@ pub(super) fn rotating_layers<W>(
         RopeLayers::Windowed | RopeLayers::WindowedUnlessNull(_) => {
             windows.iter().map(Option::is_some).collect()
         }
-        RopeLayers::Listed(key, every) => match reader.numbers(key)? {
+        RopeLayers::Listed(key, every) | RopeLayers::ListedIfAny(key, every) => match reader
+            .numbers(key)?
+            .filter(|list| recipe.rope_layers == RopeLayers::Listed(key, every) || !list.is_empty())
+        {
             Some(list) if list.len() == n_layers => list.iter().map(|entry| *entry != 0).collect(),
             Some(list) => {
                 let found = list.len();

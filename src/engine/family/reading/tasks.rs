@@ -32,7 +32,8 @@ enum Task {
 
 impl Task {
     fn of(class: &str) -> Self {
-        const ENDS: [(&str, Task); 22] = [
+        const ENDS: [(&str, Task); 23] = [
+            ("EncoderDecoderModel", Task::Words),
             ("ForCausalLM", Task::Words),
             ("ForMaskedLM", Task::Words),
             ("LMHeadModel", Task::Words),

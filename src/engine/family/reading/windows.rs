@@ -169,3 +169,28 @@ pub fn layer_windows(
     reader.note("windowed_layers", text, Origin::Family);
     Ok(windows)
 }
+
+/// The window of every layer, half of whose width lies on either side: one width for all layers, or one for each.
+///
+/// # Errors
+/// When there are not as many as layers, or one is no even number above 0.
+pub fn windows_around(
+    reader: &mut Reader<'_>,
+    key: &str,
+    n_layers: usize,
+) -> Result<Vec<Option<Window>>> {
+    let widths = match reader.value(key) {
+        Some(value) if value.is_array() => reader.numbers(key)?.unwrap_or_default(),
+        Some(value) => vec![value.as_u64().unwrap_or(0); n_layers],
+        None => vec![512; n_layers],
+    };
+    let is_right = |width: &u64| *width > 0 && width.is_multiple_of(2);
+    if widths.len() != n_layers || !widths.iter().all(is_right) {
+        let problem = format!("expected {n_layers} even numbers above 0, or one for all layers");
+        return Err(Error::config(reader.path(), key, problem));
+    }
+    let words: Vec<String> = widths.iter().map(u64::to_string).collect();
+    reader.note("windows", words.join(", "), Origin::Key(key.to_owned()));
+    let around = |width: u64| Some(Window::Around(width as usize / 2));
+    Ok(widths.into_iter().map(around).collect())
+}
