@@ -5,6 +5,7 @@ mod elementwise;
 mod few_rows;
 pub mod logit_row;
 mod product;
+pub mod recurrent;
 pub mod residual;
 pub mod simd;
 mod tiles;

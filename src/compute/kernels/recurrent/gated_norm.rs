@@ -1,0 +1,94 @@
+//! What stands between a state and the map behind it: a gate, and perhaps a norm by the root mean square.
+
+use rayon::prelude::*;
+
+use super::silu;
+
+/// Which of the two comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateOrder {
+    NormFirst,
+    GateFirst,
+}
+
+/// A norm of groups of channels, and its place.
+#[derive(Debug, Clone, Copy)]
+pub struct GatedNorm<'a> {
+    pub order: GateOrder,
+    /// Channels that are normed together.
+    pub width: usize,
+    pub eps: f32,
+    /// For all channels, or for those of one group.
+    pub gain: &'a [f32],
+}
+
+impl GatedNorm<'_> {
+    /// Norms rows and multiplies them with silu(gate), in place; without a norm they are multiplied only.
+    /// // rows, gates: [position, channel]
+    pub fn apply(norm: Option<Self>, rows: &mut [f32], gates: &[f32], n_channels: usize) {
+        let n = n_channels.max(1);
+        let pairs = rows.par_chunks_mut(n).zip(gates.par_chunks(n));
+        pairs.for_each(|(row, gates)| {
+            let Some(norm) = norm else {
+                return gate(row, gates);
+            };
+            if norm.order == GateOrder::GateFirst {
+                gate(row, gates);
+            }
+            norm.apply_to(row);
+            if norm.order == GateOrder::NormFirst {
+                gate(row, gates);
+            }
+        });
+    }
+
+    fn apply_to(&self, row: &mut [f32]) {
+        let width = self.width.max(1);
+        for (group_idx, group) in row.chunks_mut(width).enumerate() {
+            let squared: f32 = group.iter().map(|v| v * v).sum();
+            let inverse = 1.0 / (squared / width as f32 + self.eps).sqrt();
+            let first = group_idx * width % self.gain.len().max(1);
+            let pairs = group.iter_mut().zip(&self.gain[first..]);
+            pairs.for_each(|(v, gain)| *v = *v * inverse * gain);
+        }
+    }
+}
+
+fn gate(row: &mut [f32], gates: &[f32]) {
+    let pairs = row.iter_mut().zip(gates);
+    pairs.for_each(|(v, gate)| *v *= silu(*gate));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_before_the_norm_is_divided_out_again() {
+        let norm = |order| GatedNorm {
+            order,
+            width: 1,
+            eps: 0.0,
+            gain: &[2.0, 3.0],
+        };
+        let mut rows = [5.0, -4.0];
+        GatedNorm::apply(Some(norm(GateOrder::GateFirst)), &mut rows, &[1.0, 1.0], 2);
+        assert_eq!(rows, [2.0, -3.0]);
+        let mut rows = [5.0, -4.0];
+        GatedNorm::apply(Some(norm(GateOrder::NormFirst)), &mut rows, &[1.0, 1.0], 2);
+        assert_eq!(rows, [2.0 * silu(1.0), -3.0 * silu(1.0)]);
+    }
+
+    #[test]
+    fn groups_share_a_gain_of_their_width() {
+        let norm = GatedNorm {
+            order: GateOrder::NormFirst,
+            width: 1,
+            eps: 0.0,
+            gain: &[2.0],
+        };
+        let mut rows = [5.0, -4.0];
+        norm.apply_to(&mut rows);
+        assert_eq!(rows, [2.0, -2.0]);
+    }
+}
