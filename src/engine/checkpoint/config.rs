@@ -32,7 +32,9 @@ impl Config {
     /// # Errors
     /// When the text is not a JSON object.
     pub fn parse(path: &Path, text: &str) -> Result<Self> {
-        match serde_json::from_str(text) {
+        let parsed = serde_json::from_str(text)
+            .or_else(|refused| serde_json::from_str(&worded(text)).map_err(|_| refused));
+        match parsed {
             Ok(Value::Object(values)) => Ok(Self::from_map(path, values)),
             Ok(_) => Err(Error::file(
                 path,
@@ -105,6 +107,31 @@ impl Config {
     }
 }
 
+/// Text in which the numbers that JSON has no word for, and Python writes all the same, stand as transformers writes them: inside
+/// an object.
+fn worded(text: &str) -> String {
+    const WORDS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
+    let mut worded = String::with_capacity(text.len());
+    let (mut in_string, mut rest) = (false, text);
+    while let Some(next) = rest.chars().next() {
+        let found = WORDS.into_iter().find(|word| rest.starts_with(word));
+        if let Some(word) = found.filter(|_| !in_string) {
+            worded.push_str(&format!("{{\"__float__\": \"{word}\"}}"));
+            rest = &rest[word.len()..];
+            continue;
+        }
+        // A quote behind a backslash ends no string.
+        let n = match next {
+            '\\' if in_string => 1 + rest.chars().nth(1).map_or(0, char::len_utf8),
+            other => other.len_utf8(),
+        };
+        in_string ^= next == '"';
+        worded.push_str(&rest[..n]);
+        rest = &rest[n..];
+    }
+    worded
+}
+
 /// Where the value of a knob came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -147,4 +174,22 @@ pub struct Knob {
     pub name: &'static str,
     pub value: String,
     pub origin: Origin,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_without_a_word_in_json_are_read() {
+        let text = r#"{"limit": [0.0, Infinity], "low": -Infinity, "said": "NaN \" Infinity"}"#;
+        let config = Config::parse(Path::new("config.json"), text).expect("is read");
+        let infinite = json!([0.0, {"__float__": "Infinity"}]);
+        assert_eq!(config.get("limit"), Some(&infinite));
+        assert_eq!(config.get("low"), Some(&json!({"__float__": "-Infinity"})));
+        assert_eq!(config.get("said"), Some(&json!("NaN \" Infinity")));
+        let broken = Config::parse(Path::new("config.json"), "{\"limit\": Infinit}");
+        assert!(broken.is_err());
+    }
 }

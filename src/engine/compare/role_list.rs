@@ -1,6 +1,7 @@
 //! Every role of a model, in the order of execution.
 
 use super::roles::{Division, Heads, Role, Source};
+use crate::model::mixer::{MixerPart, TokenMixer};
 use crate::model::{
     BlockSpec, FeedForward, LinearSource, MlpSpec, ModelSpec, NormSource, PositionTable,
     ProjectionSpec, Stack, StackSpec, TableSource,
@@ -142,19 +143,16 @@ impl List {
         if let Some(own) = block.own() {
             self.attention(&format!("{name}attn"), &own.attention, &own.projections);
         }
-        if let Some(convolution) = block.convolution() {
-            let maps = ["b", "c", "x", "o"].into_iter().zip(convolution.linears());
-            for (what, linear) in maps {
-                self.linear(format!("{name}conv.{what}"), linear, Division::None);
+        let mixer = block.other_mixer().into_iter();
+        for part in mixer.flat_map(TokenMixer::parts) {
+            let key = |what: &str| format!("{name}mixer.{what}");
+            match part {
+                MixerPart::Map(what, linear) => self.linear(key(what), linear, Division::None),
+                MixerPart::Norm(what, norm) => self.norm(&key(what), Some(norm), None),
+                MixerPart::Tensor(what, tensor, shape) => {
+                    self.vector(key(what), Some(&tensor.to_owned()), || shape.clone());
+                }
             }
-            let kernel = Some(&convolution.kernel);
-            self.vector(format!("{name}conv.kernel"), kernel, || {
-                convolution.kernel_shape()
-            });
-            let bias = convolution.bias.as_ref();
-            self.vector(format!("{name}conv.bias"), bias, || {
-                vec![convolution.n_channels]
-            });
         }
         self.norm(&format!("{name}attn_out"), block.attn_out.as_ref(), None);
         self.norm(&format!("{name}attn_post"), block.attn_post.as_ref(), None);
@@ -181,6 +179,12 @@ impl List {
                 for (idx, mlp) in experts.experts.iter().enumerate() {
                     self.mlp(&format!("{name}expert.{idx}"), mlp);
                 }
+                for (what, linear) in ["in", "out"]
+                    .into_iter()
+                    .zip(experts.latent.iter().flatten())
+                {
+                    self.linear(format!("{name}expert.{what}"), linear, Division::None);
+                }
                 if let Some((mlp, gate)) = &experts.shared {
                     self.mlp(&format!("{name}shared"), mlp);
                     if let Some(gate) = gate {
@@ -188,6 +192,7 @@ impl List {
                     }
                 }
             }
+            FeedForward::None => {}
         }
         self.norm(&format!("{name}mlp_out"), block.mlp_out.as_ref(), None);
         self.norm(&format!("{name}mlp_post"), block.mlp_post.as_ref(), None);
@@ -274,6 +279,9 @@ impl List {
             && let Some(last) = self.roles.last_mut()
         {
             last.division = Division::Outputs(heads(spec.n_heads, 1, (0, 0)));
+        }
+        if let Some(gate) = &projections.gate {
+            self.linear(format!("{name}.gate"), gate, Division::Outputs(o));
         }
         self.linear(format!("{name}.o"), &projections.o, Division::Inputs(o));
     }

@@ -3,8 +3,8 @@
 use super::knobs::{KnobKind, KnobValue, SpecKnob};
 use crate::attention::{AttentionSpec, Bias, Scale, Window};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, MlpSpec, ModelSpec, NormSource, PositionTable,
-    ProjectionSpec, Stack, StackSpec,
+    BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec, NormSource,
+    PositionTable, ProjectionSpec, Stack, StackSpec,
 };
 use crate::ops::NormKind;
 use crate::place::Place;
@@ -171,11 +171,25 @@ fn block(list: &mut List, spec: &BlockSpec) {
         }
     }
     list.word(Computation, "norm_placement", placement(spec));
-    let mixer = match spec.convolution() {
-        Some(convolution) => format!("convolution of {}", convolution.n_tokens),
-        None => "attention".to_owned(),
+    let other = spec.other_mixer();
+    let mixer = match (spec.own(), other) {
+        (Some(_), None) => "attention".to_owned(),
+        (Some(_), Some(other)) => format!("attention beside {}", other.label()),
+        (None, Some(other)) => other.label().to_owned(),
+        (None, None) => "none".to_owned(),
     };
     list.word(Shape, "mixer", mixer);
+    if let Some(other) = other {
+        list.word(Computation, "mixer_knobs", other.knobs());
+    }
+    let scales = spec.linears().into_iter().map(|linear| linear.scale);
+    let scales: Vec<String> = scales
+        .filter(|scale| *scale != MapScale::ONE)
+        .map(|scale| format!("{}·{}", scale.input, scale.output))
+        .collect();
+    if !scales.is_empty() {
+        list.word(Computation, "map_scales", scales.join(" "));
+    }
     norm(list, "attn_pre_norm", spec.attn_pre.as_ref());
     norm(list, "attn_out_norm", spec.attn_out.as_ref());
     norm(list, "attn_post_norm", spec.attn_post.as_ref());
@@ -209,6 +223,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
                 feed_forward(list, mlp);
             }
         }
+        FeedForward::None => list.word(Shape, "experts", "no feed-forward layer"),
     }
 }
 

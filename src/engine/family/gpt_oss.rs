@@ -117,6 +117,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             },
             experts: (0..n_experts).map(expert).collect(),
             shared: None,
+            latent: None,
         }))
     };
     llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)

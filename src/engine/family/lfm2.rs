@@ -10,9 +10,10 @@ use super::reading::{
 use crate::attention::AttentionSpec;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
+use crate::model::mixer::{ConvolutionSpec, ShortConvolution};
 use crate::model::{
-    BlockSpec, ConvolutionSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec,
-    ProjectionSpec, SelfSpec, StackSpec, TableSource,
+    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, Mixer, ModelSpec, ProjectionSpec,
+    SelfSpec, StackSpec, TableSource, TokenMixer,
 };
 
 pub const FAMILY: Family = Family::own("lfm2", "Lfm2", read);
@@ -76,16 +77,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 has_bias,
             );
             let [b, c, x] = stacked(&fused, [d_model; 3]);
-            Mixer::Convolution(Box::new(ConvolutionSpec {
+            Mixer::Other(Box::new(TokenMixer::Convolution(ConvolutionSpec {
                 b,
                 c,
                 x,
-                kernel: format!("{at}.conv.conv.weight"),
-                bias: has_bias.then(|| format!("{at}.conv.conv.bias")),
-                n_channels: d_model,
-                n_tokens,
+                convolution: ShortConvolution {
+                    kernel: format!("{at}.conv.conv.weight"),
+                    bias: has_bias.then(|| format!("{at}.conv.conv.bias")),
+                    n_channels: d_model,
+                    n_tokens,
+                },
                 o: linear(&format!("{at}.conv.out_proj"), d_model, d_model, has_bias),
-            }))
+            })))
         };
         let at_mlp = format!("{at}.feed_forward");
         let mlp = gated(&at_mlp, NUMBERED, d_model, d_mlp, activation, false);

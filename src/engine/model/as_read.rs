@@ -85,7 +85,7 @@ pub fn run_layer_as_read<O: Ops>(
     let mlp_out = in_groups(ops, &rows, by_mlp, [&mlp_in], |spec, [from], to| {
         let weights = match spec {
             FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
-            FeedForward::Experts(_) => None,
+            FeedForward::Experts(_) | FeedForward::None => None,
         };
         feed_forward(context, spec, weights.as_ref(), from, &mut s.mlp, to)
     })?; // [row, d_model]

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::convolution::ConvolutionWeights;
 use super::feed_forward::{FeedForward, LearnedActivation, MlpSpec};
+use super::mixer::TokenMixerWeights;
 use super::source::NormSource;
 use super::spec::{BlockSpec, Mixer, ProjectionSpec};
 use super::weights::{Fused, Shelf};
@@ -35,6 +35,7 @@ pub struct AttentionWeights<'a, O: Ops> {
     /// Learned values of a bias by buckets that only this attention has. // [bucket, head]
     pub bucket_values: Option<Cow<'a, [f32]>>,
     pub relative: Option<RelativeTables>,
+    pub gate: Option<O::Linear<'a>>,
 }
 
 impl<'a, O: Ops> AttentionWeights<'a, O> {
@@ -77,6 +78,10 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             },
             relative: match &spec.relative {
                 Some(relative) => Some(shelf.relative(relative)?),
+                None => None,
+            },
+            gate: match &spec.gate {
+                Some(gate) => Some(shelf.linear_of(gate, &fused)?),
                 None => None,
             },
         })
@@ -133,15 +138,18 @@ fn read_learned<O: Ops>(shelf: Shelf<'_, O>, learned: &LearnedActivation) -> Res
 pub enum MixerWeights<'a, O: Ops> {
     /// Attention, and the map of its output.
     Attention(Box<AttentionWeights<'a, O>>, O::Linear<'a>),
-    Convolution {
+    Other {
         pre: Option<O::Norm<'a>>,
-        weights: Box<ConvolutionWeights<'a, O>>,
+        weights: Box<TokenMixerWeights<'a, O>>,
     },
+    None,
 }
 
 /// One block's weights, where the device can use them; those of experts are read when their turn comes.
 pub struct BlockWeights<'a, O: Ops> {
     pub mixer: MixerWeights<'a, O>,
+    /// What runs beside attention, on the same norm.
+    pub beside: Option<TokenMixerWeights<'a, O>>,
     pub attn_out: Option<O::Norm<'a>>,
     pub attn_post: Option<O::Norm<'a>>,
     pub cross: Option<CrossWeights<'a, O>>,
@@ -202,19 +210,24 @@ impl<'a, O: Ops> BlockWeights<'a, O> {
                 let weights = attention(&spec.attn_pre, &own.projections, n_heads)?;
                 MixerWeights::Attention(Box::new(weights), shelf.linear(&own.projections.o)?)
             }
-            Mixer::Convolution(convolution) => MixerWeights::Convolution {
+            Mixer::Other(mixer) => MixerWeights::Other {
                 pre: shelf.optional_norm(&spec.attn_pre)?,
-                weights: Box::new(ConvolutionWeights::read(shelf, convolution)?),
+                weights: Box::new(TokenMixerWeights::read(shelf, mixer)?),
             },
+            Mixer::None => MixerWeights::None,
         };
+        let beside = spec.beside.as_deref();
         Ok(Self {
             mixer,
+            beside: beside
+                .map(|mixer| TokenMixerWeights::read(shelf, mixer))
+                .transpose()?,
             attn_out: shelf.optional_norm(&spec.attn_out)?,
             attn_post: shelf.optional_norm(&spec.attn_post)?,
             cross,
             mlp: match &spec.feed_forward {
                 FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
-                FeedForward::Experts(_) => None,
+                FeedForward::Experts(_) | FeedForward::None => None,
             },
             mlp_pre: shelf.optional_norm(&spec.mlp_pre)?,
             mlp_out: shelf.optional_norm(&spec.mlp_out)?,

@@ -143,6 +143,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) own_key: O::Buffer,
     pub(super) shared_key: O::Buffer,
     pub(super) out: O::Buffer,
+    /// What multiplies z, where a gate does. // [position, n_heads · d_value]
+    pub(super) gate: O::Buffer,
     /// Keys and values of tokens that are over, and of those that run once they have.
     pub(super) past: Option<KeysAndValues<O>>,
 }
@@ -181,6 +183,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             own_key: buffer(),
             shared_key: buffer(),
             out: buffer(),
+            gate: buffer(),
             past: None,
         }
     }

@@ -44,7 +44,16 @@ pub(super) fn experts<O: Ops>(
         }
         n_positions
     };
-    let width = ops.get(from)?.width;
+    let narrow = match &spec.latent {
+        Some([into, _]) => {
+            let mut narrow = O::Buffer::default();
+            ops.linear(from, &shelf.linear(into)?, &mut narrow, context.pace)?; // [position, d_latent]
+            Some(narrow)
+        }
+        None => None,
+    };
+    let read = narrow.as_ref().unwrap_or(from);
+    let width = ops.get(read)?.width;
     ops.put(&vec![0.0; n_positions * width], width, to)?;
     for (expert, (rows, factors)) in spec.experts.iter().zip(&chosen_by) {
         if rows.is_empty() {
@@ -56,7 +65,7 @@ pub(super) fn experts<O: Ops>(
         let weights = MlpWeights::read(shelf, expert)?;
         let mut gathered = std::mem::take(&mut s.gathered);
         let mut expert_out = std::mem::take(&mut s.expert_out);
-        ops.gather_rows(from, rows, &mut gathered)?; // [chosen, d_model]
+        ops.gather_rows(read, rows, &mut gathered)?; // [chosen, d_model]
         if spec.rule.scales_inputs {
             let mut scaled = O::Buffer::default();
             ops.put(&vec![0.0; rows.len() * width], width, &mut scaled)?;
@@ -69,6 +78,11 @@ pub(super) fn experts<O: Ops>(
             ops.add_rows(to, rows, factors, &expert_out)?;
         }
         (s.gathered, s.expert_out) = (gathered, expert_out);
+    }
+    if let Some([_, out]) = &spec.latent {
+        let mut wide = O::Buffer::default();
+        ops.linear(to, &shelf.linear(out)?, &mut wide, context.pace)?; // [position, d_model]
+        std::mem::swap(to, &mut wide);
     }
     if let Some((mlp, gate)) = &spec.shared {
         let weights = MlpWeights::read(shelf, mlp)?;

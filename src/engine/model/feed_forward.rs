@@ -68,6 +68,8 @@ pub struct ExpertsSpec {
     pub experts: Vec<MlpSpec>,
     /// One that every token uses, and the single output whose sigmoid weighs it.
     pub shared: Option<(MlpSpec, Option<LinearSource>)>,
+    /// Maps into and out of the narrower vectors that experts run on; the shared one runs on the input.
+    pub latent: Option<[LinearSource; 2]>,
 }
 
 /// How the router's outputs become weights of experts.
@@ -122,4 +124,6 @@ pub enum RouterScores {
 pub enum FeedForward {
     Dense(Box<MlpSpec>),
     Experts(Box<ExpertsSpec>),
+    /// Nothing: the block mixes tokens only.
+    None,
 }

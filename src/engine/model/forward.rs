@@ -6,19 +6,19 @@ use super::block_weights::{
     AttentionWeights, BlockWeights, CrossWeights, MixerWeights, MlpWeights,
 };
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
-use super::convolution::run_convolution;
 use super::copies::{attend_copies, repeat};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
 use super::feed_forward::{FeedForward, GateRule, MlpSpec};
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
+use super::mixing::{Mixed, mix, nothing};
 use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use crate::attention::{
     AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
 };
 use crate::error::Result;
-use crate::ops::Ops;
+use crate::ops::{Activation, Ops};
 
 /// What one attention told, beside what it adds.
 #[derive(Debug)]
@@ -52,14 +52,7 @@ pub fn run_block<O: Ops>(
     let (ops, s) = (context.ops, scratch);
     offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
 
-    let heads = mix(
-        context,
-        spec,
-        &weights.mixer,
-        resid,
-        &mut s.attention,
-        hooks,
-    )?;
+    let Mixed { heads, mut beside } = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
     let spread;
     let context = match hooks.spreads() {
         Some(copies) => {
@@ -69,6 +62,9 @@ pub fn run_block<O: Ops>(
             };
             repeat(ops, mixed, copies)?;
             repeat(ops, resid, copies)?;
+            if let Some(beside) = &mut beside {
+                repeat(ops, beside, copies)?;
+            }
             if spec.adds_to_normed {
                 repeat(ops, &mut s.attention.normed, copies)?;
             }
@@ -84,6 +80,9 @@ pub fn run_block<O: Ops>(
         }
         _ => None,
     };
+    if let Some(beside) = &beside {
+        ops.add(&mut s.attention.out, beside)?;
+    }
     raw(ops, hooks, Hook::AttnOut, &s.attention.out)?;
     normed_in_place(
         ops,
@@ -154,43 +153,6 @@ pub fn run_block<O: Ops>(
     normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
     Ok(BlockRun { attention, cross })
-}
-
-/// Fills `s.z` with what heads find, or `s.out` with what another mixer makes of the tokens.
-fn mix<O: Ops>(
-    context: &BlockContext<'_, O>,
-    spec: &BlockSpec,
-    weights: &MixerWeights<'_, O>,
-    resid: &O::Buffer,
-    s: &mut AttentionScratch<O>,
-    hooks: &mut dyn Hooks,
-) -> Result<Option<Vec<HeadSummary>>> {
-    match (&spec.mixer, weights) {
-        (Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
-            let of = Attending {
-                attention: &own.attention,
-                projections: &own.projections,
-                exceptions: &own.exceptions,
-                pre: &spec.attn_pre,
-                weights,
-                o,
-            };
-            run_heads(context, of, resid, s, hooks).map(Some)
-        }
-        (Mixer::Convolution(convolution), MixerWeights::Convolution { pre, weights }) => {
-            let mut normed = O::Buffer::default();
-            let from = match pre {
-                Some(norm) => {
-                    context.ops.norm(resid, norm, &mut normed)?;
-                    &normed
-                }
-                None => resid,
-            };
-            run_convolution(context, convolution, weights, from, s)?;
-            Ok(None)
-        }
-        _ => Ok(None),
-    }
 }
 
 /// Attends to the encoder's output and adds what it finds to the residual.
@@ -338,6 +300,10 @@ pub(super) fn project_only<O: Ops>(
             ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
         }
     }
+    if let Some(gate) = &weights.gate {
+        ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value]
+        ops.activate(Activation::Sigmoid, &mut s.gate)?;
+    }
     if let Some(limit) = spec.clip {
         ops.clip(&mut s.q, limit)?;
         if has_keys {
@@ -433,6 +399,7 @@ pub(super) fn feed_forward<O: Ops>(
         (FeedForward::Dense(mlp), Some(weights)) => run_mlp(context, mlp, weights, from, s, to),
         (FeedForward::Dense(_), None) => Ok(()),
         (FeedForward::Experts(spec), _) => experts(context, spec, from, s, to),
+        (FeedForward::None, _) => nothing(context.ops, from, to),
     }
 }
 

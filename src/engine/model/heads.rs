@@ -93,6 +93,9 @@ pub(super) fn run_heads<O: Ops>(
     if let Some(past) = &mut s.past {
         past.take_back(&mut s.k, &mut s.v);
     }
+    if of.weights.gate.is_some() {
+        ops.multiply(&mut s.z, &s.gate)?;
+    }
     ablate(context, of.exceptions, spec.d_value, &mut s.z)?;
     Ok(summaries)
 }

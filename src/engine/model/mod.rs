@@ -3,7 +3,6 @@
 mod as_read;
 mod block_weights;
 mod context;
-mod convolution;
 mod copies;
 mod deviation;
 mod embed;
@@ -19,6 +18,8 @@ mod heads;
 mod hook;
 mod labels;
 mod layer;
+pub mod mixer;
+mod mixing;
 mod needed;
 mod on_host;
 mod past;
@@ -47,14 +48,15 @@ pub use forward::AttentionRun;
 pub use hook::{Hook, Hooks, NoHooks};
 pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
+pub use mixer::TokenMixer;
 pub use needed::NeededTensor;
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use past::{BlockPast, Recomputed};
 pub use shown_heads::{AttendedHeads, attend_heads};
-pub use source::{LinearSource, NormSource, Part, Slab, TableSource};
+pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, ConvolutionSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer,
-    ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
+    BlockSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer, ModelSpec,
+    ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
 pub use unembed::{Unembedding, final_hidden, logits_in_chunks, unembedding_for_few_rows};
 

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::embed_spec::PositionTable;
 use super::feed_forward::{FeedForward, MlpSpec};
+use super::mixer::{MixerPart, TokenMixer};
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
-use super::spec::{BlockSpec, ConvolutionSpec, ModelSpec, ProjectionSpec, StackSpec};
+use super::spec::{BlockSpec, ModelSpec, ProjectionSpec, StackSpec};
 use crate::checkpoint::Tensors;
 use crate::error::Result;
 
@@ -124,17 +125,20 @@ impl BlockSpec {
                 linears.extend(latent.q.iter().map(|(linear, _)| linear));
                 linears.extend([&latent.kv, &latent.shared_key]);
             }
+            linears.extend(&projections.gate);
         }
-        let convolution = self.convolution().into_iter();
-        linears.extend(convolution.flat_map(ConvolutionSpec::linears));
+        let mixer = self.other_mixer().into_iter();
+        linears.extend(mixer.flat_map(TokenMixer::linears));
         match &self.feed_forward {
             FeedForward::Dense(mlp) => linears.extend(mlp.linears()),
             FeedForward::Experts(experts) => {
                 linears.push(&experts.router);
                 let one = experts.experts.iter().take(1);
                 linears.extend(one.flat_map(MlpSpec::linears));
+                linears.extend(experts.latent.iter().flatten());
                 linears.extend(experts.shared.iter().flat_map(|(mlp, _)| mlp.linears()));
             }
+            FeedForward::None => {}
         }
         linears
     }
@@ -180,12 +184,13 @@ impl<'a> Needed<'a> {
         if let Some(own) = block.own() {
             self.projections(&own.projections, own.attention.n_heads);
         }
-        if let Some(convolution) = block.convolution() {
-            let maps = convolution.linears();
-            maps.into_iter().for_each(|linear| self.linear(linear));
-            self.0
-                .push((&convolution.kernel, convolution.kernel_shape()));
-            self.vector(convolution.bias.as_ref(), convolution.n_channels);
+        let mixer = block.other_mixer().into_iter();
+        for part in mixer.flat_map(TokenMixer::parts) {
+            match part {
+                MixerPart::Map(_, linear) => self.linear(linear),
+                MixerPart::Norm(_, norm) => self.norm(Some(norm)),
+                MixerPart::Tensor(_, tensor, shape) => self.0.push((tensor, shape)),
+            }
         }
         if let Some(cross) = &block.cross {
             self.norm(cross.pre.as_ref());
@@ -204,11 +209,14 @@ impl<'a> Needed<'a> {
                     self.0.push((&bias.tensor, bias.shape.clone()));
                 }
                 experts.experts.iter().for_each(|mlp| self.mlp(mlp));
+                let latent = experts.latent.iter().flatten();
+                latent.for_each(|linear| self.linear(linear));
                 if let Some((mlp, gate)) = &experts.shared {
                     self.mlp(mlp);
                     gate.iter().for_each(|linear| self.linear(linear));
                 }
             }
+            FeedForward::None => {}
         }
     }
 
@@ -232,6 +240,7 @@ impl<'a> Needed<'a> {
             let maps = relative.key.iter().chain(&relative.query);
             maps.for_each(|linear| self.linear(linear));
         }
+        projections.gate.iter().for_each(|gate| self.linear(gate));
         if let Some(latent) = &projections.latent {
             if let Some((linear, norm)) = &latent.q {
                 self.linear(linear);

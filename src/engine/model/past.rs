@@ -6,18 +6,19 @@
 use std::fmt;
 
 use super::context::Scratch;
-use super::spec::{BlockSpec, Layers, Mixer, StackSpec};
+use super::mixer::MixerMemory;
+use super::spec::{BlockSpec, Layers, StackSpec};
 use crate::attention::{AttentionSpec, SoftmaxAxis, Window};
 use crate::error::Result;
 use crate::ops::Ops;
 use crate::place::Stack;
 
-/// Keys and values of one attention, positions applied; of a convolution, the gated values that it reaches back to.
+/// Keys and values of one attention, positions applied, and what another mixer keeps in its place or beside it.
 pub struct KeysAndValues<O: Ops> {
     k: O::Buffer,
     v: O::Buffer,
-    /// [token, channel]
-    pub(super) v_on_host: Vec<f32>,
+    /// What a mixer other than attention keeps.
+    pub(super) mixed: MixerMemory,
     /// Lengths of what heads write for each key; empty where they are not known. // [head][key]
     norms: Vec<Vec<f32>>,
     /// Those of an encoder's output are all there after the first run.
@@ -29,7 +30,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
         Self {
             k: O::Buffer::default(),
             v: O::Buffer::default(),
-            v_on_host: Vec::new(),
+            mixed: MixerMemory::default(),
             norms: Vec::new(),
             is_whole: false,
         }
@@ -76,7 +77,7 @@ impl<O: Ops> KeysAndValues<O> {
     fn n_bytes(&self, ops: &O) -> Result<usize> {
         let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
         let n_norms: usize = self.norms.iter().map(Vec::len).sum();
-        Ok((n_values + self.v_on_host.len() + n_norms) * size_of::<f32>())
+        Ok((n_values + self.mixed.n_values() + n_norms) * size_of::<f32>())
     }
 
     /// Keeps the first tokens.
@@ -135,7 +136,7 @@ impl<O: Ops> BlockPast<O> {
     /// # Errors
     /// When the device fails.
     pub fn shorten(&mut self, ops: &O, n: usize) -> Result<bool> {
-        if !self.own.v_on_host.is_empty() {
+        if !self.own.mixed.is_empty() {
             return Ok(false);
         }
         self.own.shorten(ops, n)?;
@@ -181,10 +182,7 @@ impl Recomputed {
         }
         blocks.iter().find_map(|block| {
             let exceptions = block.cross.as_ref().map(|cross| &cross.exceptions);
-            let own = match &block.mixer {
-                Mixer::Attention(own) => Some(own),
-                Mixer::Convolution(_) => None,
-            };
+            let own = block.own();
             let all = exceptions
                 .into_iter()
                 .chain(own.as_ref().map(|own| &own.exceptions));

@@ -36,6 +36,27 @@ pub struct LinearSource {
     pub bias_is_of_part: bool,
     /// The square matrix that is meant is applied transposed: only ever supposed.
     pub is_transposed: bool,
+    pub scale: MapScale,
+}
+
+/// Stated factors of an affine map: output · (W·(input · x) + b).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MapScale {
+    pub input: f32,
+    pub output: f32,
+}
+
+impl MapScale {
+    /// A map as it is stored.
+    pub const ONE: Self = Self {
+        input: 1.0,
+        output: 1.0,
+    };
+
+    /// What the weights are multiplied with.
+    pub fn of_weight(self) -> f32 {
+        self.input * self.output
+    }
 }
 
 impl LinearSource {
@@ -56,6 +77,7 @@ impl LinearSource {
             slab: None,
             bias_is_of_part: false,
             is_transposed: false,
+            scale: MapScale::ONE,
         }
     }
 
@@ -70,6 +92,12 @@ impl LinearSource {
     /// Some of the outputs.
     pub fn part(self, part: Part) -> Self {
         Self { part, ..self }
+    }
+
+    /// The map with its input and its output multiplied.
+    pub fn scaled(self, input: f32, output: f32) -> Self {
+        let scale = MapScale { input, output };
+        Self { scale, ..self }
     }
 
     /// One matrix of a tensor that holds several.

@@ -4,6 +4,7 @@ use super::embed_spec::EmbedSpec;
 use super::exception::Exceptions;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::labels::Labels;
+use super::mixer::TokenMixer;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use crate::attention::AttentionSpec;
@@ -45,6 +46,8 @@ pub struct ProjectionSpec {
     pub bucket_values: Option<TableSource>,
     /// Learned vectors of distances.
     pub relative: Option<Box<RelativeSource>>,
+    /// A map of the input whose sigmoid multiplies what heads find, value by value. // [n_heads · d_value]
+    pub gate: Option<LinearSource>,
 }
 
 /// Learned vectors of distances, and the maps that make keys and queries of them.
@@ -73,6 +76,7 @@ impl ProjectionSpec {
             norms_after_rope: false,
             bucket_values: None,
             relative: None,
+            gate: None,
         }
     }
 }
@@ -116,34 +120,10 @@ pub struct SelfSpec {
 pub enum Mixer {
     /// Softmax attention.
     Attention(Box<SelfSpec>),
-    /// A gated convolution over a few tokens.
-    Convolution(Box<ConvolutionSpec>),
-}
-
-/// A convolution over a token and those before it, each channel by itself, between two gates: out(c · conv(b · x)).
-#[derive(Debug, Clone, PartialEq)]
-pub struct ConvolutionSpec {
-    pub b: LinearSource,
-    pub c: LinearSource,
-    pub x: LinearSource,
-    /// Last the weight of the token itself. // [channel, 1, token]
-    pub kernel: String,
-    /// [channel]
-    pub bias: Option<String>,
-    pub n_channels: usize,
-    pub n_tokens: usize,
-    pub o: LinearSource,
-}
-
-impl ConvolutionSpec {
-    pub fn linears(&self) -> [&LinearSource; 4] {
-        [&self.b, &self.c, &self.x, &self.o]
-    }
-
-    /// The shape of the stored kernel.
-    pub fn kernel_shape(&self) -> Vec<usize> {
-        vec![self.n_channels, 1, self.n_tokens]
-    }
+    /// Anything else.
+    Other(Box<TokenMixer>),
+    /// Nothing: the block has a feed-forward layer only.
+    None,
 }
 
 impl Mixer {
@@ -161,6 +141,8 @@ impl Mixer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlockSpec {
     pub mixer: Mixer,
+    /// What mixes the tokens beside attention: it reads the same norm, and what it adds is added to what attention adds.
+    pub beside: Option<Box<TokenMixer>>,
     pub attn_pre: Option<NormSource>,
     pub attn_out: Option<NormSource>,
     pub attn_post: Option<NormSource>,
@@ -205,6 +187,7 @@ impl BlockSpec {
     pub fn mixed(mixer: Mixer, feed_forward: FeedForward) -> Self {
         Self {
             mixer,
+            beside: None,
             attn_pre: None,
             attn_out: None,
             attn_post: None,
@@ -223,7 +206,7 @@ impl BlockSpec {
     pub fn own(&self) -> Option<&SelfSpec> {
         match &self.mixer {
             Mixer::Attention(own) => Some(own),
-            Mixer::Convolution(_) => None,
+            Mixer::Other(_) | Mixer::None => None,
         }
     }
 
@@ -231,16 +214,23 @@ impl BlockSpec {
     pub fn own_mut(&mut self) -> Option<&mut SelfSpec> {
         match &mut self.mixer {
             Mixer::Attention(own) => Some(own),
-            Mixer::Convolution(_) => None,
+            Mixer::Other(_) | Mixer::None => None,
         }
     }
 
-    /// Its convolution; `None` where its tokens attend to each other.
-    pub fn convolution(&self) -> Option<&ConvolutionSpec> {
+    /// What mixes its tokens without attention, in its place or beside it.
+    pub fn other_mixer(&self) -> Option<&TokenMixer> {
         match &self.mixer {
-            Mixer::Attention(_) => None,
-            Mixer::Convolution(convolution) => Some(convolution),
+            Mixer::Attention(_) => self.beside.as_deref(),
+            Mixer::Other(mixer) => Some(mixer),
+            Mixer::None => None,
         }
+    }
+
+    /// Whether its tokens are mixed by attention alone, whose heads write what they find as it is.
+    pub fn only_attends(&self) -> bool {
+        let plain = |own: &SelfSpec| own.projections.gate.is_none();
+        self.own().is_some_and(plain) && self.beside.is_none()
     }
 
     /// The attention of its tokens to each other; `None` where something else mixes them.

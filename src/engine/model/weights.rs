@@ -6,11 +6,12 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::source::{LinearSource, NormSource, Part, TableSource};
+use super::source::{LinearSource, MapScale, NormSource, Part, TableSource};
 use super::spec::RelativeSource;
 use crate::attention::RelativeTables;
 use crate::checkpoint::{TensorView, Tensors};
 use crate::error::{Error, Result};
+use crate::kernels::scale_assign;
 use crate::ops::{HostLinear, HostNorm, HostWeight, Lent, Ops, lend, lend_bits};
 use crate::pace::Pace;
 
@@ -113,6 +114,7 @@ pub(super) fn read_linear<'a>(
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
+    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
     let apart = source.slab.filter(|slab| !slab.is_joined);
     let weight = match (source.slab, apart.and_then(|slab| stored.slab(slab.idx))) {
         (None, _) => read_matrix(&stored, source, takes_bf16, fused, pace)?,
@@ -138,14 +140,29 @@ pub(super) fn read_linear<'a>(
         }
         None => None,
     };
-    Ok(HostLinear {
+    let linear = HostLinear {
         n_out: source.n_out(),
         n_in: source.n_in,
         weight,
         is_input_major: source.is_input_major != source.is_transposed,
         bias,
         grams: Default::default(),
-    })
+    };
+    Ok(scaled(linear, source.scale))
+}
+
+/// A map with the factors that are stated for it.
+fn scaled(mut linear: HostLinear<'_>, scale: MapScale) -> HostLinear<'_> {
+    if scale == MapScale::ONE {
+        return linear;
+    }
+    let mut values = linear.widened().into_owned();
+    scale_assign(&mut values, scale.of_weight());
+    linear.weight = HostWeight::F32(Cow::Owned(values));
+    if let Some(bias) = &mut linear.bias {
+        scale_assign(bias.to_mut(), scale.output);
+    }
+    linear
 }
 
 /// A matrix of the outputs that are meant, as it is taken.
@@ -304,6 +321,7 @@ pub(super) fn read_linear_rows<'a>(
 ) -> Result<HostLinear<'a>> {
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let n_in = source.n_in;
+    let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
     let weight = if takes_bf16 && stored.is_plain_bf16() {
         read_bf16(&stored, rows.start * n_in..rows.end * n_in, pace)?
     } else if let Some(values) = stored.borrowed() {
@@ -329,14 +347,15 @@ pub(super) fn read_linear_rows<'a>(
         ),
         None => None,
     };
-    Ok(HostLinear {
+    let linear = HostLinear {
         n_out: rows.len(),
         n_in: source.n_in,
         weight,
         is_input_major: false,
         bias,
         grams: Default::default(),
-    })
+    };
+    Ok(scaled(linear, source.scale))
 }
 
 /// Of each row of `n_stored` values, those that `part` means.

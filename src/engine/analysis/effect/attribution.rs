@@ -101,7 +101,7 @@ impl Walk<'_> {
         &mut self,
         (grid, layer_idx): (Stack, usize),
         (attention, projections): (&AttentionSpec, &ProjectionSpec),
-        weights: &[f64],
+        (weights, gate): (&[f64], Option<&[f64]>),
     ) -> Result<()> {
         let z = self.row(grid, layer_idx, Hook::Z)?; // [n_heads · d_value]
         let (of_z, constant) =
@@ -113,11 +113,18 @@ impl Walk<'_> {
         for head_idx in (0..attention.n_heads).rev() {
             let columns = head_idx * width..(head_idx + 1) * width;
             let of_head = &of_z[columns.clone()];
+            let gated: Vec<f64> = match gate {
+                Some(gate) => {
+                    let pairs = of_head.iter().zip(&gate[columns.clone()]);
+                    pairs.map(|(weight, gate)| weight * gate).collect()
+                }
+                None => of_head.to_vec(),
+            };
             self.shares.push(Share {
                 of: ShareOf::Head,
                 place: layer.head(head_idx),
                 value: dot(of_head, &z[columns]),
-                by_key: self.by_key((grid, layer_idx), attention, head_idx, of_head),
+                by_key: self.by_key((grid, layer_idx), attention, head_idx, &gated),
             });
         }
         Ok(())
@@ -233,7 +240,15 @@ impl Walk<'_> {
         match own {
             Some(own) => {
                 let maps = (&own.attention, &own.projections);
-                self.heads((stack, layer_idx), maps, &weights)?;
+                let gate = self.gate(&block.attn_pre, &own.projections, &input)?;
+                let n_shares = self.shares.len();
+                self.heads((stack, layer_idx), maps, (&weights, gate.as_deref()))?;
+                if block.beside.is_some() {
+                    let of_heads = &self.shares[n_shares..];
+                    let of_heads: f64 = of_heads.iter().map(|share| share.value).sum();
+                    let value = of_mixer - of_heads - (self.constant - before);
+                    self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
+                }
             }
             None => {
                 let value = of_mixer - (self.constant - before);
@@ -247,7 +262,25 @@ impl Walk<'_> {
 
     fn cross(&mut self, layer_idx: usize, cross: &CrossSpec, weights: &[f64]) -> Result<()> {
         let maps = (&cross.attention, &cross.projections);
-        self.heads((Stack::Cross, layer_idx), maps, weights)
+        self.heads((Stack::Cross, layer_idx), maps, (weights, None))
+    }
+
+    /// What multiplies each value that heads find, at the position; `None` where nothing does.
+    fn gate(
+        &self,
+        pre: &Option<crate::model::NormSource>,
+        projections: &ProjectionSpec,
+        input: &[f64],
+    ) -> Result<Option<Vec<f64>>> {
+        let Some(gate) = &projections.gate else {
+            return Ok(None);
+        };
+        let norm = self.frozen(pre, input)?;
+        let normed = norm.map_or_else(|| input.to_vec(), |norm| norm.apply(input));
+        let gate = times(&self.model.checkpoint.tensors, gate, &normed)?;
+        Ok(Some(
+            gate.iter().map(|v| 1.0 / (1.0 + (-v).exp())).collect(),
+        ))
     }
 
     /// The head's own linear layer, from what weighs its output.

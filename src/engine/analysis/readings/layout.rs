@@ -260,6 +260,7 @@ fn exchanged_gates(known: &Known<'_>) -> Option<Reading> {
         match &mut block.feed_forward {
             FeedForward::Dense(mlp) => exchange(mlp),
             FeedForward::Experts(experts) => experts.experts.iter_mut().for_each(exchange),
+            FeedForward::None => {}
         }
     })
 }

@@ -22,13 +22,16 @@ impl Task {
         let spec = &model.spec;
         let mixes_otherwise = spec.stacks.iter().any(|stack| {
             let mut blocks = stack.blocks().iter();
-            stack.recurrence().is_some() || blocks.any(|block| block.own().is_none())
+            stack.recurrence().is_some() || blocks.any(|block| !block.only_attends())
         });
         let Some(head) = &spec.head else {
             return Err("the model has no head, so that no loss tells readings apart".to_owned());
         };
         if mixes_otherwise {
-            return Err("readings are of models whose layers all attend".to_owned());
+            return Err(
+                "readings are of models whose layers attend, and do nothing else to mix tokens"
+                    .to_owned(),
+            );
         }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());

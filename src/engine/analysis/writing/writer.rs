@@ -80,10 +80,8 @@ impl WriterMemory {
                 .map_or(0, |own| of_attention(own, n_tokens));
             let cross = block.cross.as_ref();
             let cross = cross.map_or(0, |cross| of_attention(&cross.attention, n_source));
-            let tail = block.convolution().map_or(0, |convolution| {
-                convolution.n_tokens.saturating_sub(1) * convolution.n_channels * VALUE
-            });
-            own + cross + tail
+            let mixer = block.other_mixer();
+            own + cross + mixer.map_or(0, |mixer| mixer.n_kept() * VALUE)
         });
         let head = model.spec.head.as_ref();
         let unembed = head.map(|head| &head.unembed);

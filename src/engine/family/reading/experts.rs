@@ -348,6 +348,7 @@ impl Experts {
             },
             experts: (0..n).map(expert).collect(),
             shared,
+            latent: None,
         }))
     }
 }

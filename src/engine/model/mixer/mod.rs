@@ -1,0 +1,173 @@
+//! What mixes the tokens of a block in the place of attention, or beside it: it has no heads that look at keys.
+
+mod convolution;
+mod delta_rule;
+mod gated_recurrence;
+mod memory;
+mod parts;
+mod rows;
+mod selective_scan;
+mod short_convolution;
+mod state_space;
+
+pub use convolution::ConvolutionSpec;
+pub use delta_rule::DeltaRuleSpec;
+pub use gated_recurrence::{GateNames, GatedRecurrenceSpec};
+pub use parts::{GatedNormSource, MixerPart};
+pub use selective_scan::SelectiveScanSpec;
+pub use short_convolution::ShortConvolution;
+pub use state_space::StateSpaceSpec;
+
+pub(super) use memory::MixerMemory;
+
+use self::convolution::ConvolutionWeights;
+use self::delta_rule::DeltaRuleWeights;
+use self::gated_recurrence::GatedRecurrenceWeights;
+use self::selective_scan::SelectiveScanWeights;
+use self::state_space::StateSpaceWeights;
+use super::context::BlockContext;
+use super::source::LinearSource;
+use super::weights::Shelf;
+use crate::error::Result;
+use crate::ops::Ops;
+
+/// What mixes the tokens of a block without softmax attention.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TokenMixer {
+    /// A gated convolution over a few tokens.
+    Convolution(ConvolutionSpec),
+    /// The selective scan of Mamba.
+    SelectiveScan(SelectiveScanSpec),
+    /// The state space of Mamba-2.
+    StateSpace(StateSpaceSpec),
+    /// The gated delta rule.
+    DeltaRule(DeltaRuleSpec),
+    /// The real-gated linear recurrent unit.
+    GatedRecurrence(GatedRecurrenceSpec),
+}
+
+impl TokenMixer {
+    /// What it is called in lists and panels.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Convolution(_) => "convolution",
+            Self::SelectiveScan(_) => "selective scan (Mamba)",
+            Self::StateSpace(_) => "state space (Mamba-2)",
+            Self::DeltaRule(_) => "gated delta rule",
+            Self::GatedRecurrence(_) => "gated linear recurrence (RG-LRU)",
+        }
+    }
+
+    /// Every tensor that it reads, and what each is for.
+    pub fn parts(&self) -> Vec<MixerPart<'_>> {
+        match self {
+            Self::Convolution(spec) => spec.parts(),
+            Self::SelectiveScan(spec) => spec.parts(),
+            Self::StateSpace(spec) => spec.parts(),
+            Self::DeltaRule(spec) => spec.parts(),
+            Self::GatedRecurrence(spec) => spec.parts(),
+        }
+    }
+
+    /// Its affine maps.
+    pub fn linears(&self) -> Vec<&LinearSource> {
+        let parts = self.parts().into_iter();
+        parts
+            .filter_map(|part| match part {
+                MixerPart::Map(_, linear) => Some(linear),
+                MixerPart::Norm(..) | MixerPart::Tensor(..) => None,
+            })
+            .collect()
+    }
+
+    /// Values that it keeps of the tokens that have run, however many these are.
+    pub fn n_kept(&self) -> usize {
+        let (convolution, n_state) = match self {
+            Self::Convolution(spec) => (&spec.convolution, 0),
+            Self::SelectiveScan(spec) => (&spec.convolution, spec.n_channels() * spec.d_state),
+            Self::StateSpace(spec) => (&spec.convolution, spec.n_inner() * spec.d_state),
+            Self::DeltaRule(spec) => {
+                let heads = spec.heads;
+                let n_state = heads.n_value_heads * heads.d_key * heads.d_value;
+                (&spec.convolution, n_state)
+            }
+            Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
+        };
+        convolution.n_kept() + n_state
+    }
+
+    /// What tells one mixer of a kind from another, beside the shapes of its tensors.
+    pub fn knobs(&self) -> String {
+        match self {
+            Self::Convolution(_) => String::new(),
+            Self::SelectiveScan(spec) => format!("{:?}", spec.activation),
+            Self::StateSpace(spec) => format!(
+                "{} heads in {} groups, {:?}, steps {:?}, {:?}",
+                spec.n_heads, spec.n_groups, spec.activation, spec.step_limits, spec.norm
+            ),
+            Self::DeltaRule(spec) => format!("{:?}, {:?}", spec.heads, spec.activation),
+            Self::GatedRecurrence(spec) => {
+                format!("{} blocks, {:?}", spec.n_blocks, spec.activation)
+            }
+        }
+    }
+}
+
+/// The weights of a mixer.
+pub enum TokenMixerWeights<'a, O: Ops> {
+    Convolution(ConvolutionWeights<'a, O>),
+    SelectiveScan(SelectiveScanWeights<'a, O>),
+    StateSpace(StateSpaceWeights<'a, O>),
+    DeltaRule(DeltaRuleWeights<'a, O>),
+    GatedRecurrence(GatedRecurrenceWeights<'a, O>),
+}
+
+impl<'a, O: Ops> TokenMixerWeights<'a, O> {
+    /// # Errors
+    /// As for [`Shelf::linear`].
+    pub(super) fn read(shelf: Shelf<'a, O>, spec: &TokenMixer) -> Result<Self> {
+        Ok(match spec {
+            TokenMixer::Convolution(spec) => {
+                Self::Convolution(ConvolutionWeights::read(shelf, spec)?)
+            }
+            TokenMixer::SelectiveScan(spec) => {
+                Self::SelectiveScan(SelectiveScanWeights::read(shelf, spec)?)
+            }
+            TokenMixer::StateSpace(spec) => Self::StateSpace(StateSpaceWeights::read(shelf, spec)?),
+            TokenMixer::DeltaRule(spec) => Self::DeltaRule(DeltaRuleWeights::read(shelf, spec)?),
+            TokenMixer::GatedRecurrence(spec) => {
+                Self::GatedRecurrence(GatedRecurrenceWeights::read(shelf, spec)?)
+            }
+        })
+    }
+}
+
+/// Fills `to` with what a mixer adds. `memory` is what it keeps of the tokens before those that run. // from: [position, d_model]
+pub(super) fn run_mixer<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &TokenMixer,
+    weights: &TokenMixerWeights<'_, O>,
+    from: &O::Buffer,
+    memory: Option<&mut MixerMemory>,
+    to: &mut O::Buffer,
+) -> Result<()> {
+    use TokenMixerWeights as Weights;
+    match (spec, weights) {
+        (TokenMixer::Convolution(spec), Weights::Convolution(weights)) => {
+            convolution::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::SelectiveScan(spec), Weights::SelectiveScan(weights)) => {
+            selective_scan::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::StateSpace(spec), Weights::StateSpace(weights)) => {
+            state_space::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::DeltaRule(spec), Weights::DeltaRule(weights)) => {
+            delta_rule::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::GatedRecurrence(spec), Weights::GatedRecurrence(weights)) => {
+            gated_recurrence::run(context, spec, weights, from, memory, to)
+        }
+        _ => Ok(()),
+    }
+}
