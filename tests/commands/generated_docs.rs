@@ -172,16 +172,15 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
         has(|block| matches!(block.feed_forward, FeedForward::Experts(_))),
         "experts",
     );
-    give(
-        has(|block| block.convolution().is_some()),
-        "convolutions, run and named",
-    );
+    let others = blocks().filter_map(BlockSpec::other_mixer);
+    others.for_each(|mixer| give(true, &format!("{}, run and named", mixer.label())));
     let projections = |of: fn(&ProjectionSpec) -> bool| {
         blocks()
             .filter_map(|block| block.own())
             .any(|own| of(&own.projections))
     };
     give(projections(|own| own.latent.is_some()), "latent vectors");
+    give(projections(|own| own.gate.is_some()), "gated heads");
     give(projections(|own| own.sinks.is_some()), "learned sinks");
     give(spec.head.is_some(), "logits");
     give(spec.head.is_none(), "hidden states");

@@ -12,7 +12,7 @@ pub const FAMILY: Family = Family::decoder("granitemoe", "GraniteMoe", || Recipe
 });
 
 /// Granite's experts.
-const EXPERTS: ExpertsKeys = ExpertsKeys {
+pub(super) const EXPERTS: ExpertsKeys = ExpertsKeys {
     at: "block_sparse_moe",
     store: ExpertStore::Slabs {
         gate_up: "input_linear.weight",

@@ -22,6 +22,7 @@ pub const FAMILY: Family = Family::decoder("persimmon", "Persimmon", || Recipe {
         qkv: "query_key_value",
         o: "dense",
         final_norm: "final_layernorm",
+        ..BlockNames::USUAL
     },
     qkv_bias: BiasRule::Always,
     o_bias: BiasRule::Always,

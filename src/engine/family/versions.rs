@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::attention::Window;
-use crate::checkpoint::Config;
+use crate::checkpoint::{Config, Origin, Reader};
 use crate::model::{BlockSpec, ModelSpec};
 
 /// Major and minor of the version of transformers that saved a model, by its key.
@@ -11,6 +11,28 @@ pub(super) fn saved_by(stated: Option<&Value>) -> Option<(u32, u32)> {
     let mut parts = stated?.as_str()?.split('.');
     let major = parts.next()?.parse().ok()?;
     Some((major, parts.next()?.parse().ok()?))
+}
+
+/// The version from which norms beside the gate of a state space are over groups, in families where they were over all channels.
+const GROUPED_SINCE: (u32, u32) = (5, 23);
+
+/// How many groups of channels the norm beside a gate is over, as the version that saved the model has it.
+pub(super) fn norm_groups(reader: &mut Reader<'_>, n_groups: usize) -> usize {
+    let version = saved_by(reader.value("transformers_version"));
+    let is_whole = version.is_some_and(|version| version < GROUPED_SINCE);
+    if n_groups > 1 {
+        let said = if is_whole {
+            "all channels together, as transformers before 5.23 has it; later versions norm each group by itself"
+        } else {
+            "each group by itself, as transformers has it since 5.23; earlier versions norm all channels together"
+        };
+        reader.note(
+            "mixer_norm",
+            said,
+            Origin::Key("transformers_version".to_owned()),
+        );
+    }
+    if is_whole { 1 } else { n_groups }
 }
 
 /// Versions whose windows reached one key further, in every layer, except on flash attention.

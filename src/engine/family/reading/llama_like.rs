@@ -106,7 +106,7 @@ pub fn read(
             experts.of_layer(tensors, at, d_model, (activation, has_bias))
         }
         _ => {
-            let at = format!("{at}.mlp");
+            let at = format!("{at}.{}", recipe.names.mlp);
             let mlp = dense(&at, &recipe.mlp, d_model, d_mlp, activation, has_bias);
             FeedForward::Dense(Box::new(mlp))
         }
@@ -269,7 +269,7 @@ pub fn read_with(
     let norm = |name: &str| recipe.norm.at(name, d_model, eps);
     let block = |layer_idx: usize| {
         let at = format!("{base}layers.{layer_idx}");
-        let attn = format!("{at}.self_attn");
+        let attn = format!("{at}.{}", recipe.names.attn);
         let widths = [n_heads, n_kv_heads, n_kv_heads].map(|n| n * d_head);
         let one = |name: &str, n_out| linear(&format!("{attn}.{name}"), d_model, n_out, qkv_bias);
         let fused = one(recipe.names.qkv, widths.iter().sum());
@@ -307,6 +307,10 @@ pub fn read_with(
             NormPlaces::Output => {
                 block.attn_out = name("post_attention_layernorm");
                 block.mlp_out = name("post_feedforward_layernorm");
+            }
+            NormPlaces::BeforeNamed([attn, mlp]) => {
+                block.attn_pre = name(attn);
+                block.mlp_pre = name(mlp);
             }
             NormPlaces::BeforeByBranch => {
                 block.attn_pre = name("attention_layernorm");

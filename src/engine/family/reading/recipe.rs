@@ -70,6 +70,8 @@ pub enum NormPlaces {
     Around,
     /// Before each branch, under names that say which branch a norm stands before.
     BeforeByBranch,
+    /// Before each branch, under these names.
+    BeforeNamed([&'static str; 2]),
     /// Both, under names that say which branch a norm follows.
     AroundByBranch,
     /// Both, under names that call attention to the block's own tokens self_attn.
@@ -131,9 +133,24 @@ pub enum QkvStore {
 /// Names of a block that some families give otherwise.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockNames {
+    /// Under the layer: where queries, keys, values and output stand.
+    pub attn: &'static str,
     pub qkv: &'static str,
     pub o: &'static str,
     pub final_norm: &'static str,
+    /// Under the layer: where the feed-forward layer stands.
+    pub mlp: &'static str,
+}
+
+impl BlockNames {
+    /// The names most families use.
+    pub const USUAL: Self = Self {
+        attn: "self_attn",
+        qkv: "qkv_proj",
+        o: "o_proj",
+        final_norm: "norm",
+        mlp: "mlp",
+    };
 }
 
 /// A factor and where it comes from.
@@ -179,6 +196,9 @@ impl FactorRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeLayers {
     All,
+    Never,
+    /// All where this key is `rope`, none where it is null.
+    IfNamed(&'static str),
     /// Those with a window.
     Windowed,
     /// Those with a window, or all where this key is null.
@@ -269,11 +289,7 @@ impl Recipe {
             o_bias: BiasRule::Never,
             mlp_bias: BiasRule::Never,
             qkv: QkvStore::Apart,
-            names: BlockNames {
-                qkv: "qkv_proj",
-                o: "o_proj",
-                final_norm: "norm",
-            },
+            names: BlockNames::USUAL,
             clips_qkv: false,
             activation: ("hidden_act", "silu"),
             mlp: MlpStore::Gated(USUAL),

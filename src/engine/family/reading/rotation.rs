@@ -19,6 +19,13 @@ impl Ropes {
     /// # Errors
     /// When a value is missing or impossible.
     pub fn read(reader: &mut Reader<'_>, recipe: &Recipe, sizes: &Sizes) -> Result<Self> {
+        if !rotates(reader, recipe)? {
+            reader.note("positions", "none", Origin::Family);
+            return Ok(Self {
+                full: RopeSpec::plain(recipe.theta, sizes.d_head),
+                windowed: None,
+            });
+        }
         let rule = RopeRule {
             theta: recipe.theta,
             share: recipe.rotary_share.unwrap_or(1.0),
@@ -53,6 +60,23 @@ impl Ropes {
     }
 }
 
+/// Whether any layer rotates.
+fn rotates(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<bool> {
+    match recipe.rope_layers {
+        RopeLayers::Never => Ok(false),
+        RopeLayers::IfNamed(key) => match reader.value(key).map(|kind| (kind, kind.as_str())) {
+            None => Ok(false),
+            // Any other word is taken for none.
+            Some((_, Some(kind))) => Ok(kind == "rope"),
+            Some((kind, None)) => {
+                let problem = format!("expected null or rope, found {kind}");
+                Err(Error::config(reader.path(), key, problem))
+            }
+        },
+        _ => Ok(true),
+    }
+}
+
 /// Which layers rotate.
 ///
 /// # Errors
@@ -65,6 +89,7 @@ pub(super) fn rotating_layers<W>(
     let n_layers = windows.len();
     Ok(match recipe.rope_layers {
         RopeLayers::All => vec![true; n_layers],
+        RopeLayers::Never | RopeLayers::IfNamed(_) => vec![rotates(reader, recipe)?; n_layers],
         RopeLayers::WindowedUnlessNull(key) if reader.is_null(key) => vec![true; n_layers],
         RopeLayers::Windowed | RopeLayers::WindowedUnlessNull(_) => {
             windows.iter().map(Option::is_some).collect()

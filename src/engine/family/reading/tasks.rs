@@ -315,10 +315,8 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
             None => Pooled::Last(None),
         };
     }
-    let first = spec.main_stack().blocks().first();
-    let is_causal = first
-        .and_then(|block| block.attention())
-        .is_some_and(|own| own.mask.causal);
+    let attention = spec.main_stack().first_attention();
+    let is_causal = attention.is_none_or(|own| own.mask.causal);
     if is_causal
         && head
             .transform
