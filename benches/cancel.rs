@@ -74,6 +74,7 @@ fn measure(path: PathBuf, length: usize, n_stops: u32) -> Times {
             tokens: ids(length, model.spec.limits().d_vocab),
             positions: (0..length).collect(),
             real: None,
+            picture: None,
         },
     };
     let options = Options {

@@ -68,6 +68,7 @@ fn main() {
         tokens: ids(args.length, model.spec.limits().d_vocab),
         positions: (0..args.length).collect(),
         real: None,
+        picture: None,
     };
     let input = Input {
         source: None,

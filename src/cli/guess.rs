@@ -166,6 +166,9 @@ fn sequences(args: &Args, file: &TokenizerFile) -> Result<Vec<Vec<u32>>> {
             (Source::Text(text), Reading::Tokenizer(tokenizer)) => {
                 Ok(tokenizer.encode(text, request.special_tokens)?)
             }
+            (Source::Picture(source), _) => bail!(
+                "{source}: guess ranks its candidates by what they lose on text, and a picture was given"
+            ),
             (Source::Text(_), Reading::Ids(reason)) => bail!(
                 "a text needs the model's tokenizer ({reason}): --tokenizer FILE names it (tokenizer.json, …, or a JSON list of \
                  characters), --tokenizer bytes takes each byte for its own id, --tokens gives ids"

@@ -416,11 +416,16 @@ impl RunArgs {
     }
 
     /// Opens a model, and says what there is to say of how it is read: what a file of settings changes, which tensors no layer reads.
+    /// `sees` says that the prompt is a picture.
     ///
     /// # Errors
     /// When it cannot be opened, or is not understood.
-    fn model(&self, path: &Path) -> Result<Model> {
-        let model = family::read(self.opening(Some(path.to_path_buf())).open()?)?;
+    fn model(&self, path: &Path, sees: bool) -> Result<Model> {
+        let opening = Opening {
+            sees,
+            ..self.opening(Some(path.to_path_buf()))
+        };
+        let model = family::read(opening.open()?)?;
         let remarks = model.checkpoint.remarks();
         remarks.iter().for_each(|said| progress::remark(said));
         Ok(model)

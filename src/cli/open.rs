@@ -9,7 +9,7 @@ use clap::CommandFactory;
 
 use super::names;
 use super::settings::{self, ScreenArgs};
-use super::targets::is_path;
+use super::targets::{is_path, source_of};
 use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training};
 use crate::history::is_checkpoint;
 use crate::record::natural;
@@ -61,7 +61,7 @@ pub(super) fn first_prompt(
         Ok(match asked {
             Some(request) => (prompt.chat.apply(request, model)?, PromptOrigin::Asked),
             None => (
-                prompt.built_in(is_demo, has_tokenizer, model.spec.limits().d_vocab),
+                prompt.built_in(is_demo, has_tokenizer, &model.spec),
                 PromptOrigin::BuiltIn,
             ),
         })
@@ -89,9 +89,8 @@ pub(super) fn against_of(
     };
     let is_text = named.to_str().is_some_and(|named| !is_path(named));
     if is_text {
-        let text = named.to_string_lossy().into_owned();
         return Ok(Some(Against::Prompt(Request {
-            source: Source::Text(text),
+            source: source_of(&named.to_string_lossy()),
             ..prompt.usual()
         })));
     }
@@ -249,7 +248,9 @@ fn resumed(args: &Args) -> Result<(Args, Option<Session>)> {
 /// What ran last, unless something else is asked for.
 fn resumed_prompt(prompt: &PromptArgs, session: &Session) -> Option<Request> {
     let text = session.prompt.as_ref()?;
-    let source = if session.is_ids {
+    let source = if session.is_picture {
+        Source::picture(text)
+    } else if session.is_ids {
         let ids: Result<Vec<u32>, _> = text.split(", ").map(str::parse).collect();
         Source::Ids(ids.ok()?)
     } else {
@@ -287,6 +288,9 @@ pub fn run(args: &Args) -> Result<()> {
     let against = against_of(args.against.as_deref(), &args.run, &prompt)?;
     let chosen = args.run.set_up()?;
     let mut opening = args.run.opening(args.checkpoint.clone());
+    opening.sees = asked
+        .as_ref()
+        .is_some_and(|asked| matches!(asked.source, Source::Picture(_)));
     // What has to be fetched is fetched before the screen opens.
     if let Some(path) = opening.path.as_ref().filter(|path| !path.exists()) {
         opening.path = Some(opening.hub.find(path)?.path);

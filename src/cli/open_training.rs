@@ -94,7 +94,7 @@ pub fn run(
         Ok(match &asked_prompt {
             Some(request) => (request.clone(), PromptOrigin::Asked),
             None => (
-                prompt.built_in(false, has_tokenizer, model.spec.limits().d_vocab),
+                prompt.built_in(false, has_tokenizer, &model.spec),
                 PromptOrigin::BuiltIn,
             ),
         })

@@ -22,7 +22,7 @@ use attnscope_engine::checks;
 use attnscope_engine::model::Stack;
 use attnscope_engine::ops::Device;
 use attnscope_engine::place::Place;
-use attnscope_engine::prompt::Request;
+use attnscope_engine::prompt::{Request, Source};
 use attnscope_engine::stats::{STATISTICS, index_of};
 
 #[derive(Debug, clap::Args)]
@@ -337,7 +337,10 @@ impl Args {
             Some(Begin::Checkpoint(opening, _)) => (opening, first_prompt(prompt, asked, false)),
             None => {
                 let is_demo = self.checkpoint.is_none();
-                let opening = self.run.opening(self.checkpoint.clone());
+                let mut opening = self.run.opening(self.checkpoint.clone());
+                opening.sees = asked
+                    .as_ref()
+                    .is_some_and(|asked| matches!(asked.source, Source::Picture(_)));
                 (opening, first_beside(against, prompt, asked, is_demo))
             }
         };

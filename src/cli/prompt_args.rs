@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::chat_args::ChatArgs;
-use super::targets::is_path;
+use super::targets::{is_path, names_picture, source_of};
 use crate::bundles::DEMO_PROMPT;
 use attnscope_engine::analysis::can_write;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::ModelSpec;
-use attnscope_engine::prompt::{N_GENERATED, Positions, Request, Sampling, Source, Target};
+use attnscope_engine::prompt::{
+    N_GENERATED, PictureSource, Positions, Request, Sampling, Source, Target,
+};
 
-/// A prompt: at most one of the four ways to give it.
+/// A prompt: at most one of the ways to give it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PromptArgs {
     /// A text given without a flag, by commands that take one so.
@@ -25,6 +27,9 @@ pub struct PromptArgs {
     /// File with the text to run
     #[arg(long, value_name = "FILE", conflicts_with = "tokens")]
     text_file: Option<PathBuf>,
+    /// Picture to run, a PNG or JPEG file, for models that read pictures
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens"])]
+    image: Option<PathBuf>,
     /// Token ids to run, used verbatim
     #[arg(
         long,
@@ -129,10 +134,9 @@ impl PromptArgs {
     /// # Errors
     /// When another prompt was given with one.
     pub fn positional(&mut self, prompt: Option<String>) -> Result<()> {
-        let is_given = self.text.is_some() || self.text_file.is_some() || self.tokens.is_some();
-        if let (Some(prompt), true) = (&prompt, is_given) {
+        if let (Some(prompt), true) = (&prompt, self.has_flag()) {
             let problem = format!(
-                "{prompt:?}: expected one prompt, found another with --text, --text-file or --tokens"
+                "{prompt:?}: expected one prompt, found another with --text, --text-file, --tokens or --image"
             );
             return Err(Error::Prompt(problem));
         }
@@ -152,8 +156,12 @@ impl PromptArgs {
             }
             return Ok(Some(self.apply(Source::Text(said.to_owned()))));
         }
+        if let Some(path) = &self.image {
+            return Ok(Some(self.apply(Source::picture(path))));
+        }
         let source = match (&self.prompt, &self.text, &self.text_file, &self.tokens) {
-            (Some(text), ..) | (_, Some(text), ..) => Source::Text(text.clone()),
+            (Some(word), ..) => source_of(word),
+            (_, Some(text), ..) => Source::Text(text.clone()),
             (.., Some(file), _) => {
                 let text = read_text(file, DOCUMENT)?;
                 Source::Text(text)
@@ -165,8 +173,17 @@ impl PromptArgs {
     }
 
     fn is_given(&self) -> bool {
-        let has_flag = self.text.is_some() || self.text_file.is_some() || self.tokens.is_some();
-        has_flag || self.prompt.is_some()
+        self.has_flag() || self.prompt.is_some()
+    }
+
+    fn has_flag(&self) -> bool {
+        let has_text = self.text.is_some() || self.text_file.is_some();
+        has_text || self.tokens.is_some() || self.image.is_some()
+    }
+
+    /// Whether the prompt is a picture.
+    pub fn is_picture(&self) -> bool {
+        self.image.is_some() || self.prompt.as_deref().is_some_and(names_picture)
     }
 
     /// Which tokens are real, where that was said.
@@ -175,8 +192,12 @@ impl PromptArgs {
         Some(mask.iter().map(|value| *value == 1).collect())
     }
 
-    /// The built-in prompt: the demo's, a text, or ids where there is no tokenizer.
-    pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, d_vocab: usize) -> Request {
+    /// The built-in prompt: the demo's, a text, ids where there is no tokenizer, or a picture.
+    pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, spec: &ModelSpec) -> Request {
+        if spec.look().is_some() {
+            return self.apply(Source::Picture(PictureSource::BuiltIn));
+        }
+        let d_vocab = spec.limits().d_vocab;
         let source = match (is_demo, has_tokenizer) {
             (true, _) => Source::Text(DEMO_PROMPT.to_owned()),
             (false, true) => Source::Text(BUILT_IN.to_owned()),

@@ -15,7 +15,7 @@ use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::ops::Compute;
 use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, parse_inputs, read_inputs};
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, parse_inputs, read_inputs};
 
 /// The id of a prompt that is the only one.
 pub const ONLY: &str = "prompt";
@@ -23,8 +23,8 @@ pub const ONLY: &str = "prompt";
 /// A set of prompts instead of one.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct InputsArgs {
-    /// File with a set of prompts, one JSON object a line: id, text or tokens, target, attention_mask; - is standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "attention_mask"])]
+    /// File with a set of prompts, one JSON object a line: id, text, tokens or image, target, attention_mask; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "text_file", "tokens", "image", "attention_mask"])]
     inputs: Option<PathBuf>,
 }
 
@@ -112,6 +112,12 @@ impl PromptSet {
         }
     }
 
+    /// Whether the first prompt is a picture.
+    pub fn is_picture(&self) -> bool {
+        let first = self.requests.first();
+        first.is_some_and(|(_, request)| matches!(request.source, Source::Picture(_)))
+    }
+
     /// The prompts with their ids, in the order of the file.
     pub fn requests(&self) -> &[(String, Request)] {
         &self.requests
@@ -178,11 +184,7 @@ fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Reques
         Some(request) => args.chat.apply(request, model)?,
         None => {
             note("no prompt given: running a built-in one");
-            args.built_in(
-                false,
-                reading.tokenizer().is_some(),
-                model.spec.limits().d_vocab,
-            )
+            args.built_in(false, reading.tokenizer().is_some(), &model.spec)
         }
     })
 }

@@ -173,6 +173,7 @@ fn written(pair: &Pair, opened: &Opened, prompt: &Prompt) -> Translated {
     let n_words = match &pair.request.source {
         Source::Text(text) => text.split_whitespace().count(),
         Source::Ids(ids) => ids.len(),
+        Source::Picture(_) => 0,
     };
     Translated {
         id: pair.id.clone(),
@@ -201,6 +202,7 @@ fn aligned(
     let source = match &pair.request.source {
         Source::Text(text) => words_of(reading, text, pair.request.special_tokens, 0)?,
         Source::Ids(ids) => WordMap((0..ids.len()).map(Some).collect()),
+        Source::Picture(_) => WordMap(Vec::new()),
     };
     let own = reading.of_target(limits);
     // The start token stands before the text.

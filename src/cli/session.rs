@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When it cannot be read.
     pub fn open_alone(&self, target: &Path) -> Result<Opened> {
-        let model = self.what_if.suppose(self.run.model(target)?)?;
+        let model = self.what_if.suppose(self.model(target)?)?;
         let reading = Tokenizer::open(&model.checkpoint.tokenizer)?;
         Ok(Opened {
             model,
@@ -124,7 +124,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// When it cannot be read.
     pub fn model(&self, target: &Path) -> Result<Model> {
-        self.run.model(target)
+        let of_set = self.set.as_ref().is_some_and(PromptSet::is_picture);
+        self.run.model(target, of_set || self.prompt.is_picture())
     }
 
     /// Prepares the prompts for a model.

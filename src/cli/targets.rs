@@ -11,6 +11,7 @@ use super::progress::note;
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
 use crate::store;
+use attnscope_engine::prompt::{Source, is_picture};
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
 const ENDINGS: [&str; 12] = [
@@ -64,7 +65,7 @@ impl Targets {
         let word = self
             .prompt
             .as_ref()
-            .filter(|text| !text.contains(char::is_whitespace));
+            .filter(|text| !text.contains(char::is_whitespace) && !names_picture(text));
         if let Some(word) = word {
             note(&format!("no file is called {word:?}: it is run as a text"));
         }
@@ -150,6 +151,9 @@ impl Targets {
 
 /// Whether an argument is a path rather than a text.
 pub(super) fn is_path(argument: &str) -> bool {
+    if names_picture(argument) {
+        return false;
+    }
     if Path::new(argument).symlink_metadata().is_ok() {
         return true;
     }
@@ -164,6 +168,21 @@ pub(super) fn is_path(argument: &str) -> bool {
             || argument.contains('/')
             || argument.starts_with('~')
             || names::is_model(argument))
+}
+
+/// Whether an argument names a picture, which is a prompt: a file that is there, or one word with the ending of one.
+pub(super) fn names_picture(argument: &str) -> bool {
+    let path = Path::new(argument);
+    is_picture(path) && (path.is_file() || !argument.contains(char::is_whitespace))
+}
+
+/// A prompt that was given as one word or text.
+pub(super) fn source_of(argument: &str) -> Source {
+    if names_picture(argument) {
+        Source::picture(argument)
+    } else {
+        Source::Text(argument.to_owned())
+    }
 }
 
 /// The checkpoints in a directory that is none itself; `None` for anything else.

@@ -201,6 +201,7 @@ fn command(app: Scene<'_>) -> Option<String> {
     if run.origin == crate::worker::PromptOrigin::Asked {
         words.extend(match &run.source {
             Source::Text(text) => ["--text".to_owned(), text.clone()],
+            picture @ Source::Picture(_) => ["--image".to_owned(), as_text(picture)],
             ids @ Source::Ids(_) => ["--tokens".to_owned(), as_text(ids).replace(", ", ",")],
         });
     }

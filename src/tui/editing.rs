@@ -8,13 +8,22 @@ use super::panel::Panel;
 use super::run::Preparing;
 use super::runs::Way;
 use crate::worker::Against;
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_engine::prompt::{PictureSource, Request, Source};
 use crossterm::event::{KeyCode, KeyEvent};
 
 impl App {
+    /// Whether the model that runs reads pictures.
+    pub(super) fn sees(&self) -> bool {
+        let run = self.runs.a.as_ref();
+        let model = run.and_then(|run| run.subject.model());
+        model.is_some_and(|model| model.spec.look().is_some())
+    }
+
     /// Opens the field with the text of A, or with the one that is compared with it.
     pub(super) fn edit(&mut self, is_beside: bool) {
-        let empty = if self.has_tokenizer {
+        let empty = if self.sees() {
+            Source::Picture(PictureSource::BuiltIn)
+        } else if self.has_tokenizer {
             Source::Text(String::new())
         } else {
             Source::Ids(Vec::new())

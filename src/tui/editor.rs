@@ -3,13 +3,15 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui_textarea::TextArea;
 
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_engine::prompt::{PictureSource, Request, Source};
 
 /// A prompt being edited: its text, or its ids where there is no tokenizer.
 #[derive(Debug)]
 pub struct Editor {
     pub area: TextArea<'static>,
     pub edits_ids: bool,
+    /// What is typed is the path of a picture.
+    pub edits_picture: bool,
     /// Whether what is submitted becomes B.
     pub is_beside: bool,
     /// Prompts of this session and of those before it, the newest last.
@@ -24,6 +26,8 @@ pub struct Editor {
 pub fn as_text(source: &Source) -> String {
     match source {
         Source::Text(text) => text.clone(),
+        Source::Picture(PictureSource::File(path)) => path.display().to_string(),
+        Source::Picture(PictureSource::BuiltIn) => String::new(),
         Source::Ids(ids) => {
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
             ids.join(", ")
@@ -54,6 +58,7 @@ impl Editor {
         Self {
             area: area_of(&as_text(source)),
             edits_ids: matches!(source, Source::Ids(_)),
+            edits_picture: matches!(source, Source::Picture(_)),
             is_beside: false,
             past: Vec::new(),
             at: None,
@@ -110,6 +115,12 @@ impl Editor {
         if text.trim().is_empty() {
             self.problem = Some("nothing to run: type something, or press Esc".to_owned());
             return Edited::Going;
+        }
+        if self.edits_picture {
+            return Edited::Submitted(Request {
+                source: Source::picture(text.trim()),
+                ..Request::text("")
+            });
         }
         if !self.edits_ids {
             return Edited::Submitted(Request::text(text));

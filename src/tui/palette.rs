@@ -143,6 +143,7 @@ impl App {
         let ids = text.split(|c: char| c == ',' || c.is_whitespace());
         let ids = ids.filter(|word| !word.is_empty()).map(str::parse);
         match ids.collect::<Result<Vec<u32>, _>>() {
+            _ if self.sees() => Source::picture(text),
             Ok(ids) if !self.has_tokenizer => Source::Ids(ids),
             _ => Source::Text(text.to_owned()),
         }

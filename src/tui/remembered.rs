@@ -45,6 +45,8 @@ pub struct Session {
     #[serde(default)]
     pub is_ids: bool,
     #[serde(default)]
+    pub is_picture: bool,
+    #[serde(default)]
     pub bookmarks: Vec<Look>,
 }
 
@@ -57,6 +59,7 @@ impl Session {
             look: run.map(|_| Look::of(app)),
             prompt: run.map(|run| as_text(&run.source)),
             is_ids: run.is_some_and(|run| matches!(run.source, Source::Ids(_))),
+            is_picture: run.is_some_and(|run| matches!(run.source, Source::Picture(_))),
             bookmarks: app.bookmarks.clone(),
         }
     }
@@ -227,6 +230,7 @@ mod tests {
             look: Some(look.clone()),
             prompt: Some("the king".to_owned()),
             is_ids: false,
+            is_picture: false,
             bookmarks: vec![look],
         };
         remembered.keep(session.clone()).expect("writes");

@@ -46,6 +46,7 @@ impl Against {
                     "“{}”",
                     text.split_whitespace().collect::<Vec<_>>().join(" ")
                 ),
+                Source::Picture(picture) => picture.to_string(),
                 Source::Ids(ids) => {
                     let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
                     format!("ids {}", ids.join(", "))
@@ -178,7 +179,10 @@ impl Runner {
             return Err(refuses(beyond));
         }
         self.check_memory(&model, &prompt)?;
-        let source = Source::Ids(prompt.given().tokens.clone());
+        let source = match &self.last {
+            Some((request, _)) if prompt.picture.is_some() => request.source.clone(),
+            _ => Source::Ids(prompt.given().tokens.clone()),
+        };
         self.begin_beside(run, &model, Arc::new(prompt), source);
         self.execute_beside(run, Some(&reading), pace)
     }
@@ -189,6 +193,18 @@ impl Runner {
         let ids = of_a.given();
         let usual = self.last.as_ref().map(|(request, _)| request.clone());
         let usual = usual.unwrap_or_else(|| Request::ids(Vec::new()));
+        if let (Source::Picture(_), true) = (&usual.source, of_a.picture.is_some()) {
+            // Each sees the picture as its own processor makes it; what follows says whether tokens still lie alike.
+            let theirs = prompt::prepare(&usual, reading, limits)?;
+            if theirs.tokens.len() != of_a.tokens.len() {
+                return Err(refuses(format!(
+                    "A cuts the picture into {} tokens, B into {}",
+                    of_a.tokens.len(),
+                    theirs.tokens.len()
+                )));
+            }
+            return Ok(theirs);
+        }
         if let (Source::Text(_), Some(_)) = (&usual.source, reading.tokenizer()) {
             let theirs = prompt::prepare(&usual, reading, limits)?;
             if let Some(apart) = tokenizers_differ(ids, theirs.given()) {

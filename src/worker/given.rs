@@ -97,8 +97,8 @@ impl Runner {
                 self.begin_alignment(run, alignment.of_texts(text)?);
                 Ok(())
             }
-            Source::Ids(_) => {
-                let problem = "an alignment is of words: expected two texts, found ids";
+            Source::Ids(_) | Source::Picture(_) => {
+                let problem = "an alignment is of words: expected two texts";
                 Err(Error::Prompt(problem.to_owned()))
             }
         }

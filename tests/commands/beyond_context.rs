@@ -104,6 +104,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             is_n_ctx_hard: true,
             positions: PositionRule::Index,
             start_token: None,
+            look: None,
         };
         let request = Request {
             truncate: true,

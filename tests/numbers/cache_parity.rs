@@ -7,14 +7,12 @@ use attnscope_engine::analysis::{
     Layers, Options, Outcome, Tap, Writer, WriterMemory, input_of, run,
 };
 use attnscope_engine::attention::RowSummary;
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
 use attnscope_engine::model::{Input, Model, Sequence, Stack};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{Reading, prepare};
 use attnscope_engine::stats::LayerReport;
 use safetensors::SafeTensors;
-use testing::oracle_case::{cases, reference_bytes, request_of};
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 use testing::oracle_tap::Collected;
 
 type Values = BTreeMap<String, Vec<f32>>;
@@ -41,6 +39,7 @@ fn prefill(model: &Model, input: &Input) -> (Vec<LayerReport>, Values) {
 
 fn first(sequence: &Sequence, n: usize) -> Sequence {
     Sequence {
+        picture: None,
         tokens: sequence.tokens[..n].to_vec(),
         positions: sequence.positions[..n].to_vec(),
         real: sequence.real.as_ref().map(|real| real[..n].to_vec()),
@@ -143,12 +142,11 @@ fn compare(model: &Model, input: &Input, n_before: usize) -> Result<bool, String
 /// The cases of models that write, with their prompts.
 fn writing_cases() -> impl Iterator<Item = (PathBuf, Model, Input)> {
     cases().into_iter().filter_map(|case| {
-        let model = Checkpoint::open(&case.join("model")).and_then(family::read);
-        let model = model.expect("is read");
+        let model = model_of(&case).expect("is read");
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let reading = Reading::Ids("cases are ids".to_owned());
-        let request = request_of(&reference);
+        let request = request_of(&case, &reference);
         let prompt = prepare(&request, &reading, model.spec.limits()).expect("fits");
         let input = input_of(&prompt);
         let writes = model.spec.is_causal_lm || model.spec.decoder_start.is_some();

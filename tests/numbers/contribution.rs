@@ -21,6 +21,7 @@ fn run(
     let model = family::read(Checkpoint::open(&testing::root().join(directory)).expect("opens"))
         .expect("is understood");
     let sequence = |tokens: Vec<u32>| Sequence {
+        picture: None,
         positions: (0..tokens.len()).collect(),
         tokens,
         real: None,

@@ -51,6 +51,7 @@ impl Observer for Keep {
 /// Tokens with repeats; both sides of an encoder–decoder model.
 fn input_for(model: &Model) -> Input {
     let sequence = |n: usize, step: usize| Sequence {
+        picture: None,
         tokens: (0..n)
             .map(|i| ((i * i * step + 3 * i) % 23) as u32)
             .collect(),

@@ -8,15 +8,13 @@ use attnscope_engine::analysis::effect::{
     head_of, lens,
 };
 use attnscope_engine::analysis::{WhatIf, input_of, supposed};
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
 use attnscope_engine::model::{Input, Model, Stack};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Reading, Request};
 use safetensors::SafeTensors;
 use testing::hooks::hooks_of;
-use testing::oracle_case::{cases, reference_bytes, request_of};
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 /// A case that can be run, its name, and its prompt.
 pub struct Case {
@@ -30,9 +28,9 @@ pub fn all_cases() -> impl Iterator<Item = Case> {
     cases().into_iter().map(|path| {
         let bytes = reference_bytes(&path);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-        let model = family::read(Checkpoint::open(&path.join("model")).expect("opens"));
+        let model = model_of(&path);
         let model = model.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let request = request_of(&reference);
+        let request = request_of(&path, &reference);
         let no_text = Reading::Ids("not asked for".to_owned());
         let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         Case {

@@ -17,6 +17,7 @@ mod lab_match;
 mod lstm_seq2seq;
 mod oracle;
 mod padded_statistics;
+mod pictures;
 mod plain_math;
 mod quality;
 mod row_block;

@@ -2,10 +2,8 @@
 
 use testing::on_each_device;
 
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
 use attnscope_engine::ops::{Cpu, Ops};
-use testing::oracle_case::{cases, compare};
+use testing::oracle_case::{cases, compare, model_of};
 
 #[test]
 fn every_family_agrees_with_its_reference() {
@@ -22,8 +20,7 @@ fn every_family(ops: &impl Ops) {
     let told: Vec<String> = cases()
         .iter()
         .filter_map(|case| {
-            let model = Checkpoint::open(&case.join("model")).and_then(family::read);
-            let told = match model {
+            let told = match model_of(case) {
                 Ok(model) => compare(ops, &model, case, &mut furthest).err()?,
                 Err(refused) => refused.to_string(),
             };

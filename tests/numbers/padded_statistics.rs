@@ -18,6 +18,7 @@ fn padding_before_a_text_changes_no_share_of_its_tokens() {
         let pads = std::iter::repeat_n(0, n_pads);
         let positions = std::iter::repeat_n(0, n_pads).chain(0..20);
         let sequence = Sequence {
+            picture: None,
             tokens: pads.chain((0..20).map(token)).collect(),
             positions: positions.collect(),
             real: Some((0..n_pads + 20).map(|i| i >= n_pads).collect()),

@@ -40,6 +40,7 @@ impl Whole {
         let model =
             family::read(Checkpoint::open(&directory).expect("opens")).expect("is understood");
         let sequence = Sequence {
+            picture: None,
             tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 23) as u32).collect(),
             positions: (0..n).collect(),
             real: real.clone(),

@@ -12,7 +12,7 @@ use attnscope_engine::prompt::{self, Reading, Request, Target};
 use safetensors::SafeTensors;
 use testing::nudged::{Fault, Nudged};
 use testing::opening::opened;
-use testing::oracle_case::{cases, reference_bytes, request_of};
+use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
 fn input(model: &Model, request: &Request) -> Input {
     let no_text = Reading::Ids("not asked for".to_owned());
@@ -112,8 +112,8 @@ fn every_family(candle: &Candle) {
     for case in cases() {
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
-        let model = opened(&case.join("model"), &[]);
-        let input = input(&model, &request_of(&reference));
+        let model = model_of(&case).expect("opens");
+        let input = input(&model, &request_of(&case, &reference));
         let found = verified(candle, &model, &input, ROW_BYTES);
         assert_agree(&case, &model, &found);
         // Two engines that round alike everywhere would be one.

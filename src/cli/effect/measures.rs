@@ -9,6 +9,7 @@ use super::stopping::Stopping;
 use super::{Args, By, asked};
 use crate::cli::progress::{RunMeter, note};
 use crate::cli::session::{Opened, Session};
+use crate::cli::targets::source_of;
 use crate::report::{
     Labels, SheetRows, ablation_sheet, attribution_sheet, circuits_sheet, contribution_sheet,
     lens_sheet, patching_sheet, retrieval_sheet, rollout_sheet,
@@ -212,7 +213,7 @@ impl Measuring<'_> {
     fn corrupted(&self) -> Result<Input> {
         let (args, opened) = (self.args, self.opened);
         let source = match (&args.corrupted, &args.corrupted_tokens) {
-            (Some(text), _) => Source::Text(text.clone()),
+            (Some(text), _) => source_of(text),
             (None, Some(ids)) => Source::Ids(ids.clone()),
             (None, None) => {
                 let problem = "--by patching: expected a second prompt with --corrupted TEXT or --corrupted-tokens ID,ID,…";

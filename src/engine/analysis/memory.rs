@@ -123,6 +123,7 @@ mod tests {
             tokens: vec![1; n],
             positions: (0..n).collect(),
             real: None,
+            picture: None,
         };
         let input = Input {
             source: None,

@@ -18,8 +18,8 @@ use crate::kernels::first_nonfinite;
 use crate::model::recurrent::Ends;
 use crate::model::{
     AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, LayerWeights, Memory, Model,
-    ModelSpec, Pooled, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
-    run_layer,
+    ModelSpec, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
+    pool_hidden, run_layer,
 };
 use crate::ops::Ops;
 use crate::pace::Pace;
@@ -308,15 +308,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             }
             return Ok(None);
         };
-        if head
-            .labels
-            .as_ref()
-            .is_some_and(|labels| labels.pooled == Pooled::Mean)
-        {
-            let host = ops.get(&hidden)?;
-            let mean = mean_of_real(&host.values, host.width, sequence);
-            ops.put(&mean, host.width, &mut hidden)?;
-        }
+        pool_hidden(ops, head, sequence, &mut hidden)?;
         let labels = head.labels.as_deref().map(|labels| {
             let given = self.job.input.source.as_ref().unwrap_or(sequence);
             LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {
@@ -399,27 +391,6 @@ pub(super) struct Taking<'a> {
     scan: Scan,
     labels: Option<LabelScan<'a>>,
     wants_logits: bool,
-}
-
-/// The mean of the rows of real tokens, in every row. // [position, width]
-fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence) -> Vec<f32> {
-    let mut sum = vec![0.0f64; width];
-    let mut n_real = 0;
-    for (_, row) in hidden
-        .chunks(width.max(1))
-        .enumerate()
-        .filter(|(idx, _)| sequence.is_real(*idx))
-    {
-        n_real += 1;
-        sum.iter_mut()
-            .zip(row)
-            .for_each(|(sum, value)| *sum += f64::from(*value));
-    }
-    let mean: Vec<f32> = sum
-        .iter()
-        .map(|sum| (sum / f64::from(n_real.max(1))) as f32)
-        .collect();
-    mean.repeat(sequence.len())
 }
 
 /// The tokens that a stack reads.

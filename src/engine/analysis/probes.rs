@@ -91,7 +91,7 @@ pub fn probe_future<O: Ops>(
         ));
     }
     let input = Input {
-        sequence: cut(&input.sequence, most_positions(model)),
+        sequence: input.sequence.first(most_positions(model)),
         ..input.clone()
     };
     let tokens = &input.sequence.tokens;
@@ -173,15 +173,6 @@ pub fn probe_future<O: Ops>(
     }))
 }
 
-fn cut(sequence: &Sequence, n: usize) -> Sequence {
-    let n = n.min(sequence.len());
-    Sequence {
-        tokens: sequence.tokens[..n].to_vec(),
-        positions: sequence.positions[..n].to_vec(),
-        real: sequence.real.as_ref().map(|real| real[..n].to_vec()),
-    }
-}
-
 /// Pads the stack that reads the prompt on either side, and looks whether real tokens move.
 ///
 /// # Errors
@@ -200,7 +191,10 @@ pub fn probe_padding<O: Ops>(
             "the prompt has padding of its own: give one without".to_owned(),
         ));
     }
-    let prompt = cut(given, most_positions(model));
+    if given.picture.is_some() {
+        return Ok(Probed::Not("a picture is never padded".to_owned()));
+    }
+    let prompt = given.first(most_positions(model));
     let n = prompt.len();
     let rule = model.spec.positions;
     let n_ctx = model.spec.limits().hard_n_ctx().unwrap_or(usize::MAX);
@@ -241,6 +235,7 @@ pub fn probe_padding<O: Ops>(
             input: whole(Sequence {
                 positions: rule.over_real(&tokens, &real),
                 real: Some(real),
+                picture: None,
                 tokens,
             }),
             source: span.filter(|_| has_source),
@@ -299,7 +294,7 @@ pub fn probe_order<O: Ops>(
         ));
     }
     let input = Input {
-        sequence: cut(&input.sequence, most_shuffled),
+        sequence: input.sequence.first(most_shuffled),
         ..input.clone()
     };
     let tokens = &input.sequence.tokens;

@@ -59,6 +59,7 @@ pub fn stripes<O: Ops>(
                     positions: spec.positions.positions(&tokens, None),
                     tokens,
                     real: None,
+                    picture: None,
                 },
             }
         })

@@ -91,6 +91,7 @@ mod tests {
             tokens: (0..n as u32).map(|i| i % 200).collect(),
             positions: (0..n).collect(),
             real: None,
+            picture: None,
         };
         let input = Input {
             source: None,

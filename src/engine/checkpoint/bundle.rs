@@ -59,6 +59,7 @@ impl Bundle {
             settings: Settings::default(),
             remarks: Vec::new(),
             unread: Vec::new(),
+            sees: false,
             knobs: Vec::new(),
             described_by: Vec::new(),
         })

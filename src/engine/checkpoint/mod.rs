@@ -77,6 +77,8 @@ pub struct Checkpoint {
     pub remarks: Vec<String>,
     /// Names of stored tensors that the model never reads, less those that are known to be no weights.
     pub unread: Vec<String>,
+    /// The prompt is a picture: of a model of two towers, the one that sees is meant.
+    pub sees: bool,
     /// Facts about how it was opened, beside those that its configuration gives.
     pub knobs: Vec<Knob>,
     /// The files beside the weights that say what these are.

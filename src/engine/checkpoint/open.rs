@@ -49,6 +49,8 @@ pub struct Opening {
     pub ignores_adapter: bool,
     /// Where names of the hub are looked for.
     pub hub: Hub,
+    /// The prompt is a picture.
+    pub sees: bool,
 }
 
 impl From<Option<PathBuf>> for Opening {
@@ -66,6 +68,12 @@ impl Opening {
     /// # Errors
     /// When the path is missing, there are no weights, or a file lies.
     pub fn open(&self) -> Result<Checkpoint> {
+        let mut checkpoint = self.open_any()?;
+        checkpoint.sees = self.sees;
+        Ok(checkpoint)
+    }
+
+    fn open_any(&self) -> Result<Checkpoint> {
         let Some(path) = &self.path else {
             return self.open_bundle();
         };
@@ -319,6 +327,7 @@ fn open_gguf(weights: &Weights, directory: &Path) -> Result<Checkpoint> {
         beside: Map::new(),
         settings: Settings::default(),
         unread: Vec::new(),
+        sees: false,
         knobs: Vec::new(),
         described_by: Vec::new(),
     })
@@ -398,6 +407,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         settings: Settings::default(),
         remarks: Vec::new(),
         unread: Vec::new(),
+        sees: false,
         knobs: Vec::new(),
         described_by: Vec::new(),
     })

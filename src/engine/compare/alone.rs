@@ -66,11 +66,7 @@ pub(super) fn first_tokens(
         FIRST
     };
     let is_worth_it = tokens.len() > 2 * n && tokens.real.is_none() && !has_other_knobs;
-    (is_worth_it && specs.into_iter().zip(layers).all(is_causal)).then(|| Sequence {
-        tokens: tokens.tokens[..n].to_vec(),
-        positions: tokens.positions[..n].to_vec(),
-        real: None,
-    })
+    (is_worth_it && specs.into_iter().zip(layers).all(is_causal)).then(|| tokens.first(n))
 }
 
 /// Whether no row of an attention depends on later tokens, or on how many there are.

@@ -400,6 +400,7 @@ mod tests {
             tokens: tokens.to_vec(),
             positions: (0..tokens.len()).collect(),
             real: None,
+            picture: None,
         }
     }
 

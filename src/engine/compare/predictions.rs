@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::gap::{Axes, HeadGap, HookGap, same_bits};
 use crate::error::Result;
 use crate::kernels::simd::{Level, exp_sum, weighted_gap};
-use crate::model::{Hook, Input, Model, Unembedding, final_hidden};
+use crate::model::{Hook, Input, Model, Unembedding, final_hidden, pool_hidden};
 use crate::ops::Ops;
 use crate::pace::Pace;
 
@@ -151,6 +151,8 @@ pub(super) fn after_layers<O: Ops>(
             predictions: None,
         });
     };
+    pool_hidden(ops, head_a, sequence, &mut of_a)?;
+    pool_hidden(ops, head_b, sequence, &mut of_b)?;
     let n = sequence.len();
     let has_loss = a.spec.is_causal_lm && b.spec.is_causal_lm;
     let target = |i: usize| {

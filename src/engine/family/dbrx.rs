@@ -200,6 +200,7 @@ impl Experts {
             rule: self.rule.clone(),
             experts: (0..n).map(expert).collect(),
             shared: None,
+            latent: None,
         }))
     }
 }

@@ -3,6 +3,7 @@
 use super::reading::bart_like::{self, BartLike};
 use super::reading::bert_like::{self, BertLike};
 use super::reading::llama_like::{self, Recipe};
+use super::reading::vit_like::{self, VitLike};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::ModelSpec;
@@ -26,6 +27,8 @@ enum Reading {
     Encoder(fn() -> BertLike),
     /// What it changes of BART.
     Translator(fn() -> BartLike),
+    /// What it changes of ViT, or of the encoder of captions beside one.
+    Seeing(fn() -> VitLike),
 }
 
 impl Family {
@@ -77,6 +80,14 @@ impl Family {
         }
     }
 
+    pub(super) const fn seeing(
+        model_type: &'static str,
+        architecture: &'static str,
+        like: fn() -> VitLike,
+    ) -> Self {
+        Self::new(model_type, architecture, Reading::Seeing(like))
+    }
+
     /// Reads a checkpoint of the family.
     ///
     /// # Errors
@@ -92,6 +103,7 @@ impl Family {
             Reading::Decoder(recipe) => llama_like::read(name, checkpoint, reader, &recipe()),
             Reading::Encoder(like) => bert_like::read(name, checkpoint, reader, like()),
             Reading::Translator(like) => bart_like::read(name, checkpoint, reader, like()),
+            Reading::Seeing(like) => vit_like::read(name, checkpoint, reader, like()),
         }
     }
 }
@@ -110,6 +122,8 @@ pub static FAMILIES: &[Family] = &[
     super::blenderbot::FAMILY,
     super::blenderbot_small::FAMILY,
     super::bloom::FAMILY,
+    super::clip_text_model::FAMILY,
+    super::clip_vision_model::FAMILY,
     super::codegen::FAMILY,
     super::cohere::FAMILY,
     super::cohere2::FAMILY,
@@ -121,7 +135,10 @@ pub static FAMILIES: &[Family] = &[
     super::deberta_v2::FAMILY,
     super::deepseek_v2::FAMILY,
     super::deepseek_v3::FAMILY,
+    super::deit::FAMILY,
     super::described::FAMILY,
+    super::dinov2::FAMILY,
+    super::dinov2_with_registers::FAMILY,
     super::distilbert::FAMILY,
     super::electra::FAMILY,
     super::encoder_decoder::FAMILY,
@@ -194,6 +211,8 @@ pub static FAMILIES: &[Family] = &[
     super::roberta::FAMILY,
     super::roformer::FAMILY,
     super::seed_oss::FAMILY,
+    super::siglip_text_model::FAMILY,
+    super::siglip_vision_model::FAMILY,
     super::smollm3::FAMILY,
     super::stablelm::FAMILY,
     super::starcoder2::FAMILY,
@@ -202,6 +221,7 @@ pub static FAMILIES: &[Family] = &[
     super::torch_encoder::FAMILY,
     super::torch_transformer::FAMILY,
     super::umt5::FAMILY,
+    super::vit::FAMILY,
     super::xglm::FAMILY,
     super::xlm::FAMILY,
     super::xlm_roberta::FAMILY,

@@ -14,6 +14,8 @@ mod blenderbot;
 mod blenderbot_small;
 mod bloom;
 mod classes;
+mod clip_text_model;
+mod clip_vision_model;
 mod codegen;
 mod cohere;
 mod cohere2;
@@ -25,7 +27,10 @@ mod deberta;
 mod deberta_v2;
 mod deepseek_v2;
 mod deepseek_v3;
+mod deit;
 mod described;
+mod dinov2;
+mod dinov2_with_registers;
 mod distilbert;
 mod electra;
 mod encoder_decoder;
@@ -102,6 +107,8 @@ mod rembert;
 mod roberta;
 mod roformer;
 mod seed_oss;
+mod siglip_text_model;
+mod siglip_vision_model;
 mod smollm3;
 mod stablelm;
 mod starcoder2;
@@ -109,9 +116,11 @@ mod t5;
 mod t5gemma;
 mod torch_encoder;
 mod torch_transformer;
+mod towers;
 mod umt5;
 pub mod unread;
 mod versions;
+mod vit;
 mod wrapper;
 mod xglm;
 mod xlm;
@@ -127,6 +136,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use self::overrides::Overrides;
+use self::towers::Tower;
 use self::wrapper::Wrapper;
 use crate::checkpoint::{Checkpoint, Config, Knob, Origin, Quantisation, Reader};
 use crate::error::{Error, Result};
@@ -205,8 +215,10 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     {
         checkpoint.tokenizer.set_model_type(kind);
     }
+    let tower = Tower::of(checkpoint, overrides.word("tower"));
     // A model of text and pictures keeps what describes its text apart.
     let mut text_part = match find(&mut Reader::new(&checkpoint.config)) {
+        _ if tower.is_some() => None,
         Ok(_) => None,
         Err(_) => checkpoint.config.text_part(),
     };
@@ -217,8 +229,10 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         wrapper.complete(&checkpoint.config, text, has_head);
         wrapper
     });
-    let config = text_part.as_ref().unwrap_or(&checkpoint.config);
-    let mut reader = Reader::new(config);
+    let of_tower = tower.as_ref().map(|tower| &tower.config);
+    let config = of_tower.or(text_part.as_ref());
+    let mut reader = Reader::new(config.unwrap_or(&checkpoint.config));
+    tower.iter().for_each(|tower| tower.note(&mut reader));
     let family = find(&mut reader)?;
     let quantisation = Quantisation::read(&checkpoint.config)?;
     reader.value("quantization_config");
@@ -389,6 +403,7 @@ mod tests {
                     "layouts",
                     "list",
                     "overrides",
+                    "towers",
                     "unread",
                     "versions",
                     "wrapper",

@@ -353,6 +353,8 @@ impl Experts {
                 .filter(|_| groups > 1),
                 normalises: reader.flag_or("normalises_experts", "norm_topk_prob", true)?,
                 scale: scale as f32,
+                power: 1.0,
+                scales_inputs: false,
             },
         })
     }

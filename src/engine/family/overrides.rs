@@ -159,6 +159,9 @@ static FIELDS: &[Field] = &[
             cap => above_zero(cap).map(|cap| Given::LogitSoftcap(Some(cap as f32))),
         },
     ),
+    field("tower", "text or vision", |text| {
+        one_of(text, &["text", "vision"])
+    }),
     field("start_token", TOKEN, token),
     field("end_token", TOKEN, token),
 ];

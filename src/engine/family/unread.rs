@@ -39,7 +39,7 @@ const NO_WEIGHTS: [&str; 30] = [
     "v_scale",
 ];
 /// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 30] = [
+const OTHER_PARTS: [&str; 38] = [
     "lang_embeddings",
     "pooler",
     "contact_head",
@@ -70,6 +70,14 @@ const OTHER_PARTS: [&str; 30] = [
     "mtp",
     "eh_proj",
     "medusa",
+    "text_model.",
+    "text_projection",
+    "post_layernorm",
+    "mask_token",
+    "head.attention.",
+    "head.layernorm.",
+    "head.mlp.",
+    "head.probe",
 ];
 const ADAPTERS: [&str; 10] = [
     "lora_",

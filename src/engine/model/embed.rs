@@ -1,14 +1,18 @@
 //! Tokens → the input of the first block.
 
 use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::Model;
 use super::embed_spec::{DroppedToken, PositionTable, Sines};
+use super::patches::{patch_positions, patch_rows};
 use super::source::{NormSource, TableSource};
 use super::spec::StackSpec;
 use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
+use crate::prompt::Picture;
 
 /// One sequence of tokens, as a model takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,9 +22,35 @@ pub struct Sequence {
     pub positions: Vec<usize>,
     /// Which tokens are real; `None` when all are.
     pub real: Option<Vec<bool>>,
+    /// What tokens are patches of, for models that see.
+    pub picture: Option<Arc<Picture>>,
 }
 
 impl Sequence {
+    /// Tokens of a text, none of them padding.
+    pub fn of_text(tokens: Vec<u32>, positions: Vec<usize>) -> Self {
+        Self {
+            tokens,
+            positions,
+            ..Self::default()
+        }
+    }
+
+    /// Its first tokens.
+    pub fn first(&self, n: usize) -> Self {
+        self.part(0..n.min(self.len()))
+    }
+
+    /// Some of its tokens.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        Self {
+            tokens: self.tokens[range.clone()].to_vec(),
+            positions: self.positions[range.clone()].to_vec(),
+            real: self.real.as_ref().map(|real| real[range].to_vec()),
+            picture: self.picture.clone(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
@@ -67,9 +97,15 @@ pub fn embed<O: Ops>(
         None => ops.copy(from, to),
     };
     let mut width = spec.tokens.width;
-    let mut rows = vec![0.0; sequence.len() * width]; // [position, d_embed]
-    let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
-    add_rows(model, &spec.tokens, &tokens, &mut rows)?;
+    let mut rows = match &spec.patches {
+        Some(patches) => patch_rows(ops, model, patches, sequence, &sequence.tokens)?,
+        None => {
+            let mut rows = vec![0.0; sequence.len() * width];
+            let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
+            add_rows(model, &spec.tokens, &tokens, &mut rows)?;
+            rows
+        }
+    }; // [position, d_embed]
     if spec.scale != 1.0 {
         rows.iter_mut().for_each(|value| *value *= spec.scale);
     }
@@ -96,6 +132,10 @@ pub fn embed<O: Ops>(
             add_sinusoids(&sequence.positions, *sines, width, &mut rows);
         }
         None => {}
+    }
+    if let Some(patches) = &spec.patches {
+        let positions = patch_positions(model, patches, sequence, &sequence.positions)?;
+        rows.iter_mut().zip(&positions).for_each(|(to, p)| *to += p);
     }
     if let Some(table) = &spec.token_types {
         add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
@@ -139,7 +179,10 @@ pub fn embedding_parts<O: Ops>(
     let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
     let mut row = vec![0.0; spec.tokens.width];
     let id = sequence.tokens[position_idx];
-    add_rows(model, &spec.tokens, &[id as usize], &mut row)?;
+    match &spec.patches {
+        Some(patches) => row = patch_rows(ops, model, patches, sequence, &[id])?,
+        None => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,
+    }
     row.iter_mut().for_each(|value| *value *= spec.scale);
     if let Some(dropped) = spec.dropped {
         let factor = factors(dropped, sequence)(id);
@@ -168,6 +211,10 @@ pub fn embedding_parts<O: Ops>(
             PositionTable::Stored(table) => add_rows(model, table, &position, &mut row)?,
             PositionTable::Sinusoid(sines) => add_sinusoids(&position, *sines, width, &mut row),
         }
+        parts.push((EmbedPart::Position, row));
+    }
+    if let Some(patches) = &spec.patches {
+        let row = patch_positions(model, patches, sequence, &position)?;
         parts.push((EmbedPart::Position, row));
     }
     if let Some(table) = &spec.token_types {

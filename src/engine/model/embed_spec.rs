@@ -1,11 +1,15 @@
 //! How tokens become the input of the first block, as data: tables, positions, norms.
 
+use super::patches::PatchSpec;
 use super::source::{LinearSource, NormSource, TableSource};
 
 /// How tokens become the input of the first block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbedSpec {
+    /// Where tokens are patches of a picture, the kernel that makes their rows, one for each token.
     pub tokens: TableSource,
+    /// How rows come of a picture, where tokens are its patches.
+    pub patches: Option<Box<PatchSpec>>,
     /// Multiplies the rows of tokens.
     pub scale: f32,
     /// A token whose rows are zero.
@@ -29,6 +33,7 @@ impl EmbedSpec {
     pub fn plain(tokens: TableSource) -> Self {
         Self {
             tokens,
+            patches: None,
             scale: 1.0,
             dropped: None,
             positions: None,

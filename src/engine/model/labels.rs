@@ -34,6 +34,12 @@ pub enum Pooled {
     LastOf(u32),
     /// The mean of the hidden states of all real positions: each position has the same outputs.
     Mean,
+    /// The mean of the hidden states from a position on, the same for each position.
+    MeanFrom(usize),
+    /// The first hidden state, and behind it the mean of those from a position on.
+    FirstAndMeanFrom(usize),
+    /// The first two hidden states behind each other.
+    FirstTwo,
 }
 
 impl Pooled {
@@ -41,7 +47,11 @@ impl Pooled {
     pub fn position(self, tokens: &[u32]) -> Option<usize> {
         match self {
             Self::Every => None,
-            Self::First | Self::Mean => Some(0),
+            Self::First
+            | Self::Mean
+            | Self::MeanFrom(_)
+            | Self::FirstAndMeanFrom(_)
+            | Self::FirstTwo => Some(0),
             Self::Last(None) => tokens.len().checked_sub(1),
             Self::Last(Some(pad)) => {
                 Some(tokens.iter().rposition(|token| *token != pad).unwrap_or(0))
@@ -66,6 +76,9 @@ impl Pooled {
             Self::Last(_) => "last token",
             Self::LastOf(_) => "last end token",
             Self::Mean => "mean of tokens",
+            Self::MeanFrom(_) => "mean of patches",
+            Self::FirstAndMeanFrom(_) => "first token and mean of patches",
+            Self::FirstTwo => "first two tokens",
         }
     }
 }

@@ -23,6 +23,7 @@ mod mixing;
 mod needed;
 mod on_host;
 mod past;
+mod patches;
 pub mod recurrent;
 mod route;
 mod shown_heads;
@@ -52,13 +53,16 @@ pub use mixer::TokenMixer;
 pub use needed::NeededTensor;
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use past::{BlockPast, Recomputed};
+pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{
     BlockSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer, ModelSpec,
     ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
-pub use unembed::{Unembedding, final_hidden, logits_in_chunks, unembedding_for_few_rows};
+pub use unembed::{
+    Unembedding, final_hidden, logits_in_chunks, pool_hidden, unembedding_for_few_rows,
+};
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::embed_spec::PositionTable;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::mixer::{MixerPart, TokenMixer};
+use super::patches::PatchSpec;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::spec::{BlockSpec, ModelSpec, ProjectionSpec, StackSpec};
@@ -37,6 +38,7 @@ impl ModelSpec {
                 needed.norm(transform.norm.as_ref());
             }
             needed.linear(&head.unembed);
+            head.second.iter().for_each(|linear| needed.linear(linear));
             needed.vector(head.extra_bias.as_ref(), self.d_vocab);
         }
         needed.0
@@ -156,7 +158,10 @@ struct Needed<'a>(Vec<NeededTensor<'a>>);
 impl<'a> Needed<'a> {
     fn embedding(&mut self, stack: &'a StackSpec) {
         let embed = &stack.embed;
-        self.table(&embed.tokens);
+        match &embed.patches {
+            Some(patches) => self.patches(patches),
+            None => self.table(&embed.tokens),
+        }
         if let Some(PositionTable::Stored(table)) = &embed.positions {
             self.table(table);
         }
@@ -170,6 +175,15 @@ impl<'a> Needed<'a> {
             .bucket_values
             .iter()
             .for_each(|table| self.table(table));
+    }
+
+    fn patches(&mut self, patches: &'a PatchSpec) {
+        self.linear(&patches.projection);
+        let learned = patches.firsts.iter();
+        self.0
+            .extend(learned.map(|learned| (learned.tensor.as_str(), learned.shape.clone())));
+        let positions = &patches.positions;
+        self.0.push((&positions.tensor, positions.shape.clone()));
     }
 
     fn recurrence(&mut self, stack: &'a StackSpec) {
@@ -279,6 +293,7 @@ impl<'a> Needed<'a> {
         if let Some(bias) = &linear.bias {
             self.0.push((bias, linear.stored_bias_shape()));
         }
+        self.vector(linear.factors.as_ref(), linear.n_out());
     }
 
     fn norm(&mut self, norm: Option<&'a NormSource>) {

@@ -37,6 +37,10 @@ pub struct LinearSource {
     /// The square matrix that is meant is applied transposed: only ever supposed.
     pub is_transposed: bool,
     pub scale: MapScale,
+    /// The axes that inputs are stored in, where they are the channels, rows and columns of a patch.
+    pub patch: Option<[usize; 3]>,
+    /// Multiplies outputs, the bias included. // [n_out]
+    pub factors: Option<String>,
 }
 
 /// Stated factors of an affine map: output · (W·(input · x) + b).
@@ -78,6 +82,8 @@ impl LinearSource {
             bias_is_of_part: false,
             is_transposed: false,
             scale: MapScale::ONE,
+            patch: None,
+            factors: None,
         }
     }
 
@@ -134,8 +140,27 @@ impl LinearSource {
         self.n_stored_out / self.part.group * self.part.len
     }
 
+    /// The map of the values of a patch, as the kernel of a convolution holds it.
+    pub fn of_patch(weight: String, bias: Option<String>, patch: [usize; 3], n_out: usize) -> Self {
+        Self {
+            patch: Some(patch),
+            ..Self::whole(weight, bias, patch.iter().product(), n_out)
+        }
+    }
+
+    /// The map, its outputs multiplied by a stored vector.
+    pub fn times(self, factors: String) -> Self {
+        Self {
+            factors: Some(factors),
+            ..self
+        }
+    }
+
     /// The shape of the stored weight.
     pub fn stored_shape(&self) -> Vec<usize> {
+        if let Some(patch) = self.patch {
+            return [&[self.n_stored_out], patch.as_slice()].concat();
+        }
         let matrix = if self.is_input_major {
             [self.n_in, self.n_stored_out]
         } else {

@@ -11,7 +11,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
 use crate::ops::Activation;
 use crate::place::Stack;
-use crate::prompt::{Limits, PositionRule};
+use crate::prompt::{Limits, Look, PositionRule};
 
 /// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
 #[derive(Debug, Clone, PartialEq)]
@@ -271,6 +271,8 @@ pub struct TransformSpec {
 pub struct HeadSpec {
     pub transform: Option<TransformSpec>,
     pub unembed: LinearSource,
+    /// A second map, of the second token, where outputs are the mean of both maps.
+    pub second: Option<LinearSource>,
     /// Multiplies the products, before the bias of `extra_bias`.
     pub scale: f32,
     /// cap · tanh(logit / cap).
@@ -286,6 +288,7 @@ impl HeadSpec {
         Self {
             transform: None,
             unembed,
+            second: None,
             scale: 1.0,
             softcap: None,
             extra_bias: None,
@@ -438,6 +441,12 @@ impl ModelSpec {
         stacks.any(|stack| stack.embed.positions.is_some())
     }
 
+    /// How a picture becomes tokens, where the model reads pictures.
+    pub fn look(&self) -> Option<Look> {
+        let patches = self.stacks[0].embed.patches.as_ref();
+        patches.map(|patches| patches.look)
+    }
+
     /// What a prompt may be.
     pub fn limits(&self) -> Limits {
         Limits {
@@ -451,6 +460,7 @@ impl ModelSpec {
             is_n_ctx_hard: self.stores_positions(),
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),
+            look: self.look(),
         }
     }
 }

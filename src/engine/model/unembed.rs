@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Model;
-use super::embed::apply_norm;
+use super::embed::{Sequence, apply_norm};
+use super::labels::Pooled;
 use super::spec::{HeadSpec, StackSpec};
 use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
-use crate::ops::Ops;
+use crate::ops::{HostLinear, HostWeight, Ops};
 use crate::pace::Pace;
 
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
@@ -29,6 +30,51 @@ pub fn final_hidden<O: Ops>(
         Some(norm) => apply_norm(ops, model, norm, resid, to),
         None => ops.copy(resid, to),
     }
+}
+
+/// Puts what a head reads in the place of the last hidden states, where that is made of several positions.
+///
+/// # Errors
+/// When the device fails.
+pub fn pool_hidden<O: Ops>(
+    ops: &O,
+    head: &HeadSpec,
+    sequence: &Sequence,
+    hidden: &mut O::Buffer,
+) -> Result<()> {
+    let Some(labels) = &head.labels else {
+        return Ok(());
+    };
+    let host = match labels.pooled {
+        Pooled::Every | Pooled::First | Pooled::Last(_) | Pooled::LastOf(_) => return Ok(()),
+        _ => ops.get(hidden)?,
+    };
+    let (width, n) = (host.width.max(1), sequence.len());
+    let row = |idx: usize| host.values.chunks(width).nth(idx).unwrap_or_default();
+    let mean = |from: usize| mean_of_real(&host.values, width, sequence, from);
+    let pooled = match labels.pooled {
+        Pooled::FirstAndMeanFrom(from) => [row(0), &mean(from)].concat(),
+        Pooled::FirstTwo => [row(0), row(1)].concat(),
+        Pooled::MeanFrom(from) => mean(from),
+        _ => mean(0),
+    };
+    ops.put(&pooled.repeat(n), pooled.len(), hidden)
+}
+
+/// The mean of the rows of real tokens from one on. // [width]
+fn mean_of_real(hidden: &[f32], width: usize, sequence: &Sequence, from: usize) -> Vec<f32> {
+    let mut sum = vec![0.0f64; width];
+    let mut n_real = 0;
+    let rows = hidden.chunks(width).enumerate().skip(from);
+    for (_, row) in rows.filter(|(idx, _)| sequence.is_real(*idx)) {
+        n_real += 1;
+        sum.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += f64::from(*value));
+    }
+    sum.iter()
+        .map(|sum| (sum / f64::from(n_real.max(1))) as f32)
+        .collect()
 }
 
 /// Computes the logits of every position, and hands them over chunk by chunk.
@@ -151,8 +197,16 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     /// When a tensor is not as the spec says, the device fails, or the pace stops it.
     pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
         let tensors = &self.model.checkpoint.tensors;
-        let takes_bf16 = self.ops.takes_bf16();
-        let host = read_linear_rows(tensors, &self.head.unembed, range, takes_bf16, self.pace)?;
+        let (head, pace) = (self.head, self.pace);
+        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none();
+        let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
+        let host = match &head.second {
+            Some(second) => {
+                let second = read_linear_rows(tensors, second, range, false, pace)?;
+                mean_of_both(&host, &second)
+            }
+            None => host,
+        };
         self.ops.linear_weights(host)
     }
 
@@ -175,6 +229,27 @@ impl<'a, O: Ops> Unembedding<'a, O> {
             range,
             values,
         ))
+    }
+}
+
+/// One map of two tokens, whose outputs are the mean of two maps of one token each.
+fn mean_of_both<'a>(first: &HostLinear<'_>, second: &HostLinear<'_>) -> HostLinear<'a> {
+    let (a, b) = (first.widened(), second.widened());
+    let rows = a
+        .chunks(first.n_in.max(1))
+        .zip(b.chunks(second.n_in.max(1)));
+    let both = rows.flat_map(|(a, b)| a.iter().chain(b).map(|v| 0.5 * v).collect::<Vec<f32>>());
+    let bias = |idx: usize| {
+        let biases = [first, second].map(|map| map.bias.as_ref().map_or(0.0, |bias| bias[idx]));
+        0.5 * (biases[0] + biases[1])
+    };
+    HostLinear {
+        n_out: first.n_out,
+        n_in: first.n_in + second.n_in,
+        weight: HostWeight::F32(Cow::Owned(both.collect())),
+        is_input_major: false,
+        bias: Some((0..first.n_out).map(bias).collect()),
+        grams: Default::default(),
     }
 }
 

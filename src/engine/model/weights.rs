@@ -113,6 +113,7 @@ pub(super) fn read_linear<'a>(
     fused: &Fused,
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
+    let takes_bf16 = takes_bf16 && source.factors.is_none();
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
     let apart = source.slab.filter(|slab| !slab.is_joined);
@@ -148,7 +149,14 @@ pub(super) fn read_linear<'a>(
         bias,
         grams: Default::default(),
     };
-    Ok(scaled(linear, source.scale))
+    let linear = scaled(linear, source.scale);
+    match &source.factors {
+        Some(name) => Ok(multiplied(
+            linear,
+            &tensors.expect(name, &[source.n_out()])?.widen()?,
+        )),
+        None => Ok(linear),
+    }
 }
 
 /// A map with the factors that are stated for it.
@@ -163,6 +171,33 @@ fn scaled(mut linear: HostLinear<'_>, scale: MapScale) -> HostLinear<'_> {
         scale_assign(bias.to_mut(), scale.output);
     }
     linear
+}
+
+/// A map whose outputs are multiplied. // factors: [n_out]
+fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
+    let mut values = host.widened().into_owned();
+    let (n_in, n_out) = (host.n_in.max(1), host.n_out.max(1));
+    if host.is_input_major {
+        for row in values.chunks_mut(n_out) {
+            row.iter_mut().zip(factors).for_each(|(v, by)| *v *= by);
+        }
+    } else {
+        for (row, by) in values.chunks_mut(n_in).zip(factors) {
+            row.iter_mut().for_each(|v| *v *= by);
+        }
+    }
+    let bias = host.bias.map(|bias| {
+        let both = bias.iter().zip(factors);
+        both.map(|(v, by)| v * by).collect()
+    });
+    HostLinear {
+        n_out: host.n_out,
+        n_in: host.n_in,
+        weight: HostWeight::F32(Cow::Owned(values)),
+        is_input_major: host.is_input_major,
+        bias,
+        grams: Default::default(),
+    }
 }
 
 /// A matrix of the outputs that are meant, as it is taken.

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::{DOCUMENT, read_text};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -16,6 +16,7 @@ struct Line {
     id: Option<String>,
     text: Option<String>,
     tokens: Option<Vec<u32>>,
+    image: Option<PathBuf>,
     target: Option<String>,
     target_tokens: Option<Vec<u32>>,
     attention_mask: Option<Vec<u8>>,
@@ -44,14 +45,14 @@ pub fn parse_inputs(path: &Path, text: &str, usual: &Request) -> Result<Vec<(Str
             let said = e.to_string();
             let said = said.split(" at line").next().unwrap_or(&said).to_owned();
             at(format!(
-                "{said}; expected an object with text or tokens, and perhaps id, target, target_tokens, attention_mask"
+                "{said}; expected an object with text, tokens or image, and perhaps id, target, target_tokens, attention_mask"
             ))
         })?;
         let id = line.id.clone().unwrap_or_else(|| inputs.len().to_string());
         if !ids.insert(id.clone()) {
             return Err(at(format!("the id {id:?} is used twice")));
         }
-        inputs.push((id, request(line, usual).map_err(at)?));
+        inputs.push((id, request(line, usual, path).map_err(at)?));
     }
     if inputs.is_empty() {
         return Err(Error::file(
@@ -62,12 +63,20 @@ pub fn parse_inputs(path: &Path, text: &str, usual: &Request) -> Result<Vec<(Str
     Ok(inputs)
 }
 
-fn request(line: Line, usual: &Request) -> std::result::Result<Request, String> {
-    let source = match (line.text, line.tokens) {
-        (Some(text), None) => Source::Text(text),
-        (None, Some(ids)) => Source::Ids(ids),
-        (Some(_), Some(_)) => return Err("expected text or tokens, found both".to_owned()),
-        (None, None) => return Err("expected text or tokens, found neither".to_owned()),
+fn request(line: Line, usual: &Request, file: &Path) -> std::result::Result<Request, String> {
+    let source = match (line.text, line.tokens, line.image) {
+        (Some(text), None, None) => Source::Text(text),
+        (None, Some(ids), None) => Source::Ids(ids),
+        // As the file says it, or beside the file.
+        (None, None, Some(image)) => {
+            let beside = file.with_file_name(&image);
+            Source::picture(if image.exists() { image } else { beside })
+        }
+        (None, None, None) => {
+            return Err("expected text, tokens or image, found neither".to_owned());
+        }
+        (Some(_), Some(_), None) => return Err("expected text or tokens, found both".to_owned()),
+        _ => return Err("expected one of text, tokens and image, found several".to_owned()),
     };
     let target = match (line.target, line.target_tokens) {
         (Some(text), None) => Target::Text(text),

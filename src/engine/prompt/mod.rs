@@ -3,6 +3,7 @@
 mod chat;
 mod inputs;
 mod lost;
+mod picture;
 mod positions;
 mod tokenizer;
 mod writing;
@@ -10,9 +11,13 @@ mod writing;
 pub use chat::{ChatTemplate, Messages};
 pub use inputs::{parse_inputs, read_inputs};
 pub use lost::Lost;
+pub use picture::{Cubic, Filter, Firsts, Look, Picture, PictureSource, Size, is_picture, taps};
 pub use positions::PositionRule;
 pub use tokenizer::{Reading, Token, Tokenizer, Vocabulary};
 pub use writing::Sampling;
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
@@ -22,6 +27,15 @@ pub enum Source {
     Text(String),
     /// Used verbatim.
     Ids(Vec<u32>),
+    /// For models that see.
+    Picture(PictureSource),
+}
+
+impl Source {
+    /// The picture of a file.
+    pub fn picture(path: impl Into<PathBuf>) -> Self {
+        Self::Picture(PictureSource::File(path.into()))
+    }
 }
 
 /// How positions are counted when some tokens are padding.
@@ -102,6 +116,8 @@ pub struct Limits {
     pub positions: PositionRule,
     /// The token that a decoder's input begins with, for models with an encoder.
     pub start_token: Option<u32>,
+    /// How a picture becomes tokens, for models that see.
+    pub look: Option<Look>,
 }
 
 impl Limits {
@@ -144,6 +160,8 @@ pub struct Prompt {
     pub sampling: Sampling,
     /// How much of a text came through the tokenizer.
     pub lost: Lost,
+    /// What its tokens are patches of.
+    pub picture: Option<Arc<Picture>>,
 }
 
 impl Prompt {
@@ -196,6 +214,13 @@ impl Prompt {
 /// When the prompt is empty, a text comes where only ids can be read, an id lies outside the vocabulary, the mask has another
 /// length, or there are more tokens than positions.
 pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<Prompt> {
+    if let Source::Picture(source) = &request.source {
+        return of_picture(source, request, limits);
+    }
+    if limits.look.is_some() {
+        let problem = "this model reads pictures: give one with --image FILE";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
     let mut given = side(&request.source, request, reading, limits, true)?;
     given.sampling = request.sampling;
     let Some(start_token) = limits.start_token else {
@@ -248,6 +273,27 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     target.sampling = request.sampling;
     target.source = Some(Box::new(given));
     Ok(target)
+}
+
+/// The tokens of a picture.
+fn of_picture(source: &PictureSource, request: &Request, limits: Limits) -> Result<Prompt> {
+    let Some(look) = limits.look else {
+        let problem = format!("{source}: this model reads text, and a picture was given");
+        return Err(Error::Prompt(problem));
+    };
+    if request.attention_mask.is_some() {
+        let problem = "a picture is never padded: expected no attention mask, found one";
+        return Err(Error::Prompt(problem.to_owned()));
+    }
+    let picture = Picture::read(source, &look)?;
+    let n = picture.n_tokens();
+    Ok(Prompt {
+        tokens: (0..n as u32).collect(),
+        labels: picture.labels(),
+        positions: (0..n).collect(),
+        picture: Some(Arc::new(picture)),
+        ..Prompt::default()
+    })
 }
 
 fn too_long(found: usize, n_ctx: usize) -> Error {
@@ -318,6 +364,10 @@ fn side(
             let labels = ids.iter().map(|id| reading.label(*id)).collect();
             (ids.clone(), labels)
         }
+        Source::Picture(source) => {
+            let problem = format!("{source}: a target is text, and a picture was given");
+            return Err(Error::Prompt(problem));
+        }
     };
     if tokens.is_empty() {
         let what = if is_given { "prompt" } else { "target" };
@@ -383,6 +433,7 @@ fn side(
         written: String::new(),
         sampling: Sampling::default(),
         lost,
+        picture: None,
     })
 }
 
@@ -397,6 +448,7 @@ mod tests {
         is_n_ctx_hard: true,
         positions: PositionRule::Index,
         start_token: None,
+        look: None,
     };
 
     fn ids_only() -> Reading {

@@ -28,6 +28,7 @@ fn prepared(path: &Path) -> Result<(), String> {
                 n_ctx: Some(64),
                 positions,
                 start_token,
+                look: None,
             };
             if let Ok(prompt) = prompt::prepare(request, &reading, limits) {
                 prompt.longest();

@@ -253,6 +253,7 @@ pub fn retrieval<O: Ops>(ops: &O, model: &Model, pace: &dyn Pace) -> Result<Retr
                 positions: spec.positions.positions(&hidden.tokens, None),
                 tokens: hidden.tokens.clone(),
                 real: None,
+                picture: None,
             },
         })
         .collect();

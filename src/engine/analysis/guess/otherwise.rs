@@ -42,6 +42,7 @@ pub fn otherwise<O: Ops>(
                 positions: (0..tokens.len()).collect(),
                 tokens,
                 real: None,
+                picture: None,
             },
         }
     };

@@ -84,6 +84,7 @@ impl Text {
                 tokens,
                 positions,
                 real: None,
+                picture: None,
             },
             wanted,
             labels: [labels.clone(), labels.clone(), labels],
@@ -92,7 +93,7 @@ impl Text {
 
     /// A text whose next tokens are told; `None` where there are none.
     fn telling_next(input: &Input, n: usize) -> Option<Self> {
-        let sequence = cut(&input.sequence, n);
+        let sequence = input.sequence.first(n);
         let n = sequence.len();
         let real = |idx: usize| idx < n && sequence.is_real(idx);
         // All readings are judged on the same positions, also those that look two tokens ahead.
@@ -116,7 +117,7 @@ impl Text {
 
     /// A text in which every `N_MASKED`th token, from the nth on, is masked.
     fn masked(input: &Input, n: usize, nth: usize, mask: u32) -> Option<Self> {
-        let mut sequence = cut(&input.sequence, n);
+        let mut sequence = input.sequence.first(n);
         // The first and the last token are what a tokenizer puts around a text.
         let inner = 1..sequence.len().saturating_sub(1);
         let wanted: Vec<usize> = inner
@@ -135,15 +136,6 @@ impl Text {
 
 /// One token in so many is masked at a time: near the 15 % of training (Devlin et al. 2019, arXiv 1810.04805).
 const N_MASKED: usize = 7;
-
-fn cut(sequence: &Sequence, n: usize) -> Sequence {
-    let n = n.min(sequence.len());
-    Sequence {
-        tokens: sequence.tokens[..n].to_vec(),
-        positions: sequence.positions[..n].to_vec(),
-        real: sequence.real.as_ref().map(|real| real[..n].to_vec()),
-    }
-}
 
 /// Texts of at most `n_each` tokens with about `n_wanted` positions to compare.
 pub fn sample(task: Task, inputs: &[Input], n_each: usize, n_wanted: usize) -> Vec<Text> {
@@ -222,6 +214,7 @@ pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Te
                 positions: spec.positions.positions(&tokens, None),
                 tokens,
                 real: None,
+                picture: None,
             },
         };
         let mut text = Text::telling_next(&twice, 2 * n)?;

@@ -81,6 +81,7 @@ mod tests {
                 tokens: vec![1; n],
                 positions: (0..n).collect(),
                 real: None,
+                picture: None,
             },
         };
         let bytes = |row_bytes: usize| verify_bytes(&model, &input, row_bytes, 2);

@@ -22,7 +22,9 @@ use self::side::{Side, Told};
 use super::observer::{Progress, Silent};
 use super::pipeline::Job;
 use crate::error::{Error, Result};
-use crate::model::{Hook, Input, Model, Sequence, Stack, StackSpec, Unembedding, final_hidden};
+use crate::model::{
+    Hook, Input, Model, Sequence, Stack, StackSpec, Unembedding, final_hidden, pool_hidden,
+};
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
 
@@ -194,6 +196,9 @@ fn after_layers<A: Ops, B: Ops>(
         return Ok(found);
     };
     let n = input.sequence.len();
+    drop((host_a, host_b));
+    pool_hidden(reference, head, &input.sequence, &mut of_a)?;
+    pool_hidden(other, head, &input.sequence, &mut of_b)?;
     let mut unembed = Unembedding::new(reference, model, head, &of_a, n, pace)?;
     let mut unembed_other = Unembedding::new(other, model, head, &of_b, n, pace)?;
     let d_vocab = head.unembed.n_out();

@@ -242,5 +242,6 @@ fn sequence_of(prompt: &Prompt) -> Sequence {
         tokens: prompt.tokens.clone(),
         positions: prompt.positions.clone(),
         real: prompt.real.clone(),
+        picture: prompt.picture.clone(),
     }
 }

@@ -264,11 +264,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         let (ops, model, pace) = (self.ops, self.model, self.pace);
         let (stack, tensors) = (model.spec.main_stack(), &model.checkpoint.tensors);
         let n_new = sequence.len() - n_past;
-        let new = Sequence {
-            tokens: sequence.tokens[n_past..].to_vec(),
-            positions: sequence.positions[n_past..].to_vec(),
-            real: sequence.real.as_ref().map(|real| real[n_past..].to_vec()),
-        };
+        let new = sequence.part(n_past..sequence.len());
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         embed(ops, model, stack, &new, &mut spare, &mut resid)?;
         let memory = past.source.as_ref().map(|source| Memory {

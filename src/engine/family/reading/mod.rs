@@ -10,6 +10,7 @@ pub(super) mod hybrid;
 pub(super) mod latent;
 pub(super) mod llama_like;
 pub(super) mod masked_head;
+pub(super) mod processor;
 pub(super) mod recipe;
 pub(super) mod rope;
 mod rotation;
@@ -17,6 +18,7 @@ pub(super) mod state_space;
 pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
+pub(super) mod vit_like;
 pub(super) mod windows;
 
 use crate::attention::AttentionSpec;

@@ -26,13 +26,15 @@ enum Task {
     Question,
     /// A number at each token beside words.
     Value,
+    /// A label for a picture.
+    Picture,
     /// No class is named, or none that is known.
     Unknown,
 }
 
 impl Task {
     fn of(class: &str) -> Self {
-        const ENDS: [(&str, Task); 23] = [
+        const ENDS: [(&str, Task); 25] = [
             ("EncoderDecoderModel", Task::Words),
             ("ForCausalLM", Task::Words),
             ("ForMaskedLM", Task::Words),
@@ -51,6 +53,8 @@ impl Task {
             ("ForScore", Task::Sequence),
             ("ForTokenClassification", Task::Token),
             ("ForProcessRewardModel", Task::Token),
+            ("ForImageClassification", Task::Picture),
+            ("ForImageClassificationWithTeacher", Task::Picture),
             ("ForQuestionAnswering", Task::Question),
             ("ForQuestionAnsweringSimple", Task::Question),
             ("EncoderModel", Task::Hidden),
@@ -164,7 +168,9 @@ fn label_head(
         "reward_model_head",
     ];
     const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
+    const OF_PICTURE: [&str; 2] = ["classifier", "cls_classifier"];
     let outs: &[&str] = match task {
+        Task::Picture => &OF_PICTURE,
         Task::Question => &OF_SPAN,
         _ => &OF_TEXT,
     };
@@ -194,11 +200,16 @@ fn label_head(
         }),
         None => None,
     };
+    let second = (out == "cls_classifier").then_some(TEACHER);
     Some(HeadSpec {
         transform,
+        second: second.map(|name| linear(name, n_in, n_labels)),
         ..HeadSpec::plain(linear(out, n_in, n_labels))
     })
 }
+
+/// The classifier of DeiT's second token, whose labels a teacher gave.
+const TEACHER: &str = "distillation_classifier";
 
 /// What stands between the last hidden state and a head's last map.
 enum Transform {
@@ -304,6 +315,15 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
     };
     if matches!(task, Task::Token | Task::Question | Task::Value) {
         return Pooled::Every;
+    }
+    if let Some(look) = spec.look() {
+        let n_first = look.firsts.len();
+        return match spec.family {
+            _ if head.second.is_some() => Pooled::FirstTwo,
+            "dinov2" | "dinov2_with_registers" => Pooled::FirstAndMeanFrom(n_first),
+            "clip_vision_model" | "siglip_vision_model" => Pooled::MeanFrom(n_first),
+            _ => Pooled::First,
+        };
     }
     if reader.value("classifier_pooling").and_then(Value::as_str) == Some("mean") {
         return Pooled::Mean;

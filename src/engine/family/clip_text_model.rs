@@ -1,0 +1,23 @@
+//! CLIP's tower of captions: a causal encoder with learned positions.
+
+use super::Family;
+use super::reading::vit_like::{OF_CLIP, Reads, Sizes, Text, VitLike};
+
+pub const FAMILY: Family = Family::seeing("clip_text_model", "CLIPTextModel", || VitLike {
+    bases: &["text_model.", ""],
+    sizes: Sizes {
+        d_model: 512,
+        d_mlp: 2048,
+        n_layers: 12,
+        n_heads: 8,
+    },
+    eps: 1e-5,
+    activation: "quick_gelu",
+    names: OF_CLIP,
+    reads: Reads::Text(Text {
+        d_vocab: 49_408,
+        n_ctx: 77,
+        is_causal: true,
+    }),
+    last_norm: Some("final_layer_norm"),
+});

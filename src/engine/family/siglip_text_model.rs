@@ -1,0 +1,18 @@
+//! SigLIP's tower of captions: every token sees every other one.
+
+use super::Family;
+use super::reading::vit_like::{BASE, OF_CLIP, Reads, Text, VitLike};
+
+pub const FAMILY: Family = Family::seeing("siglip_text_model", "SiglipTextModel", || VitLike {
+    bases: &["text_model.", ""],
+    sizes: BASE,
+    eps: 1e-6,
+    activation: "gelu_pytorch_tanh",
+    names: OF_CLIP,
+    reads: Reads::Text(Text {
+        d_vocab: 32_000,
+        n_ctx: 64,
+        is_causal: false,
+    }),
+    last_norm: Some("final_layer_norm"),
+});

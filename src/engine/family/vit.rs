@@ -1,0 +1,37 @@
+//! ViT: patches of a picture as tokens, a class token before them, norms before both branches.
+
+use super::Family;
+use super::reading::processor::Processor;
+use super::reading::vit_like::{BASE, OF_VIT, Pictures, Reads, VitLike};
+
+pub const FAMILY: Family = Family::seeing("vit", "ViT", || VitLike {
+    reads: Reads::Pictures(PICTURES),
+    ..like(&["vit.", ""])
+});
+
+/// What ViT does to pictures.
+pub(super) const PICTURES: Pictures = Pictures {
+    kernel: "embeddings.patch_embeddings.projection.weight",
+    has_bias: true,
+    class: Some("embeddings.cls_token"),
+    distillation: None,
+    registers: None,
+    positions: "embeddings.position_embeddings",
+    resampled: None,
+    norm: None,
+    patch: 16,
+    processor: Processor::VIT,
+};
+
+/// ViT under some names.
+pub(super) const fn like(bases: &'static [&'static str]) -> VitLike {
+    VitLike {
+        bases,
+        sizes: BASE,
+        eps: 1e-12,
+        activation: "gelu",
+        names: OF_VIT,
+        reads: Reads::Pictures(PICTURES),
+        last_norm: Some("layernorm"),
+    }
+}

@@ -1,0 +1,170 @@
+//! Which samples of a line make those of a longer or shorter one, and with which weights.
+
+/// A filter by the number that Pillow gives it, in `preprocessor_config.json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filter {
+    Nearest,
+    Lanczos,
+    Bilinear,
+    Bicubic,
+    Box,
+    Hamming,
+}
+
+/// A cubic filter over samples that are not those of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cubic {
+    /// The four nearest samples, a = −0.75; samples beyond the ends are those at the ends.
+    Clamped,
+    /// As many samples as the scale asks for, a = −0.5.
+    Antialiased,
+}
+
+/// The samples of one new sample, and their weights.
+pub type Taps = Vec<(usize, f64)>;
+
+impl Filter {
+    /// The filter of a number.
+    pub fn of_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Nearest,
+            1 => Self::Lanczos,
+            2 => Self::Bilinear,
+            3 => Self::Bicubic,
+            4 => Self::Box,
+            5 => Self::Hamming,
+            _ => return None,
+        })
+    }
+
+    /// The name for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::Lanczos => "Lanczos",
+            Self::Bilinear => "bilinear",
+            Self::Bicubic => "bicubic",
+            Self::Box => "box",
+            Self::Hamming => "Hamming",
+        }
+    }
+
+    /// How far it reaches to either side, in samples.
+    fn reach(self) -> f64 {
+        match self {
+            Self::Nearest => 0.0,
+            Self::Box => 0.5,
+            Self::Bilinear | Self::Hamming => 1.0,
+            Self::Bicubic => 2.0,
+            Self::Lanczos => 3.0,
+        }
+    }
+
+    fn at(self, x: f64) -> f64 {
+        let sinc = |x: f64| {
+            let angle = x * std::f64::consts::PI;
+            if angle == 0.0 {
+                1.0
+            } else {
+                angle.sin() / angle
+            }
+        };
+        let size = x.abs();
+        match self {
+            Self::Nearest => 1.0,
+            Self::Box => f64::from(x > -0.5 && x <= 0.5),
+            Self::Bilinear => (1.0 - size).max(0.0),
+            Self::Hamming if size < 1.0 => {
+                sinc(size)
+                    * (f64::from(0.54f32)
+                        + f64::from(0.46f32) * (size * std::f64::consts::PI).cos())
+            }
+            Self::Bicubic => cubic(size, -0.5),
+            Self::Lanczos if size < 3.0 => sinc(x) * sinc(x / 3.0),
+            Self::Hamming | Self::Lanczos => 0.0,
+        }
+    }
+}
+
+/// The cubic convolution of Keys (1981) at a distance.
+fn cubic(size: f64, a: f64) -> f64 {
+    if size < 1.0 {
+        ((a + 2.0) * size - (a + 3.0)) * size * size + 1.0
+    } else if size < 2.0 {
+        (((size - 5.0) * size + 8.0) * size - 4.0) * a
+    } else {
+        0.0
+    }
+}
+
+/// The taps of every sample of a line of `to` samples made of `from` samples.
+pub fn taps(from: usize, to: usize, cubic: Cubic) -> Vec<Taps> {
+    match cubic {
+        Cubic::Antialiased => filter_taps(from, to, Filter::Bicubic),
+        Cubic::Clamped => {
+            let scale = from as f64 / to as f64;
+            let last = from.saturating_sub(1) as f64;
+            (0..to)
+                .map(|idx| {
+                    let at = (idx as f64 + 0.5) * scale - 0.5;
+                    let (whole, part) = (at.floor(), at - at.floor());
+                    [-1.0, 0.0, 1.0, 2.0]
+                        .map(|by: f64| {
+                            let weight = self::cubic((part - by).abs(), -0.75);
+                            ((whole + by).clamp(0.0, last) as usize, weight)
+                        })
+                        .to_vec()
+                })
+                .collect()
+        }
+    }
+}
+
+/// The taps of a filter that widens where a line becomes shorter, normalised at its ends.
+pub(super) fn filter_taps(from: usize, to: usize, filter: Filter) -> Vec<Taps> {
+    let scale = from as f64 / to as f64;
+    let widened = scale.max(1.0);
+    let reach = filter.reach() * widened;
+    let one = |idx: usize| {
+        let centre = (idx as f64 + 0.5) * scale;
+        if filter == Filter::Nearest {
+            return vec![((centre as usize).min(from - 1), 1.0)];
+        }
+        let first = (centre - reach + 0.5).max(0.0) as usize;
+        let end = ((centre + reach + 0.5).max(0.0) as usize).min(from);
+        let weight = |at: usize| filter.at((at as f64 - centre + 0.5) / widened);
+        let mut taps: Taps = (first..end).map(|at| (at, weight(at))).collect();
+        let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
+        if sum != 0.0 {
+            taps.iter_mut().for_each(|(_, weight)| *weight /= sum);
+        }
+        taps
+    };
+    (0..to).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_of_every_filter_sum_to_one_and_a_line_of_equal_length_stays() {
+        for number in 0..6 {
+            let filter = Filter::of_number(number).expect("known");
+            for (from, to) in [(7, 3), (3, 7), (5, 5), (1, 4), (4, 1)] {
+                let taps = filter_taps(from, to, filter);
+                assert_eq!(taps.len(), to);
+                for taps in taps {
+                    let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
+                    assert!((sum - 1.0).abs() < 1e-12);
+                    assert!(taps.iter().all(|(at, _)| *at < from));
+                }
+            }
+            for (idx, taps) in filter_taps(5, 5, filter).iter().enumerate() {
+                let own = taps.iter().find(|(at, _)| *at == idx).expect("its own");
+                assert!((own.1 - 1.0).abs() < 1e-12, "{filter:?} {taps:?}");
+            }
+        }
+        assert_eq!(Filter::of_number(6), None);
+    }
+}
