@@ -1,31 +1,21 @@
 //! Whole models on a device of candle and on the CPU: the same statistics of every head, entropies within 1e-3.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use testing::on_each_device;
+use testing::oracle_case::{cases, model_of, picture_of};
 
 use attnscope_engine::analysis::{self, HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
-use attnscope_engine::checkpoint::Checkpoint;
-use attnscope_engine::family;
 use attnscope_engine::model::{Input, Model, Sequence};
 use attnscope_engine::ops::{Candle, Cpu, Ops};
+use attnscope_engine::prompt::{self, Reading, Request, Source};
 use attnscope_engine::stats::{LayerReport, STATISTICS};
 
 /// Of an entropy, in nats.
 const ENTROPY_TOLERANCE: f64 = 1e-3;
 /// Of a statistic: this part of it, or of 1.
 const TOLERANCE: f64 = 2e-3;
-
-fn models() -> Vec<PathBuf> {
-    let directory = testing::root().join("fixtures/oracle");
-    let entries = std::fs::read_dir(directory).expect("the fixtures");
-    let paths = entries.map(|entry| entry.expect("an entry").path().join("model"));
-    let mut models: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
-    models.sort();
-    assert!(!models.is_empty());
-    models
-}
 
 #[derive(Default)]
 struct Keep {
@@ -48,8 +38,18 @@ impl Observer for Keep {
     }
 }
 
-/// Tokens with repeats; both sides of an encoder–decoder model.
-fn input_for(model: &Model) -> Input {
+/// Tokens with repeats, as many as the model has positions for; both sides of an encoder–decoder model. For a model that sees, the
+/// picture of its case.
+fn input_for(case: &Path, model: &Model) -> Input {
+    if let Some(path) = picture_of(case) {
+        let request = Request {
+            source: Source::picture(path),
+            ..Request::ids(Vec::new())
+        };
+        let no_text = Reading::Ids("not asked for".to_owned());
+        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        return analysis::input_of(&prompt);
+    }
     let sequence = |n: usize, step: usize| Sequence {
         picture: None,
         tokens: (0..n)
@@ -61,7 +61,7 @@ fn input_for(model: &Model) -> Input {
     let has_encoder = model.spec.stacks.len() > 1;
     Input {
         source: has_encoder.then(|| sequence(17, 5)),
-        sequence: sequence(22, 7),
+        sequence: sequence(model.spec.n_ctx.map_or(22, |n| n.min(22)), 7),
     }
 }
 
@@ -91,9 +91,9 @@ fn apart(found: f64, expected: f64, tolerance: f64, place: impl Fn() -> String) 
 
 fn same_statistics(candle: &Candle) {
     let mut furthest = 0.0f64;
-    for path in models() {
-        let model = family::read(Checkpoint::open(&path).expect("opens")).expect("is understood");
-        let input = input_for(&model);
+    for path in cases() {
+        let model = model_of(&path).expect("is understood");
+        let input = input_for(&path, &model);
         let (found, expected) = (run(candle, &model, &input), run(&Cpu, &model, &input));
         assert_eq!(found.layers.len(), expected.layers.len());
         for (found, expected) in found.layers.iter().zip(&expected.layers) {
@@ -130,9 +130,9 @@ fn same_statistics(candle: &Candle) {
 fn same_head(candle: &Candle) {
     for name in ["gpt2", "t5_v11"] {
         let path = testing::root().join("fixtures/oracle");
-        let path = path.join(name).join("model");
-        let model = family::read(Checkpoint::open(&path).expect("opens")).expect("is understood");
-        let input = input_for(&model);
+        let path = path.join(name);
+        let model = model_of(&path).expect("is understood");
+        let input = input_for(&path, &model);
         let stacks = [
             model.spec.stacks.last().map(|stack| stack.stack),
             (name == "t5_v11").then_some(attnscope_engine::model::Stack::Cross),
