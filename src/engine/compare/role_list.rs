@@ -246,7 +246,18 @@ impl List {
             &projections.k,
             rotating(k, &projections.k),
         );
-        self.linear(format!("{name}.v"), &projections.v, Division::Outputs(v));
+        let of_v = if projections.v.n_out() == v.n * v.width {
+            Division::Outputs(v)
+        } else {
+            Division::None
+        };
+        self.linear(format!("{name}.v"), &projections.v, of_v);
+        if let Some(difference) = &projections.difference {
+            for (what, tensor) in ["q1", "k1", "q2", "k2"].iter().zip(&difference.lambdas) {
+                let key = format!("{name}.lambda_{what}");
+                self.vector(key, Some(tensor), || vec![difference.d_head]);
+            }
+        }
         self.norm(
             &format!("{name}.q_norm"),
             projections.q_norm.as_ref(),

@@ -365,6 +365,13 @@ fn projections(list: &mut List, spec: &ProjectionSpec) {
         list.word(Computation, "norms_after_rope", spec.norms_after_rope);
     }
     list.word(Shape, "relative", spec.relative.is_some());
+    let difference = spec.difference.as_ref();
+    let first = difference.map(|difference| difference.first);
+    list.add(
+        Computation,
+        "difference",
+        KnobValue::or_none(first, KnobValue::single),
+    );
     list.word(Shape, "latent", spec.latent.is_some());
     if let Some(latent) = &spec.latent {
         list.count(Shape, "d_latent", latent.kv.n_out());

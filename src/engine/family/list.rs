@@ -137,6 +137,7 @@ pub static FAMILIES: &[Family] = &[
     super::deepseek_v3::FAMILY,
     super::deit::FAMILY,
     super::described::FAMILY,
+    super::diffllama::FAMILY,
     super::dinov2::FAMILY,
     super::dinov2_with_registers::FAMILY,
     super::distilbert::FAMILY,

@@ -29,6 +29,7 @@ mod deepseek_v2;
 mod deepseek_v3;
 mod deit;
 mod described;
+mod diffllama;
 mod dinov2;
 mod dinov2_with_registers;
 mod distilbert;

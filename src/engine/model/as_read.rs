@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::block_weights::{AttentionWeights, MlpWeights};
 use super::context::{BlockContext, Memory, Scratch};
 use super::deviation::{Cut, Deviation, Dropped, Turned};
+use super::difference::difference_of;
 use super::embed::Sequence;
 use super::feed_forward::FeedForward;
 use super::forward::{feed_forward, grow, normed_in_place, project_only, scaled};
@@ -175,11 +176,22 @@ fn projected<O: Ops>(
     z: &O::Buffer,
     whose: Whose,
 ) -> Result<O::Buffer> {
-    let by_weights = groups(segments, |one| whose.of(one).map(|(_, spec)| &spec.o));
-    in_groups(context.ops, rows, by_weights, [z], |o, [z], to| match o {
-        Some(o) => {
+    let by_weights = groups(segments, |one| {
+        let found = whose.of(one);
+        found.map(|(attention, spec)| (&spec.o, &spec.difference, attention.n_heads))
+    });
+    let ops = context.ops;
+    in_groups(ops, rows, by_weights, [z], |of, [z], to| match of {
+        Some((o, difference, n_heads)) => {
             let o = context.shelf().linear(o)?;
-            context.ops.linear(z, &o, to, context.pace)
+            let Some(difference) = difference else {
+                return ops.linear(z, &o, to, context.pace);
+            };
+            let difference = difference.read(context.tensors)?;
+            let mut together = O::Buffer::default();
+            ops.copy(z, &mut together)?;
+            difference_of(ops, Some(difference), n_heads, &mut together)?;
+            ops.linear(&together, &o, to, context.pace)
         }
         None => Ok(()),
     })

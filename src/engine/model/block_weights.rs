@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::difference::Difference;
 use super::feed_forward::{FeedForward, LearnedActivation, MlpSpec};
 use super::mixer::TokenMixerWeights;
 use super::source::NormSource;
@@ -36,6 +37,7 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub bucket_values: Option<Cow<'a, [f32]>>,
     pub relative: Option<RelativeTables>,
     pub gate: Option<O::Linear<'a>>,
+    pub difference: Option<Difference>,
 }
 
 impl<'a, O: Ops> AttentionWeights<'a, O> {
@@ -82,6 +84,10 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             },
             gate: match &spec.gate {
                 Some(gate) => Some(shelf.linear_of(gate, &fused)?),
+                None => None,
+            },
+            difference: match &spec.difference {
+                Some(difference) => Some(difference.read(shelf.tensors)?),
                 None => None,
             },
         })

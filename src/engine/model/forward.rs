@@ -7,6 +7,7 @@ use super::block_weights::{
 };
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
 use super::copies::{attend_copies, repeat};
+use super::difference::{Difference, difference_of, pair_values};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
 use super::feed_forward::{FeedForward, GateRule, MlpSpec};
@@ -74,9 +75,10 @@ pub fn run_block<O: Ops>(
         None => context,
     };
     let attention = match (heads, &spec.mixer, &weights.mixer) {
-        (Some(heads), Mixer::Attention(own), MixerWeights::Attention(_, o)) => {
+        (Some(heads), Mixer::Attention(own), MixerWeights::Attention(weights, o)) => {
             let (s, n_heads) = (&mut s.attention, own.attention.n_heads);
-            Some(output(context, n_heads, heads, o, s, hooks)?)
+            let difference = weights.difference;
+            Some(output(context, (n_heads, difference), heads, o, s, hooks)?)
         }
         _ => None,
     };
@@ -188,7 +190,7 @@ pub(super) fn run_cross<O: Ops>(
     )?;
     let attention = output(
         context,
-        spec.attention.n_heads,
+        (spec.attention.n_heads, weights.attention.difference),
         attention,
         &weights.o,
         s,
@@ -304,6 +306,9 @@ pub(super) fn project_only<O: Ops>(
         ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value]
         ops.activate(Activation::Sigmoid, &mut s.gate)?;
     }
+    if has_keys {
+        pair_values(context.shelf(), spec, attention.n_kv_heads, &mut s.v)?;
+    }
     if let Some(limit) = spec.clip {
         ops.clip(&mut s.q, limit)?;
         if has_keys {
@@ -367,7 +372,7 @@ pub(super) fn attend<O: Ops>(
 /// What all heads together add.
 fn output<O: Ops>(
     context: &BlockContext<'_, O>,
-    n_heads: usize,
+    (n_heads, difference): (usize, Option<Difference>),
     heads: Vec<HeadSummary>,
     o: &O::Linear<'_>,
     s: &mut AttentionScratch<O>,
@@ -375,6 +380,7 @@ fn output<O: Ops>(
 ) -> Result<AttentionRun> {
     let ops = context.ops;
     offer(ops, hooks, Hook::Z, &mut s.z)?;
+    difference_of(ops, difference, n_heads, &mut s.z)?;
     let head_output_norms = match context.copies {
         None => ops.head_output_norms((&s.z, n_heads), o, n_heads, context.pace)?,
         Some(_) => Vec::new(),

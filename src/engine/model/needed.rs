@@ -246,6 +246,12 @@ impl<'a> Needed<'a> {
         self.norm(projections.q_norm.as_ref());
         self.norm(projections.k_norm.as_ref());
         self.vector(projections.sinks.as_ref(), n_heads);
+        let difference = projections.difference.iter();
+        difference.for_each(|difference| {
+            for name in &difference.lambdas {
+                self.vector(Some(name), difference.d_head);
+            }
+        });
         let buckets = projections.bucket_values.iter();
         buckets.for_each(|table| self.table(table));
         if let Some(relative) = &projections.relative {

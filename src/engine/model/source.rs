@@ -41,6 +41,8 @@ pub struct LinearSource {
     pub patch: Option<[usize; 3]>,
     /// Multiplies outputs, the bias included. // [n_out]
     pub factors: Option<String>,
+    /// The stored matrix meets both halves of the input, one after the other.
+    pub meets_halves: bool,
 }
 
 /// Stated factors of an affine map: output · (W·(input · x) + b).
@@ -84,6 +86,7 @@ impl LinearSource {
             scale: MapScale::ONE,
             patch: None,
             factors: None,
+            meets_halves: false,
         }
     }
 
@@ -104,6 +107,24 @@ impl LinearSource {
     pub fn scaled(self, input: f32, output: f32) -> Self {
         let scale = MapScale { input, output };
         Self { scale, ..self }
+    }
+
+    /// The map of an input of twice the width, whose halves both meet the stored matrix.
+    pub fn on_halves(self) -> Self {
+        Self {
+            n_in: 2 * self.n_in,
+            meets_halves: true,
+            ..self
+        }
+    }
+
+    /// The stored matrix alone, where it meets both halves of an input.
+    pub fn of_half(&self) -> Option<Self> {
+        self.meets_halves.then(|| Self {
+            n_in: self.n_in / 2,
+            meets_halves: false,
+            ..self.clone()
+        })
     }
 
     /// One matrix of a tensor that holds several.
@@ -161,10 +182,15 @@ impl LinearSource {
         if let Some(patch) = self.patch {
             return [&[self.n_stored_out], patch.as_slice()].concat();
         }
-        let matrix = if self.is_input_major {
-            [self.n_in, self.n_stored_out]
+        let n_in = if self.meets_halves {
+            self.n_in / 2
         } else {
-            [self.n_stored_out, self.n_in]
+            self.n_in
+        };
+        let matrix = if self.is_input_major {
+            [n_in, self.n_stored_out]
+        } else {
+            [self.n_stored_out, n_in]
         };
         match self.slab {
             Some(slab) if slab.is_joined => vec![slab.n * matrix[0], matrix[1]],

@@ -1,5 +1,6 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
+use super::difference::DifferenceSource;
 use super::embed_spec::EmbedSpec;
 use super::exception::Exceptions;
 use super::feed_forward::{FeedForward, MlpSpec};
@@ -48,6 +49,8 @@ pub struct ProjectionSpec {
     pub relative: Option<Box<RelativeSource>>,
     /// A map of the input whose sigmoid multiplies what heads find, value by value. // [n_heads · d_value]
     pub gate: Option<LinearSource>,
+    /// What the second half of heads finds is taken away from what the first half finds.
+    pub difference: Option<Box<DifferenceSource>>,
 }
 
 /// Learned vectors of distances, and the maps that make keys and queries of them.
@@ -77,7 +80,13 @@ impl ProjectionSpec {
             bucket_values: None,
             relative: None,
             gate: None,
+            difference: None,
         }
+    }
+
+    /// Whether each head has rows and columns of its own in the maps: not through a latent vector, nor with a partner.
+    pub fn is_by_head(&self) -> bool {
+        self.latent.is_none() && self.difference.is_none()
     }
 }
 

@@ -114,6 +114,10 @@ pub(super) fn read_linear<'a>(
     pace: &dyn Pace,
 ) -> Result<HostLinear<'a>> {
     let takes_bf16 = takes_bf16 && source.factors.is_none();
+    if let Some(half) = source.of_half() {
+        let once = read_linear(tensors, &half, false, fused, pace)?;
+        return Ok(on_halves(once));
+    }
     let stored = tensors.expect(&source.weight, &source.stored_shape())?;
     let takes_bf16 = takes_bf16 && source.scale == MapScale::ONE;
     let apart = source.slab.filter(|slab| !slab.is_joined);
@@ -197,6 +201,23 @@ fn multiplied<'a>(host: HostLinear<'a>, factors: &[f32]) -> HostLinear<'a> {
         is_input_major: host.is_input_major,
         bias,
         grams: Default::default(),
+    }
+}
+
+/// A map whose matrix meets both halves of an input.
+fn on_halves(once: HostLinear<'_>) -> HostLinear<'_> {
+    let values = once.widened();
+    let twice: Vec<f32> = if once.is_input_major {
+        [&*values, &*values].concat()
+    } else {
+        let rows = values.chunks(once.n_in.max(1));
+        rows.flat_map(|row| [row, row].concat()).collect()
+    };
+    drop(values);
+    HostLinear {
+        n_in: 2 * once.n_in,
+        weight: HostWeight::F32(Cow::Owned(twice)),
+        ..once
     }
 }
 

@@ -106,6 +106,7 @@ impl Walk<'_> {
         let z = self.row(grid, layer_idx, Hook::Z)?; // [n_heads · d_value]
         let (of_z, constant) =
             back_through(&self.model.checkpoint.tensors, &projections.o, weights)?;
+        let of_z = self.of_heads(attention, projections, &z, of_z)?;
         self.constant += constant;
         let layer = Place::layer(grid, layer_idx);
         let width = attention.d_value;
@@ -128,6 +129,26 @@ impl Walk<'_> {
             });
         }
         Ok(())
+    }
+
+    /// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.
+    fn of_heads(
+        &self,
+        attention: &AttentionSpec,
+        projections: &ProjectionSpec,
+        z: &[f64],
+        mut weights: Vec<f64>,
+    ) -> Result<Vec<f64>> {
+        let Some(difference) = &projections.difference else {
+            return Ok(weights);
+        };
+        let difference = difference.read(&self.model.checkpoint.tensors)?;
+        let row: Vec<f32> = z.iter().map(|value| *value as f32).collect();
+        let factors = difference.factors(&row, attention.n_heads);
+        for (head, factor) in weights.chunks_mut(attention.d_value.max(1)).zip(factors) {
+            head.iter_mut().for_each(|w| *w *= f64::from(factor));
+        }
+        Ok(weights)
     }
 
     /// What a head adds by source position.

@@ -41,7 +41,7 @@ pub struct HeadMaps {
 /// The maps of all heads of a layer.
 ///
 /// # Errors
-/// When keys and values come through a latent vector, or a tensor is not as the spec says.
+/// When keys and values come through a latent vector, heads have partners, or a tensor is not as the spec says.
 pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<HeadMaps>> {
     let spec = &model.spec;
     let block = spec.stack_of(stack).blocks().get(layer_idx);
@@ -52,6 +52,13 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     if projections.latent.is_some() {
         let problem = format!(
             "{}: keys and values come through a latent vector with a norm of its own, so that its circuits are no products of matrices",
+            spec.family
+        );
+        return Err(Error::Setting(problem));
+    }
+    if projections.difference.is_some() {
+        let problem = format!(
+            "{}: what a head writes is divided by a norm that it shares with its partner, so that its circuits are no products of matrices",
             spec.family
         );
         return Err(Error::Setting(problem));

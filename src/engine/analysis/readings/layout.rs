@@ -75,7 +75,7 @@ fn orders(known: &Known<'_>) -> Vec<Reading> {
 
 /// Takes queries, keys and values from other parts, where all have one shape.
 fn reorder(projections: &mut ProjectionSpec, order: [usize; 3]) {
-    if projections.latent.is_some() {
+    if !projections.is_by_head() {
         return;
     }
     let parts = [&projections.q, &projections.k, &projections.v].map(LinearSource::clone);
@@ -121,10 +121,7 @@ fn transposed(known: &Known<'_>) -> Vec<Reading> {
         }
     };
     let inputs = |block: &mut BlockSpec| {
-        if let Some(own) = block
-            .own_mut()
-            .filter(|own| own.projections.latent.is_none())
-        {
+        if let Some(own) = block.own_mut().filter(|own| own.projections.is_by_head()) {
             let projections = &mut own.projections;
             let parts = [&mut projections.q, &mut projections.k, &mut projections.v];
             parts.into_iter().for_each(flip);
@@ -199,7 +196,7 @@ fn other_numbers(known: &Known<'_>) -> Vec<Reading> {
             && attention.d_value == attention.d_head
             && own.projections.q_norm.is_none()
             && own.projections.sinks.is_none()
-            && own.projections.latent.is_none()
+            && own.projections.is_by_head()
             && own.projections.q.part.group != 3 * attention.d_head
             && matches!(attention.bias, Bias::None)
             && is_rotated_whole

@@ -12,7 +12,7 @@ pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<S
         .map(|cross| (&cross.projections, &cross.attention));
     let mut parts = Vec::new();
     for (projections, attention) in own.into_iter().chain(cross) {
-        if projections.latent.is_some() {
+        if !projections.is_by_head() {
             continue;
         }
         for (linear, what, of_inputs, n_heads) in sides(projections, attention) {
