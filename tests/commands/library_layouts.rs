@@ -4,7 +4,7 @@ use serde_json::Value;
 use testing::checkpoint_copy::attnscope;
 
 /// A file, and what names and shapes leave open in it.
-const CASES: [(&str, &str, &[&str]); 6] = [
+const CASES: [(&str, &str, &[&str]); 25] = [
     ("litgpt_llama", "lit_model.pth", &[]),
     ("litgpt_neox", "lit_model.pth", &[]),
     ("litgpt_phi", "lit_model.pth", &[]),
@@ -15,6 +15,57 @@ const CASES: [(&str, &str, &[&str]); 6] = [
     ),
     ("lens_learned", "model.pt", &["activation=gelu_new"]),
     ("lens_folded", "model.pt", &["activation=gelu"]),
+    (
+        "x_transformers_decoder",
+        "model.pt",
+        &[
+            "n_heads=2",
+            "norm_adds_one=true",
+            "mask=causal",
+            "activation=gelu",
+        ],
+    ),
+    (
+        "x_transformers_rotary",
+        "model.pt",
+        &[
+            "n_heads=2",
+            "norm_adds_one=true",
+            "mask=causal",
+            "activation=silu",
+            "rope_interleaved=true",
+        ],
+    ),
+    (
+        "x_transformers_sandwich",
+        "model.pt",
+        &[
+            "n_heads=2",
+            "norm_adds_one=false",
+            "mask=causal",
+            "activation=gelu",
+        ],
+    ),
+    ("olmo_core_reordered", "model.pt", &[]),
+    ("olmo_core_llama", "", &[]),
+    ("megatron_grouped", "", &[]),
+    ("megatron_learned", "", &[]),
+    (
+        "megatron_normed",
+        "iter_0000010/mp_rank_00/model_optim_rng.pt",
+        &[],
+    ),
+    ("llama2c_legacy", "model.bin", &[]),
+    ("llama2c_floats", "", &[]),
+    ("llama2c_quantised", "model.bin", &[]),
+    ("llama2c_checkpoint", "ckpt.pt", &[]),
+    ("flax_gpt2", "", &[]),
+    ("flax_gpt2", "flax_model.msgpack", &[]),
+    ("flax_t5", "", &[]),
+    ("fairseq_lm", "", &[]),
+    ("fairseq_lm_gpt", "checkpoint_best.pt", &[]),
+    ("fairseq_translator", "", &[]),
+    ("fairseq_translator_before", "", &[]),
 ];
 
 #[test]
@@ -28,8 +79,15 @@ fn checkpoints_of_libraries_lose_what_their_libraries_lose() {
         .iter()
         .map(Value::to_string)
         .collect();
-    let ids = ids.join(",");
+    let of_words = ids.iter().map(|id| id.parse().expect("an id"));
+    let of_words: Vec<String> = of_words.map(|id: u32| (id % 44 + 4).to_string()).collect();
     for (name, file, set) in CASES {
+        // fairseq's first four ids are its own.
+        let ids = if name.starts_with("fairseq") {
+            of_words.join(",")
+        } else {
+            ids.join(",")
+        };
         let path = root.join(name).join(file).display().to_string();
         let mut args = vec!["report", &path, "--tokens", &ids, "--format", "json"];
         // What is missing is asked for by name.
@@ -46,6 +104,20 @@ fn checkpoints_of_libraries_lose_what_their_libraries_lose() {
             );
         }
         set.iter().for_each(|set| args.extend(["--set", set]));
+        // A decoder reads the start token, then the ids but for the last.
+        let start = match name {
+            "flax_t5" => Some(0),
+            _ if name.starts_with("fairseq_translator") => Some(2),
+            _ => None,
+        };
+        let target = format!(
+            "{},{}",
+            start.unwrap_or(0),
+            ids.rsplit_once(',').expect("ids").0
+        );
+        if start.is_some() {
+            args.extend(["--target-tokens", &target]);
+        }
         let made = attnscope(&args);
         let said = String::from_utf8_lossy(&made.stderr).into_owned();
         assert!(made.status.success(), "{name}: {said}");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::data_file::DataFile;
-use super::{adapter, gguf};
+use super::{adapter, gguf, llama2c};
 use crate::error::{Error, Result};
 
 /// How weights are stored.
@@ -15,6 +15,10 @@ pub enum Format {
     PytorchIndex,
     Gguf,
     Npz,
+    /// A tree of arrays of Flax.
+    Flax,
+    /// What llama2.c exports.
+    Llama2c,
 }
 
 /// How a git-lfs pointer begins, and its length at most.
@@ -37,12 +41,9 @@ const OTHERS: &[(&[&str], &str)] = &[
         "is an ONNX graph; open the checkpoint that it was exported from",
     ),
     (
-        &[".msgpack"],
-        "holds weights of Flax; save the model again with from_flax=True and save_pretrained",
-    ),
-    (
         &[".h5", ".hdf5", ".keras"],
-        "holds weights of TensorFlow; save the model again with from_tf=True and save_pretrained",
+        "holds weights of TensorFlow in HDF5, which is not read; save the model again with from_tf=True and save_pretrained of \
+         transformers 4",
     ),
     (
         &[".ckpt.index", ".ckpt.meta", ".data-00000-of-00001"],
@@ -84,6 +85,10 @@ impl Format {
             Ok(Self::Safetensors)
         } else if ends(&[".npz"]) {
             Ok(Self::Npz)
+        } else if ends(&[".msgpack"]) {
+            Ok(Self::Flax)
+        } else if ends(&[".bin"]) && llama2c::Header::of(file).is_some() {
+            Ok(Self::Llama2c)
         } else if ends(&[
             ".bin", ".pt", ".pth", ".ckpt", ".pth.tar", ".pt.tar", ".pkl",
         ]) {
@@ -95,7 +100,7 @@ impl Format {
         } else if begins_as_safetensors(file) {
             Ok(Self::Safetensors)
         } else {
-            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz), \
+            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack), \
                            found a file of another kind";
             Err(Error::file(file, problem))
         }
@@ -163,7 +168,8 @@ pub fn other_directory(directory: &Path) -> Option<String> {
                 .any(|name| directory.join(name).join("model_optim_rng.pt").is_file()));
     if is_megatron {
         return Some(
-            "is a checkpoint of Megatron; convert it with Megatron's tools/checkpoint/convert.py (saver hf)"
+            "is a checkpoint of Megatron without a model_optim_rng.pt of one rank; save it with --ckpt-format torch, or \
+             convert it with Megatron's tools/checkpoint/convert.py (saver hf)"
                 .to_owned(),
         );
     }
@@ -186,7 +192,7 @@ pub fn other_directory(directory: &Path) -> Option<String> {
 
 /// Whether a file is what a trainer leaves beside the weights: the state of an optimiser, an adapter, a projector of pictures.
 pub fn is_beside_weights(path: &Path) -> bool {
-    const STATES: [&str; 8] = [
+    const STATES: [&str; 9] = [
         "optimizer",
         "scheduler",
         "rng_state",
@@ -195,6 +201,7 @@ pub fn is_beside_weights(path: &Path) -> bool {
         "scaler",
         "sampler",
         "mmproj",
+        "tokenizer",
     ];
     let name = path
         .file_name()

@@ -16,6 +16,9 @@ const NANOGPT: &str = "ckpt.pt";
 /// What DeepSpeed names the newest of its directories in, and what the weights of one are called.
 const LATEST: &str = "latest";
 const DEEPSPEED: &str = "mp_rank_00_model_states.pt";
+/// What Megatron names its newest step in, and what the weights of one rank are called.
+const MEGATRON_STEP: &str = "latest_checkpointed_iteration.txt";
+const MEGATRON: &str = "model_optim_rng.pt";
 /// What sentence-transformers lists its parts in.
 const MODULES: &str = "modules.json";
 /// Directories inside each other that lead to weights at most.
@@ -154,6 +157,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         &["bin"],
         &["tar"],
         &["npz"],
+        &["msgpack"],
     ] {
         let mut found = ending_in(directory, endings);
         // One that belongs to a set stands for all of them.
@@ -191,6 +195,11 @@ fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
         }
         found.push(inside);
     }
+    if let Some(newest) = named_in(&directory.join(MEGATRON_STEP)) {
+        let step = newest.parse::<u64>();
+        let name = step.map_or(newest, |step| format!("iter_{step:07}"));
+        found.push(directory.join(name));
+    }
     if let Some(part) = transformer_of(&directory.join(MODULES)) {
         found.push(directory.join(part));
     }
@@ -208,6 +217,23 @@ fn leads_to(directory: &Path) -> Result<Vec<PathBuf>> {
             .to_string_lossy()
             .into_owned()
     };
+    // One rank of Megatron holds the model, several hold slices of it.
+    let ranks: Vec<&PathBuf> = inside
+        .iter()
+        .filter(|path| path.join(MEGATRON).is_file())
+        .collect();
+    match ranks.as_slice() {
+        [one] => found.push((*one).clone()),
+        [] => {}
+        several => {
+            let problem = format!(
+                "is a checkpoint of Megatron in {} parts; convert it with Megatron's tools/checkpoint/convert.py, \
+                 to one part (--target-tensor-parallel-size 1 --target-pipeline-parallel-size 1) or to Hugging Face's layout",
+                several.len()
+            );
+            return Err(Error::file(directory, problem));
+        }
+    }
     // The newest of a trainer's steps.
     let mut steps: Vec<(u64, &PathBuf)> = inside
         .iter()

@@ -17,8 +17,8 @@ use super::settings::{self, Settings};
 use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
-    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, gguf, npz, packed, packed_bits, pytorch,
-    read_text, safetensors, shards,
+    CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
+    packed_bits, pytorch, read_text, safetensors, shards,
 };
 use crate::error::{Error, Result};
 
@@ -367,11 +367,21 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Pytorch, Weights::Shards(files)) => pytorch::open_files(files)?,
         (Format::Safetensors, Weights::Shards(files)) => alone(safetensors::open_files(files)?),
         (Format::Npz, _) => alone(npz::open_file(file)?),
+        (Format::Flax, Weights::Shards(files)) => alone(shards::open_all(files, flax::add)?),
+        (Format::Flax, _) => alone(shards::open_all(&[file.to_path_buf()], flax::add)?),
+        (Format::Llama2c, _) => {
+            let (tensors, header) = llama2c::open_file(file)?;
+            let beside = Map::from_iter([("header".to_owned(), header.into())]);
+            StateDict { tensors, beside }
+        }
         (Format::Safetensors, _) => alone(safetensors::open_file(file)?),
         (Format::SafetensorsIndex, _) => alone(safetensors::open_sharded(file)?),
         (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
         (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
     };
+    if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
+        llama2c::complete(model_args);
+    }
     // Tensors of a method that cannot be read stay as they are, to be looked at; the family refuses them.
     if let Ok(quantisation) = Quantisation::read(&config) {
         packed_bits::combine(&mut tensors, quantisation)?;
@@ -383,6 +393,17 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
             Config::from_map(file, values)
         }
         _ => config,
+    };
+    // A trainer's own configuration of the same name says how the model was made, in words of its own.
+    let is_of_trainer = ["model_type", "architectures"]
+        .iter()
+        .all(|key| config.get(key).is_none())
+        && config.get("model").is_some_and(|model| model.is_object());
+    let config = if is_of_trainer {
+        beside.insert(CONFIG.to_owned(), config.into_values().into());
+        Config::absent(file)
+    } else {
+        config
     };
     let params = directory.join(PARAMS);
     if config.is_absent() && params.is_file() {

@@ -1,4 +1,4 @@
-//! How a stored matrix differs from the one a model means: rows in another order, transposed, or shifted by a constant.
+//! How a stored matrix differs from the one a model means: rows in another order, transposed, shifted or scaled by a constant.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,6 +19,8 @@ pub(super) enum Stored {
     Transposed,
     /// The file holds the values plus this much.
     Plus(f32),
+    /// The file holds the values divided by this much.
+    Over(f32),
 }
 
 impl Stored {
@@ -42,6 +44,11 @@ impl Stored {
             Self::Plus(added) => {
                 let mut values = plain(rows)?.into_owned();
                 values.iter_mut().for_each(|v| *v -= added);
+                Cow::Owned(values)
+            }
+            Self::Over(divisor) => {
+                let mut values = plain(rows)?.into_owned();
+                values.iter_mut().for_each(|v| *v *= divisor);
                 Cow::Owned(values)
             }
             Self::HalvesAlternate { d_head } => {
@@ -138,6 +145,10 @@ mod tests {
         assert_eq!(
             rows(Stored::Plus(1.0), 0..2, &[2], &[1.5, 0.0]),
             [0.5, -1.0]
+        );
+        assert_eq!(
+            rows(Stored::Over(0.25), 1..2, &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
+            [0.75, 1.0]
         );
     }
 }

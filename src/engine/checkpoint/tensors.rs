@@ -232,6 +232,25 @@ impl Tensors {
         }
     }
 
+    /// Adds a number to every value of a tensor when it is read.
+    pub fn add(&mut self, name: &str, added: f32) {
+        self.store_as(name, Stored::Plus(-added));
+    }
+
+    /// Multiplies every value of a tensor when it is read.
+    pub fn multiply(&mut self, name: &str, factor: f32) {
+        self.store_as(name, Stored::Over(factor));
+    }
+
+    fn store_as(&mut self, name: &str, stored: Stored) {
+        if let Some(info) = self.index.get_mut(name)
+            && info.stored == Stored::AsIs
+            && info.made.is_none()
+        {
+            info.stored = stored;
+        }
+    }
+
     /// Adds a tensor under another name that holds the elements of one with its axes in another order, as a tensor of another
     /// shape; says whether the way in which the elements are stored allows it.
     pub fn arrange(
@@ -278,6 +297,28 @@ impl Tensors {
             ..first
         };
         self.index.insert(new_name.to_owned(), info);
+        true
+    }
+
+    /// Adds a tensor that holds some rows of another; says whether its rows lie one after another in the file.
+    pub fn cut_rows(&mut self, name: &str, new_name: &str, rows: Range<usize>) -> bool {
+        let Some(info) = self.index.get(name) else {
+            return false;
+        };
+        let is_whole = rows.start <= rows.end && info.shape.first().is_some_and(|n| rows.end <= *n);
+        if !info.is_plain() || info.scales.is_some() || info.dtype.n_together() != 1 || !is_whole {
+            return false;
+        }
+        let n_bytes = info.shape.iter().skip(1).product::<usize>() * info.dtype.size();
+        let mut shape = info.shape.clone();
+        shape[0] = rows.len();
+        let start = info.bytes.start + rows.start * n_bytes;
+        let cut = TensorInfo {
+            shape,
+            bytes: start..start + rows.len() * n_bytes,
+            ..info.clone()
+        };
+        self.index.insert(new_name.to_owned(), cut);
         true
     }
 

@@ -149,6 +149,7 @@ pub static FAMILIES: &[Family] = &[
     super::esm::FAMILY,
     super::eurobert::FAMILY,
     super::exaone4::FAMILY,
+    super::fairseq::FAMILY,
     super::falcon::FAMILY,
     super::falcon_h1::FAMILY,
     super::gemma::FAMILY,

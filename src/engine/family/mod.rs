@@ -41,6 +41,7 @@ mod ernie4_5_moe;
 mod esm;
 mod eurobert;
 mod exaone4;
+mod fairseq;
 mod falcon;
 mod falcon_h1;
 mod gemma;

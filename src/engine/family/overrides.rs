@@ -281,6 +281,15 @@ impl<'a> Overrides<'a> {
         }
     }
 
+    /// A yes or no that is given.
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;
+        match given {
+            Given::Config(value) => value.as_bool(),
+            _ => None,
+        }
+    }
+
     /// A whole number that is given.
     pub fn size(&self, name: &str) -> Option<usize> {
         let (_, given, _) = self.all.iter().find(|(field, ..)| field.name == name)?;

@@ -65,7 +65,7 @@ const PASSING: [&str; 8] = [
 ];
 
 /// Modules whose functions are known to make no more of their arguments than a value.
-const HARMLESS: [&str; 7] = [
+const HARMLESS: [&str; 12] = [
     "torch.",
     "transformers.",
     "collections.",
@@ -73,6 +73,11 @@ const HARMLESS: [&str; 7] = [
     "enum.",
     "numpy.",
     "torchvision.",
+    "megatron.core.",
+    "signal.Signals",
+    "pathlib.",
+    "_io.BytesIO",
+    "_codecs.encode",
 ];
 
 /// What stands for a call of a function of which only the name is known.

@@ -96,8 +96,9 @@ pub fn collect(
         None => (None, &pickled.root),
     };
     let module = modules::tensors_of(pickled, weights)?;
-    // What is no plain state dict counts only where it is a module.
-    if let (Some(refusal), None) = (&pickled.refusal, &module) {
+    // What is no plain state dict counts only where it is a module, or where weights lie apart from what else a trainer keeps.
+    let is_apart = nest_name.is_some() && holds_tensors(pickled, weights);
+    if let (Some(refusal), None, false) = (&pickled.refusal, &module, is_apart) {
         return Err(Problem::File(refusal.clone()));
     }
     let weights_idx = match (weights, &module) {

@@ -1,14 +1,19 @@
 //! Weights without a configuration: the layout is known by tensor names, sizes by shapes, and what neither tells is asked for.
 
 mod bert;
+mod fairseq;
 mod given;
 mod gpt2;
 mod litgpt;
 mod llama;
+mod megatron;
+mod olmo_core;
+mod parts;
 mod torch_encoder;
 mod torch_parts;
 mod torch_transformer;
 mod transformer_lens;
+mod x_transformers;
 
 use std::collections::BTreeSet;
 
@@ -34,13 +39,20 @@ static LAYOUTS: &[Layout] = &[
     llama::TORCHTUNE,
     litgpt::LAYOUT,
     transformer_lens::LAYOUT,
+    x_transformers::LAYOUT,
+    olmo_core::LAYOUT,
+    megatron::LAYOUT,
+    fairseq::LAYOUT,
     bert::LAYOUT,
     torch_transformer::LAYOUT,
     torch_encoder::LAYOUT,
 ];
 
 /// Values that trainers keep beside weights, and where.
-const BESIDE: [&str; 3] = ["model_args", "params.json", "model_config.yaml"];
+const BESIDE: [&str; 4] = ["model_args", "params.json", "model_config.yaml", "header"];
+
+/// Where trainers keep the arguments that they were started with.
+const ARGUMENTS: &str = "args";
 
 /// Finds out what weights are, and gives the checkpoint the configuration that says so.
 ///
@@ -202,6 +214,31 @@ impl Facts<'_> {
         }
     }
 
+    /// What the arguments of a training say under a name, where its file keeps them.
+    fn argument(&self, name: &str) -> Option<&Value> {
+        let value = self.beside.get(ARGUMENTS)?.get(name)?;
+        Some(value).filter(|value| !value.is_null())
+    }
+
+    /// Whether the arguments of a training switch something on.
+    fn is_argument(&self, name: &str) -> bool {
+        self.argument(name) == Some(&Value::Bool(true))
+    }
+
+    /// Notes what the arguments of a training say under the first of some names, if anything.
+    fn by_argument(&mut self, key: &str, names: &[&str]) -> bool {
+        let found = names
+            .iter()
+            .find_map(|name| Some((format!("{ARGUMENTS} {name}"), self.argument(name)?.clone())));
+        match found {
+            Some((place, value)) => {
+                self.config.put(key, value, Origin::Derived(place));
+                true
+            }
+            None => false,
+        }
+    }
+
     /// A value that no shape tells: stated beside the weights, given by a person, or missing.
     fn needed(&mut self, field: &'static str, key: &str, names: &[&str]) {
         if !self.by_statement(key, names) && !self.overrides.has(field) {
@@ -270,6 +307,11 @@ impl Facts<'_> {
     }
 }
 
+/// The origin of what a file beside the weights says.
+fn stated_in(file: &str) -> Origin {
+    Origin::Derived(file.to_owned())
+}
+
 /// A value as one might give it.
 fn example(field: &str) -> &'static str {
     match field {
@@ -279,7 +321,7 @@ fn example(field: &str) -> &'static str {
         "norm_eps" => "1e-5",
         "activation" => "gelu",
         "mask" => "causal",
-        "norm_first" => "true",
+        "norm_first" | "norm_adds_one" | "rope_interleaved" => "true",
         "embed_scale" => "sqrt_d",
         "positions" => "sines",
         "start_token" => "2",
