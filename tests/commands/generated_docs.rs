@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use attnscope::report::{SCHEMAS, schema};
 use attnscope_engine::attention::{AttentionSpec, Bias};
-use attnscope_engine::checkpoint::{Checkpoint, Opening};
+use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
 use attnscope_engine::family;
 use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
+use testing::gguf_kinds::FILES;
 
 fn is_up_to_date(page: &str, content: &str) {
     is_generated(&format!("docs/{page}"), content);
@@ -187,6 +188,44 @@ fn given(spec: &ModelSpec) -> BTreeSet<String> {
     gives
 }
 
+/// The architectures of GGUF: what each is read as, and the file and case that prove it.
+fn gguf_table() -> String {
+    let mut table = String::from(
+        "\n## Architectures of GGUF\n\n\
+         What files may name under `general.architecture`, the family that reads them, and the case whose model a file of the\n\
+         architecture gives (`cargo test --test formats gguf`). Files of `fixtures/formats/gguf_kinds` that\n\
+         `convert.py` made are as llama.cpp's converter writes them. Files that converters write without a head give hidden states.\n\n\
+         | architecture | read as | case |\n|---|---|---|\n",
+    );
+    // Files under fixtures/formats/gguf, and architectures that differ from another by their name alone.
+    let elsewhere = [
+        ("gemma2", "`gemma2-q8_0.gguf`"),
+        ("gemma3", "as gemma-embedding, one way"),
+        ("gpt2", "`gpt2-q8_0.gguf`"),
+        ("llama", "`llama-f32.gguf`, `mixtral-f16.gguf` and others"),
+        ("qwen2", "`qwen2-f16.gguf`"),
+        ("qwen3vlmoe", "as qwen3moe"),
+        ("t5encoder", "as t5, its encoder"),
+    ];
+    for (architecture, model_type) in gguf::architectures() {
+        let files = FILES
+            .iter()
+            .filter(|file| file.architecture == architecture);
+        let mut cases: Vec<String> = files.map(|file| format!("`{}`", file.case)).collect();
+        let elsewhere = elsewhere.iter().filter(|(name, _)| *name == architecture);
+        cases.extend(elsewhere.map(|(_, said)| (*said).to_owned()));
+        assert!(!cases.is_empty(), "{architecture}: no case proves it");
+        let family = model_type.filter(|kind| !kind.is_empty());
+        let _ = writeln!(
+            table,
+            "| {architecture} | {} | {} |",
+            family.unwrap_or(architecture),
+            cases.join(", ")
+        );
+    }
+    table
+}
+
 /// The families, what each is, and what proves it: read from the sources' first lines and the cases themselves.
 fn families_page() -> String {
     let root = testing::root();
@@ -298,6 +337,7 @@ fn families_page() -> String {
             knobs.join(", ")
         );
     }
+    page.push_str(&gguf_table());
     page
 }
 

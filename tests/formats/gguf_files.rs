@@ -3,13 +3,14 @@
 //! The logits are those of the weights in the file. How far those are from the weights before quantisation, measured by
 //! `fixtures/formats/make_gguf.py` as relative distance of logits: see the table in [`FILES`].
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use attnscope_engine::checkpoint::{Checkpoint, TokenizerFile, gguf};
 use attnscope_engine::family;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Request;
 use safetensors::SafeTensors;
+use testing::gguf_pieces::{self, Pieces};
 use testing::hooks::hooks_of;
 
 /// Name, model type, element types, relative distance of the logits from the unquantised model's (nothing more than
@@ -209,4 +210,97 @@ fn a_directory_with_one_file_opens_it_and_with_two_asks_which() {
     let plain = directory.path().join("sha256-1234");
     std::fs::copy(file("qwen2-q8_0"), &plain).expect("copies");
     assert!(Checkpoint::open(&plain).is_ok());
+}
+
+/// Three parts of one model, the first of which holds no tensor, and the paths of them.
+fn parts(directory: &Path) -> Vec<PathBuf> {
+    let split = |number: u32| {
+        [
+            ("split.no", number),
+            ("split.count", 3),
+            ("split.tensors.count", 2),
+        ]
+        .map(|(key, value)| gguf_pieces::number(key, value))
+    };
+    let whole = Pieces::sound();
+    let [embedding, queries] = [&whole.tensors[0], &whole.tensors[1]].map(Clone::clone);
+    let first = Pieces {
+        entries: [whole.entries.clone(), split(0).to_vec()].concat(),
+        tensors: Vec::new(),
+        data: Vec::new(),
+        ..whole.clone()
+    };
+    let bare = |number: u32, tensor: Vec<u8>, data: Vec<u8>| Pieces {
+        entries: split(number).to_vec(),
+        tensors: vec![tensor],
+        data,
+        ..whole.clone()
+    };
+    // Offsets count from each file's own data.
+    let queries_alone = gguf_pieces::tensor("blk.0.attn_q.weight", &[4, 4], 0, 0);
+    assert_ne!(queries, queries_alone);
+    let ones = 1f32.to_le_bytes().repeat(16);
+    let files = [
+        first,
+        bare(1, embedding, vec![0; 64]),
+        bare(2, queries_alone, ones),
+    ];
+    let name = |number: usize| directory.join(format!("tiny-{number:05}-of-00003.gguf"));
+    files
+        .iter()
+        .zip(1..)
+        .map(|(pieces, number)| {
+            std::fs::write(name(number), pieces.bytes()).expect("writes");
+            name(number)
+        })
+        .collect()
+}
+
+#[test]
+fn a_model_in_parts_opens_by_any_of_them_or_by_its_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let parts = parts(directory.path());
+    let projector = Pieces {
+        entries: vec![
+            gguf_pieces::word("general.architecture", "clip"),
+            gguf_pieces::word("general.type", "mmproj"),
+        ],
+        tensors: Vec::new(),
+        ..Pieces::sound()
+    };
+    for (beside, name) in [
+        (None, ""),
+        (Some(&projector), "mmproj-tiny.gguf"),
+        (Some(&projector), "vision-of-another-name.gguf"),
+    ] {
+        let path = directory.path().join(name);
+        if let Some(projector) = beside {
+            std::fs::write(&path, projector.bytes()).expect("writes");
+        }
+        for target in parts.iter().map(PathBuf::as_path).chain([directory.path()]) {
+            let checkpoint = Checkpoint::open(target).expect("opens");
+            let queries = "model.layers.0.self_attn.q_proj.weight";
+            assert!(checkpoint.tensors.contains("model.embed_tokens.weight"));
+            let values = checkpoint.tensors.get(queries).expect("the last part's");
+            assert_eq!(*values.widen().expect("reads"), [1.0; 16]);
+            let said = checkpoint.remarks().join("\n");
+            assert_eq!(
+                beside.is_some(),
+                said.contains(&format!("({name}) lies beside")),
+                "{said}"
+            );
+        }
+        if beside.is_some() {
+            let alone = Checkpoint::open(&path).expect_err("no model").to_string();
+            assert!(alone.contains("mmproj"), "{alone}");
+            std::fs::remove_file(&path).expect("removes");
+        }
+    }
+    std::fs::remove_file(&parts[1]).expect("removes");
+    for target in [&parts[0], &parts[2], &directory.path().to_path_buf()] {
+        let said = Checkpoint::open(target)
+            .expect_err("a part is missing")
+            .to_string();
+        assert!(said.contains("tiny-00002-of-00003.gguf"), "{said}");
+    }
 }

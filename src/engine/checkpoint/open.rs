@@ -319,7 +319,7 @@ fn open_gguf(weights: &Weights, directory: &Path) -> Result<Checkpoint> {
         }
     };
     Ok(Checkpoint {
-        remarks: gguf::remark(&opened.config).into_iter().collect(),
+        remarks: opened.remarks,
         name: stem(file),
         config: opened.config,
         tensors: opened.tensors,

@@ -15,6 +15,14 @@ pub(super) enum Stored {
     HalvesAlternate {
         d_head: usize,
     },
+    /// The file holds all queries, then all keys, then all values; meant are groups of heads that share a key, each followed
+    /// by its key and its value.
+    GroupsApart {
+        n_groups: usize,
+        /// Queries that share a key.
+        n_shared: usize,
+        d_head: usize,
+    },
     /// The file holds the transpose of the matrix.
     Transposed,
     /// The file holds the values plus this much.
@@ -67,6 +75,22 @@ impl Stored {
                     });
                 Cow::Owned(values)
             }
+            Self::GroupsApart {
+                n_groups,
+                n_shared,
+                d_head,
+            } => {
+                let mut values = Vec::with_capacity(rows.len() * width);
+                let mut row = rows.start;
+                while row < rows.end {
+                    // The rows of a head lie together.
+                    let n_rows = (d_head - row % d_head).min(rows.end - row);
+                    let first = row_of_groups(row, n_groups, n_shared, d_head);
+                    values.extend_from_slice(&plain(first..first + n_rows)?);
+                    row += n_rows;
+                }
+                Cow::Owned(values)
+            }
             Self::Transposed => {
                 let n_rows = shape.first().copied().unwrap_or(0);
                 let stored = read(0..n_rows * width)?; // [column, row]
@@ -89,6 +113,18 @@ fn stored_row(row: usize, d_head: usize) -> usize {
     let (head, inside) = (row / d_head, row % d_head);
     let (half, pair) = (inside / (d_head / 2), inside % (d_head / 2));
     head * d_head + 2 * pair + half
+}
+
+/// Where row `row` of queries, keys and values by groups lies in a file that keeps the three apart.
+fn row_of_groups(row: usize, n_groups: usize, n_shared: usize, d_head: usize) -> usize {
+    let (head, inside) = (row / d_head, row % d_head);
+    let (group, nth) = (head / (n_shared + 2), head % (n_shared + 2));
+    let head_in_file = if nth < n_shared {
+        group * n_shared + nth
+    } else {
+        n_groups * nth + group
+    };
+    head_in_file * d_head + inside
 }
 
 #[cfg(test)]
@@ -129,6 +165,29 @@ mod tests {
         for (from, to) in [(0, 18), (0, 1), (5, 7), (7, 8), (11, 18), (6, 12)] {
             let found = rows(stored, from..to, &shape, &file);
             assert_eq!(found, meant[from * width..to * width], "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn groups_that_lie_apart_come_together() {
+        // Two groups of three queries, heads of two rows: q q q k v, q q q k v; a row is named by its head.
+        let meant = [1, 2, 3, 71, 81, 4, 5, 6, 72, 82];
+        let in_file = [1, 2, 3, 4, 5, 6, 71, 72, 81, 82];
+        let by_rows = |heads: [i32; 10]| -> Vec<f32> {
+            let rows = heads
+                .iter()
+                .flat_map(|head| [*head as f32, *head as f32 + 0.5]);
+            rows.collect()
+        };
+        let stored = Stored::GroupsApart {
+            n_groups: 2,
+            n_shared: 3,
+            d_head: 2,
+        };
+        let (meant, file) = (by_rows(meant), by_rows(in_file));
+        for (from, to) in [(0, 20), (3, 4), (5, 9), (7, 18), (19, 20), (4, 4)] {
+            let found = rows(stored, from..to, &[20], &file);
+            assert_eq!(found, meant[from..to], "{from}..{to}");
         }
     }
 

@@ -213,7 +213,12 @@ impl Tensors {
     /// Whether rows lie in an order that depends on how many heads the file says there are.
     pub fn is_ordered_by_heads(&self) -> bool {
         let mut all = self.index.values();
-        all.any(|info| matches!(info.stored, Stored::HalvesAlternate { .. }))
+        all.any(|info| {
+            matches!(
+                info.stored,
+                Stored::HalvesAlternate { .. } | Stored::GroupsApart { .. }
+            )
+        })
     }
 
     /// Drops axes of length 1 from a tensor's shape, whose elements lie where they did.

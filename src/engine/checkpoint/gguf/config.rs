@@ -2,11 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::architectures::Architecture;
 use super::kinds::Kind;
 use super::metadata::Metadata;
+use super::names::Meaning;
 use super::rope;
+use super::special::Facts;
 use super::value::Value as Stored;
-use crate::checkpoint::config::Config;
 use crate::checkpoint::tensors::Tensors;
 use crate::error::{Error, Result};
 
@@ -28,31 +30,25 @@ const UNKNOWN_HERE: &[(&str, f64)] = &[
     ("residual_scale", 1.0),
 ];
 
+/// The keys of the epsilon of norms.
+const EPS: [&str; 2] = [
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+];
+
+/// Names of tables of tokens.
+const TABLES: [&str; 7] = [
+    "model.embed_tokens.weight",
+    "transformer.wte.weight",
+    "transformer.word_embeddings.weight",
+    "embeddings.word_embeddings.weight",
+    "embeddings.tok_embeddings.weight",
+    "gpt_neox.embed_in.weight",
+    "shared.weight",
+];
+
 /// The key of a window.
-const WINDOW: &str = "attention.sliding_window";
-
-/// Kinds of models whose converters leave out how positions are scaled, or windows.
-const LEFT_OUT: [&str; 4] = ["llama", "mixtral", "qwen2", "qwen3"];
-
-/// What there is to say of settings that a converter leaves out, or that llama.cpp does not use.
-pub(super) fn remark(config: &Config) -> Option<String> {
-    let kind = config.get("model_type")?.as_str()?;
-    if !LEFT_OUT.contains(&kind) {
-        return None;
-    }
-    if let Some(window) = config.get(&format!("{kind}.{WINDOW}")) {
-        return Some(format!(
-            "the GGUF file states a window of {window} and not for which layers: it is left out, as llama.cpp does; \
-             --set window={window} gives it to every layer"
-        ));
-    }
-    let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
-    (!has("rope_scaling") && !has("sliding_window")).then(|| {
-        "the GGUF file states neither a scaling of rotary positions nor a window: converters leave some out, so that the model \
-         as Hugging Face runs it may differ; it is read as llama.cpp reads it"
-            .to_owned()
-    })
-}
+pub(super) const WINDOW: &str = "attention.sliding_window";
 
 /// The sizes that the tensors' order depends on.
 #[derive(Debug, Clone, Copy)]
@@ -70,19 +66,33 @@ pub(super) struct Sizes {
 /// When one is missing or cannot be right.
 pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes> {
     let key = |tail: &str| format!("{architecture}.{tail}");
-    let n_layers = metadata.size(&key("block_count"), MOST_LAYERS)?;
+    let n_all = metadata.size(&key("block_count"), MOST_LAYERS)?;
+    // Layers that predict tokens further ahead stand behind the others.
+    const BEHIND: &str = "nextn_predict_layers";
+    let n_behind = metadata.whole(&key(BEHIND))?.unwrap_or(0);
+    let Some(n_layers) = n_all.checked_sub(n_behind).filter(|n| *n > 0) else {
+        let problem = format!("expected less than {n_all} layers, found {n_behind}");
+        return Err(Error::config(metadata.path, key(BEHIND), problem));
+    };
     let d_model = metadata.size(&key("embedding_length"), LARGEST)?;
     let n_heads = metadata.size(&key("attention.head_count"), LARGEST)?;
     let n_kv_heads = match metadata.get(&key("attention.head_count_kv")) {
+        // Layers that do not attend have none.
+        Some(_) if architecture == "lfm2" => {
+            metadata.largest(&key("attention.head_count_kv"), LARGEST)?
+        }
         Some(_) => metadata.size(&key("attention.head_count_kv"), LARGEST)?,
         None => n_heads,
     };
     let d_head = match metadata.get(&key("attention.key_length")) {
+        // Heads have a part of their own, whose width is another matter, and one that rotates.
+        _ if architecture == "deepseek2" => metadata.size(&key("rope.dimension_count"), LARGEST)?,
         Some(_) => metadata.size(&key("attention.key_length"), LARGEST)?,
         None => (d_model / n_heads).max(1),
     };
     let d_value = metadata
         .whole(&key("attention.value_length"))?
+        .filter(|_| architecture != "deepseek2")
         .unwrap_or(d_head);
     if d_value != d_head {
         let problem = format!("expected {d_head} as for the keys, found {d_value}");
@@ -101,6 +111,21 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
     })
 }
 
+/// The width of feed-forward layers as their first one has it: some converters write four times the model's, whatever it is.
+fn d_mlp(architecture: &Architecture, tensors: &Tensors) -> Option<u64> {
+    let stored = ["blk.0.ffn_down.weight", "enc.blk.0.ffn_down.weight"];
+    stored.iter().find_map(|stored| {
+        let Meaning::Whole { name, .. } = architecture.meaning(stored) else {
+            return None;
+        };
+        match tensors.info(&name)?.shape[..] {
+            [n_in, _] if architecture.is_transposed => Some(n_in as u64),
+            [_, n_in] => Some(n_in as u64),
+            _ => None,
+        }
+    })
+}
+
 /// The configuration in Hugging Face's words; keys of the architecture that mean nothing here keep their names,
 /// so that they show as never read.
 ///
@@ -108,11 +133,14 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
 /// When a value is missing, of the wrong type, or means something that is not known.
 pub(super) fn hugging_face(
     metadata: &Metadata<'_>,
-    architecture: &str,
+    architecture: &Architecture,
+    prefix: &str,
     sizes: Sizes,
     tensors: &Tensors,
 ) -> Result<Map<String, Value>> {
-    let key = |tail: &str| format!("{architecture}.{tail}");
+    let key = |tail: &str| format!("{prefix}.{tail}");
+    let d_mlp_stored = d_mlp(architecture, tensors);
+    let architecture = architecture.name;
     let kind = Kind::of(architecture);
     for (tail, neutral) in UNKNOWN_HERE {
         // Gemma's own scale is read below, others by their kinds.
@@ -130,7 +158,7 @@ pub(super) fn hugging_face(
             return Err(Error::config(metadata.path, key(tail), problem));
         }
     }
-    let sees_both = ["bert", "gemma-embedding"].contains(&architecture);
+    let sees_both = architecture == "gemma-embedding" || kind.is_some_and(|kind| kind.sees_both);
     if metadata.flag(&key("attention.causal"))? == Some(false) && !sees_both {
         let problem = "expected true or nothing, found false";
         return Err(Error::config(
@@ -144,14 +172,14 @@ pub(super) fn hugging_face(
         config.insert(name.to_owned(), value);
     };
     let has = |name: &str| tensors.contains(name);
-    set("tie_word_embeddings", json!(!has("lm_head.weight")));
+    let is_tied = !has("lm_head.weight") && !has("embed_out.weight");
+    set("tie_word_embeddings", json!(is_tied));
     let n_ctx = metadata.whole(&key("context_length"))?;
-    let d_mlp = metadata.whole(&key("feed_forward_length"))?;
+    let stated = metadata.whole(&key("feed_forward_length"))?;
+    let d_mlp = d_mlp_stored.or(stated);
     // The embedding decides: the metadata often lacks the key, and a padded embedding has more rows.
     let rows = |name: &str| tensors.info(name).map(|info| info.shape[0] as u64);
-    let d_vocab = rows("model.embed_tokens.weight")
-        .or(rows("transformer.wte.weight"))
-        .or(rows("embeddings.word_embeddings.weight"));
+    let d_vocab = TABLES.iter().find_map(|name| rows(name));
     let d_vocab = d_vocab.or(metadata.whole(&key("vocab_size"))?);
     set("vocab_size", json!(d_vocab));
     metadata.whole(&key("vocab_size"))?;
@@ -167,7 +195,7 @@ pub(super) fn hugging_face(
         if let Some(eps) = metadata.number(&key("attention.layer_norm_epsilon"))? {
             set("layer_norm_epsilon", json!(eps));
         }
-        add_unread(&mut config, metadata, architecture);
+        add_unread(&mut config, metadata, prefix);
         return Ok(config);
     }
 
@@ -181,8 +209,8 @@ pub(super) fn hugging_face(
     }
     // Phi-3 and StarCoder 2 have no key for the width of a head: it is what their heads divide.
     let divides = sizes.d_head * sizes.n_heads == sizes.d_model;
-    let is_derived = ["bert", "olmo", "phi2", "phi3", "stablelm", "starcoder2"];
-    if !(divides && is_derived.contains(&architecture)) {
+    let is_derived = ["phi3", "starcoder2"].contains(&architecture);
+    if !(divides && (is_derived || kind.is_some_and(|kind| kind.divides))) {
         set("head_dim", json!(sizes.d_head));
     }
     let eps = match (architecture, kind) {
@@ -190,12 +218,14 @@ pub(super) fn hugging_face(
         ("starcoder2", None) => ("attention.layer_norm_epsilon", "norm_epsilon"),
         _ => ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
     };
-    if let Some(number) = metadata.number(&key(eps.0))? {
+    let of_norms = [eps.0, EPS[0], EPS[1]].map(|tail| metadata.number(&key(tail)));
+    let [own, layer, rms] = of_norms;
+    if let Some(number) = own?.or(layer?).or(rms?).filter(|_| !eps.1.is_empty()) {
         set(eps.1, json!(number));
     }
     let theta = metadata.number(&key("rope.freq_base"))?.unwrap_or(10_000.0);
     set("rope_theta", json!(theta));
-    if let Some(scaling) = rope::scaling(metadata, architecture, tensors, theta, sizes.d_head)? {
+    if let Some(scaling) = rope::scaling(metadata, prefix, tensors, theta, sizes.d_head)? {
         set("rope_scaling", scaling);
     }
     let d_rotary = metadata
@@ -246,29 +276,30 @@ pub(super) fn hugging_face(
         "starcoder2" => set("hidden_act", json!("gelu_pytorch_tanh")),
         _ => set("hidden_act", json!("silu")),
     }
-    if architecture == "bert" {
-        let types = rows("embeddings.token_type_embeddings.weight");
-        set("type_vocab_size", json!(types.unwrap_or(1)));
-    }
-    if architecture == "stablelm" {
-        let is_parallel = metadata.flag(&key("use_parallel_residual"))?;
-        set("use_parallel_residual", json!(is_parallel.unwrap_or(false)));
-    }
-    if sees_both && architecture != "bert" {
+    if architecture == "gemma-embedding" {
         set("use_bidirectional_attention", json!(true));
     }
     // Positions of pictures are the same as others in a text.
-    metadata.get(&key("rope.dimension_sections"));
+    for tail in ["rope.dimension_sections", "n_deepstack_layers"] {
+        metadata.get(&key(tail));
+    }
     if let Some(kind) = kind {
-        kind.fill(&mut config, metadata, tensors)?;
+        let facts = Facts {
+            metadata,
+            prefix,
+            sizes,
+            tensors,
+        };
+        kind.fill(&facts, &mut config)?;
         let set = |name: &str, value: Value| {
             config.insert(name.to_owned(), value);
         };
-        windows_of(kind, metadata, sizes, window, set)?;
-        if !config.contains_key("rope_scaling") && kind.model_type == "gpt_oss" {
+        windows_of(kind, &facts, window, set)?;
+        if kind.states_rope && !config.contains_key("rope_scaling") {
             config.insert("rope_scaling".to_owned(), json!({"rope_type": "default"}));
         }
-        add_unread(&mut config, metadata, architecture);
+        kind.rename(&mut config);
+        add_unread(&mut config, metadata, prefix);
         return Ok(config);
     }
     let mut set = |name: &str, value: Value| {
@@ -321,15 +352,14 @@ pub(super) fn hugging_face(
         }
         _ => {}
     }
-    add_unread(&mut config, metadata, architecture);
+    add_unread(&mut config, metadata, prefix);
     Ok(config)
 }
 
 /// Puts the windows of a kind into a configuration: their width, and the layers that have them.
 fn windows_of(
     kind: &Kind,
-    metadata: &Metadata<'_>,
-    sizes: Sizes,
+    facts: &Facts<'_>,
     window: Option<u64>,
     mut set: impl FnMut(&str, Value),
 ) -> Result<()> {
@@ -338,19 +368,23 @@ fn windows_of(
     };
     set("sliding_window", json!(window));
     if window.is_some() || kind.model_type == "cohere2" {
-        let pattern = format!("{}.attention.sliding_window_pattern", kind.architecture);
-        let slides = slides(metadata, &pattern, every, sizes.n_layers)?;
-        let word = |slides: bool| {
-            if slides && window.is_some() {
-                "sliding_attention"
-            } else {
-                "full_attention"
-            }
-        };
-        let types: Vec<&str> = slides.into_iter().map(word).collect();
-        set("layer_types", json!(types));
+        let pattern = format!("{}.attention.sliding_window_pattern", facts.prefix);
+        let slides = slides(facts.metadata, &pattern, every, facts.sizes.n_layers)?;
+        set("layer_types", json!(words_of(&slides, window.is_some())));
     }
     Ok(())
+}
+
+/// The words for layers with a window, where there is one, and for others.
+fn words_of(slides: &[bool], has_window: bool) -> Vec<&'static str> {
+    let word = |slides: &bool| {
+        if *slides && has_window {
+            "sliding_attention"
+        } else {
+            "full_attention"
+        }
+    };
+    slides.iter().map(word).collect()
 }
 
 /// Softcaps, scale, windows and local positions of Gemma 2 and 3.
@@ -389,16 +423,7 @@ fn gemma(
         usual,
         sizes.n_layers,
     )?;
-    let layer_types: Vec<&str> = slides
-        .into_iter()
-        .map(|slides| {
-            if slides && window.is_some() {
-                "sliding_attention"
-            } else {
-                "full_attention"
-            }
-        })
-        .collect();
+    let layer_types = words_of(&slides, window.is_some());
     let mut own = vec![
         (
             "attn_logit_softcapping",

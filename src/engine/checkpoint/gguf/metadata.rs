@@ -102,6 +102,34 @@ impl<'a> Metadata<'a> {
         }
     }
 
+    /// The largest of a list of whole numbers, or a whole number: from 1 to `most`.
+    pub(super) fn largest(&self, key: &str, most: u64) -> Result<u64> {
+        let Some(Value::List(_)) = self.get(key) else {
+            return self.size(key, most);
+        };
+        let largest = self.wholes(key)?.into_iter().max();
+        largest
+            .filter(|size| (1..=most).contains(size))
+            .ok_or_else(|| {
+                let problem = format!("expected a whole number from 1 to {most} in the list");
+                Error::config(self.path, key, problem)
+            })
+    }
+
+    /// A list of whole numbers; nothing where the key is not there.
+    pub(super) fn wholes(&self, key: &str) -> Result<Vec<u64>> {
+        let Some(list) = self.list(key)? else {
+            return Ok(Vec::new());
+        };
+        let whole = |value: Value| match value {
+            Value::Unsigned(n) => Some(n),
+            Value::Signed(n) => u64::try_from(n).ok(),
+            _ => None,
+        };
+        let all: Option<Vec<u64>> = self.elements(list)?.into_iter().map(whole).collect();
+        all.ok_or_else(|| Error::config(self.path, key, "expected a list of whole numbers"))
+    }
+
     /// A finite number, where the key is there.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else {

@@ -1,13 +1,16 @@
 //! GGUF files: one file with configuration, vocabulary and weights, often quantised; read under Hugging Face's names.
 
+mod architectures;
 mod config;
 mod element_types;
 mod header;
 mod kinds;
+mod left_out;
 mod metadata;
 mod names;
+mod place;
 mod rope;
-
+mod special;
 mod value;
 mod vocabulary;
 
@@ -15,22 +18,18 @@ use std::path::{Path, PathBuf};
 
 pub use vocabulary::{Vocabulary, Words};
 
-use self::config::Sizes;
-use self::header::{Header, StoredTensor};
+use self::architectures::{ARCHITECTURES, Architecture};
+use self::header::Header;
 use self::metadata::Metadata;
-use self::names::{ARCHITECTURES, Architecture, Meaning};
+use self::place::Placer;
 use super::config::Config;
 use super::data_file::DataFile;
 use super::shards;
-use super::stored::Stored;
-use super::tensors::{TensorInfo, Tensors};
+use super::tensors::Tensors;
 use crate::error::{Error, Result};
 
 /// How the names of these files end.
 const ENDING: &str = "gguf";
-
-/// Experts of one layer at most, each of which costs a description: llama.cpp's own limit.
-const MOST_EXPERTS: usize = 512;
 
 /// An open GGUF file: header checked, no weight touched.
 #[derive(Debug)]
@@ -40,11 +39,17 @@ pub struct Gguf {
     /// Under the names that Hugging Face gives them.
     pub tensors: Tensors,
     pub vocabulary: Option<Vocabulary>,
+    /// What there is to say: of settings that the converter left out, and of files beside this one.
+    pub remarks: Vec<String>,
 }
 
-/// What there is to say of settings that the converter of a file left out.
-pub(super) fn remark(config: &Config) -> Option<String> {
-    config::remark(config)
+/// The architectures that can be read, as files name them, and the `model_type` of each where there is one.
+pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    // What files call BERT with and without segments.
+    let stated = ARCHITECTURES.iter().map(|known| known.name);
+    stated
+        .filter(|name| *name != "distilbert")
+        .map(|name| (name, kinds::Kind::of(name).map(|kind| kind.model_type)))
 }
 
 /// Whether a file is one of this format, whatever it is called.
@@ -62,16 +67,12 @@ fn is_called_gguf(path: &Path) -> bool {
 /// # Errors
 /// When a directory holds several.
 pub(super) fn file_at(path: &Path) -> Result<Option<PathBuf>> {
-    let Ok(entries) = std::fs::read_dir(path) else {
-        return Ok(None);
-    };
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| {
-            path.is_file() && is_called_gguf(path) && !super::kinds::is_beside_weights(path)
-        })
-        .collect();
-    found.sort();
+    let mut found = files_in(path);
+    found.retain(|file| !super::kinds::is_beside_weights(file));
+    if found.len() > 1 {
+        let is_part = |file: &PathBuf| !shards::set_of(file).is_ok_and(|set| set.is_none());
+        found.retain(|file| is_part(file) || !is_projector(file));
+    }
     if let Some(first) = found.first()
         && let Some(parts) = shards::set_of(first)?
         && found.iter().all(|file| parts.contains(file))
@@ -119,13 +120,8 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     let path = file.path().to_path_buf();
     let (Header { entries, tensors }, data) = header::read(&file)?;
     let metadata = Metadata::new(&path, &data, &entries);
-    let architecture = architecture(&metadata, 1 + others.len())?;
-    let sizes = config::sizes(&metadata, architecture.name)?;
-    let mut named = Tensors::default();
-    named.files.push(file);
-    for tensor in tensors {
-        add(&mut named, &path, architecture, sizes, tensor)?;
-    }
+    let stated = architecture(&metadata, 1 + others.len())?;
+    let mut parts = vec![(file, tensors)];
     for (idx, path) in others.iter().enumerate() {
         let file = DataFile::open(path)?;
         let (Header { entries, tensors }, data) = header::read(&file)?;
@@ -134,17 +130,74 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
             let problem = format!("expected part {}, found another", idx + 1);
             return Err(Error::config(path, "split.no", problem));
         }
-        named.files.push(file);
-        for tensor in tensors {
-            add(&mut named, path, architecture, sizes, tensor)?;
-        }
+        parts.push((file, tensors));
     }
-    let values = config::hugging_face(&metadata, architecture.name, sizes, &named)?;
+    let architecture = special::as_meant(stated, parts.iter().flat_map(|(_, tensors)| tensors));
+    let sizes = config::sizes(&metadata, stated.name)?;
+    let mut placer = Placer::new(architecture, sizes);
+    for (file, tensors) in parts {
+        placer.add_file(file, tensors)?;
+    }
+    let mut named = placer.finish()?;
+    special::add_values(&metadata, architecture, sizes, &mut named)?;
+    let values = config::hugging_face(&metadata, architecture, stated.name, sizes, &named)?;
+    special::forget_factors(&mut named);
+    let config = Config::from_map(&path, values);
+    let left_out = left_out::remark(&config, |key| metadata.get(key).is_some());
     Ok(Gguf {
-        config: Config::from_map(&path, values),
+        remarks: left_out
+            .into_iter()
+            .chain(projector_beside(&path))
+            .collect(),
+        config,
         vocabulary: Vocabulary::find(&metadata, &data)?,
         tensors: named,
     })
+}
+
+/// What there is to say of a projector of pictures beside a model: by its name, or where it is the only other file.
+fn projector_beside(path: &Path) -> Option<String> {
+    let own = shards::set_of(path).ok().flatten().unwrap_or_default();
+    let mut others = files_in(path.parent()?);
+    others.retain(|file| file != path && !own.contains(file));
+    let found = match others.as_slice() {
+        [other] if is_projector(other) => other,
+        others => others.iter().find(|file| is_called_projector(file))?,
+    };
+    let name = found.file_name().unwrap_or_default().to_string_lossy();
+    Some(format!(
+        "a projector of pictures ({name}) lies beside the model and is left out: the model is read for texts"
+    ))
+}
+
+/// Files called like one of this format, sorted.
+fn files_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_file() && is_called_gguf(path))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Whether a file holds what turns pictures into tokens, by its name or by what it says of itself.
+fn is_projector(path: &Path) -> bool {
+    is_called_projector(path) || says_projector(path).unwrap_or(false)
+}
+
+fn is_called_projector(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.to_lowercase().contains("mmproj")
+}
+
+fn says_projector(path: &Path) -> Result<bool> {
+    let file = DataFile::open(path)?;
+    let (Header { entries, .. }, data) = header::read(&file)?;
+    let metadata = Metadata::new(path, &data, &entries);
+    let kind = metadata.word("general.type")?;
+    let architecture = metadata.word("general.architecture")?;
+    Ok(kind.as_deref() == Some("mmproj") || architecture.as_deref() == Some("clip"))
 }
 
 /// The architecture of a file that holds one whole model.
@@ -168,121 +221,16 @@ fn architecture(metadata: &Metadata<'_>, n_held: usize) -> Result<&'static Archi
     }
     const KEY: &str = "general.architecture";
     let known = || {
-        let names: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+        let names: Vec<&str> = architectures().map(|(name, _)| name).collect();
         names.join(", ")
     };
     let Some(name) = metadata.word(KEY)? else {
         let problem = format!("missing, expected one of: {}", known());
         return Err(Error::config(path, KEY, problem));
     };
-    Architecture::named(&name).ok_or_else(|| {
+    let known_by_name = Architecture::named(&name).filter(|known| known.name != "distilbert");
+    known_by_name.ok_or_else(|| {
         let problem = format!("{name:?} is not known; known: {}", known());
         Error::config(path, KEY, problem)
     })
-}
-
-/// Adds a tensor under the name that a model looks for, with what its converter did to it.
-fn add(
-    named: &mut Tensors,
-    path: &Path,
-    architecture: &Architecture,
-    sizes: Sizes,
-    tensor: StoredTensor,
-) -> Result<()> {
-    let StoredTensor {
-        name: in_file,
-        dtype,
-        mut shape,
-        bytes,
-    } = tensor;
-    let file_idx = named.files.len() - 1;
-    let mut insert = |name: String, shape: Vec<usize>, bytes, stored| {
-        let info = TensorInfo {
-            strides: None,
-            dtype,
-            shape,
-            file_idx,
-            bytes,
-            stored,
-            scales: None,
-            made: None,
-        };
-        match named.index.insert(name, info) {
-            None => Ok(()),
-            Some(_) => Err(Error::tensor(path, &in_file, "stands twice in the file")),
-        }
-    };
-    match architecture.meaning(&in_file) {
-        Meaning::Unknown => insert(in_file.clone(), shape, bytes, Stored::AsIs),
-        Meaning::Whole { name, part } => {
-            let stored = stored(path, architecture, sizes, &in_file, part, &name, &shape)?;
-            if stored == Stored::Transposed {
-                shape.reverse();
-            }
-            insert(name, shape, bytes, stored)
-        }
-        Meaning::Experts { before, after } => {
-            // Biases have one row for each expert.
-            let (n_experts, of_one) = match shape[..] {
-                [n_experts, n_out, n_in] => (n_experts, vec![n_out, n_in]),
-                [n_experts, n_out] if in_file.ends_with(".bias") => (n_experts, vec![n_out]),
-                _ => {
-                    let problem = format!("expected one matrix per expert, found shape {shape:?}");
-                    return Err(Error::tensor(path, &in_file, problem));
-                }
-            };
-            let n_bytes = bytes.len() / n_experts;
-            if n_experts > MOST_EXPERTS {
-                let problem = format!("expected at most {MOST_EXPERTS} experts, found {n_experts}");
-                return Err(Error::tensor(path, &in_file, problem));
-            }
-            for expert in 0..n_experts {
-                let start = bytes.start + expert * n_bytes;
-                let name = format!("{before}{expert}{after}");
-                let bytes = start..start + n_bytes;
-                insert(name, of_one.clone(), bytes, Stored::AsIs)?;
-            }
-            Ok(())
-        }
-    }
-}
-
-/// What the converter did to a tensor, and whether its shape allows that.
-fn stored(
-    path: &Path,
-    architecture: &Architecture,
-    sizes: Sizes,
-    in_file: &str,
-    part: &str,
-    name: &str,
-    shape: &[usize],
-) -> Result<Stored> {
-    let n_heads = match part {
-        "attn_q" if architecture.halves_alternate => Some(sizes.n_heads),
-        "attn_k" if architecture.halves_alternate => Some(sizes.n_kv_heads),
-        _ => None,
-    };
-    if let Some(n_heads) = n_heads {
-        // The sizes were held below 2²⁶ when they were read.
-        let (n_rows, n_heads) = (shape[0], n_heads as usize);
-        if !n_rows.is_multiple_of(2 * n_heads) {
-            let problem =
-                format!("expected rows for {n_heads} heads of an even width, found {n_rows}");
-            return Err(Error::tensor(path, in_file, problem));
-        }
-        return Ok(Stored::HalvesAlternate {
-            d_head: n_rows / n_heads,
-        });
-    }
-    if architecture.norms_plus_one && name.ends_with("norm.weight") {
-        return Ok(Stored::Plus(1.0));
-    }
-    let is_linear = ["attn_qkv", "attn_output", "ffn_up", "ffn_down"].contains(&part);
-    Ok(
-        if architecture.is_transposed && is_linear && shape.len() == 2 {
-            Stored::Transposed
-        } else {
-            Stored::AsIs
-        },
-    )
 }

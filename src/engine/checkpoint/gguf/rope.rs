@@ -86,7 +86,11 @@ fn yarn(
 ) -> Result<Value> {
     let key = |tail: &str| format!("{architecture}.rope.scaling.{tail}");
     // What would make the file's numbers other than yarn's own.
+    let sharpens = ["deepseek2", "mistral3"].contains(&architecture);
     for (tail, neutral) in [("yarn_log_multiplier", 0.0), ("yarn_ext_factor", 1.0)] {
+        if sharpens && tail == "yarn_log_multiplier" {
+            continue;
+        }
         let found = metadata.number(&key(tail))?;
         if let Some(found) = found.filter(|found| *found != neutral && *found != -1.0) {
             let problem = format!("expected {neutral} or nothing, found {found}");
@@ -109,6 +113,10 @@ fn yarn(
         if let Some(beta) = metadata.number(&key(tail))? {
             scaling.insert(name.to_owned(), beta.into());
         }
+    }
+    if architecture == "gpt-oss" {
+        // No key says so, and all published models have it; llama.cpp rounds the ends of the band.
+        scaling.insert("truncate".to_owned(), false.into());
     }
     // llama.cpp's factor multiplies yarn's own; Hugging Face's replaces it.
     let attention = match attention {
