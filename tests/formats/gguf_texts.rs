@@ -5,6 +5,7 @@ use attnscope_engine::prompt::{Reading, Tokenizer};
 use serde_json::Value;
 use testing::gguf_pieces::{BOOL, LIST, Pieces, Place, TEXT, entry, number, text, word};
 
+const U8: u32 = 0;
 const I32: u32 = 5;
 const F32: u32 = 6;
 
@@ -41,12 +42,21 @@ fn file_of(vocabulary: &Value, without: &[&str]) -> Pieces {
         }
         let key = match key.as_str() {
             "bos" => "tokenizer.ggml.bos_token_id".to_owned(),
+            "eos" => "tokenizer.ggml.eos_token_id".to_owned(),
             "unk" => "tokenizer.ggml.unknown_token_id".to_owned(),
             "token_types" => "tokenizer.ggml.token_type".to_owned(),
             "add_bos" | "add_eos" => format!("tokenizer.ggml.{key}_token"),
             other => format!("tokenizer.ggml.{other}"),
         };
         let made = match value {
+            Value::String(hex) if key.ends_with("charsmap") => {
+                let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+                let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+                let mut list = U8.to_le_bytes().to_vec();
+                list.extend((bytes.len() as u64).to_le_bytes());
+                list.extend(bytes);
+                entry(&key, LIST, &list)
+            }
             Value::String(value) => word(&key, value),
             Value::Bool(value) => entry(&key, BOOL, &[u8::from(*value)]),
             Value::Number(value) => number(&key, value.as_u64().expect("an id") as u32),
@@ -77,12 +87,13 @@ fn ids(value: &Value) -> Vec<u32> {
 
 #[test]
 fn the_vocabulary_inside_a_file_gives_the_ids_of_its_reference() {
-    // What each kind of file does where it leaves out whether a text begins with a token.
+    // What each kind of file does where it leaves out whether a text begins or ends with a token.
     for (kind, begins_unasked) in [
         ("gguf-gpt-2", false),
         ("gguf-qwen2", false),
         ("gguf-llama-bpe", true),
         ("gguf-llama", true),
+        ("gguf-t5", true),
     ] {
         let (vocabulary, expected) = (json(kind, "vocabulary.json"), json(kind, "expected.json"));
         let whole = reading(&file_of(&vocabulary, &[]));
@@ -135,4 +146,56 @@ fn a_vocabulary_that_is_not_known_exactly_gives_ids_and_the_reason() {
     assert!(said.contains("a-new-one"), "{said}");
     let said = reading(&Pieces::sound()).describe();
     assert!(said.contains("no tokenizer.json"), "{said}");
+}
+
+/// The list of word pieces of a fixture as GGUF stores it: marks before those that begin a word, none inside of words.
+fn word_pieces(kind: &str) -> Value {
+    let path = testing::root()
+        .join("fixtures/formats/tokenizers")
+        .join(kind)
+        .join("vocab.txt");
+    let list = std::fs::read_to_string(path).expect("a list");
+    let is_special =
+        |token: &str| token.starts_with('[') && token.ends_with(']') && token.len() > 2;
+    let stored = |token: &str| match token.strip_prefix("##") {
+        Some(inside) => inside.to_owned(),
+        None if is_special(token) => token.to_owned(),
+        None => format!("\u{2581}{token}"),
+    };
+    let tokens: Vec<String> = list.lines().map(stored).collect();
+    let types: Vec<u32> = list
+        .lines()
+        .map(|token| if is_special(token) { 3 } else { 1 })
+        .collect();
+    let id = |text: &str| list.lines().position(|token| token == text);
+    serde_json::json!({
+        "model": "bert", "tokens": tokens, "token_types": types, "unk": id("[UNK]"),
+        "cls_token_id": id("[CLS]"), "seperator_token_id": id("[SEP]"),
+    })
+}
+
+#[test]
+fn word_pieces_inside_a_file_give_the_ids_of_their_list() {
+    let (vocabulary, expected) = (word_pieces("bert"), json("bert", "expected.json"));
+    let around = [ids(&expected["before"]), ids(&expected["after"])];
+    // The ends of a text are found by their texts where no key names them.
+    for without in [&[][..], &["cls_token_id", "seperator_token_id", "unk"]] {
+        let reading = reading(&file_of(&vocabulary, without));
+        let tokenizer = reading.tokenizer().expect("word pieces");
+        for case in expected["cases"].as_array().expect("cases") {
+            let text = case["text"].as_str().expect("a text");
+            let all = [&around[0][..], &ids(&case["bare"]), &around[1]].concat();
+            assert_eq!(tokenizer.encode(text, true).expect("ids"), all, "{text:?}");
+        }
+    }
+    let mut cased = vocabulary.clone();
+    cased["normalizer.lowercase"] = false.into();
+    let [small, cased] = [&vocabulary, &cased].map(|v| reading(&file_of(v, &[])));
+    let [small, cased] = [&small, &cased].map(|reading| {
+        let tokenizer = reading.tokenizer().expect("word pieces");
+        tokenizer.encode("Hello", false).expect("ids")
+    });
+    assert_ne!(small, cased);
+    let without = reading(&file_of(&vocabulary, &["tokens"]));
+    assert!(without.tokenizer().is_none());
 }

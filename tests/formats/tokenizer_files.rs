@@ -64,6 +64,8 @@ fn vocabulary(value: &Value) -> Vocabulary {
         add_space_prefix: flag("add_space_prefix"),
         remove_extra_whitespaces: flag("remove_extra_whitespaces"),
         precompiled_charsmap: (0..hex.len()).step_by(2).map(byte).collect(),
+        lowercase: true,
+        ..Vocabulary::default()
     }
 }
 

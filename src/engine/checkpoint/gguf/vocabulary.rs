@@ -11,6 +11,7 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TYPES: &str = "tokenizer.ggml.token_type";
 const MERGES: &str = "tokenizer.ggml.merges";
+const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 
 /// Where the vocabulary of an open file lies, and the settings that are read at once.
 #[derive(Debug, Clone)]
@@ -23,9 +24,16 @@ pub struct Vocabulary {
     pub eos: Option<u32>,
     pub unk: Option<u32>,
     pub pad: Option<u32>,
+    /// What stands before and after a text of word pieces.
+    pub cls: Option<u32>,
+    pub sep: Option<u32>,
     pub add_bos: Option<bool>,
     pub add_eos: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    pub remove_extra_whitespaces: Option<bool>,
+    /// Whether word pieces are of small letters, and without accents.
+    pub lowercase: Option<bool>,
+    pub strip_accents: Option<bool>,
     path: PathBuf,
     /// The beginning of the file, in which the lists lie.
     data: Arc<[u8]>,
@@ -33,6 +41,7 @@ pub struct Vocabulary {
     scores: Option<List>,
     token_types: Option<List>,
     merges: Option<List>,
+    charsmap: Option<List>,
 }
 
 /// The lists of a vocabulary, decoded. Those that there are have one value per token, but for the merges.
@@ -45,6 +54,8 @@ pub struct Words {
     pub token_types: Option<Vec<i32>>,
     /// Two tokens with a space between them, the first to be merged first.
     pub merges: Option<Vec<String>>,
+    /// The table of replacements of a unigram vocabulary; empty where the file has none.
+    pub charsmap: Vec<u8>,
 }
 
 impl Vocabulary {
@@ -75,15 +86,22 @@ impl Vocabulary {
             eos: id("eos_token_id")?,
             unk: id("unknown_token_id")?,
             pad: id("padding_token_id")?,
+            cls: id("cls_token_id")?,
+            // The format spells it so.
+            sep: id("seperator_token_id")?,
             add_bos: metadata.flag(&key("add_bos_token"))?,
             add_eos: metadata.flag(&key("add_eos_token"))?,
             add_space_prefix: metadata.flag(&key("add_space_prefix"))?,
+            remove_extra_whitespaces: metadata.flag(&key("remove_extra_whitespaces"))?,
+            lowercase: metadata.flag(&key("normalizer.lowercase"))?,
+            strip_accents: metadata.flag(&key("normalizer.strip_accents"))?,
             path: metadata.path.to_path_buf(),
             data: data.clone(),
             tokens: tokens.clone(),
             scores: metadata.list(SCORES)?.cloned(),
             token_types: metadata.list(TYPES)?.cloned(),
             merges: metadata.list(MERGES)?.cloned(),
+            charsmap: metadata.list(CHARSMAP)?.cloned(),
         }))
     }
 
@@ -116,6 +134,11 @@ impl Vocabulary {
             Value::Unsigned(kind) => i32::try_from(kind).ok(),
             _ => None,
         };
+        let byte = |value: Value| match value {
+            Value::Unsigned(byte) => u8::try_from(byte).ok(),
+            Value::Signed(byte) => i8::try_from(byte).ok().map(|byte| byte as u8),
+            _ => None,
+        };
         Ok(Words {
             tokens: self.all(TOKENS, &self.tokens, "text", text)?,
             scores: self.one_each(SCORES, self.scores.as_ref(), "numbers", score)?,
@@ -123,6 +146,10 @@ impl Vocabulary {
             merges: match &self.merges {
                 Some(merges) => Some(self.all(MERGES, merges, "text", text)?),
                 None => None,
+            },
+            charsmap: match &self.charsmap {
+                Some(bytes) => self.all(CHARSMAP, bytes, "bytes", byte)?,
+                None => Vec::new(),
             },
         })
     }

@@ -16,12 +16,9 @@ pub enum Words {
     Gpt2,
     /// Digits one by one; the text is composed first.
     Qwen2,
-    /// Digits in threes.
-    Llama3,
 }
 
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Words {
     /// As `tokenizer.json` writes it.
@@ -34,14 +31,13 @@ impl Words {
         match self {
             Self::Gpt2 => bytes(true),
             Self::Qwen2 => by(QWEN2),
-            Self::Llama3 => by(LLAMA3),
         }
     }
 
     pub fn normalizer(self) -> Value {
         match self {
             Self::Qwen2 => json!({"type": "NFC"}),
-            Self::Gpt2 | Self::Llama3 => Value::Null,
+            Self::Gpt2 => Value::Null,
         }
     }
 }
@@ -138,7 +134,14 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
     };
     let added: Vec<Value> = tokens.iter().map(|(id, token)| token.json(*id)).collect();
     let model = json!({"type": "BPE", "vocab": vocab, "merges": merges, "fuse_unk": false, "byte_fallback": false});
-    let value = assemble(habits.words, prefix_space, &added, around, model);
+    let words = habits.words;
+    let value = assemble(
+        &words.normalizer(),
+        &words.json(prefix_space),
+        &added,
+        around,
+        model,
+    );
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(vocab_path, &value)?),
         source_name,
@@ -148,15 +151,15 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
 
 /// A byte-level tokenizer as `tokenizer.json` writes it.
 pub fn assemble(
-    words: Words,
-    prefix_space: bool,
+    normalizer: &Value,
+    pre_tokenizer: &Value,
     added: &[Value],
     around: Value,
     model: Value,
 ) -> Value {
     json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": words.normalizer(),
-        "pre_tokenizer": words.json(prefix_space), "post_processor": around,
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer, "post_processor": around,
         "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, "model": model,
     })
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::byte_pairs::{Words, assemble, template};
+use super::byte_pairs::{assemble, template};
+use super::cuts::Cut;
 use super::sentence_piece::{
     Algorithm, Encoder, Kind, Mark, Marks, Model, Numbering, Parts, Piece,
 };
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 /// What the keys under `tokenizer.ggml` say; flags that a file leaves out hold their kind's default.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
-    /// `gpt2`, `llama` or `t5`.
+    /// `gpt2`, `llama`, `t5` or `bert`.
     pub model: String,
     /// How a text is cut into words, for `gpt2`.
     pub pre: Option<String>,
@@ -30,10 +31,16 @@ pub struct Vocabulary {
     pub bos: Option<u32>,
     pub eos: Option<u32>,
     pub unk: Option<u32>,
+    /// What stands before and after a text of word pieces.
+    pub cls: Option<u32>,
+    pub sep: Option<u32>,
     pub add_bos: bool,
     pub add_eos: bool,
     pub add_space_prefix: bool,
     pub remove_extra_whitespaces: bool,
+    /// Whether capitals of word pieces become small letters, and accents are dropped; as the first says where there is no word.
+    pub lowercase: bool,
+    pub strip_accents: Option<bool>,
     /// The table of replacements of a `t5` vocabulary; empty where the file has none.
     pub precompiled_charsmap: Vec<u8>,
 }
@@ -51,17 +58,21 @@ pub fn open_stored(path: &Path, stored: &gguf::Vocabulary) -> Reading {
 
 /// What a file leaves out is as llama.cpp takes it.
 fn stored_reading(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
-    let is_pieces = match stored.model.as_str() {
-        "llama" => true,
-        "gpt2" => false,
+    // What files of a kind leave out: whether a text begins and ends with a token, and whether a blank is put before it.
+    let [begins, ends, leads] = match stored.model.as_str() {
+        "llama" => [true, false, true],
+        "gpt2" => {
+            let cut = stored.pre.as_deref().and_then(Cut::named);
+            [cut.is_some_and(|cut| cut.begins), false, false]
+        }
+        "t5" => [false, true, true],
+        "bert" => [true, true, false],
         other => {
             return Ok(Reading::Ids(format!(
                 "the GGUF vocabulary {other:?} is not known here"
             )));
         }
     };
-    // Llama 3's files leave out that a text begins with a token.
-    let is_llama3 = matches!(words(stored.pre.as_deref()), Some((Words::Llama3, true)));
     let lists = stored.decode()?;
     let vocabulary = Vocabulary {
         model: stored.model.clone(),
@@ -73,11 +84,15 @@ fn stored_reading(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
         bos: stored.bos,
         eos: stored.eos,
         unk: stored.unk,
-        add_bos: stored.add_bos.unwrap_or(is_pieces || is_llama3),
-        add_eos: stored.add_eos.unwrap_or(false),
-        add_space_prefix: stored.add_space_prefix.unwrap_or(is_pieces),
-        remove_extra_whitespaces: false,
-        precompiled_charsmap: Vec::new(),
+        cls: stored.cls,
+        sep: stored.sep,
+        add_bos: stored.add_bos.unwrap_or(begins),
+        add_eos: stored.add_eos.unwrap_or(ends),
+        add_space_prefix: stored.add_space_prefix.unwrap_or(leads),
+        remove_extra_whitespaces: stored.remove_extra_whitespaces.unwrap_or(false),
+        lowercase: stored.lowercase.unwrap_or(true),
+        strip_accents: stored.strip_accents,
+        precompiled_charsmap: lists.charsmap,
     };
     open(path, &vocabulary)
 }
@@ -92,6 +107,8 @@ pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
         ("bos", vocabulary.bos),
         ("eos", vocabulary.eos),
         ("unknown", vocabulary.unk),
+        ("cls", vocabulary.cls),
+        ("seperator", vocabulary.sep),
     ] {
         if let Some(id) = id.filter(|id| *id as usize >= vocabulary.tokens.len()) {
             let n = vocabulary.tokens.len();
@@ -107,6 +124,7 @@ pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
         "gpt2" => byte_pairs(path, vocabulary, &kinds),
         "llama" => pieces(path, vocabulary, &kinds, Algorithm::Merges),
         "t5" => pieces(path, vocabulary, &kinds, Algorithm::Unigram),
+        "bert" => word_pieces(path, vocabulary, &kinds),
         other => Ok(Reading::Ids(format!(
             "the GGUF vocabulary {other:?} is not known here"
         ))),
@@ -143,19 +161,8 @@ fn kinds(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Kind>> {
     vocabulary.token_types.iter().map(kind).collect()
 }
 
-/// The ways to cut words whose patterns are known; and whether a whole word that is a token is taken without merging.
-fn words(pre: Option<&str>) -> Option<(Words, bool)> {
-    Some(match pre? {
-        "gpt-2" | "gpt2" | "phi-2" => (Words::Gpt2, false),
-        "qwen2" => (Words::Qwen2, false),
-        "llama-bpe" | "llama3" | "llama-v3" => (Words::Llama3, true),
-        "smaug-bpe" => (Words::Llama3, false),
-        _ => return None,
-    })
-}
-
 fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
-    let Some((words, ignores_merges)) = words(vocabulary.pre.as_deref()) else {
+    let Some(cut) = vocabulary.pre.as_deref().and_then(Cut::named) else {
         let pre = vocabulary.pre.as_deref().unwrap_or("none");
         return Ok(Reading::Ids(format!(
             "the GGUF vocabulary cuts words by {pre:?}, a pattern not known here"
@@ -193,14 +200,71 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     let pair = |id: u32| (vocabulary.tokens[id as usize].clone(), id);
     let model = json!({
         "type": "BPE", "vocab": vocab, "merges": merges, "fuse_unk": false, "byte_fallback": false,
-        "ignore_merges": ignores_merges,
+        "ignore_merges": cut.keeps_whole,
     });
     let ends = template(before.map(pair), after.map(pair));
-    let value = assemble(words, vocabulary.add_space_prefix, &added, ends, model);
+    let pre_tokenizer = cut.pre_tokenizer(vocabulary.add_space_prefix);
+    let value = assemble(&cut.normalizer(), &pre_tokenizer, &added, ends, model);
     let pre = vocabulary.pre.as_deref().unwrap_or_default();
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: format!("GGUF vocabulary (byte-level BPE, {pre})"),
+        target: None,
+    }))
+}
+
+/// Word pieces: those that begin a word are stored with a mark before them, the others without.
+fn word_pieces(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
+    const BEGINS: char = '\u{2581}';
+    const INSIDE: &str = "##";
+    let tokens = vocabulary.tokens.iter().zip(kinds).enumerate();
+    let mut vocab: BTreeMap<String, u32> = BTreeMap::new();
+    let mut added = Vec::new();
+    for (idx, (token, kind)) in tokens {
+        let is_special = matches!(kind, Kind::Control | Kind::Unknown)
+            || token.starts_with('[') && token.ends_with(']') && token.len() > 2;
+        let text = match token.strip_prefix(BEGINS) {
+            Some(text) => text.to_owned(),
+            None if is_special => token.clone(),
+            None => format!("{INSIDE}{token}"),
+        };
+        if is_special {
+            added.push(Token::special(&text).json(idx as u32));
+        }
+        // Of a token that comes twice the last place counts, as in a list of word pieces.
+        vocab.insert(text, idx as u32);
+    }
+    let special = |stored: Option<u32>, text: &str| -> Result<(String, u32)> {
+        let id = stored.or_else(|| vocab.get(text).copied());
+        let found = id.and_then(|id| Some((vocabulary.tokens.get(id as usize)?.clone(), id)));
+        found.ok_or_else(|| {
+            let problem = format!("expected {text} among the tokens, found none");
+            Error::config(path, "tokenizer.ggml.tokens", problem)
+        })
+    };
+    let unknown = special(vocabulary.unk, "[UNK]")?;
+    let before = special(vocabulary.cls.or(vocabulary.bos), "[CLS]")?;
+    let after = special(vocabulary.sep.or(vocabulary.eos), "[SEP]")?;
+    let ends = template(
+        Some(before).filter(|_| vocabulary.add_bos),
+        Some(after).filter(|_| vocabulary.add_eos),
+    );
+    let value = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+            "strip_accents": vocabulary.strip_accents, "lowercase": vocabulary.lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": ends,
+        "decoder": {"type": "WordPiece", "prefix": INSIDE, "cleanup": false},
+        "model": {
+            "type": "WordPiece", "unk_token": unknown.0, "continuing_subword_prefix": INSIDE,
+            "max_input_chars_per_word": 100, "vocab": vocab,
+        },
+    });
+    Ok(Reading::Tokenizer(Tokenizer {
+        inner: Inner::Library(stored::build(path, &value)?),
+        source_name: "GGUF vocabulary (word pieces)".to_owned(),
         target: None,
     }))
 }

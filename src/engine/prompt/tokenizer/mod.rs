@@ -2,6 +2,7 @@
 
 mod byte_pairs;
 mod characters;
+mod cuts;
 mod gguf;
 mod library;
 mod limited;

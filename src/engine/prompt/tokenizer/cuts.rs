@@ -1,0 +1,348 @@
+//! How byte-level vocabularies of GGUF files cut a text into words: by the name under `tokenizer.ggml.pre`.
+
+use serde_json::{Value, json};
+
+/// One way to cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// What becomes a word of its own, one pattern after another on what the last one left.
+    patterns: &'static [&'static str],
+    /// Whether characters are composed first.
+    composes: bool,
+    /// Whether a whole word that is a token is taken without merging.
+    pub keeps_whole: bool,
+    /// Whether a text begins with a token where the file does not say.
+    pub begins: bool,
+}
+
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Digits one by one.
+const ONES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Digits in threes.
+const THREES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Marks belong to letters.
+const MARKS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Words begin with their capitals; digits one by one.
+const CAPITALS: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Words begin with their capitals and end with what is cut short behind them; digits in threes.
+const CAPITALS_THREES: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const DEEPSEEK: [&str; 3] = [
+    r"\p{N}{1,3}",
+    r"[一-龥\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
+/// Words without what ends a sentence, in several scripts.
+const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+
+const PLAIN: Cut = Cut {
+    patterns: &[GPT2],
+    composes: false,
+    keeps_whole: false,
+    begins: false,
+};
+
+const LLAMA3: Cut = Cut {
+    patterns: &[THREES],
+    keeps_whole: true,
+    begins: true,
+    ..PLAIN
+};
+
+/// The names that mean one way each.
+const CUTS: &[(&[&str], Cut)] = &[
+    (
+        &[
+            "gpt-2",
+            "gpt2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
+            "roberta-bpe",
+            "modern-bert",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "exaone4",
+            "jais",
+            "trillion",
+            "granite-docling",
+        ],
+        PLAIN,
+    ),
+    (
+        // Their files are of GPT-NeoX's vocabulary.
+        &["mpt", "olmo"],
+        Cut {
+            composes: true,
+            ..PLAIN
+        },
+    ),
+    (
+        &[
+            "qwen2",
+            "deepseek-r1-qwen",
+            "stablelm2",
+            "kormo",
+            "f2llmv2",
+            "megrez",
+        ],
+        Cut {
+            patterns: &[ONES],
+            composes: true,
+            ..PLAIN
+        },
+    ),
+    (
+        &["hunyuan", "solar-open", "grok-2"],
+        Cut {
+            patterns: &[ONES],
+            ..PLAIN
+        },
+    ),
+    (
+        &["qwen35"],
+        Cut {
+            patterns: &[MARKS],
+            composes: true,
+            ..PLAIN
+        },
+    ),
+    (
+        &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ],
+        LLAMA3,
+    ),
+    (
+        &["smaug-bpe", "dbrx", "glm4", "chatglm-bpe"],
+        Cut {
+            keeps_whole: false,
+            begins: false,
+            ..LLAMA3
+        },
+    ),
+    (
+        &[
+            "starcoder",
+            "refact",
+            "smollm",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
+        Cut {
+            patterns: &[r"\p{N}", GPT2],
+            ..PLAIN
+        },
+    ),
+    (
+        &["command-r"],
+        Cut {
+            patterns: &[r"\p{N}", GPT2],
+            composes: true,
+            ..PLAIN
+        },
+    ),
+    (
+        &["falcon"],
+        Cut {
+            patterns: &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+            ..PLAIN
+        },
+    ),
+    (
+        &["default"],
+        Cut {
+            patterns: &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
+            ..PLAIN
+        },
+    ),
+    (
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
+        Cut {
+            patterns: &DEEPSEEK,
+            ..PLAIN
+        },
+    ),
+    (
+        &["deepseek-coder"],
+        Cut {
+            patterns: &[
+                r"[\r\n]",
+                r"\s?\p{L}+",
+                r"\s?\p{P}+",
+                r"[一-龥ࠀ-一가-\x{d7ff}]+",
+                r"\p{N}",
+            ],
+            ..PLAIN
+        },
+    ),
+    (
+        &["tekken"],
+        Cut {
+            patterns: &[CAPITALS],
+            ..LLAMA3
+        },
+    ),
+    (
+        &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        Cut {
+            patterns: &[CAPITALS_THREES],
+            ..PLAIN
+        },
+    ),
+    (
+        &["bloom", "poro-chat", "gpt3-finnish"],
+        Cut {
+            patterns: &[BLOOM],
+            ..PLAIN
+        },
+    ),
+    (
+        &["viking"],
+        Cut {
+            patterns: &[BLOOM, r"\p{N}"],
+            ..PLAIN
+        },
+    ),
+    (
+        &["bailingmoe", "bailingmoe2", "llada-moe"],
+        Cut {
+            patterns: &[
+                r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+            ],
+            ..PLAIN
+        },
+    ),
+    (
+        &["seed-coder"],
+        Cut {
+            patterns: &[
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+            ..PLAIN
+        },
+    ),
+];
+
+impl Cut {
+    /// The way of a name; `None` where it is not known.
+    pub fn named(pre: &str) -> Option<Self> {
+        let known = CUTS.iter().find(|(names, _)| names.contains(&pre));
+        known.map(|(_, cut)| *cut)
+    }
+
+    /// As `tokenizer.json` writes what comes before the cutting.
+    pub fn normalizer(self) -> Value {
+        if self.composes {
+            json!({"type": "NFC"})
+        } else {
+            Value::Null
+        }
+    }
+
+    /// As `tokenizer.json` writes the cutting.
+    pub fn pre_tokenizer(self, prefix_space: bool) -> Value {
+        let split = |pattern: &&str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
+        // Bytes are cut by the pattern of GPT-2 where they are asked to be, behind the blank that is put before a text.
+        let (patterns, own_words) = match self.patterns {
+            [before @ .., GPT2] => (before, true),
+            all => (all, false),
+        };
+        let mut steps: Vec<Value> = patterns.iter().map(split).collect();
+        steps.push(json!({
+            "type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": true, "use_regex": own_words,
+        }));
+        json!({"type": "Sequence", "pretokenizers": steps})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::{PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
+
+    use super::*;
+
+    /// The words of a text; bytes are shown as byte-level vocabularies show them.
+    fn words(pre: &str, text: &str) -> Vec<String> {
+        let cut = Cut::named(pre).expect("a known name");
+        let how: PreTokenizerWrapper =
+            serde_json::from_value(cut.pre_tokenizer(false)).expect("patterns");
+        let mut pieces = PreTokenizedString::from(text);
+        how.pre_tokenize(&mut pieces).expect("cuts");
+        let splits = pieces.get_splits(
+            tokenizers::OffsetReferential::Original,
+            tokenizers::OffsetType::Byte,
+        );
+        splits
+            .into_iter()
+            .map(|(word, ..)| word.to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_pattern_can_be_used_and_loses_no_byte() {
+        let text =
+            "Hello  world, 12345 it's ÉCOLE\r\n\tनमस्ते 汉字かな ﬁ 3.14 «x» ¿y? __init__ 🦙\n\n ";
+        for (names, _) in CUTS {
+            for pre in *names {
+                let n: usize = words(pre, text)
+                    .iter()
+                    .map(|word| word.chars().count())
+                    .sum();
+                assert_eq!(n, text.len(), "{pre}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_stand_for_one_way_each() {
+        let mut all: Vec<&str> = CUTS.iter().flat_map(|(names, _)| *names).copied().collect();
+        let n = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), n);
+        assert_eq!(Cut::named("a-new-one"), None);
+    }
+
+    #[test]
+    fn ways_differ_in_digits_capitals_and_punctuation() {
+        for (pre, text, expected) in [
+            ("gpt-2", "it's 12345!", vec!["it", "'s", "Ġ12345", "!"]),
+            ("qwen2", "I'M 123", vec!["I", "'M", "Ġ", "1", "2", "3"]),
+            ("dbrx", "a 12345", vec!["a", "Ġ", "123", "45"]),
+            ("starcoder", "a 123", vec!["a", "Ġ", "1", "2", "3"]),
+            ("smollm", "x=10", vec!["x", "=", "1", "0"]),
+            ("command-r", "I'm 42", vec!["I", "'m", "Ġ", "4", "2"]),
+            ("falcon", "a+b 12345", vec!["a", "+", "b", "Ġ", "123", "45"]),
+            (
+                "tekken",
+                "HelloWorld 12",
+                vec!["Hello", "World", "Ġ", "1", "2"],
+            ),
+            (
+                "gpt-4o",
+                "HelloWorld's 1234",
+                vec!["Hello", "World's", "Ġ", "123", "4"],
+            ),
+            ("deepseek-v3", "a1234 .b", vec!["a", "123", "4", "Ġ.", "b"]),
+            ("mpt", " 12 x", vec!["Ġ12", "Ġx"]),
+            ("bloom", "a,b c", vec!["a", ",", "b", "Ġc"]),
+        ] {
+            assert_eq!(words(pre, text), expected, "{pre}: {text:?}");
+        }
+    }
+}
