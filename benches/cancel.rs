@@ -75,6 +75,7 @@ fn measure(path: PathBuf, length: usize, n_stops: u32) -> Times {
             positions: (0..length).collect(),
             real: None,
             picture: None,
+            ..Sequence::default()
         },
     };
     let options = Options {

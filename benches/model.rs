@@ -69,6 +69,7 @@ fn main() {
         positions: (0..args.length).collect(),
         real: None,
         picture: None,
+        ..Sequence::default()
     };
     let input = Input {
         source: None,

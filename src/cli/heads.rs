@@ -19,7 +19,7 @@ use attnscope_engine::analysis::{Options, Stripes, stripes};
 use attnscope_engine::model::Stack;
 use attnscope_engine::on_device;
 use attnscope_engine::place::Place;
-use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens};
+use attnscope_engine::stats::{HeadReport, HeadType, LayerReport, OnRandomTokens, SeenOn};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -108,12 +108,17 @@ fn rows(
             induction: on.induction,
             duplicate: on.duplicate,
         });
-        let found = HeadType::of_both(&head.stats, &head.summary, on_random);
+        let found = match head.kind {
+            // What a checkpoint says of its heads is seen on no prompt.
+            Some(named @ HeadType::Alignment) => Some((named, None)),
+            _ => HeadType::of_both(&head.stats, &head.summary, on_random)
+                .map(|(kind, seen_on)| (kind, Some(seen_on))),
+        };
         let row = HeadRow::new(
             (layer.stack.label(), layer.layer_idx, head_idx),
             (
                 found.map(|(kind, _)| kind.title()),
-                found.map(|(_, seen_on)| seen_on.label()),
+                found.and_then(|(_, seen_on)| seen_on.map(SeenOn::label)),
             ),
             OnPrompt::of(|stat| head.stats.of(stat)),
             random.map(|on| OnRandom {

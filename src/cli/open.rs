@@ -18,7 +18,7 @@ use crate::worker::{Against, FirstPrompt, PromptOrigin, recorded_prompt};
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::model::Model;
 use attnscope_engine::nearest::nearest;
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_engine::prompt::{Request, Source, is_sound};
 
 /// Entries of a directory that are looked at for other checkpoints, and how many of those are offered.
 const MOST_LISTED: usize = 2000;
@@ -120,7 +120,7 @@ fn word_notice(against: Option<&Against>) -> Option<String> {
         Some(Against::Prompt(Request {
             source: Source::Text(text),
             ..
-        })) if !text.contains(char::is_whitespace) => {
+        })) if !text.contains(char::is_whitespace) && !is_sound(text) => {
             Some(format!("no file is called {text:?}: it is run as a text"))
         }
         _ => None,

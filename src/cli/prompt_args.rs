@@ -12,7 +12,7 @@ use attnscope_engine::analysis::can_write;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::ModelSpec;
 use attnscope_engine::prompt::{
-    N_GENERATED, PictureSource, Positions, Request, Sampling, Source, Target,
+    BUILT_IN_SOUND, N_GENERATED, PictureSource, Positions, Request, Sampling, Source, Target,
 };
 
 /// A prompt: at most one of the ways to give it.
@@ -88,7 +88,7 @@ pub struct PromptArgs {
 /// A prompt given without a flag.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PositionalPrompt {
-    /// Text to run [default: a built-in text]
+    /// Text to run, or the path of a WAV file for a model that hears [default: a built-in one]
     #[arg(value_name = "PROMPT")]
     prompt: Option<String>,
 }
@@ -192,13 +192,15 @@ impl PromptArgs {
         Some(mask.iter().map(|value| *value == 1).collect())
     }
 
-    /// The built-in prompt: the demo's, a text, ids where there is no tokenizer, or a picture.
+    /// The built-in prompt: the demo's, a text, ids where there is no tokenizer, a picture or a sound.
     pub fn built_in(&self, is_demo: bool, has_tokenizer: bool, spec: &ModelSpec) -> Request {
         if spec.look().is_some() {
             return self.apply(Source::Picture(PictureSource::BuiltIn));
         }
-        let d_vocab = spec.limits().d_vocab;
+        let limits = spec.limits();
+        let d_vocab = limits.d_vocab;
         let source = match (is_demo, has_tokenizer) {
+            _ if limits.sound.is_some() => Source::Text(BUILT_IN_SOUND.to_owned()),
             (true, _) => Source::Text(DEMO_PROMPT.to_owned()),
             (false, true) => Source::Text(BUILT_IN.to_owned()),
             // The same few ids twice, small enough for any vocabulary.

@@ -11,7 +11,7 @@ use super::progress::note;
 use crate::history::{directly_in, is_checkpoint};
 use crate::record::natural;
 use crate::store;
-use attnscope_engine::prompt::{Source, is_picture};
+use attnscope_engine::prompt::{Source, is_picture, is_sound};
 
 /// Endings of files that can be a target: a name with one of them is a path, whether or not the file is there.
 const ENDINGS: [&str; 12] = [
@@ -65,7 +65,7 @@ impl Targets {
         let word = self
             .prompt
             .as_ref()
-            .filter(|text| !text.contains(char::is_whitespace) && !names_picture(text));
+            .filter(|text| !text.contains(char::is_whitespace) && !names_picture(text) && !is_sound(text));
         if let Some(word) = word {
             note(&format!("no file is called {word:?}: it is run as a text"));
         }
@@ -151,7 +151,8 @@ impl Targets {
 
 /// Whether an argument is a path rather than a text.
 pub(super) fn is_path(argument: &str) -> bool {
-    if names_picture(argument) {
+    // A sound is a prompt, as a text is.
+    if names_picture(argument) || is_sound(argument) {
         return false;
     }
     if Path::new(argument).symlink_metadata().is_ok() {

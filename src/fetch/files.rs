@@ -6,7 +6,7 @@ use attnscope_engine::checkpoint::index_files;
 use attnscope_engine::error::Error;
 
 /// Files that say what weights are, and those of tokenizers.
-const BESIDE: [&str; 20] = [
+const BESIDE: [&str; 22] = [
     "config.json",
     "params.json",
     "adapter_config.json",
@@ -26,6 +26,8 @@ const BESIDE: [&str; 20] = [
     "source.spm",
     "target.spm",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
     "trainer_state.json",
 ];
 /// Weights in one or several files, the best first.

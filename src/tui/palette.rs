@@ -12,7 +12,7 @@ use crate::worker::Against;
 use attnscope_engine::analysis::Ability;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::place::Place;
-use attnscope_engine::prompt::{Request, Source};
+use attnscope_engine::prompt::{Request, Source, is_sound};
 
 /// What a line that compares begins with.
 const COMPARE: &str = "compare with ";
@@ -156,7 +156,8 @@ fn typed(query: &str) -> Option<Item> {
     if named.is_empty() {
         return None;
     }
-    let is_path = named.contains('/') || Path::new(named).extension().is_some();
+    let is_path =
+        !is_sound(named) && (named.contains('/') || Path::new(named).extension().is_some());
     let against = if is_path && !named.contains(char::is_whitespace) {
         Against::Target(Opening::from(Some(named.into())))
     } else {

@@ -177,10 +177,10 @@ impl App {
                 view.to_run = (n_written > 0).then(|| {
                     let (source, target) = match given {
                         Some(given) => (given, Target::Ids(tokens)),
-                        None => (tokens, Target::Generate(0)),
+                        None => (Source::Ids(tokens), Target::Generate(0)),
                     };
                     Request {
-                        source: Source::Ids(source),
+                        source,
                         target,
                         attention_mask: real,
                         ..Request::text("")

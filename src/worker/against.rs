@@ -181,7 +181,7 @@ impl Runner {
         self.check_memory(&model, &prompt)?;
         let source = match &self.last {
             Some((request, _)) if prompt.picture.is_some() => request.source.clone(),
-            _ => Source::Ids(prompt.given().tokens.clone()),
+            _ => prompt.given_source(),
         };
         self.begin_beside(run, &model, Arc::new(prompt), source);
         self.execute_beside(run, Some(&reading), pace)
@@ -222,7 +222,7 @@ impl Runner {
             ));
         }
         let request = Request {
-            source: Source::Ids(ids.tokens.clone()),
+            source: of_a.given_source(),
             target: match &of_a.source {
                 Some(_) => Target::Ids(of_a.tokens.clone()),
                 None => Target::Generate(0),

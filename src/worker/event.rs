@@ -90,7 +90,7 @@ pub enum Event {
     /// It writes no more: says why where that was not meant. All tokens are those of the text and what was written.
     EndedWriting {
         tokens: Vec<u32>,
-        given: Option<Vec<u32>>,
+        given: Option<Source>,
         real: Option<Vec<bool>>,
         n_written: usize,
         why: Option<String>,

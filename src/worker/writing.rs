@@ -163,7 +163,7 @@ impl Runner {
         };
         (self.sink)(Event::EndedWriting {
             tokens: prompt.tokens.clone(),
-            given: prompt.source.as_ref().map(|source| source.tokens.clone()),
+            given: prompt.source.as_ref().map(|_| prompt.given_source()),
             real: prompt.given().real.clone(),
             n_written: prompt.tokens.len() - n_before,
             why,

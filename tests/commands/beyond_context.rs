@@ -105,6 +105,8 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             positions: PositionRule::Index,
             start_token: None,
             look: None,
+            starts: attnscope_engine::prompt::Starts::NONE,
+            sound: None,
         };
         let request = Request {
             truncate: true,

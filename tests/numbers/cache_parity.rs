@@ -43,6 +43,7 @@ fn first(sequence: &Sequence, n: usize) -> Sequence {
         tokens: sequence.tokens[..n].to_vec(),
         positions: sequence.positions[..n].to_vec(),
         real: sequence.real.as_ref().map(|real| real[..n].to_vec()),
+        ..Sequence::default()
     }
 }
 

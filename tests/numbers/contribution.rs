@@ -25,6 +25,7 @@ fn run(
         positions: (0..tokens.len()).collect(),
         tokens,
         real: None,
+        ..Sequence::default()
     };
     let input = Input {
         source: source.map(sequence),

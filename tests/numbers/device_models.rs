@@ -57,6 +57,7 @@ fn input_for(case: &Path, model: &Model) -> Input {
             .collect(),
         positions: (0..n).collect(),
         real: None,
+        ..Sequence::default()
     };
     let has_encoder = model.spec.stacks.len() > 1;
     Input {

@@ -21,6 +21,7 @@ mod pictures;
 mod plain_math;
 mod quality;
 mod row_block;
+mod speech;
 mod statistics;
 mod sweep;
 mod translators;

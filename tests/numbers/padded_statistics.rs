@@ -22,6 +22,7 @@ fn padding_before_a_text_changes_no_share_of_its_tokens() {
             tokens: pads.chain((0..20).map(token)).collect(),
             positions: positions.collect(),
             real: Some((0..n_pads + 20).map(|i| i >= n_pads).collect()),
+            ..Sequence::default()
         };
         let input = Input {
             source: None,

@@ -44,6 +44,7 @@ impl Whole {
             tokens: (0..n).map(|i| ((i * i * 7 + 3 * i) % 23) as u32).collect(),
             positions: (0..n).collect(),
             real: real.clone(),
+            ..Sequence::default()
         };
         let mut collected = Collected::default();
         let tap: Option<&mut dyn Tap> = Some(&mut collected);

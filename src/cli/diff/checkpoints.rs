@@ -12,7 +12,7 @@ use attnscope_engine::compare::{Comparing, Comparison, beyond_one_context, token
 use attnscope_engine::error::Error;
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Source, Target, Tokenizer};
+use attnscope_engine::prompt::{self, Prompt, Reading, Request, Target, Tokenizer};
 
 /// Nothing but the comparison of logits predicts: no side keeps what it said.
 const OPTIONS: Options = Options {
@@ -168,7 +168,7 @@ impl Sides {
     fn counted(&self, prompt: &Prompt) -> Result<Prompt> {
         let ids = prompt.given();
         let request = Request {
-            source: Source::Ids(ids.tokens.clone()),
+            source: prompt.given_source(),
             target: match &prompt.source {
                 Some(_) => Target::Ids(prompt.tokens.clone()),
                 None => Target::Generate(0),

@@ -124,6 +124,7 @@ mod tests {
             positions: (0..n).collect(),
             real: None,
             picture: None,
+            ..Sequence::default()
         };
         let input = Input {
             source: None,

@@ -190,7 +190,13 @@ impl<'a, O: Ops> Pass<'a, O> {
             Some(report(grid, layer_idx, knobs, ran?, norms?, &real))
         };
         let of_self = judged(stack.stack, ran.attention, Some(&norms));
-        let of_cross = judged(Stack::Cross, ran.cross, norms.cross.as_deref());
+        let mut of_cross = judged(Stack::Cross, ran.cross, norms.cross.as_deref());
+        if let (Some(report), Some(timing)) = (&mut of_cross, &model.spec.timing) {
+            let heads = report.heads.iter_mut().enumerate();
+            heads
+                .filter(|(head_idx, _)| timing.has(layer_idx, *head_idx))
+                .for_each(|(_, head)| head.kind = Some(HeadType::Alignment));
+        }
         if ran.ends != Ends::default() {
             self.ends = ran.ends;
         }

@@ -194,6 +194,11 @@ pub fn probe_padding<O: Ops>(
     if given.picture.is_some() {
         return Ok(Probed::Not("a picture is never padded".to_owned()));
     }
+    if given.sound.is_some() {
+        return Ok(Probed::Not(
+            "a sound is as long as the model hears, and none of it is masked".to_owned(),
+        ));
+    }
     let prompt = given.first(most_positions(model));
     let n = prompt.len();
     let rule = model.spec.positions;
@@ -237,6 +242,7 @@ pub fn probe_padding<O: Ops>(
                 real: Some(real),
                 picture: None,
                 tokens,
+                ..Sequence::default()
             }),
             source: span.filter(|_| has_source),
             main: if has_source { all_of_target } else { span },

@@ -60,6 +60,7 @@ pub fn stripes<O: Ops>(
                     tokens,
                     real: None,
                     picture: None,
+                    ..Sequence::default()
                 },
             }
         })

@@ -332,6 +332,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A word that a person gave for a knob; what a file says of it is not asked.
+    pub fn word_if_set(&mut self, knob: &'static str) -> Option<String> {
+        let (value, origin) = self.config.fixed.get(knob)?;
+        self.fixed_read.insert(knob.to_owned());
+        let word = value.as_str()?;
+        self.note(knob, word, origin.clone());
+        Some(word.to_owned())
+    }
+
     /// Whether a value is this word, which may stand in the place of a number.
     pub fn is_word(&mut self, knob: &str, key: &str, word: &str) -> bool {
         let given = self.given(knob, key);

@@ -401,6 +401,7 @@ mod tests {
             positions: (0..tokens.len()).collect(),
             real: None,
             picture: None,
+            ..Sequence::default()
         }
     }
 

@@ -125,7 +125,15 @@ impl List {
 
     fn embedding(&mut self, stack: &StackSpec) {
         let (embed, name) = (&stack.embed, prefix(stack.stack, None));
-        self.table(format!("{name}embed.tokens"), Some(&embed.tokens));
+        match &embed.sound {
+            Some(stem) => {
+                for (nth, (tensor, shape)) in stem.tensors().into_iter().enumerate() {
+                    let key = format!("{name}embed.stem.{nth}");
+                    self.vector(key, Some(tensor), || shape.clone());
+                }
+            }
+            None => self.table(format!("{name}embed.tokens"), Some(&embed.tokens)),
+        }
         if let Some(PositionTable::Stored(table)) = &embed.positions {
             self.table(format!("{name}embed.positions"), Some(table));
         }

@@ -137,6 +137,9 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.word(Computation, "dropped_token", format!("{:?}", embed.dropped));
     list.count(Shape, "d_embed", embed.tokens.width);
     list.count(Shape, "n_embed", embed.tokens.n_rows);
+    if let Some(stem) = &embed.sound {
+        list.word(Computation, "stem", stem.words());
+    }
     let table = match &embed.positions {
         None => "none".to_owned(),
         Some(PositionTable::Stored(_)) => "stored".to_owned(),

@@ -224,6 +224,7 @@ pub static FAMILIES: &[Family] = &[
     super::torch_transformer::FAMILY,
     super::umt5::FAMILY,
     super::vit::FAMILY,
+    super::whisper::FAMILY,
     super::xglm::FAMILY,
     super::xlm::FAMILY,
     super::xlm_roberta::FAMILY,

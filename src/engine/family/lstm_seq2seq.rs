@@ -13,6 +13,7 @@ use crate::model::{
     DecoderStart, EmbedSpec, HeadSpec, Layers, LinearSource, ModelSpec, ReadsAgain, Stack,
     StackSpec, TableSource,
 };
+use crate::prompt::Prefix;
 
 pub const FAMILY: Family = Family::own("lstm_seq2seq", "LstmSeq2Seq", read);
 
@@ -68,7 +69,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         reads_again: ReadsAgain::Never,
         start_token: needed_token(reader, "bos_token_id", d_vocab)?,
         end_tokens,
-        forced_token: None,
+        prefixes: [Prefix::NONE; 2],
+        forced: Vec::new(),
+        never_first: Vec::new(),
         never_written: reader.tokens("pad_token", "pad_token_id"),
         has_own_vocabulary: true,
     };

@@ -123,6 +123,7 @@ mod umt5;
 pub mod unread;
 mod versions;
 mod vit;
+mod whisper;
 mod wrapper;
 mod xglm;
 mod xlm;

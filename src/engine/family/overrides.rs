@@ -164,6 +164,12 @@ static FIELDS: &[Field] = &[
     }),
     field("start_token", TOKEN, token),
     field("end_token", TOKEN, token),
+    field("language", "a language of speech: en, or english", |text| {
+        Some(Given::Config(text.into()))
+    }),
+    field("task", "transcribe or translate", |text| {
+        one_of(text, &["transcribe", "translate"])
+    }),
 ];
 
 /// Every key of `--set` and what it takes.

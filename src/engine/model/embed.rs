@@ -12,7 +12,7 @@ use super::spec::StackSpec;
 use super::weights::Shelf;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
-use crate::prompt::Picture;
+use crate::prompt::{Picture, Sound};
 
 /// One sequence of tokens, as a model takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +24,8 @@ pub struct Sequence {
     pub real: Option<Vec<bool>>,
     /// What tokens are patches of, for models that see.
     pub picture: Option<Arc<Picture>>,
+    /// What is heard in place of tokens, which then are only numbers of places.
+    pub sound: Option<Arc<Sound>>,
 }
 
 impl Sequence {
@@ -48,6 +50,7 @@ impl Sequence {
             positions: self.positions[range.clone()].to_vec(),
             real: self.real.as_ref().map(|real| real[range].to_vec()),
             picture: self.picture.clone(),
+            sound: self.sound.clone(),
         }
     }
 
@@ -97,9 +100,10 @@ pub fn embed<O: Ops>(
         None => ops.copy(from, to),
     };
     let mut width = spec.tokens.width;
-    let mut rows = match &spec.patches {
-        Some(patches) => patch_rows(ops, model, patches, sequence, &sequence.tokens)?,
-        None => {
+    let mut rows = match (&spec.patches, &spec.sound) {
+        (Some(patches), _) => patch_rows(ops, model, patches, sequence, &sequence.tokens)?,
+        (None, Some(stem)) => stem.rows(ops, tensors, sequence)?,
+        (None, None) => {
             let mut rows = vec![0.0; sequence.len() * width];
             let tokens: Vec<usize> = sequence.tokens.iter().map(|id| *id as usize).collect();
             add_rows(model, &spec.tokens, &tokens, &mut rows)?;
@@ -179,9 +183,13 @@ pub fn embedding_parts<O: Ops>(
     let (spec, tensors) = (&stack.embed, &model.checkpoint.tensors);
     let mut row = vec![0.0; spec.tokens.width];
     let id = sequence.tokens[position_idx];
-    match &spec.patches {
-        Some(patches) => row = patch_rows(ops, model, patches, sequence, &[id])?,
-        None => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,
+    match (&spec.patches, &spec.sound) {
+        (Some(patches), _) => row = patch_rows(ops, model, patches, sequence, &[id])?,
+        (None, Some(stem)) => {
+            let rows = stem.rows(ops, tensors, sequence)?;
+            row.copy_from_slice(&rows[position_idx * spec.tokens.width..][..spec.tokens.width]);
+        }
+        (None, None) => add_rows(model, &spec.tokens, &[id as usize], &mut row)?,
     }
     row.iter_mut().for_each(|value| *value *= spec.scale);
     if let Some(dropped) = spec.dropped {

@@ -2,14 +2,18 @@
 
 use super::patches::PatchSpec;
 use super::source::{LinearSource, NormSource, TableSource};
+use super::stem::SoundStem;
 
 /// How tokens become the input of the first block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbedSpec {
-    /// Where tokens are patches of a picture, the kernel that makes their rows, one for each token.
+    /// Where tokens are patches of a picture, the kernel that makes their rows, one for each token; where a sound is heard, the
+    /// first tensor that hears it, and how many places there are.
     pub tokens: TableSource,
     /// How rows come of a picture, where tokens are its patches.
     pub patches: Option<Box<PatchSpec>>,
+    /// How rows come of a sound, where no token is read.
+    pub sound: Option<Box<SoundStem>>,
     /// Multiplies the rows of tokens.
     pub scale: f32,
     /// A token whose rows are zero.
@@ -34,6 +38,7 @@ impl EmbedSpec {
         Self {
             tokens,
             patches: None,
+            sound: None,
             scale: 1.0,
             dropped: None,
             positions: None,

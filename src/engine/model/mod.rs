@@ -30,6 +30,8 @@ mod route;
 mod shown_heads;
 mod source;
 mod spec;
+mod stem;
+mod timing;
 mod unembed;
 mod value_norms;
 mod weights;
@@ -59,9 +61,12 @@ pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, CrossSpec, DecoderStart, HeadSpec, LatentSpec, Layers, Mixer, ModelSpec,
-    ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
+    BlockSpec, CrossSpec, DecoderStart, Forced, HeadSpec, LatentSpec, Layers,
+    Mixer, ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec,
+    TransformSpec,
 };
+pub use stem::{SoundStem, StemConvolution};
+pub use timing::Timing;
 pub use unembed::{
     Unembedding, final_hidden, logits_in_chunks, pool_hidden, unembedding_for_few_rows,
 };

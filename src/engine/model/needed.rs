@@ -158,9 +158,14 @@ struct Needed<'a>(Vec<NeededTensor<'a>>);
 impl<'a> Needed<'a> {
     fn embedding(&mut self, stack: &'a StackSpec) {
         let embed = &stack.embed;
-        match &embed.patches {
-            Some(patches) => self.patches(patches),
-            None => self.table(&embed.tokens),
+        match (&embed.patches, &embed.sound) {
+            (Some(patches), _) => self.patches(patches),
+            (None, Some(stem)) => {
+                let tensors = stem.tensors().into_iter();
+                self.0
+                    .extend(tensors.map(|(name, shape)| (name.as_str(), shape)));
+            }
+            (None, None) => self.table(&embed.tokens),
         }
         if let Some(PositionTable::Stored(table)) = &embed.positions {
             self.table(table);

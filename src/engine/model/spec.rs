@@ -8,11 +8,12 @@ use super::labels::Labels;
 use super::mixer::TokenMixer;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
+use super::timing::Timing;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
 use crate::ops::Activation;
 use crate::place::Stack;
-use crate::prompt::{Limits, Look, PositionRule};
+use crate::prompt::{Limits, Look, PositionRule, Prefix, Starts};
 
 /// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
 #[derive(Debug, Clone, PartialEq)]
@@ -319,6 +320,14 @@ pub enum ReadsAgain {
     Rotated,
 }
 
+/// What a decoder writes at one place whatever the logits say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forced {
+    Token(u32),
+    /// The likeliest of some: a language that is to be recognised.
+    OneOf(Vec<u32>),
+}
+
 /// What a model with an encoder needs beside its stacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecoderStart {
@@ -326,14 +335,44 @@ pub struct DecoderStart {
     pub start_token: u32,
     /// Tokens that end one.
     pub end_tokens: Vec<u32>,
-    /// The token that is written first whatever the logits say: a language, or the beginning of a sentence.
-    pub forced_token: Option<u32>,
+    /// Tokens that follow it, before what the model writes and before a text that is given.
+    pub prefixes: [Prefix; 2],
+    /// What is written first whatever the logits say: a language, or the beginning of a sentence.
+    pub forced: Vec<Forced>,
     /// Tokens that are never written.
     pub never_written: Vec<u32>,
+    /// Tokens that are not written first.
+    pub never_first: Vec<u32>,
     /// The decoder reads the encoder's text again where no target is given.
     pub reads_again: ReadsAgain,
     /// Ids mean other words than those of the encoder.
     pub has_own_vocabulary: bool,
+}
+
+impl DecoderStart {
+    /// What a target begins with.
+    fn starts(&self) -> Starts {
+        Starts {
+            of_written: self.prefixes[0],
+            of_text: self.prefixes[1],
+            // One token alone, a language, counts as written.
+            n_forced: match self.forced.len() {
+                1 => 0,
+                n => n,
+            },
+        }
+    }
+
+    /// What is written behind a target of so many tokens whatever the logits say.
+    pub fn forced_after(&self, n_tokens: usize) -> Option<&Forced> {
+        let n_before = 1 + self.prefixes[0].ids().len();
+        self.forced.get(n_tokens.checked_sub(n_before)?)
+    }
+
+    /// Whether the next token is the first that the model chooses itself.
+    pub fn is_first_choice(&self, n_tokens: usize) -> bool {
+        n_tokens == 1 + self.prefixes[0].ids().len() + self.forced.len()
+    }
 }
 
 /// A whole model, and how its configuration was read.
@@ -352,6 +391,8 @@ pub struct ModelSpec {
     pub is_causal_lm: bool,
     /// Set for models of two stacks.
     pub decoder_start: Option<DecoderStart>,
+    /// How cross-attention tells the time of a token.
+    pub timing: Option<Timing>,
     pub knobs: Vec<Knob>,
     pub unread_keys: Vec<String>,
 }
@@ -414,6 +455,7 @@ impl ModelSpec {
             head,
             is_causal_lm: false,
             decoder_start: None,
+            timing: None,
             knobs: Vec::new(),
             unread_keys: Vec::new(),
         }
@@ -458,8 +500,14 @@ impl ModelSpec {
 
     /// What a prompt may be.
     pub fn limits(&self) -> Limits {
+        let hears = self.stacks[0].embed.sound.as_deref();
+        let sound = hears.map(|stem| stem.rule);
         Limits {
-            d_vocab: self.stacks[0].embed.tokens.n_rows,
+            d_vocab: if sound.is_some() {
+                self.d_vocab
+            } else {
+                self.stacks[0].embed.tokens.n_rows
+            },
             d_vocab_target: self
                 .decoder_start
                 .as_ref()
@@ -470,6 +518,11 @@ impl ModelSpec {
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),
             look: self.look(),
+            starts: self
+                .decoder_start
+                .as_ref()
+                .map_or(Starts::NONE, DecoderStart::starts),
+            sound,
         }
     }
 }

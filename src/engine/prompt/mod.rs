@@ -5,6 +5,11 @@ mod inputs;
 mod lost;
 mod picture;
 mod positions;
+mod put_around;
+mod sound;
+mod starts;
+#[cfg(test)]
+mod tests;
 mod tokenizer;
 mod writing;
 
@@ -13,17 +18,21 @@ pub use inputs::{parse_inputs, read_inputs};
 pub use lost::Lost;
 pub use picture::{Cubic, Filter, Firsts, Look, Picture, PictureSource, Size, is_picture, taps};
 pub use positions::PositionRule;
+pub use sound::{BUILT_IN_SOUND, HEARS, Sound, SoundRule, is_sound, samples_of};
+pub use starts::{Prefix, Starts};
 pub use tokenizer::{Reading, Token, Tokenizer, Vocabulary};
 pub use writing::Sampling;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::put_around::{begin, n_special_at_end};
 use crate::error::{Error, Result};
 
 /// What a person asked to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
+    /// A text; the path of a sound, where the model hears.
     Text(String),
     /// Used verbatim.
     Ids(Vec<u32>),
@@ -118,6 +127,10 @@ pub struct Limits {
     pub start_token: Option<u32>,
     /// How a picture becomes tokens, for models that see.
     pub look: Option<Look>,
+    /// What follows it.
+    pub starts: Starts,
+    /// How a sound is heard, for models that hear: a text is the path of one.
+    pub sound: Option<SoundRule>,
 }
 
 impl Limits {
@@ -129,7 +142,10 @@ impl Limits {
     /// What to say of a prompt that goes beyond the context of a model whose positions go on; `None` where it does not.
     pub fn beyond(self, prompt: &Prompt) -> Option<String> {
         let n_ctx = self.n_ctx?;
-        let n = prompt.tokens.len().max(prompt.given().tokens.len());
+        // A sound is as long as the model hears, whatever the decoder's context.
+        let given = Some(prompt.given()).filter(|given| given.sound.is_none());
+        let n = given.map_or(0, |given| given.tokens.len());
+        let n = n.max(prompt.tokens.len());
         (n > n_ctx).then(|| {
             format!(
                 "the prompt has {n} tokens, more than the {n_ctx} positions of the model's context: it runs all the same"
@@ -162,6 +178,8 @@ pub struct Prompt {
     pub lost: Lost,
     /// What its tokens are patches of.
     pub picture: Option<Arc<Picture>>,
+    /// What is heard in place of tokens, which then are only numbers of places.
+    pub sound: Option<Arc<Sound>>,
 }
 
 impl Prompt {
@@ -195,10 +213,13 @@ impl Prompt {
         longest
     }
 
-    /// What there is to say of characters that did not come through the tokenizer; of a model of two stacks, of both sides.
+    /// What there is to say of characters that did not come through the tokenizer, or of a file that did not come through whole;
+    /// of a model of two stacks, of both sides.
     pub fn lost_words(&self) -> Option<String> {
         let sides = self.source.as_deref().into_iter().chain([self]);
-        let said: Vec<String> = sides.filter_map(|side| side.lost.words()).collect();
+        let said: Vec<String> = sides
+            .filter_map(|side| side.lost.words().or_else(|| sound::said_of(side)))
+            .collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 
@@ -221,7 +242,13 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         let problem = "this model reads pictures: give one with --image FILE";
         return Err(Error::Prompt(problem.to_owned()));
     }
-    let mut given = side(&request.source, request, reading, limits, true)?;
+    let mut given = match limits.sound {
+        Some(rule) => sound::given(request, rule)?,
+        None => {
+            sound::check_is_text(&request.source)?;
+            side(&request.source, request, reading, limits, true)?
+        }
+    };
     given.sampling = request.sampling;
     let Some(start_token) = limits.start_token else {
         if !matches!(request.target, Target::Generate(_)) {
@@ -249,16 +276,22 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
         d_vocab: limits.d_vocab_target.unwrap_or(limits.d_vocab),
         ..limits
     };
-    let mut target = if n_to_generate > 0 && starts {
+    // What a sound is told by is the first tokens alone, where nothing is to be written.
+    let is_written = matches!(request.target, Target::Generate(_))
+        && (n_to_generate > 0 || limits.sound.is_some());
+    let mut target = if is_written {
         Prompt::default()
     } else {
         side(&source, &unmasked, reading, limits, false)?
     };
     if starts {
-        let label = reading.label(start_token);
-        target.tokens.insert(0, start_token);
-        target.labels.insert(0, label);
-        target.positions = limits.positions.positions(&target.tokens, None);
+        begin(
+            &mut target,
+            (&source, &unmasked),
+            reading,
+            limits,
+            start_token,
+        )?;
     }
     if let Some(n_ctx) = limits
         .hard_n_ctx()
@@ -269,7 +302,9 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     let room = limits.n_ctx.map_or(usize::MAX, |n_ctx| {
         n_ctx.saturating_sub(target.tokens.len())
     });
-    target.n_to_generate = n_to_generate.min(room);
+    // Tokens that are written whatever the model predicts do not count.
+    let n_forced = limits.starts.n_forced * usize::from(n_to_generate > 0);
+    target.n_to_generate = (n_to_generate + n_forced).min(room);
     target.sampling = request.sampling;
     target.source = Some(Box::new(given));
     Ok(target)
@@ -300,26 +335,6 @@ fn too_long(found: usize, n_ctx: usize) -> Error {
     Error::Prompt(format!(
         "the prompt has {found} tokens, the model {n_ctx} positions: shorten it or pass --truncate"
     ))
-}
-
-/// How many tokens the tokenizer put behind a text: a text that is cut keeps them.
-fn n_special_at_end(
-    source: &Source,
-    request: &Request,
-    reading: &Reading,
-    tokens: &[u32],
-) -> Result<usize> {
-    let (Source::Text(text), Reading::Tokenizer(tokenizer)) = (source, reading) else {
-        return Ok(0);
-    };
-    if !request.special_tokens {
-        return Ok(0);
-    }
-    let plain = tokenizer.encode(text, false)?;
-    let n_special = tokens.len().saturating_sub(plain.len());
-    // The text stands somewhere among the special tokens: what follows it is its end.
-    let n_before = (0..=n_special).find(|n| tokens[*n..].starts_with(&plain));
-    Ok(n_before.map_or(0, |n_before| n_special - n_before))
 }
 
 /// The tokens of one side: of the only stack, the encoder, or the decoder.
@@ -434,123 +449,6 @@ fn side(
         sampling: Sampling::default(),
         lost,
         picture: None,
+        sound: None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        d_vocab: 10,
-        d_vocab_target: None,
-        n_ctx: Some(4),
-        is_n_ctx_hard: true,
-        positions: PositionRule::Index,
-        start_token: None,
-        look: None,
-    };
-
-    fn ids_only() -> Reading {
-        Reading::Ids("no tokenizer.json".to_owned())
-    }
-
-    fn refusal(request: &Request) -> String {
-        prepare(request, &ids_only(), LIMITS)
-            .expect_err("must be refused")
-            .to_string()
-    }
-
-    #[test]
-    fn an_id_outside_the_vocabulary_is_named_with_its_place() {
-        let message = refusal(&Request::ids(vec![3, 10]));
-        assert!(
-            message.contains("id 10") && message.contains("position 1") && message.contains("0..9"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn an_empty_prompt_a_text_without_tokenizer_and_a_wrong_mask_are_refused() {
-        assert!(refusal(&Request::ids(vec![])).contains("empty"));
-        assert!(refusal(&Request::text("hello")).contains("tokenizer.json"));
-        let request = Request {
-            attention_mask: Some(vec![true; 3]),
-            ..Request::ids(vec![1, 2])
-        };
-        let message = refusal(&request);
-        assert!(
-            message.contains("expected 2") && message.contains("found 3"),
-            "{message}"
-        );
-        let request = Request {
-            attention_mask: Some(vec![false; 2]),
-            ..Request::ids(vec![1, 2])
-        };
-        assert!(refusal(&request).contains("only padding"));
-    }
-
-    #[test]
-    fn a_long_prompt_is_refused_or_cut_when_asked() {
-        let request = Request::ids(vec![1; 6]);
-        assert!(refusal(&request).contains("6 tokens"));
-        let cut = prepare(
-            &Request {
-                truncate: true,
-                ..request
-            },
-            &ids_only(),
-            LIMITS,
-        )
-        .expect("cut");
-        assert_eq!((cut.tokens.len(), cut.n_cut), (4, 2));
-    }
-
-    #[test]
-    fn positions_can_be_counted_over_real_tokens() {
-        let request = Request {
-            attention_mask: Some(vec![false, false, true, true]),
-            positions: Positions::Mask,
-            ..Request::ids(vec![1; 4])
-        };
-        assert_eq!(
-            prepare(&request, &ids_only(), LIMITS)
-                .expect("fits")
-                .positions,
-            [0, 0, 0, 1]
-        );
-    }
-    #[test]
-    fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
-        let limits = Limits {
-            start_token: Some(7),
-            ..LIMITS
-        };
-        let target = |target: Target| {
-            let request = Request {
-                target,
-                ..Request::ids(vec![1, 2, 3])
-            };
-            prepare(&request, &ids_only(), limits).expect("fits")
-        };
-        let written = target(Target::Generate(9));
-        assert_eq!(
-            (written.tokens.as_slice(), written.n_to_generate),
-            (&[7][..], 3)
-        );
-        assert_eq!(written.given().tokens, [1, 2, 3]);
-        let verbatim = target(Target::Ids(vec![4, 5]));
-        assert_eq!(
-            (verbatim.tokens.as_slice(), verbatim.n_to_generate),
-            (&[4, 5][..], 0)
-        );
-        let request = Request {
-            target: Target::Ids(vec![1]),
-            ..Request::ids(vec![1])
-        };
-        assert!(
-            prepare(&request, &ids_only(), LIMITS).is_err(),
-            "one stack has no target"
-        );
-    }
 }

@@ -16,6 +16,8 @@ pub enum HeadType {
     Positional,
     Local,
     Broad,
+    /// Follows the time of a sound, as the checkpoint says: no statistic tells it.
+    Alignment,
 }
 
 /// What shows the type of a head.
@@ -60,7 +62,7 @@ const FEWEST_QUERIES: usize = 8;
 
 impl HeadType {
     /// All, in the order in which they are tried.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Previous,
         Self::Induction,
         Self::Duplicate,
@@ -69,6 +71,7 @@ impl HeadType {
         Self::Positional,
         Self::Local,
         Self::Broad,
+        Self::Alignment,
     ];
 
     /// The first that fits; `None` where none does.
@@ -118,6 +121,7 @@ impl HeadType {
             Self::Positional => positional_share(summary) >= POSITIONAL_SHARE,
             Self::Local => of(Stat::MeanDistance) <= LOCAL_SHARE * even_distance(summary),
             Self::Broad => of(Stat::EntropyRelative) >= BROAD_ENTROPY,
+            Self::Alignment => false,
         }
     }
 
@@ -131,6 +135,7 @@ impl HeadType {
             Self::Positional => 'o',
             Self::Local => 'l',
             Self::Broad => 'b',
+            Self::Alignment => 'a',
         }
     }
 
@@ -144,6 +149,7 @@ impl HeadType {
             Self::Positional => "positional",
             Self::Local => "local",
             Self::Broad => "broad",
+            Self::Alignment => "alignment",
         }
     }
 }

@@ -29,6 +29,8 @@ fn prepared(path: &Path) -> Result<(), String> {
                 positions,
                 start_token,
                 look: None,
+                starts: attnscope_engine::prompt::Starts::NONE,
+                sound: None,
             };
             if let Ok(prompt) = prompt::prepare(request, &reading, limits) {
                 prompt.longest();

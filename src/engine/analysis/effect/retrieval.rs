@@ -254,6 +254,7 @@ pub fn retrieval<O: Ops>(ops: &O, model: &Model, pace: &dyn Pace) -> Result<Retr
                 tokens: hidden.tokens.clone(),
                 real: None,
                 picture: None,
+                ..Sequence::default()
             },
         })
         .collect();

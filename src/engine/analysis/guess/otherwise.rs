@@ -43,6 +43,7 @@ pub fn otherwise<O: Ops>(
                 tokens,
                 real: None,
                 picture: None,
+                ..Sequence::default()
             },
         }
     };

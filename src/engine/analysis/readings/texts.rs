@@ -85,6 +85,7 @@ impl Text {
                 positions,
                 real: None,
                 picture: None,
+                ..Sequence::default()
             },
             wanted,
             labels: [labels.clone(), labels.clone(), labels],
@@ -215,6 +216,7 @@ pub fn said_twice(spec: &ModelSpec, inputs: &[Input], n_wanted: usize) -> Vec<Te
                 tokens,
                 real: None,
                 picture: None,
+                ..Sequence::default()
             },
         };
         let mut text = Text::telling_next(&twice, 2 * n)?;

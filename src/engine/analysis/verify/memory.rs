@@ -82,6 +82,7 @@ mod tests {
                 positions: (0..n).collect(),
                 real: None,
                 picture: None,
+                ..Sequence::default()
             },
         };
         let bytes = |row_bytes: usize| verify_bytes(&model, &input, row_bytes, 2);

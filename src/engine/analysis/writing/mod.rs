@@ -11,7 +11,7 @@ pub use writer::{Past, Writer, WriterMemory};
 use super::tap::Tap;
 use crate::error::{Error, Result};
 use crate::machine::available_memory;
-use crate::model::{Input, Model, ModelSpec, ReadsAgain, Sequence};
+use crate::model::{Forced, Input, Model, ModelSpec, ReadsAgain, Sequence};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::Prompt;
@@ -127,17 +127,32 @@ impl<'a, O: Ops> Text<'a, O> {
         self.writer.read(&input_of(prompt), taps.tap())?;
         let logits = self.writer.logits()?;
         let start = self.model.spec.decoder_start.as_ref();
-        let never = start.map_or(&[][..], |start| &start.never_written);
-        let forced = start
-            .and_then(|start| start.forced_token)
-            .filter(|_| prompt.tokens.len() == 1);
-        let written = self.chooser.choose(&logits, never, forced);
+        let n_tokens = prompt.tokens.len();
+        let mut never = start.map_or_else(Vec::new, |start| start.never_written.clone());
+        if let Some(start) = start.filter(|start| start.is_first_choice(n_tokens)) {
+            never.extend(&start.never_first);
+        }
+        let forced = start.and_then(|start| start.forced_after(n_tokens));
+        let forced = forced.and_then(|forced| match forced {
+            Forced::Token(id) => Some(*id),
+            Forced::OneOf(ids) => likeliest_of(ids, &logits),
+        });
+        let written = self.chooser.choose(&logits, &never, forced);
         prompt.push(written.id, label(written.id), self.model.spec.positions);
         if self.ends.contains(&written.id) {
             prompt.n_to_generate = 0;
         }
         Ok(Some(written))
     }
+}
+
+/// The id with the largest logit, of equals the first.
+fn likeliest_of(ids: &[u32], logits: &[f32]) -> Option<u32> {
+    let known = ids
+        .iter()
+        .filter_map(|id| Some((*id, *logits.get(*id as usize)?)));
+    let best = known.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.map(|(id, _)| id)
 }
 
 /// Whether a model can write a text.
@@ -180,6 +195,11 @@ fn reads_again(model: &Model, prompt: &mut Prompt, label: &dyn Fn(u32) -> String
     let (Some(start), Some(given)) = (&spec.decoder_start, prompt.source.as_deref()) else {
         return false;
     };
+    if spec.head.is_none() && given.sound.is_some() {
+        // What was heard is no text: the decoder reads its first tokens alone.
+        (prompt.n_to_generate, prompt.n_written) = (0, 0);
+        return true;
+    }
     let is_so = match (&spec.head, start.reads_again) {
         (_, ReadsAgain::Never) => false,
         (Some(head), _) => head.labels.is_some(),
@@ -243,5 +263,6 @@ fn sequence_of(prompt: &Prompt) -> Sequence {
         positions: prompt.positions.clone(),
         real: prompt.real.clone(),
         picture: prompt.picture.clone(),
+        sound: prompt.sound.clone(),
     }
 }

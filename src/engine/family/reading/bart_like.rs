@@ -6,12 +6,12 @@ use crate::attention::{AttentionSpec, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, HeadSpec, LinearSource, MlpSpec,
-    ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack, StackSpec,
-    TableSource,
+    BlockSpec, CrossSpec, DecoderStart, EmbedSpec, FeedForward, Forced, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, PositionTable, ProjectionSpec, ReadsAgain, Sines, Stack,
+    StackSpec, TableSource,
 };
 use crate::ops::Activation;
-use crate::prompt::PositionRule;
+use crate::prompt::{PositionRule, Prefix};
 
 /// Not stated by any configuration.
 const EPS: f64 = 1e-5;
@@ -319,8 +319,13 @@ pub fn decoder_start(
     };
     let never_written = lists.into_iter().flatten().filter_map(single).collect();
     Ok(DecoderStart {
-        forced_token: forced.map(|id| id as u32),
+        prefixes: [Prefix::NONE; 2],
+        forced: forced
+            .map(|id| Forced::Token(id as u32))
+            .into_iter()
+            .collect(),
         never_written,
+        never_first: Vec::new(),
         reads_again: ReadsAgain::ForLabels,
         has_own_vocabulary: false,
         start_token: start,

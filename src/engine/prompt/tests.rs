@@ -1,0 +1,118 @@
+//! What becomes of a request: prompts that run, and refusals that say why.
+
+use super::*;
+
+const LIMITS: Limits = Limits {
+    d_vocab: 10,
+    d_vocab_target: None,
+    n_ctx: Some(4),
+    is_n_ctx_hard: true,
+    positions: PositionRule::Index,
+    start_token: None,
+    starts: Starts::NONE,
+    look: None,
+    sound: None,
+};
+
+fn ids_only() -> Reading {
+    Reading::Ids("no tokenizer.json".to_owned())
+}
+
+fn refusal(request: &Request) -> String {
+    prepare(request, &ids_only(), LIMITS)
+        .expect_err("must be refused")
+        .to_string()
+}
+
+#[test]
+fn an_id_outside_the_vocabulary_is_named_with_its_place() {
+    let message = refusal(&Request::ids(vec![3, 10]));
+    assert!(
+        message.contains("id 10") && message.contains("position 1") && message.contains("0..9"),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_empty_prompt_a_text_without_tokenizer_and_a_wrong_mask_are_refused() {
+    assert!(refusal(&Request::ids(vec![])).contains("empty"));
+    assert!(refusal(&Request::text("hello")).contains("tokenizer.json"));
+    let request = Request {
+        attention_mask: Some(vec![true; 3]),
+        ..Request::ids(vec![1, 2])
+    };
+    let message = refusal(&request);
+    assert!(
+        message.contains("expected 2") && message.contains("found 3"),
+        "{message}"
+    );
+    let request = Request {
+        attention_mask: Some(vec![false; 2]),
+        ..Request::ids(vec![1, 2])
+    };
+    assert!(refusal(&request).contains("only padding"));
+}
+
+#[test]
+fn a_long_prompt_is_refused_or_cut_when_asked() {
+    let request = Request::ids(vec![1; 6]);
+    assert!(refusal(&request).contains("6 tokens"));
+    let cut = prepare(
+        &Request {
+            truncate: true,
+            ..request
+        },
+        &ids_only(),
+        LIMITS,
+    )
+    .expect("cut");
+    assert_eq!((cut.tokens.len(), cut.n_cut), (4, 2));
+}
+
+#[test]
+fn positions_can_be_counted_over_real_tokens() {
+    let request = Request {
+        attention_mask: Some(vec![false, false, true, true]),
+        positions: Positions::Mask,
+        ..Request::ids(vec![1; 4])
+    };
+    assert_eq!(
+        prepare(&request, &ids_only(), LIMITS)
+            .expect("fits")
+            .positions,
+        [0, 0, 0, 1]
+    );
+}
+#[test]
+fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
+    let limits = Limits {
+        start_token: Some(7),
+        ..LIMITS
+    };
+    let target = |target: Target| {
+        let request = Request {
+            target,
+            ..Request::ids(vec![1, 2, 3])
+        };
+        prepare(&request, &ids_only(), limits).expect("fits")
+    };
+    let written = target(Target::Generate(9));
+    assert_eq!(
+        (written.tokens.as_slice(), written.n_to_generate),
+        (&[7][..], 3)
+    );
+    assert_eq!(written.given().tokens, [1, 2, 3]);
+    let verbatim = target(Target::Ids(vec![4, 5]));
+    assert_eq!(
+        (verbatim.tokens.as_slice(), verbatim.n_to_generate),
+        (&[4, 5][..], 0)
+    );
+    let request = Request {
+        target: Target::Ids(vec![1]),
+        ..Request::ids(vec![1])
+    };
+    assert!(
+        prepare(&request, &ids_only(), LIMITS).is_err(),
+        "one stack has no target"
+    );
+}
