@@ -42,6 +42,7 @@ mod sets;
 mod several_checkpoints;
 #[cfg(unix)]
 mod signals;
+mod sounds;
 mod sweep_checkpoint;
 mod sweep_command;
 mod targets_of_output;

@@ -1,6 +1,6 @@
 //! Models that hear, against what transformers makes of a file of sound: its spectrogram, what is written of it, and when.
 
-use attnscope_engine::analysis::{generate, input_of, token_times};
+use attnscope_engine::analysis::{Chosen, generate, input_of, token_times};
 use attnscope_engine::checkpoint::Checkpoint;
 use attnscope_engine::family;
 use attnscope_engine::model::Model;
@@ -88,9 +88,10 @@ fn what_is_written_of_a_sound_and_when_is_what_transformers_says() {
         })
         .expect("writes");
         assert_eq!(prompt.tokens, expected, "{name}");
-        let times = token_times(&Cpu, &case.model, &input_of(&prompt), &|| false).expect("runs");
+        let times =
+            token_times(&Cpu, &case.model, &input_of(&prompt), None, &|| false).expect("runs");
         let (_, seconds) = case.floats("times");
-        assert!(times.are_named);
+        assert_eq!(times.chosen, Chosen::Named);
         for (token_idx, expected) in seconds.iter().enumerate() {
             let found = times.start(token_idx);
             let said = (found - f64::from(*expected)).abs() < 1e-4;
@@ -102,7 +103,8 @@ fn what_is_written_of_a_sound_and_when_is_what_transformers_says() {
         }
         // A text that is given is told of as one that was written.
         let given = case.prompt(Target::Ids(expected));
-        let again = token_times(&Cpu, &case.model, &input_of(&given), &|| false).expect("runs");
+        let again =
+            token_times(&Cpu, &case.model, &input_of(&given), None, &|| false).expect("runs");
         assert_eq!(again, times);
     }
 }

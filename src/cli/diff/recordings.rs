@@ -102,8 +102,17 @@ fn recorded_prompt(
     if args.inputs.is_set() {
         bail!("--inputs: a recording holds one prompt; give its tokens with --tokens, or none");
     }
-    let is_given = args.prompt.request()?.is_some();
-    let Some(tokens) = tokens.filter(|_| !is_given) else {
+    let given = args.prompt.request()?;
+    let is_given = given.is_some();
+    // A recording of a model that hears has numbers of places, and no sound.
+    let hears = model.spec.limits().sound.is_some();
+    let Some(tokens) = tokens.filter(|_| is_given == hears) else {
+        if hears && !is_given {
+            bail!(
+                "{}: the recording holds no sound: give its file with --text FILE.wav",
+                recording.name()
+            );
+        }
         if !is_given {
             bail!(
                 "{}: expected the tokens that were recorded, found none: give them with --tokens",
@@ -122,7 +131,10 @@ fn recorded_prompt(
     };
     let usual = session.usual();
     let request = Request {
-        source: Source::Ids(tokens),
+        source: match given {
+            Some(given) => given.source,
+            None => Source::Ids(tokens),
+        },
         target: match decoder_tokens {
             Some(ids) if model.spec.decoder_start.is_some() => Target::Ids(ids),
             _ if model.spec.decoder_start.is_some() => usual.target.clone(),

@@ -71,7 +71,7 @@ pub use subject::{Ability, Sizes, Subject};
 pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;
 pub use tensor_stats::{TensorStats, tensor_stats};
-pub use times::{TokenTimes, token_times};
+pub use times::{Chosen, TokenTimes, token_times};
 pub use verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, verify, verify_bytes};
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::work_of;

@@ -195,7 +195,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             let heads = report.heads.iter_mut().enumerate();
             heads
                 .filter(|(head_idx, _)| timing.has(layer_idx, *head_idx))
-                .for_each(|(_, head)| head.kind = Some(HeadType::Alignment));
+                .for_each(|(_, head)| head.kind = Some(crate::stats::HeadType::Alignment));
         }
         if ran.ends != Ends::default() {
             self.ends = ran.ends;

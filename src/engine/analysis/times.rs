@@ -12,13 +12,33 @@ use crate::model::{DecoderStart, Forced, Hook, Input, Model, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
 
+/// Who says which heads tell the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// The checkpoint names them.
+    Named,
+    /// A person does.
+    Asked,
+    /// Nobody: all of the later half of the layers are taken.
+    LaterHalf,
+}
+
+impl Chosen {
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Named => "checkpoint",
+            Self::Asked => "asked",
+            Self::LaterHalf => "later half",
+        }
+    }
+}
+
 /// When the tokens of a decoder were said.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TokenTimes {
     /// Layer and head of the cross-attention that tells.
     pub heads: Vec<[usize; 2]>,
-    /// The checkpoint names these heads; else they are all of the later half of the layers.
-    pub are_named: bool,
+    pub chosen: Chosen,
     /// Tokens at the beginning that tell the decoder what to do: they are said at no time.
     pub n_start: usize,
     /// Keys that belong to the sound.
@@ -46,7 +66,7 @@ impl TokenTimes {
 /// Keys over which the median is taken where no checkpoint says it.
 const MEDIAN_WIDTH: usize = 7;
 
-/// Finds when the tokens of a prompt were said, as transformers does it: patterns of the alignment heads, normalised over
+/// Finds when the tokens of a prompt were said, as transformers does it: patterns of the alignment heads, or of those that are asked for, normalised over
 /// queries, smoothed by a median and averaged; then the cheapest path through them that never goes back.
 ///
 /// # Errors
@@ -55,6 +75,7 @@ pub fn token_times<O: Ops>(
     ops: &O,
     model: &Model,
     input: &Input,
+    asked: Option<&[[usize; 2]]>,
     pace: &dyn Pace,
 ) -> Result<TokenTimes> {
     let spec = &model.spec;
@@ -83,9 +104,12 @@ pub fn token_times<O: Ops>(
             .flat_map(heads)
             .collect()
     };
-    let (heads, median_width): (Vec<[usize; 2]>, usize) = match &spec.timing {
-        Some(timing) => (timing.heads.clone(), timing.median_width),
-        None => (later_half(), MEDIAN_WIDTH),
+    let named = spec.timing.as_ref();
+    let median_width = named.map_or(MEDIAN_WIDTH, |timing| timing.median_width);
+    let (heads, chosen): (Vec<[usize; 2]>, Chosen) = match (asked, named) {
+        (Some(asked), _) => (asked.to_vec(), Chosen::Asked),
+        (None, Some(timing)) => (timing.heads.clone(), Chosen::Named),
+        (None, None) => (later_half(), Chosen::LaterHalf),
     };
     let tokens = &input.sequence.tokens;
     let n_start = n_start(start, tokens);
@@ -125,7 +149,7 @@ pub fn token_times<O: Ops>(
     first_keys.resize(tokens.len(), last);
     Ok(TokenTimes {
         heads,
-        are_named: spec.timing.is_some(),
+        chosen,
         n_start,
         n_keys,
         seconds_a_key: rule.seconds_a_position(),

@@ -17,6 +17,7 @@ use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::margins::{Margin, draw_columns, draw_rows};
 use attnscope_engine::analysis::{HeadDetail, HeadMap, Pyramid};
 use attnscope_engine::attention::HeadSummary;
+use attnscope_engine::stats::HeadType;
 
 /// Columns for query labels, rows for key labels, columns for the rows' entropies.
 const QUERY_LABELS: u16 = 10;
@@ -185,8 +186,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
         (true, Some(_)) => "change of ",
         (false, _) => "",
     };
+    let head = app
+        .layer()
+        .and_then(|layer| layer.heads.get(app.selection.head_idx));
+    let is_named = head.is_some_and(|head| head.kind == Some(HeadType::Alignment));
+    let named = if is_named { " · alignment head" } else { "" };
     let place = format!(
-        " · {change}{what} · query {query} “{}” → key {key} “{}”",
+        "{named} · {change}{what} · query {query} “{}” → key {key} “{}”",
         app.token(Axis::Query, query),
         app.token(Axis::Key, key)
     );

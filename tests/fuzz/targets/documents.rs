@@ -4,7 +4,9 @@ use std::path::Path;
 
 use attnscope::report::read_baseline;
 use attnscope_engine::checks::{DEFAULT_THRESHOLDS, Thresholds};
-use attnscope_engine::prompt::{self, Limits, PositionRule, Reading, Request, read_inputs};
+use attnscope_engine::prompt::{
+    self, Limits, PositionRule, Reading, Request, SoundRule, Starts, read_inputs,
+};
 use serde_json::json;
 
 use super::Target;
@@ -29,7 +31,7 @@ fn prepared(path: &Path) -> Result<(), String> {
                 positions,
                 start_token,
                 look: None,
-                starts: attnscope_engine::prompt::Starts::NONE,
+                starts: Starts::NONE,
                 sound: None,
             };
             if let Ok(prompt) = prompt::prepare(request, &reading, limits) {
@@ -148,4 +150,73 @@ pub const THRESHOLDS: Target = Target {
         "[entropy-collapse]",
     ],
     read: |path| Thresholds::open(path).map(drop).map_err(|e| e.to_string()),
+};
+
+/// A sound, heard by a model that takes little of it.
+fn heard(path: &Path) -> Result<(), String> {
+    let rule = SoundRule {
+        rate: 16_000,
+        n_window: 400,
+        hop: 160,
+        n_mels: 8,
+        n_frames: 4,
+        frames_a_position: 2,
+    };
+    let limits = Limits {
+        d_vocab: 10,
+        d_vocab_target: None,
+        n_ctx: Some(8),
+        is_n_ctx_hard: true,
+        positions: PositionRule::Index,
+        start_token: Some(0),
+        starts: Starts::NONE,
+        look: None,
+        sound: Some(rule),
+    };
+    let request = Request::text(path.to_string_lossy());
+    let reading = Reading::Ids("not asked for".to_owned());
+    let prompt = prompt::prepare(&request, &reading, limits).map_err(|e| e.to_string())?;
+    let sound = prompt.given().sound.as_deref().expect("a sound");
+    assert!(sound.values.iter().all(|value| value.is_finite()));
+    Ok(())
+}
+
+/// A WAV file of 16 bits or of floats, with a chunk that is no sound before its samples.
+fn wav(format: u16, samples: &[u8]) -> Vec<u8> {
+    let n_wide: u16 = if format == 3 { 4 } else { 2 };
+    let mut bytes = b"RIFF".to_vec();
+    bytes.extend((samples.len() as u32 + 48).to_le_bytes());
+    bytes.extend(b"WAVEfmt ");
+    bytes.extend(16u32.to_le_bytes());
+    bytes.extend(format.to_le_bytes());
+    bytes.extend(1u16.to_le_bytes());
+    bytes.extend(16_000u32.to_le_bytes());
+    bytes.extend((16_000 * u32::from(n_wide)).to_le_bytes());
+    bytes.extend(n_wide.to_le_bytes());
+    bytes.extend((8 * n_wide).to_le_bytes());
+    bytes.extend(b"LIST");
+    bytes.extend(4u32.to_le_bytes());
+    bytes.extend(b"INFO");
+    bytes.extend(b"data");
+    bytes.extend((samples.len() as u32).to_le_bytes());
+    bytes.extend(samples);
+    bytes
+}
+
+pub const SOUNDS: Target = Target {
+    name: "sounds",
+    n_quick: 5_000,
+    seeds: || {
+        let tone = (0..700).map(|idx| (f64::from(idx) / 9.0).sin());
+        let whole = tone
+            .clone()
+            .flat_map(|v| ((v * 9_000.0) as i16).to_le_bytes());
+        let floats = tone.flat_map(|v| (v as f32).to_le_bytes());
+        vec![
+            Seed::ending(Kind::Bytes, "wav", wav(1, &whole.collect::<Vec<u8>>())),
+            Seed::ending(Kind::Bytes, "wav", wav(3, &floats.collect::<Vec<u8>>())),
+        ]
+    },
+    tokens: &["RIFF", "WAVE", "fmt ", "data", "LIST", "fact"],
+    read: heard,
 };

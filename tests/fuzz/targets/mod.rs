@@ -45,6 +45,7 @@ pub static TARGETS: &[Target] = &[
     documents::PROMPTS,
     documents::BASELINES,
     documents::THRESHOLDS,
+    documents::SOUNDS,
 ];
 
 /// Targets that must fail: what they do wrong is what an execution is watched for.
