@@ -62,10 +62,9 @@ impl Targets {
 
     /// Says that a word is run as a text: a name with a typo would otherwise be run so without a sign.
     pub fn tell(&self) {
-        let word = self
-            .prompt
-            .as_ref()
-            .filter(|text| !text.contains(char::is_whitespace) && !names_picture(text) && !is_sound(text));
+        let word = self.prompt.as_ref().filter(|text| {
+            !text.contains(char::is_whitespace) && !names_picture(text) && !is_sound(text)
+        });
         if let Some(word) = word {
             note(&format!("no file is called {word:?}: it is run as a text"));
         }

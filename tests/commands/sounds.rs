@@ -74,10 +74,14 @@ fn a_sound_is_a_prompt_of_every_command() {
     };
     let model = copy.path().to_str().expect("a path");
     let report: Value = serde_json::from_str(&run(&["report", model, sound])).expect("JSON");
-    let labels = report.to_string();
+    assert_eq!(
+        report["prompts"][0]["tokens"].as_array().map(Vec::len),
+        Some(20)
+    );
+    let rollout = run(&["effect", model, sound, "--by", "rollout", "--generate", "2"]);
     assert!(
-        labels.contains("0.18s") && labels.contains("0.20s pad"),
-        "{labels}"
+        rollout.contains(" 0.18s ") && rollout.contains(" 0.20s pad "),
+        "{rollout}"
     );
     let heads = run(&["heads", model, sound]);
     assert_eq!(heads.matches("alignment").count(), 3, "{heads}");

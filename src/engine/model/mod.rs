@@ -61,9 +61,8 @@ pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{
-    BlockSpec, CrossSpec, DecoderStart, Forced, HeadSpec, LatentSpec, Layers,
-    Mixer, ModelSpec, ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec,
-    TransformSpec,
+    BlockSpec, CrossSpec, DecoderStart, Forced, HeadSpec, LatentSpec, Layers, Mixer, ModelSpec,
+    ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
 pub use stem::{SoundStem, StemConvolution};
 pub use timing::Timing;

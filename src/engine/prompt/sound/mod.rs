@@ -98,7 +98,9 @@ pub(super) fn given(request: &Request, rule: SoundRule) -> Result<Prompt> {
         Source::Text(text) => text.trim(),
         Source::Ids(_) => return Err(Error::Prompt(format!("{HEARS}, found token ids"))),
         Source::Picture(picture) => {
-            return Err(Error::Prompt(format!("{HEARS}, found the picture {picture}")));
+            return Err(Error::Prompt(format!(
+                "{HEARS}, found the picture {picture}"
+            )));
         }
     };
     if request.attention_mask.is_some() {
