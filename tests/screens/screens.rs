@@ -105,22 +105,25 @@ fn model() {
     }
 }
 
-/// The first and last of three layers convolve: the one between them has all heads there are.
+/// One layer has all heads there are: those before and behind it convolve, keep a state, or do not mix tokens at all.
 #[test]
 fn layers_that_do_not_attend_are_passed_over() {
-    let path = testing::root().join("fixtures/oracle/lfm2/model");
-    let tokens = Request::ids((5..13).collect());
-    let mut screen = Screen::open(Some(path), tokens, (120, 40), Depth::Truecolor);
-    for panel in Panel::ALL
-        .into_iter()
-        .filter(|panel| *panel != Panel::Story)
-    {
-        screen.go(panel);
-        for key in [KeyCode::Down, KeyCode::Up, KeyCode::Up, KeyCode::Home] {
-            screen.key(key);
-            assert_eq!(screen.app.selection.layer_idx, 1, "{panel:?}");
+    for (name, layer_idx) in [("lfm2", 1), ("qwen3_next", 1), ("nemotron_h", 2)] {
+        let path = testing::root().join(format!("fixtures/oracle/{name}/model"));
+        let tokens = Request::ids((5..13).collect());
+        let mut screen = Screen::open(Some(path), tokens, (120, 40), Depth::Truecolor);
+        for panel in Panel::ALL
+            .into_iter()
+            .filter(|panel| *panel != Panel::Story)
+        {
+            screen.go(panel);
+            for key in [KeyCode::Down, KeyCode::Up, KeyCode::Up, KeyCode::Home] {
+                screen.key(key);
+                let at = screen.app.selection.layer_idx;
+                assert_eq!(at, layer_idx, "{name} {panel:?}");
+            }
+            assert!(!screen.text().is_empty());
         }
-        assert!(!screen.text().is_empty());
     }
 }
 

@@ -14,6 +14,8 @@ use super::simd::{Kernel, Lanes, Level};
 const PANEL: usize = 64;
 /// Rows that a panel is multiplied with at once.
 const ROWS: usize = 4;
+/// Fewest terms of a sum that `gemm` adds up as it adds many: it has another way for one and two.
+const FEWEST_TERMS: usize = 3;
 /// Weights of one parallel task.
 const TASK: usize = 1 << 16;
 
@@ -54,11 +56,13 @@ impl FewRows {
         }
     }
 
-    /// Whether a product with laid out weights is the bits of [`product`], on this machine and for so many outputs.
-    pub fn is_usable(n_out: usize) -> bool {
+    /// Whether a product with laid out weights is the bits of [`product`], on this machine and for so many outputs and inputs.
+    pub fn is_usable(n_out: usize, n_in: usize) -> bool {
         static IS_USABLE: OnceLock<bool> = OnceLock::new();
-        // Of fewer outputs, `gemm` may sum in other ways; they cost little in any case.
-        n_out > PANEL && *IS_USABLE.get_or_init(|| [(70, 40), (130, 1500)].into_iter().all(is_same))
+        // Of fewer outputs or inputs, `gemm` may sum in other ways; they cost little in any case.
+        n_out > PANEL
+            && n_in >= FEWEST_TERMS
+            && *IS_USABLE.get_or_init(|| [(70, 40), (130, 1500)].into_iter().all(is_same))
     }
 
     /// The weights as they were given. // [n_out, n_in], or [n_in, n_out] when `is_input_major`
@@ -228,7 +232,7 @@ mod tests {
     #[test]
     fn laid_out_weights_give_the_bits_of_the_product() {
         let value = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 503.0 - 1.0;
-        if !FewRows::is_usable(PANEL + 1) {
+        if !FewRows::is_usable(PANEL + 1, FEWEST_TERMS) {
             return;
         }
         for (n_out, n_in) in [(65, 3), (100, 511), (200, 513), (130, 768), (70, 3072)] {

@@ -146,7 +146,7 @@ impl Ops for Cpu {
 
     fn for_few_rows<'a>(&self, host: HostLinear<'a>) -> HostLinear<'a> {
         let is_plain = matches!(host.weight, HostWeight::F32(_) | HostWeight::Lent(_));
-        if !is_plain || !FewRows::is_usable(host.n_out) {
+        if !is_plain || !FewRows::is_usable(host.n_out, host.n_in) {
             return host;
         }
         let values = host.widened();

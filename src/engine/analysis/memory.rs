@@ -3,7 +3,7 @@
 use super::pipeline::{KEEP_BYTES, Options};
 use crate::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use crate::checkpoint::{Dtype, Tensors};
-use crate::model::{BlockSpec, Input, LinearSource, Model, Stack, StackSpec};
+use crate::model::{BlockSpec, Input, LinearSource, Model, Stack, StackSpec, TokenMixer};
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
@@ -106,7 +106,12 @@ fn outputs(linears: &[&LinearSource]) -> usize {
 fn activations(block: &BlockSpec, d_model: usize) -> usize {
     // Beside what maps give: residual, its norms, what branches add, and a copy of each head's output.
     let of_heads = |own: &AttentionSpec| own.n_heads * own.d_value;
-    outputs(&block.linears()) + 8 * d_model + 2 * block.attention().map_or(0, of_heads)
+    // Another mixer holds what its maps give on the host too: together, convolved, and taken apart.
+    let of_other = |mixer: &TokenMixer| 3 * outputs(&mixer.linears());
+    outputs(&block.linears())
+        + 8 * d_model
+        + 2 * block.attention().map_or(0, of_heads)
+        + block.other_mixer().map_or(0, of_other)
 }
 
 #[cfg(test)]

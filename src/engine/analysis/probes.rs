@@ -7,7 +7,7 @@ use crate::checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Place, Probed, Reordered, Worst,
 };
 use crate::error::Result;
-use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, Stack, StackSpec};
+use crate::model::{BlockSpec, FeedForward, Input, Model, Sequence, Stack, StackSpec, TokenMixer};
 use crate::ops::Ops;
 use crate::pace::Pace;
 use crate::prompt::PositionRule;
@@ -250,7 +250,10 @@ pub fn probe_padding<O: Ops>(
         }
     };
     // Positions that are counted from the first token whatever it is move with pads on the left.
-    let shifts = !matches!(rule, PositionRule::Shifted { .. });
+    let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
+    let reads_padding =
+        blocks.any(|block| block.other_mixer().is_some_and(TokenMixer::reads_padding));
+    let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
     let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];
     if shifts {
         cases.push((format!("{N_PADS} pads on the left"), padded(N_PADS, 0)));

@@ -77,6 +77,7 @@ mod megatron_bert;
 mod ministral;
 mod ministral3;
 mod mistral;
+mod mixers;
 mod mixtral;
 mod modernbert;
 mod mpnet;
@@ -265,6 +266,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         remarks.extend(wrapper.apply(&mut spec));
     }
     remarks.extend(versions::remark(&checkpoint.config, &spec));
+    remarks.extend(mixers::remark(&spec));
     classes::without_false_head(&checkpoint.config, &mut spec);
     spec.knobs.extend(checkpoint.knobs.iter().cloned());
     overrides.after(&mut spec)?;

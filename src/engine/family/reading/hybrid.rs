@@ -28,26 +28,14 @@ pub fn attending(reader: &Reader<'_>, key: &str, words: &[String]) -> Result<Vec
     words.iter().map(attends).collect()
 }
 
-/// Notes which layers attend, and what stands in the others.
+/// Notes how many layers attend, and what stands in the others.
 pub fn note_attending(reader: &mut Reader<'_>, attends: &[bool], others: &str, origin: Origin) {
-    let those = |which: bool| {
-        let layers = attends.iter().enumerate();
-        let layers = layers.filter(|(_, attends)| **attends == which);
-        let names: Vec<String> = layers.map(|(idx, _)| idx.to_string()).collect();
-        names.join(", ")
-    };
     let n = attends.iter().filter(|attends| **attends).count();
-    let said = if n == attends.len() {
+    let all = attends.len();
+    let said = if n == all {
         format!("all {n}")
-    } else if n == 0 {
-        format!("none of {}: {others} in every layer", attends.len())
     } else {
-        format!(
-            "{n} of {}: layers {}; {others} in layers {}",
-            attends.len(),
-            those(true),
-            those(false)
-        )
+        format!("{n} of {all}; {others} in the others")
     };
     reader.note("attending_layers", said, origin);
 }

@@ -96,6 +96,20 @@ impl TokenMixer {
         convolution.n_kept() + n_state
     }
 
+    /// Whether padding before a text changes what the text gives: where it is not hidden, or where a bias stands behind it all the
+    /// same.
+    pub fn reads_padding(&self) -> bool {
+        let mut convolved: Vec<&LinearSource> = match self {
+            Self::Convolution(spec) => vec![&spec.x],
+            Self::SelectiveScan(spec) => vec![&spec.x],
+            Self::StateSpace(spec) => vec![&spec.x, &spec.b, &spec.c],
+            Self::DeltaRule(spec) => vec![&spec.q, &spec.k, &spec.v],
+            Self::GatedRecurrence(_) => return true,
+        };
+        convolved.retain(|linear| linear.bias.is_some());
+        !convolved.is_empty()
+    }
+
     /// What tells one mixer of a kind from another, beside the shapes of its tensors.
     pub fn knobs(&self) -> String {
         match self {
