@@ -69,3 +69,22 @@ pub(super) fn remark(config: &Config, spec: &ModelSpec) -> Option<String> {
          model, lets a query see {wider} in every layer: --set window={wider}"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn older_versions_norm_all_channels_together() {
+        let groups = |text: &str| {
+            let config = Config::parse(Path::new("config.json"), text).expect("is read");
+            norm_groups(&mut Reader::new(&config), 4)
+        };
+        assert_eq!(groups(r#"{"transformers_version": "5.17.0"}"#), 1);
+        assert_eq!(groups(r#"{"transformers_version": "4.57.1"}"#), 1);
+        assert_eq!(groups(r#"{"transformers_version": "5.23.0"}"#), 4);
+        assert_eq!(groups("{}"), 4);
+    }
+}
