@@ -85,16 +85,7 @@ fn copies_that_nothing_was_done_to_open() {
 
 #[test]
 fn other_methods_are_refused_by_name() {
-    let methods = [
-        "hqq",
-        "quanto",
-        "aqlm",
-        "fbgemm_fp8",
-        "modelopt",
-        "torchao",
-        "FP8",
-        "",
-    ];
+    let methods = ["hqq", "quanto", "aqlm", "fbgemm_fp8", "modelopt", "FP8", ""];
     for method in methods {
         let mut copy = Copy::of("qwen3_fp8");
         copy.config["quantization_config"] = json!({ "quant_method": method, "bits": 4 });

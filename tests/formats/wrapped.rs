@@ -24,7 +24,7 @@ const ADAPTERS: [&str; 7] = [
     "gpt2_dora",
     "bias",
 ];
-const PACKED: [&str; 16] = [
+const PACKED: [&str; 20] = [
     "awq",
     "bnb_fp4",
     "bnb_int8",
@@ -41,6 +41,10 @@ const PACKED: [&str; 16] = [
     "gptq_8_reordered",
     "mlx_4",
     "mlx_8",
+    "torchao_fp8",
+    "torchao_int4",
+    "torchao_int8",
+    "torchao_int8_groups",
 ];
 
 fn adapter(name: &str) -> PathBuf {

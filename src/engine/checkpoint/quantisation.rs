@@ -12,7 +12,7 @@ const METHOD: &str = "quant_method";
 const BLOCK: &str = "weight_block_size";
 
 /// Methods that can be read, for messages.
-const READABLE: &str = "readable: gptq, awq, bitsandbytes, compressed-tensors, fp8, mxfp4, MLX, and weights that are not quantised";
+const READABLE: &str = "readable: gptq, awq, bitsandbytes, compressed-tensors, torchao, fp8, mxfp4, MLX, and weights that are not quantised";
 
 /// Where MLX describes its own.
 const MLX_KEY: &str = "quantization";
@@ -41,6 +41,8 @@ pub enum Quantisation {
     Bitsandbytes,
     /// Several layouts, each known by the names of its tensors.
     CompressedTensors,
+    /// Several classes, each named in the header of the file.
+    Torchao,
     /// Whole numbers of a few bits in groups, with something added to each group.
     Mlx { bits: u32, group: usize },
 }
@@ -104,6 +106,7 @@ impl Quantisation {
             Some(Value::String(method)) if method == "compressed-tensors" => {
                 Ok(Self::CompressedTensors)
             }
+            Some(Value::String(method)) if method == "torchao" => Ok(Self::Torchao),
             Some(other) => {
                 let problem = format!("{} cannot be read; {READABLE}", short(other));
                 Err(Error::config(config.path(), method_key, problem))
@@ -244,6 +247,7 @@ impl fmt::Display for Quantisation {
             Self::Awq { group } => write!(f, "awq, 4 bits, groups of {group}"),
             Self::Bitsandbytes => f.write_str("bitsandbytes"),
             Self::CompressedTensors => f.write_str("compressed-tensors"),
+            Self::Torchao => write!(f, "torchao"),
             Self::Mlx { bits, group } => write!(f, "MLX, {bits} bits, groups of {group}"),
         }
     }

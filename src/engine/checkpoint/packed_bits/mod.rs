@@ -2,11 +2,13 @@
 
 mod bitsandbytes;
 mod integers;
+mod torchao;
 
 use std::sync::Arc;
 
 use self::bitsandbytes::{eight_bit, four_bit};
 use self::integers::{awq, compressed, gptq, mlx, scaled};
+use self::torchao::torchao;
 use super::data_file::DataFile;
 use super::dtype::Dtype;
 use super::made::{Made, Quantised};
@@ -33,6 +35,7 @@ pub(super) fn combine(tensors: &mut Tensors, quantisation: Quantisation) -> Resu
         Quantisation::Gptq { .. } => (".qweight", gptq),
         Quantisation::Awq { .. } => (".qweight", awq),
         Quantisation::Mlx { .. } => (".scales", mlx),
+        Quantisation::Torchao => (torchao::CODES, torchao),
         Quantisation::CompressedTensors => {
             each(tensors, ".weight_packed", quantisation, compressed)?;
             (".weight_scale", scaled)
