@@ -129,6 +129,32 @@ fn a_class_without_an_unembedding_has_no_logits() {
 }
 
 #[test]
+fn empty_rotary_parameters_are_absent_ones() {
+    // An empty `rope_scaling` hides neither the share that rotates nor the base beside it.
+    for family in ["glm_b", "gpt_neox_v5"] {
+        let plain = opened(&original(family), &[]);
+        for key in ["rope_scaling", "rope_parameters"] {
+            let copy = changed(family, |config| {
+                if config.get(key).is_none_or(Value::is_null) {
+                    config[key] = json!({});
+                }
+            });
+            let model = opened(copy.path(), &[]);
+            for name in ["positions", "rope_theta"] {
+                assert_eq!(knob(&model, name).1, knob(&plain, name).1, "{family} {key}");
+            }
+        }
+    }
+    let copy = changed("gpt_oss", |config| {
+        config["rope_scaling"] = json!({});
+        config["rope_parameters"] = Value::Null;
+    });
+    let read = Checkpoint::open(copy.path()).and_then(family::read);
+    let said = read.err().expect("refused").to_string();
+    assert!(said.contains("rope_parameters"), "{said}");
+}
+
+#[test]
 fn values_at_the_edge_are_refused_by_their_key() {
     for (family, key, value) in [
         ("mixtral_b", "sliding_window", json!(0)),

@@ -3,6 +3,7 @@
 use super::Family;
 use super::reading::experts::{USUAL, gated};
 use super::reading::llama_like::{self, BiasRule, NormStyle, RMS, Recipe, Sizes};
+use super::reading::rope::stated;
 use super::reading::windows::WindowRule;
 use super::reading::{check_counts, check_used};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -38,7 +39,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         ..Recipe::llama()
     };
     // Without either key transformers rescales by factors of its own, which no file states.
-    if reader.value("rope_scaling").is_none() && reader.value("rope_parameters").is_none() {
+    if stated(reader, "rope_scaling").is_none() && stated(reader, "rope_parameters").is_none() {
         let problem = "missing, expected the rescaling of rotary frequencies or its absence stated";
         return Err(Error::config(reader.path(), "rope_parameters", problem));
     }

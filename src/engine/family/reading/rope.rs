@@ -177,11 +177,18 @@ fn rotating_share(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'
     reader.number_or("rotary_share", key, rule.share)
 }
 
+/// Parameters under a key; `None` where they are empty, which transformers takes for absent.
+pub fn stated<'a>(reader: &mut Reader<'a>, key: &str) -> Option<&'a Value> {
+    let value = reader.value(key)?;
+    let is_empty = value.as_object().is_some_and(|values| values.is_empty());
+    (!is_empty).then_some(value)
+}
+
 /// Where the parameters stand: `rope_parameters`, perhaps by layer type, or `rope_scaling`.
 fn parameters<'a>(reader: &mut Reader<'a>, rule: RopeRule<'_>) -> Inside<'a> {
     // The older key wins where both stand, as in transformers.
-    let scaling = reader.value("rope_scaling");
-    let newer = reader.value("rope_parameters");
+    let scaling = stated(reader, "rope_scaling");
+    let newer = stated(reader, "rope_parameters");
     if let Some(values) = scaling.filter(|_| rule.is_scaled || newer.is_none()) {
         return Inside {
             path: "rope_scaling".to_owned(),

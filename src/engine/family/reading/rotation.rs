@@ -154,7 +154,7 @@ pub(super) fn growth(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<Option<
     let inside = ["rope_scaling", "rope_parameters"];
     let found = inside
         .into_iter()
-        .find_map(|key| Some((key, reader.value(key)?)));
+        .find_map(|key| Some((key, super::rope::stated(reader, key)?)));
     let stated = |name: &str| found.and_then(|(_, values)| values.get(name)?.as_f64());
     let Some(((key, _), beta)) = found.zip(stated(BETA)) else {
         let problem = "missing, expected a number: queries grow with their position";
@@ -194,7 +194,11 @@ pub(super) fn check_keys(reader: &mut Reader<'_>, recipe: &Recipe) -> Result<()>
         }
     }
     let keys = ["rope_scaling", "rope_parameters"];
-    if recipe.states_rope && keys.iter().all(|key| reader.value(key).is_none()) {
+    if recipe.states_rope
+        && keys
+            .iter()
+            .all(|key| super::rope::stated(reader, key).is_none())
+    {
         let problem = "missing, expected the rescaling of rotary frequencies or its absence stated";
         return Err(Error::config(reader.path(), "rope_parameters", problem));
     }
