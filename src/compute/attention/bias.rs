@@ -11,6 +11,8 @@ pub struct Alibi {
     pub is_scaled: bool,
     /// Slope and product are rounded to bf16, and counted from position 0 instead of from the query (Falcon).
     pub rounds_to_bf16: bool,
+    /// Keys after the query count by their distance too: −slope · |key − query|, as encoders have it.
+    pub is_both_ways: bool,
 }
 
 impl Alibi {
@@ -24,6 +26,7 @@ impl Alibi {
             slopes: first.chain(rest).collect(),
             is_scaled: false,
             rounds_to_bf16: false,
+            is_both_ways: false,
         }
     }
 
@@ -41,7 +44,13 @@ impl Alibi {
             let product = bf16::from_f32(slope).to_f32() * key_position as f32;
             bf16::from_f32(product).to_f32()
         } else {
-            slope * (key_position as f32 - query_position as f32)
+            let distance = key_position as f32 - query_position as f32;
+            slope
+                * if self.is_both_ways {
+                    -distance.abs()
+                } else {
+                    distance
+                }
         };
         if self.is_scaled { bias * scale } else { bias }
     }
@@ -143,6 +152,18 @@ impl Relative {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bias_of_both_ways_falls_on_either_side() {
+        let causal = Alibi::new(2, 8.0);
+        let both = Alibi {
+            is_both_ways: true,
+            ..causal.clone()
+        };
+        let of = |alibi: &Alibi, key: usize| alibi.of(0, 3, key, 1.0) / causal.slopes[0];
+        assert_eq!([of(&causal, 1), of(&causal, 5)], [-2.0, 2.0]);
+        assert_eq!([of(&both, 1), of(&both, 5)], [-2.0, -2.0]);
+    }
 
     #[test]
     fn slopes_of_a_power_of_two_halve_and_others_are_put_between() {

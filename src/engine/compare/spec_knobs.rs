@@ -338,6 +338,7 @@ fn position(list: &mut List, spec: &AttentionSpec) {
             list.word(Computation, "bias_slopes", format!("{:?}", alibi.slopes));
             list.word(Computation, "bias_scaled", alibi.is_scaled);
             list.word(Computation, "bias_rounded", alibi.rounds_to_bf16);
+            list.word(Computation, "bias_both_ways", alibi.is_both_ways);
         }
         Bias::Buckets(buckets) => {
             list.count(Shape, "bias_buckets", buckets.n_buckets);

@@ -234,6 +234,21 @@ fn bias_table(
             let values: Vec<f32> = heads.clone().flat_map(of_head).collect();
             BiasTable::OfKeys(Tensor::from_vec(values, (n_heads, 1, n_keys), device)?)
         }
+        Bias::Alibi(alibi) if alibi.is_both_ways => {
+            let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
+            let at = |idx: usize| run.positions.get(idx).copied().unwrap_or(idx);
+            let of_head = |head_idx: usize| {
+                let pair =
+                    move |nth: usize| alibi.of(head_idx, at(nth / n_keys), at(nth % n_keys), scale);
+                (0..n_queries * n_keys).map(pair)
+            };
+            let values: Vec<f32> = heads.clone().flat_map(of_head).collect();
+            BiasTable::OfPairs(Tensor::from_vec(
+                values,
+                (n_heads, n_queries, n_keys),
+                device,
+            )?)
+        }
         Bias::Alibi(alibi) => {
             let factor = if alibi.is_scaled { scale } else { 1.0 };
             let slopes: Vec<f32> = alibi.slopes[heads.clone()]

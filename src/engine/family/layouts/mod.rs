@@ -324,6 +324,7 @@ fn example(field: &str) -> &'static str {
         "norm_first" | "norm_adds_one" | "rope_interleaved" => "true",
         "embed_scale" => "sqrt_d",
         "positions" => "sines",
+        "logit_scale" => "1",
         "start_token" => "2",
         _ => "VALUE",
     }

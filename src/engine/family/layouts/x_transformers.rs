@@ -134,7 +134,10 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
             facts.tensors.add(EMBED_NORM, -1.0);
         }
     }
-    parts.around(facts, "unembed", "to_logits.weight", "to_logits.bias");
+    if !parts.around(facts, "unembed", "to_logits.weight", "to_logits.bias") {
+        // Tied logits are divided by the root of d_model, or by another number, or in older versions by none.
+        facts.needed("logit_scale", "logit_scale", &[]);
+    }
     positions(facts, &mut parts, d_model)?;
     facts.by_names("tensors", parts.into_tensors());
     facts.by_names("norm", if is_rms { "rms" } else { "layer" });

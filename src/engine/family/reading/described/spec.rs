@@ -175,7 +175,10 @@ impl Reads<'_> {
             },
             softcap: of.softcap,
             bias: match of.computed {
-                Positions::Alibi => Bias::Alibi(Alibi::new(of.n_heads, 8.0)),
+                Positions::Alibi => Bias::Alibi(Alibi {
+                    is_both_ways: !of.causal,
+                    ..Alibi::new(of.n_heads, 8.0)
+                }),
                 _ => Bias::None,
             },
             rope: match of.computed {
