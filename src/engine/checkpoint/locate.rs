@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::path::{Component, Path, PathBuf};
 
 use super::kinds::{is_beside_weights, other_directory, refuse_dangling};
+use super::sentence::MODULES;
 use super::{adapter, gguf, shards};
 use crate::error::{Error, Result};
 
@@ -19,8 +20,6 @@ const DEEPSPEED: &str = "mp_rank_00_model_states.pt";
 /// What Megatron names its newest step in, and what the weights of one rank are called.
 const MEGATRON_STEP: &str = "latest_checkpointed_iteration.txt";
 const MEGATRON: &str = "model_optim_rng.pt";
-/// What sentence-transformers lists its parts in.
-const MODULES: &str = "modules.json";
 /// Directories inside each other that lead to weights at most.
 const DEEPEST: usize = 4;
 
@@ -287,7 +286,7 @@ fn transformer_of(modules: &Path) -> Option<String> {
 }
 
 /// Whether a path of a file leads nowhere but into its directory.
-fn is_inside(path: &str) -> bool {
+pub(super) fn is_inside(path: &str) -> bool {
     !path.is_empty()
         && Path::new(path)
             .components()

@@ -29,6 +29,7 @@ mod read_files;
 mod reader;
 mod safetensors;
 mod scales;
+mod sentence;
 mod settings;
 mod shape;
 mod shards;

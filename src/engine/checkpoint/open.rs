@@ -6,7 +6,7 @@ use serde_json::Map;
 
 use super::adapter::{self, AdapterConfig};
 use super::bundle::Bundle;
-use super::config::Config;
+use super::config::{Config, Knob, Origin};
 use super::data_file::DataFile;
 use super::hub::{Found, Hub};
 use super::kinds::Format;
@@ -18,7 +18,7 @@ use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
     CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
-    packed_bits, pytorch, read_text, safetensors, shards,
+    packed_bits, pytorch, read_text, safetensors, sentence, shards,
 };
 use crate::error::{Error, Result};
 
@@ -247,6 +247,19 @@ impl Opening {
             checkpoint
                 .remarks
                 .push(format!("opened {} of {}", inside.display(), path.display()));
+        }
+        let around = [
+            Some(located.directory.as_path()),
+            located.directory.parent(),
+        ];
+        if let Some(pooling) = around.into_iter().flatten().find_map(sentence::pooling) {
+            let said = format!("sentence-transformers takes the last states further: {pooling}");
+            checkpoint.remarks.push(said);
+            checkpoint.knobs.push(Knob {
+                name: "pooling",
+                value: pooling,
+                origin: Origin::Derived(sentence::MODULES.to_owned()),
+            });
         }
         if let Some(file) = &self.tokenizer {
             let model_type = checkpoint.config.get("model_type").and_then(|v| v.as_str());
