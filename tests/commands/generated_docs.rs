@@ -10,6 +10,8 @@ use attnscope_engine::family;
 use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 use testing::gguf_kinds::FILES;
 
+use crate::library_layouts::CASES as LAYOUTS;
+
 fn is_up_to_date(page: &str, content: &str) {
     is_generated(&format!("docs/{page}"), content);
 }
@@ -281,6 +283,34 @@ fn families_page() -> String {
         ));
         proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
     }
+    let mut layouts = String::new();
+    for (name, file, set) in LAYOUTS {
+        let pairs = set.iter().filter_map(|set| set.split_once('='));
+        let opening = Opening {
+            set: pairs
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            ..Opening::from(Some(
+                root.join("fixtures/formats/layouts").join(name).join(file),
+            ))
+        };
+        let spec = opening.open().and_then(family::read).expect("opens").spec;
+        let said = if set.is_empty() {
+            "nothing".to_owned()
+        } else {
+            format!("`{}`", set.join("`, `"))
+        };
+        let _ = writeln!(layouts, "| {name} | {} | {said} |", spec.family);
+        if spec.family == "fairseq" {
+            let proof = proofs.entry(spec.family).or_default();
+            proof.cases.push(format!("`{name}`"));
+            proof.knobs.extend(spec.knobs.iter().map(|knob| knob.name));
+        }
+    }
+    if let Some(proof) = proofs.get_mut("fairseq") {
+        let how = "all compared with fairseq: `cargo test --test commands library_layouts`";
+        proof.cases.push(how.to_owned());
+    }
     let proof = proofs.entry("described").or_default();
     proof.cases.push(
         "home-grown models (guessed to their trained losses: `cargo test --test commands guesses`)"
@@ -317,7 +347,11 @@ fn families_page() -> String {
          (`cargo test --test numbers oracle`). `fixtures/oracle/make_cases.py` makes most of them.\n\n\
          ## Kinds of models\n\n\
          What the configurations of the cases call themselves, the classes of transformers that made them, and what their models\n\
-         give. A kind that is read as another family agrees with it tensor by tensor.\n\n{table}"
+         give. A kind that is read as another family agrees with it tensor by tensor.\n\n{table}\n\
+         ## Layouts of other libraries\n\n\
+         Small models with random weights in the classes of each library lose on some ids what the library computes\n\
+         (`cargo test --test commands library_layouts`; `fixtures/formats/make_layouts.py` makes them).\n\n\
+         | checkpoint | read as | said with `--set` |\n|---|---|---|\n{layouts}"
     );
     for family in family::FAMILIES {
         let file = family.model_type.replace('-', "_");

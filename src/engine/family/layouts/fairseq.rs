@@ -22,7 +22,18 @@ const STATES: [&str; 3] = [".version", "._float_tensor", ".pos_emb"];
 
 const MAPS: [&str; 4] = ["q_proj", "k_proj", "v_proj", "out_proj"];
 /// Queries, keys and values in one tensor, as old versions have them.
-const FUSED: [&str; 2] = ["in_proj_weight", "in_proj_bias"];
+const FUSED: [&str; 2] = ["_attn.in_proj_weight", "_attn.in_proj_bias"];
+/// Copies of weights that layers of an encoder keep for a fast path of PyTorch, in versions from 0.12.
+const COPIES: [&str; 8] = [
+    "in_proj_weight",
+    "in_proj_bias",
+    "out_proj_weight",
+    "out_proj_bias",
+    "fc1_weight",
+    "fc1_bias",
+    "fc2_weight",
+    "fc2_bias",
+];
 
 const REASON: &str =
     "fairseq's dictionary names tokens, and not how a text is cut into them; ids go on";
@@ -55,7 +66,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let states: Vec<String> = facts
         .tensors
         .iter()
-        .filter(|(name, _)| STATES.iter().any(|end| name.ends_with(end)))
+        .filter(|(name, _)| STATES.iter().any(|end| name.ends_with(end)) || is_copy(name))
         .map(|(name, _)| name.to_owned())
         .collect();
     states.iter().for_each(|name| facts.tensors.forget(name));
@@ -140,6 +151,13 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
         .rename(|name| (name == HEAD).then(|| "lm_head.weight".to_owned()))?;
     facts.no_text = Some(REASON);
     Ok(true)
+}
+
+/// Whether a tensor is a copy that a layer of the encoder keeps.
+fn is_copy(name: &str) -> bool {
+    let layer = name.strip_prefix("encoder.layers.");
+    let part = layer.and_then(|layer| layer.split_once('.'));
+    part.is_some_and(|(_, part)| COPIES.contains(&part))
 }
 
 /// What the arguments of the training say: `args` of old versions, `cfg` since.
