@@ -228,7 +228,8 @@ fn other_architectures_and_files_are_refused_by_name() {
     other.entries[0] = word("general.architecture", "mamba");
     let error = place.refusal(&other.bytes());
     assert!(
-        error.contains("\"mamba\" is not known; known: apertus, ") && error.contains("gptneox, granite"),
+        error.contains("\"mamba\" is not known; known: apertus, ")
+            && error.contains("gptneox, granite"),
         "{error}"
     );
     other.entries.remove(0);

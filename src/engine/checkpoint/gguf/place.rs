@@ -160,6 +160,10 @@ impl Placer {
                 self.insert(&tensor, name, shape, bytes, Stored::AsIs)
             }
             Meaning::Whole { name, part } => self.add_whole(&tensor, name, part),
+            Meaning::Experts { before, after } if self.architecture.name == "dbrx" => {
+                let after = after.trim_start_matches('.').trim_end_matches(".weight");
+                self.stack_experts(&tensor, format!("{before}{after}"))
+            }
             Meaning::Experts { before, after } => self.add_experts(&tensor, &before, &[&after]),
             Meaning::GatedExperts { before, after } => {
                 self.add_experts(&tensor, &before, &after.each_ref().map(String::as_str))
@@ -270,6 +274,45 @@ impl Placer {
                 self.insert(tensor, name, of_one.clone(), bytes, Stored::AsIs)?;
             }
         }
+        Ok(())
+    }
+
+    /// All experts of a map as one matrix, one below the other; those of maps down are stored the other way round.
+    fn stack_experts(&mut self, tensor: &StoredTensor, name: String) -> Result<()> {
+        let [n_experts, n_out, n_in] = tensor.shape[..] else {
+            let problem = format!(
+                "expected one matrix per expert, found shape {:?}",
+                tensor.shape
+            );
+            return Err(Error::tensor(&self.path, &tensor.name, problem));
+        };
+        if !name.ends_with(".w2") {
+            let shape = vec![n_experts * n_out, n_in];
+            return self.insert(tensor, name, shape, tensor.bytes.clone(), Stored::AsIs);
+        }
+        let shape = vec![n_experts * n_in, n_out];
+        self.insert(
+            tensor,
+            name.clone(),
+            shape,
+            tensor.bytes.clone(),
+            Stored::AsIs,
+        )?;
+        let Some(info) = self.named.index.get_mut(&name) else {
+            return Ok(());
+        };
+        let n_bytes = tensor.bytes.len() / n_experts;
+        let part = |expert: usize| {
+            let start = tensor.bytes.start + expert * n_bytes;
+            TensorInfo {
+                shape: vec![n_in, n_out],
+                bytes: start..start + n_bytes,
+                stored: Stored::Transposed,
+                ..info.clone()
+            }
+        };
+        let parts = (0..n_experts).map(part).collect();
+        info.made = Some(Arc::new(Made::Joined(Joined { parts, axis: 0 })));
         Ok(())
     }
 

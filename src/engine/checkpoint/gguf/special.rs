@@ -128,6 +128,24 @@ pub(super) fn bert(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result
     Ok(())
 }
 
+/// DBRX, whose configuration has parts for attention and for experts.
+pub(super) fn dbrx(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
+    let clip = facts
+        .number("attention.clamp_kqv")?
+        .filter(|clip| *clip != 0.0);
+    let attention = json!({"kv_n_heads": facts.sizes.n_kv_heads, "clip_qkv": clip});
+    let experts = json!({
+        "moe_num_experts": facts.whole("expert_count")?,
+        "moe_top_k": facts.whole("expert_used_count")?,
+        "ffn_hidden_size": facts.whole("feed_forward_length")?,
+        "ffn_act_fn": {"name": "silu"},
+        "moe_normalize_expert_weights": 1.0,
+    });
+    set(config, "attn_config", attention);
+    set(config, "ffn_config", experts);
+    Ok(())
+}
+
 /// DeepSeek 2 and 3: which of them, and the widths of the parts of a head.
 pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<()> {
     let d_rotary = facts.sizes.d_head;
@@ -434,7 +452,7 @@ pub(super) fn t5(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Result<(
         "relative_attention_max_distance",
         json!(T5_DISTANCE),
     );
-    if is_gated && !facts.has("lm_head.weight") {
+    if is_gated && !has_bias_by_layer && !facts.has("lm_head.weight") {
         // The first T5 alone scales the logits of a tied head, and it has no gates.
         set(config, "scale_decoder_outputs", json!(false));
     }

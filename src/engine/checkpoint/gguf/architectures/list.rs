@@ -61,6 +61,26 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         ..USUAL_WAY
     },
     Architecture {
+        name: "dbrx",
+        layers: "transformer.blocks",
+        top: &[
+            ("token_embd", "transformer.wte"),
+            ("output_norm", "transformer.norm_f"),
+            ("output", "lm_head"),
+        ],
+        own: &[
+            ("attn_norm", "norm_attn_norm.norm_1"),
+            ("attn_qkv", "norm_attn_norm.attn.Wqkv"),
+            ("attn_output", "norm_attn_norm.attn.out_proj"),
+            ("attn_output_norm", "norm_attn_norm.norm_2"),
+            ("ffn_gate_inp", "ffn.router.layer"),
+        ],
+        // All experts of a map in one tensor: see `stack_experts`.
+        experts: ("ffn.experts.mlp", ["w1", "w2", "v1"]),
+        fused: Fused::AsIs,
+        ..USUAL_WAY
+    },
+    Architecture {
         name: "deepseek2",
         own: &[
             ("attn_q_a", "self_attn.q_a_proj"),

@@ -1,7 +1,7 @@
 //! Every kind of model whose metadata become Hugging Face's keys by a table.
 
-use crate::checkpoint::gguf::special;
 use super::{Fixed, Kind};
+use crate::checkpoint::gguf::special;
 
 const RMS: (&str, &str) = ("attention.layer_norm_rms_epsilon", "rms_norm_eps");
 const LAYER: &str = "attention.layer_norm_epsilon";
@@ -141,6 +141,24 @@ pub(super) static KINDS: &[Kind] = &[
             ("use_qk_norm", "self_attn.q_norm.weight"),
         ],
         eps: (LAYER, "layer_norm_eps"),
+        ..PLAIN
+    },
+    Kind {
+        architecture: "dbrx",
+        model_type: "dbrx",
+        eps: (LAYER, ""),
+        divides: true,
+        known: &["attention.clamp_kqv"],
+        renames: &[
+            ("num_hidden_layers", "n_layers"),
+            ("num_attention_heads", "n_heads"),
+            ("hidden_size", "d_model"),
+            ("max_position_embeddings", "max_seq_len"),
+            ("intermediate_size", ""),
+            ("num_key_value_heads", ""),
+            ("hidden_act", ""),
+        ],
+        own: Some(special::dbrx),
         ..PLAIN
     },
     Kind {
