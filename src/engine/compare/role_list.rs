@@ -171,6 +171,20 @@ impl List {
             self.norm(&format!("{name}attn_out"), cross.out.as_ref(), None);
             self.norm(&format!("{name}attn_post"), cross.post.as_ref(), None);
         }
+        self.vector(
+            format!("{name}resid_scale"),
+            block.resid_scale.as_ref(),
+            || vec![1],
+        );
+        if let Some(branch) = &block.by_token {
+            for (what, linear) in ["gate", "context", "out"].iter().zip(branch.linears()) {
+                self.linear(format!("{name}by_token.{what}"), linear, Division::None);
+            }
+            for (what, norm) in ["context", "out"].iter().zip(branch.norms()) {
+                self.norm(&format!("{name}by_token.{what}"), Some(norm), None);
+            }
+            self.table(format!("{name}by_token.rows"), Some(&branch.rows));
+        }
         self.norm(&format!("{name}mlp_pre"), block.mlp_pre.as_ref(), None);
         match &block.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(&format!("{name}mlp"), mlp),
@@ -275,6 +289,11 @@ impl List {
             &format!("{name}.k_norm"),
             projections.k_norm.as_ref(),
             Some(k),
+        );
+        self.norm(
+            &format!("{name}.v_norm"),
+            projections.v_norm.as_ref(),
+            Some(v),
         );
         self.table(format!("{name}.bias"), projections.bucket_values.as_ref());
         if let Some(relative) = &projections.relative {

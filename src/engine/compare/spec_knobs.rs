@@ -206,6 +206,8 @@ fn block(list: &mut List, spec: &BlockSpec) {
         KnobValue::single(spec.branch_scale),
     );
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
+    list.word(Shape, "token_branch", spec.by_token.is_some());
+    list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     match &spec.feed_forward {
         FeedForward::Dense(mlp) => {
             list.word(Shape, "experts", "none");

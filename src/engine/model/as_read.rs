@@ -16,6 +16,7 @@ use super::head_order::{from_heads_first, to_heads_first};
 use super::recurrent::Ends;
 use super::source::NormSource;
 use super::spec::{BlockSpec, ProjectionSpec};
+use super::token_branch::end_block;
 use crate::attention::{AttentionSpec, HeadInput, RopeTable, Run, Visibility, attend_oddly};
 use crate::error::Result;
 use crate::ops::{OnHost, Ops};
@@ -124,6 +125,38 @@ pub fn run_layer_as_read<O: Ops>(
             ops.add(to, &branch)?;
             let post = post.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
             normed_in_place(ops, post.as_ref(), to, &mut s.spare)
+        },
+    )?;
+    end_as_read(context, segments, &rows, resid)
+}
+
+/// Ends the blocks that add something for their tokens, or multiply the residual.
+fn end_as_read<O: Ops>(
+    context: &BlockContext<'_, O>,
+    segments: &[Segment<'_>],
+    rows: &[Range<usize>],
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let ends = |one: &Segment<'_>| one.spec.by_token.is_some() || one.spec.resid_scale.is_some();
+    if !segments.iter().any(ends) {
+        return Ok(());
+    }
+    let ops = context.ops;
+    // Each segment by itself: its rows belong to its own tokens.
+    let alone = segments
+        .iter()
+        .enumerate()
+        .map(|(idx, one)| (one, vec![idx]));
+    let alone = alone.collect();
+    *resid = in_groups(
+        ops,
+        rows,
+        alone,
+        [&*resid],
+        |one: &Segment<'_>, [from], to| {
+            ops.copy(from, to)?;
+            let end = (one.spec.by_token.as_deref(), one.spec.resid_scale.as_ref());
+            end_block(context, end, &one.sequence.tokens, to)
         },
     )?;
     Ok(())
@@ -307,7 +340,11 @@ fn attend_group<O: Ops>(
         if projections.norms_after_rope {
             turn(attention, segment, &mut parts);
         }
-        let norms = [(&projections.q_norm, &q), (&projections.k_norm, &k)];
+        let norms = [
+            (&projections.q_norm, &q),
+            (&projections.k_norm, &k),
+            (&projections.v_norm, &v),
+        ];
         for ((norm, values), part) in norms.into_iter().zip(&mut parts) {
             if let Some(norm) = norm {
                 let mut on_device = O::Buffer::default();

@@ -30,6 +30,7 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub v: O::Linear<'a>,
     pub q_norm: Option<O::Norm<'a>>,
     pub k_norm: Option<O::Norm<'a>>,
+    pub v_norm: Option<O::Norm<'a>>,
     pub latent: Option<LatentWeights<'a, O>>,
     /// [head]
     pub sinks: Option<Cow<'a, [f32]>>,
@@ -69,6 +70,7 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             v: shelf.linear_of(&spec.v, &fused)?,
             q_norm: shelf.optional_norm(&spec.q_norm)?,
             k_norm: shelf.optional_norm(&spec.k_norm)?,
+            v_norm: shelf.optional_norm(&spec.v_norm)?,
             latent,
             sinks: match &spec.sinks {
                 Some(name) => Some(shelf.vector(name, n_heads)?),

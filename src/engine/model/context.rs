@@ -113,6 +113,15 @@ impl<'a, O: Ops> BlockContext<'a, O> {
         }
     }
 
+    /// The token of every row of the residual.
+    pub(super) fn tokens(&self) -> Cow<'_, [u32]> {
+        let tokens = &self.sequence.tokens[self.n_past..];
+        match self.copies {
+            None | Some(1) => Cow::Borrowed(tokens),
+            Some(copies) => Cow::Owned(tokens.repeat(copies)),
+        }
+    }
+
     pub(super) fn shelf(&self) -> Shelf<'a, O> {
         Shelf::new(self.ops, self.tensors, self.pace)
     }

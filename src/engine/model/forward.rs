@@ -15,6 +15,7 @@ use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::mixing::{Mixed, mix, nothing};
 use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
+use super::token_branch::end_block;
 use crate::attention::{
     AttentionSpec, BlockSink, Growth, HeadSummary, Repeats, RopeTable, Run, Visibility,
 };
@@ -153,6 +154,8 @@ pub fn run_block<O: Ops>(
     }
     ops.add(resid, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
+    let end = (spec.by_token.as_deref(), spec.resid_scale.as_ref());
+    end_block(context, end, &context.tokens(), resid)?;
     emit(ops, hooks, Hook::ResidPost, resid)?;
     Ok(BlockRun { attention, cross })
 }
@@ -319,7 +322,7 @@ pub(super) fn project_only<O: Ops>(
     Ok(())
 }
 
-/// Applies the norms of queries and keys, where there are any.
+/// Applies the norms of queries, keys and values, where there are any.
 pub(super) fn norm_queries_and_keys<O: Ops>(
     ops: &O,
     spec: &ProjectionSpec,
@@ -332,6 +335,9 @@ pub(super) fn norm_queries_and_keys<O: Ops>(
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     if let (Some(norm), Some(source), true) = (&weights.k_norm, &spec.k_norm, has_keys) {
         ops.norm_heads(&mut s.k, norm, source.width)?;
+    }
+    if let (Some(norm), Some(source), true) = (&weights.v_norm, &spec.v_norm, has_keys) {
+        ops.norm_heads(&mut s.v, norm, source.width)?;
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ mod source;
 mod spec;
 mod stem;
 mod timing;
+mod token_branch;
 mod unembed;
 mod value_norms;
 mod weights;
@@ -66,6 +67,7 @@ pub use spec::{
 };
 pub use stem::{SoundStem, StemConvolution};
 pub use timing::Timing;
+pub use token_branch::TokenBranch;
 pub use unembed::{
     Unembedding, final_hidden, logits_in_chunks, pool_hidden, unembedding_for_few_rows,
 };

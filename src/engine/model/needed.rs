@@ -131,6 +131,8 @@ impl BlockSpec {
         }
         let mixer = self.other_mixer().into_iter();
         linears.extend(mixer.flat_map(TokenMixer::linears));
+        let branch = self.by_token.iter();
+        linears.extend(branch.flat_map(|branch| branch.linears()));
         match &self.feed_forward {
             FeedForward::Dense(mlp) => linears.extend(mlp.linears()),
             FeedForward::Experts(experts) => {
@@ -220,6 +222,13 @@ impl<'a> Needed<'a> {
         for norm in [&block.mlp_pre, &block.mlp_out, &block.mlp_post] {
             self.norm(norm.as_ref());
         }
+        if let Some(branch) = &block.by_token {
+            let (linears, norms, tables) = (branch.linears(), branch.norms(), branch.tables());
+            linears.into_iter().for_each(|linear| self.linear(linear));
+            norms.into_iter().for_each(|norm| self.norm(Some(norm)));
+            tables.into_iter().for_each(|table| self.table(table));
+        }
+        self.vector(block.resid_scale.as_ref(), 1);
         match &block.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(mlp),
             FeedForward::Experts(experts) => {
@@ -250,6 +259,7 @@ impl<'a> Needed<'a> {
         }
         self.norm(projections.q_norm.as_ref());
         self.norm(projections.k_norm.as_ref());
+        self.norm(projections.v_norm.as_ref());
         self.vector(projections.sinks.as_ref(), n_heads);
         let difference = projections.difference.iter();
         difference.for_each(|difference| {

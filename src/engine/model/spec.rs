@@ -9,6 +9,7 @@ use super::mixer::TokenMixer;
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::timing::Timing;
+use super::token_branch::TokenBranch;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
 use crate::ops::Activation;
@@ -37,6 +38,8 @@ pub struct ProjectionSpec {
     /// Norms of queries and keys before rope: over each head where their width is d_head, else over all of them.
     pub q_norm: Option<NormSource>,
     pub k_norm: Option<NormSource>,
+    /// A norm of values over each head.
+    pub v_norm: Option<NormSource>,
     pub latent: Option<Box<LatentSpec>>,
     /// Queries, keys and values are brought between −clip and clip.
     pub clip: Option<f32>,
@@ -74,6 +77,7 @@ impl ProjectionSpec {
             o,
             q_norm: None,
             k_norm: None,
+            v_norm: None,
             latent: None,
             clip: None,
             sinks: None,
@@ -167,6 +171,10 @@ pub struct BlockSpec {
     pub branch_scale: f32,
     /// A branch is added to its normed input, not to the residual before the norm.
     pub adds_to_normed: bool,
+    /// What the block adds last, for the token alone.
+    pub by_token: Option<Box<TokenBranch>>,
+    /// A stored number that multiplies the residual at the end of the block. // [1]
+    pub resid_scale: Option<String>,
 }
 
 impl BlockSpec {
@@ -209,6 +217,8 @@ impl BlockSpec {
             is_parallel: false,
             branch_scale: 1.0,
             adds_to_normed: false,
+            by_token: None,
+            resid_scale: None,
         }
     }
 

@@ -229,15 +229,20 @@ impl Walk<'_> {
         }
         at = sum(&at, &mlp);
         let mlp_post = self.frozen(&block.mlp_post, &at)?;
+        at = mlp_post
+            .as_ref()
+            .map_or_else(|| at.clone(), |post| post.apply(&at));
 
         // Backwards.
+        let by_token = self.end_of_block((stack, layer_idx), block, &at)?;
         self.back_over(&mlp_post);
         let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
         let of_mlp = dot(&self.weights, &mlp);
         let before = self.constant;
         let _ = self.of_branch(&mlp_out, block.branch_scale);
         // What the norm's bias adds stands among the biases.
-        let value = of_mlp - (self.constant - before);
+        // So does what a block adds for its token alone, which is counted with the feed-forward layer.
+        let value = of_mlp - (self.constant - before) + by_token;
         self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
         let of_attn = block.is_parallel.then(|| self.weights.clone());
         self.back_over(&mlp_pre);
@@ -279,6 +284,29 @@ impl Walk<'_> {
         self.weights = here;
         self.back_over(&pre);
         Ok(())
+    }
+
+    /// Steps over what ends a block; gives what the block adds for its token alone.
+    fn end_of_block(
+        &mut self,
+        (stack, layer_idx): (Stack, usize),
+        block: &BlockSpec,
+        before: &[f64],
+    ) -> Result<f64> {
+        if let Some(name) = &block.resid_scale {
+            let stored = self.model.checkpoint.tensors.expect(name, &[1])?.widen()?;
+            let scale = f64::from(stored[0]);
+            self.weights.iter_mut().for_each(|w| *w *= scale);
+            if block.by_token.is_some() && scale != 0.0 {
+                let after = self.row(stack, layer_idx, Hook::ResidPost)?;
+                let of_all = dot(&self.weights, &after) / scale;
+                return Ok(of_all - dot(&self.weights, before));
+            }
+        } else if block.by_token.is_some() {
+            let after = self.row(stack, layer_idx, Hook::ResidPost)?;
+            return Ok(dot(&self.weights, &after) - dot(&self.weights, before));
+        }
+        Ok(0.0)
     }
 
     fn cross(&mut self, layer_idx: usize, cross: &CrossSpec, weights: &[f64]) -> Result<()> {

@@ -1,0 +1,114 @@
+//! What a block adds for its token beside attention and feed-forward: a narrow gate on the residual, opened by an embedding of the
+//! token that only this block has, and by a part of the token's usual embedding.
+
+use super::context::BlockContext;
+use super::source::{LinearSource, NormSource, TableSource};
+use crate::error::{Error, Result};
+use crate::ops::{Activation, Ops};
+
+/// norm(out(act(gate x) · t)), where t = (norm(context e) + row) · mix for the embedding e of the token and its row in a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenBranch {
+    pub gate: LinearSource,
+    pub activation: Activation,
+    pub out: LinearSource,
+    pub out_norm: NormSource,
+    /// The usual embedding, and what multiplies its rows.
+    pub tokens: TableSource,
+    pub token_scale: f32,
+    pub context: LinearSource,
+    /// Multiplies what the map of the usual embedding gives, before the norm.
+    pub context_scale: f32,
+    pub context_norm: NormSource,
+    /// Rows that hold the embeddings of all blocks, what multiplies them, and where this block's begins.
+    pub rows: TableSource,
+    pub row_scale: f32,
+    pub first_column: usize,
+    pub mix: f32,
+}
+
+impl TokenBranch {
+    pub fn linears(&self) -> [&LinearSource; 3] {
+        [&self.gate, &self.context, &self.out]
+    }
+
+    pub fn norms(&self) -> [&NormSource; 2] {
+        [&self.context_norm, &self.out_norm]
+    }
+
+    pub fn tables(&self) -> [&TableSource; 2] {
+        [&self.tokens, &self.rows]
+    }
+}
+
+/// Adds what the branch gives to a residual whose rows belong to some tokens. // resid: [token, d_model]
+pub(super) fn add_for_tokens<O: Ops>(
+    context: &BlockContext<'_, O>,
+    branch: &TokenBranch,
+    tokens: &[u32],
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    let (ops, shelf, pace) = (context.ops, context.shelf(), context.pace);
+    let looked_up = |table: &TableSource, columns: std::ops::Range<usize>, scale: f32| {
+        let view = context
+            .tensors
+            .expect(&table.tensor, &[table.n_rows, table.width])?;
+        let mut values = Vec::with_capacity(tokens.len() * columns.len());
+        for id in tokens {
+            let at = *id as usize;
+            if at >= table.n_rows {
+                let problem = format!(
+                    "row {at} of {} does not exist in {}",
+                    table.n_rows, table.tensor
+                );
+                return Err(Error::Prompt(problem));
+            }
+            let row = view.widen_rows(at..at + 1)?;
+            values.extend(row[columns.clone()].iter().map(|value| value * scale));
+        }
+        Ok(values)
+    };
+    let width = branch.gate.n_out();
+    let mut embedded = O::Buffer::default();
+    let d_model = branch.tokens.width;
+    let rows = looked_up(&branch.tokens, 0..d_model, branch.token_scale)?;
+    ops.put(&rows, d_model, &mut embedded)?; // [token, d_model]
+    let (mut mapped, mut normed) = (O::Buffer::default(), O::Buffer::default());
+    ops.linear(
+        &embedded,
+        &shelf.linear(&branch.context)?,
+        &mut mapped,
+        pace,
+    )?; // [token, width]
+    ops.scale(&mut mapped, branch.context_scale)?;
+    ops.norm(&mapped, &shelf.norm(&branch.context_norm)?, &mut normed)?;
+    let columns = branch.first_column..branch.first_column + width;
+    let own = looked_up(&branch.rows, columns, branch.row_scale)?;
+    ops.put(&own, width, &mut mapped)?;
+    ops.add(&mut normed, &mapped)?;
+    ops.scale(&mut normed, branch.mix)?;
+    let mut gate = O::Buffer::default();
+    ops.linear(resid, &shelf.linear(&branch.gate)?, &mut gate, pace)?; // [token, width]
+    ops.activate(branch.activation, &mut gate)?;
+    ops.multiply(&mut gate, &normed)?;
+    ops.linear(&gate, &shelf.linear(&branch.out)?, &mut embedded, pace)?; // [token, d_model]
+    ops.norm(&embedded, &shelf.norm(&branch.out_norm)?, &mut mapped)?;
+    ops.add(resid, &mapped)
+}
+
+/// Ends a block: adds what it gives for its tokens, and multiplies the residual by a stored number.
+pub(super) fn end_block<O: Ops>(
+    context: &BlockContext<'_, O>,
+    (branch, scale): (Option<&TokenBranch>, Option<&String>),
+    tokens: &[u32],
+    resid: &mut O::Buffer,
+) -> Result<()> {
+    if let Some(branch) = branch {
+        add_for_tokens(context, branch, tokens, resid)?;
+    }
+    if let Some(name) = scale {
+        let stored = context.shelf().vector(name, 1)?;
+        context.ops.scale(resid, stored[0])?;
+    }
+    Ok(())
+}
