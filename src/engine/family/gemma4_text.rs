@@ -62,13 +62,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let shares_kv = reader.flag_or("values_are_keys", "attention_k_eq_v", false)?;
     let is_windowed = |layer_idx: usize| windows[layer_idx].is_some();
     let mut ropes = Vec::with_capacity(n_layers);
-    for layer_idx in 0..n_layers {
-        ropes.push(rotation(
-            reader,
-            is_windowed(layer_idx),
-            heads[layer_idx].d,
-            n_ctx,
-        )?);
+    for (layer_idx, of_layer) in heads.iter().enumerate().take(n_layers) {
+        ropes.push(rotation(reader, is_windowed(layer_idx), of_layer.d, n_ctx)?);
     }
     let plain = |layer_idx: usize| AttentionSpec {
         scale: Scale::One,
