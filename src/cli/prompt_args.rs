@@ -204,7 +204,10 @@ impl PromptArgs {
             (true, _) => Source::Text(DEMO_PROMPT.to_owned()),
             (false, true) => Source::Text(BUILT_IN.to_owned()),
             // The same few ids twice, small enough for any vocabulary.
-            (false, false) => Source::Ids((0..24).map(|i| (1 + i % 12) % d_vocab as u32).collect()),
+            (false, false) => {
+                let n = spec.limits().hard_n_ctx().unwrap_or(24).min(24) as u32;
+                Source::Ids((0..n).map(|i| (1 + i % 12) % d_vocab as u32).collect())
+            }
         };
         self.apply(source)
     }

@@ -204,7 +204,14 @@ impl<'a> Session<'a> {
         let mut need = opened.need(options);
         need.kept += kept;
         self.run.check_memory(need)?;
-        note(&format!("tokenizer: {}", opened.reading.describe()));
+        let seen = opened
+            .named
+            .iter()
+            .find_map(|named| named.prompt.picture.as_ref());
+        match seen {
+            Some(picture) => note(&format!("tokens: {}", picture.describe())),
+            None => note(&format!("tokenizer: {}", opened.reading.describe())),
+        }
         Ok(write_targets(
             &mut opened.named,
             &opened.model,

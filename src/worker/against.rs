@@ -179,10 +179,7 @@ impl Runner {
             return Err(refuses(beyond));
         }
         self.check_memory(&model, &prompt)?;
-        let source = match &self.last {
-            Some((request, _)) if prompt.picture.is_some() => request.source.clone(),
-            _ => prompt.given_source(),
-        };
+        let source = prompt.given_source();
         self.begin_beside(run, &model, Arc::new(prompt), source);
         self.execute_beside(run, Some(&reading), pace)
     }

@@ -179,11 +179,15 @@ impl Sides {
             ..self.usual.clone()
         };
         let reading = Reading::Ids("ids of the other side".to_owned());
-        Ok(prompt::prepare(
-            &request,
-            &reading,
-            self.other.spec.limits(),
-        )?)
+        let theirs = prompt::prepare(&request, &reading, self.other.spec.limits())?;
+        let n_both = [prompt.tokens.len(), theirs.tokens.len()];
+        if prompt.picture.is_some() && n_both[0] != n_both[1] {
+            let [n_own, n_other] = n_both;
+            let problem =
+                format!("one model cuts the picture into {n_own} tokens, the other into {n_other}");
+            return Err(Error::Prompt(problem).into());
+        }
+        Ok(theirs)
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::Path;
 use attnscope::report::read_baseline;
 use attnscope_engine::checks::{DEFAULT_THRESHOLDS, Thresholds};
 use attnscope_engine::prompt::{
-    self, Limits, PositionRule, Reading, Request, SoundRule, Starts, read_inputs,
+    self, Filter, Firsts, Limits, Look, Picture, PictureSource, PositionRule, Reading, Request,
+    Size, SoundRule, Starts, read_inputs,
 };
 use serde_json::json;
 
 use super::Target;
-use crate::seeds::{Kind, Seed};
+use crate::seeds::{Kind, Seed, fixture};
 
 /// Prompts, prepared for a small model with an encoder and for one without.
 fn prepared(path: &Path) -> Result<(), String> {
@@ -42,6 +43,45 @@ fn prepared(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+pub const PICTURES: Target = Target {
+    name: "pictures",
+    n_quick: 3_000,
+    seeds: || {
+        let of = |name: &str| {
+            let bytes = fixture(&format!("formats/pictures/{name}"));
+            Seed::ending(Kind::Bytes, "png", bytes)
+        };
+        let names = [
+            "plain.jpg",
+            "progressive.jpg",
+            "turned.jpg",
+            "palette.png",
+            "clear.png",
+        ];
+        names.into_iter().map(of).collect()
+    },
+    tokens: &[
+        "IHDR", "PLTE", "IDAT", "tRNS", "IEND", "Exif\0\0", "II*\0", "MM\0*", "JFIF",
+    ],
+    read: |path| {
+        let look = Look {
+            n_channels: 3,
+            resize: Some((Size::Shortest(20), Filter::Bicubic)),
+            crop: Some([24, 16]),
+            rescale: 1.0 / 255.0,
+            mean: [0.5; 3],
+            std: [0.5; 3],
+            patch: [8, 8],
+            takes: None,
+            firsts: Firsts::default(),
+        };
+        let source = PictureSource::File(path.to_path_buf());
+        let picture = Picture::read(&source, &look).map_err(|e| e.to_string())?;
+        assert_eq!(picture.n_tokens(), 6);
+        Ok(())
+    },
+};
+
 pub const PROMPTS: Target = Target {
     name: "prompts",
     n_quick: 10_000,
@@ -65,6 +105,7 @@ pub const PROMPTS: Target = Target {
         "tokens",
         "target",
         "target_tokens",
+        "image",
         "attention_mask",
         "a",
         "0",

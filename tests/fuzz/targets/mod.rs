@@ -42,6 +42,7 @@ pub static TARGETS: &[Target] = &[
     tables::WORDS,
     records::PARQUET,
     records::CSV,
+    documents::PICTURES,
     documents::PROMPTS,
     documents::BASELINES,
     documents::THRESHOLDS,

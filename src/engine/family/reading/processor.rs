@@ -23,7 +23,7 @@ pub struct Processor {
 
 const HALF: [f32; 3] = [0.5; 3];
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
-const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 impl Processor {
     pub const VIT: Self = Self {
@@ -83,7 +83,7 @@ pub(super) fn look(
         path: checkpoint.config.path().with_file_name(name),
         values,
     };
-    let look = stated.look(class, plain)?;
+    let look = stated.look(stated.class().unwrap_or(class), plain)?;
     reader.note("picture", steps(&look), Origin::Key(name.to_owned()));
     Ok(look)
 }
@@ -119,6 +119,21 @@ impl Stated {
         self.values.get(key).filter(|value| !value.is_null())
     }
 
+    /// The class that the file names, which says what holds where it says nothing; `None` where it names none that is known.
+    fn class(&self) -> Option<Processor> {
+        const KNOWN: [(&str, Processor); 5] = [
+            ("CLIP", Processor::CLIP),
+            ("Bit", Processor::CLIP),
+            ("DeiT", Processor::DEIT),
+            ("Siglip", Processor::SIGLIP),
+            ("ViT", Processor::VIT),
+        ];
+        let keys = ["image_processor_type", "feature_extractor_type"];
+        let name = keys.into_iter().find_map(|key| self.get(key)?.as_str())?;
+        let known = KNOWN.iter().find(|(known, _)| name.starts_with(known));
+        known.map(|(_, class)| *class)
+    }
+
     fn wrong(&self, key: &str, expected: &str) -> Error {
         let found = self.get(key).unwrap_or(&Value::Null);
         Error::config(
@@ -147,6 +162,9 @@ impl Stated {
             if self.flag(key, false)? {
                 return Err(self.wrong(key, "false: this step is not read"));
             }
+        }
+        if self.get("crop_pct").is_some() {
+            return Err(self.wrong("crop_pct", "none: this step is not read"));
         }
         let resize = if self.flag("do_resize", true)? {
             Some((self.size(class)?, self.filter(class)?))
@@ -255,6 +273,74 @@ impl Stated {
                 _ => Err(wrong()),
             },
             Some(one) => number(one).map(|n| [n; 3]).ok_or_else(wrong),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::prompt::Firsts;
+
+    fn look(text: &str) -> Result<Look> {
+        let Ok(Value::Object(values)) = serde_json::from_str(text) else {
+            panic!("an object");
+        };
+        let stated = Stated {
+            path: PathBuf::from(FILE),
+            values,
+        };
+        let plain = Look {
+            n_channels: 3,
+            resize: None,
+            crop: None,
+            rescale: 1.0,
+            mean: [0.0; 3],
+            std: [1.0; 3],
+            patch: [16; 2],
+            takes: None,
+            firsts: Firsts::default(),
+        };
+        stated.look(stated.class().unwrap_or(Processor::VIT), plain)
+    }
+
+    #[test]
+    fn files_of_every_age_are_read_and_the_class_fills_what_they_leave_out() {
+        let old = look(r#"{"feature_extractor_type": "ViTFeatureExtractor", "size": 384}"#);
+        let old = old.expect("is read");
+        assert_eq!(
+            old.resize,
+            Some((Size::Exactly([384; 2]), Filter::Bilinear))
+        );
+        assert_eq!((old.crop, old.mean), (None, HALF));
+        let clip = look(
+            r#"{"feature_extractor_type": "CLIPFeatureExtractor", "size": 336, "crop_size": 336}"#,
+        );
+        let clip = clip.expect("is read");
+        assert_eq!(clip.resize, Some((Size::Shortest(336), Filter::Bicubic)));
+        assert_eq!((clip.crop, clip.mean), (Some([336; 2]), CLIP_MEAN));
+        let off = look(r#"{"do_resize": false, "do_rescale": false, "do_normalize": false}"#);
+        let off = off.expect("is read");
+        assert_eq!((off.resize, off.rescale, off.std), (None, 1.0, [1.0; 3]));
+    }
+
+    #[test]
+    fn what_cannot_be_right_is_refused_by_its_key() {
+        for (text, key) in [
+            (r#"{"size": 0}"#, "size"),
+            (r#"{"size": {"longest_edge": 20}}"#, "size"),
+            (r#"{"size": {"height": 20}}"#, "size"),
+            (r#"{"do_center_crop": true}"#, "crop_size"),
+            (r#"{"resample": 9}"#, "resample"),
+            (r#"{"image_std": [1, 0, 1]}"#, "image_std"),
+            (r#"{"image_mean": [1, 2]}"#, "image_mean"),
+            (r#"{"do_pad": true}"#, "do_pad"),
+            (r#"{"crop_pct": 0.9}"#, "crop_pct"),
+        ] {
+            let said = look(text).expect_err(text).to_string();
+            assert!(said.contains(key) && said.contains("expected"), "{said}");
         }
     }
 }

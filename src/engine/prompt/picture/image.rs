@@ -8,6 +8,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
+use crate::caught::caught;
 use crate::checkpoint::read_whole;
 use crate::error::{Error, Result};
 
@@ -16,6 +17,10 @@ const MOST_BYTES: usize = 1 << 28;
 /// Rows and columns at most, and pixels.
 const MOST_SIDE: usize = 1 << 15;
 const MOST_PIXELS: usize = 1 << 27;
+/// Bytes that deflate can make of one.
+const MOST_DEFLATED: usize = 1032;
+/// Pixels that a byte of a JPEG file can stand for at most: each block of 64, of which four may share their colours, takes some bits.
+const MOST_OF_BYTE: usize = 1024;
 
 /// A picture as bytes. // bytes: [row, column, channel]
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,13 +43,15 @@ impl Image {
 
     /// Reads the bytes of a file; what is wrong with them where they are no picture.
     pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Self, String> {
-        let image = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
-            png(bytes)?
-        } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
-            jpeg(bytes)?
-        } else {
-            return Err("expected a PNG or JPEG file, found another kind".to_owned());
-        };
+        let decoder: fn(&[u8]) -> std::result::Result<Self, String> =
+            if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+                png
+            } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+                jpeg
+            } else {
+                return Err("expected a PNG or JPEG file, found another kind".to_owned());
+            };
+        let image = caught(|| decoder(bytes)).and_then(|image| image)?;
         if image.bytes.len() != image.height * image.width * image.n_channels
             || image.bytes.is_empty()
         {
@@ -152,14 +159,35 @@ fn png(bytes: &[u8]) -> std::result::Result<Image, String> {
     let (width, height) = reader.info().size();
     let (width, height) = (width as usize, height as usize);
     check_size(height, width)?;
-    let n_bytes = reader.output_buffer_size();
-    let mut pixels = vec![0; n_bytes.ok_or("the picture is too large")?];
-    let frame = reader.next_frame(&mut pixels).map_err(said)?;
-    pixels.truncate(frame.buffer_size());
+    let n_channels = reader.output_color_type().0.samples();
+    if reader.info().interlaced {
+        let n_bytes = reader.output_buffer_size();
+        let n_bytes = n_bytes.ok_or("the picture is too large")?;
+        if n_bytes > MOST_DEFLATED * bytes.len() {
+            return Err(format!(
+                "{} bytes cannot hold {width} × {height} pixels",
+                bytes.len()
+            ));
+        }
+        let mut pixels = vec![0; n_bytes];
+        let frame = reader.next_frame(&mut pixels).map_err(said)?;
+        pixels.truncate(frame.buffer_size());
+        return Ok(Image {
+            height,
+            width,
+            n_channels,
+            bytes: pixels,
+        });
+    }
+    // Row by row: a header that lies takes no memory for rows that never come.
+    let mut pixels = Vec::new();
+    while let Some(row) = reader.next_row().map_err(said)? {
+        pixels.extend_from_slice(row.data());
+    }
     Ok(Image {
         height,
         width,
-        n_channels: frame.color_type.samples(),
+        n_channels,
         bytes: pixels,
     })
 }
@@ -174,6 +202,12 @@ fn jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
     decoder.decode_headers().map_err(said)?;
     let (width, height) = decoder.dimensions().ok_or("the picture has no size")?;
     check_size(height, width)?;
+    if height * width > MOST_OF_BYTE * bytes.len() {
+        return Err(format!(
+            "{} bytes cannot hold {width} × {height} pixels",
+            bytes.len()
+        ));
+    }
     let pixels = decoder.decode().map_err(said)?;
     let orientation = decoder.exif().and_then(|exif| orientation(exif));
     let image = Image {

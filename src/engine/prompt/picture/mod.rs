@@ -43,8 +43,7 @@ pub fn is_picture(path: &Path) -> bool {
 /// A picture as a model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Picture {
-    /// What it is called.
-    pub name: String,
+    pub source: PictureSource,
     image: Image,
     /// [channel, row, column]
     values: Vec<f32>,
@@ -86,7 +85,7 @@ impl Picture {
             return Err(Error::Prompt(problem));
         }
         Ok(Self {
-            name: source.to_string(),
+            source: source.clone(),
             values: look.values(&image),
             image,
             patch: look.patch,
@@ -102,6 +101,11 @@ impl Picture {
         ]
     }
 
+    /// Rows and columns of pixels of a patch.
+    pub fn patch_size(&self) -> [usize; 2] {
+        self.patch
+    }
+
     pub fn n_patches(&self) -> usize {
         self.grid().iter().product()
     }
@@ -109,6 +113,18 @@ impl Picture {
     /// Tokens of it: learned ones, then patches row by row.
     pub fn n_tokens(&self) -> usize {
         self.firsts.len() + self.n_patches()
+    }
+
+    /// Its tokens in a few words.
+    pub fn describe(&self) -> String {
+        let ([rows, columns], [tall, wide]) = (self.grid(), self.patch);
+        let learned = match self.firsts.len() {
+            0 => String::new(),
+            1 => "1 learned, ".to_owned(),
+            n => format!("{n} learned, "),
+        };
+        let source = &self.source;
+        format!("{learned}{columns} × {rows} patches of {wide} × {tall} pixels of {source}")
     }
 
     /// What its tokens are called: rows and columns are counted from 1.

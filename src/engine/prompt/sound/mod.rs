@@ -143,9 +143,10 @@ impl Prompt {
     /// What was asked for on the side that a person gives: the path of a sound, or the ids.
     pub fn given_source(&self) -> Source {
         let given = self.given();
-        match &given.sound {
-            Some(sound) => Source::Text(sound.asked.clone()),
-            None => Source::Ids(given.tokens.clone()),
+        match (&given.picture, &given.sound) {
+            (Some(picture), _) => Source::Picture(picture.source.clone()),
+            (None, Some(sound)) => Source::Text(sound.asked.clone()),
+            (None, None) => Source::Ids(given.tokens.clone()),
         }
     }
 }
