@@ -49,7 +49,11 @@ impl App {
                 self.preparing = None;
                 self.notice = self.opening_notice.take();
                 // The last token of a text is where a causal model has seen it all.
-                self.selection.query_idx = self.scene().n_along(Axis::Query).saturating_sub(1);
+                // Of a picture, the first token stands for all of it.
+                let run = self.runs.a.as_ref();
+                let sees = run.is_some_and(|run| run.prompt.picture.is_some());
+                let last = self.scene().n_along(Axis::Query).saturating_sub(1);
+                self.selection.query_idx = if sees { 0 } else { last };
                 let grids = self.scene().grids();
                 let is_known = grids.contains(&self.selection.stack);
                 self.select_grid(if is_known {

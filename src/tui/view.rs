@@ -118,14 +118,19 @@ fn tabs(app: Scene<'_>, width: u16) -> Line<'static> {
     let right = match app.run() {
         None => Vec::new(),
         Some(run) => {
+            let picture = run.prompt.picture.as_deref();
             let origin = match run.origin {
+                PromptOrigin::BuiltIn if picture.is_some() => " · built-in picture",
                 PromptOrigin::BuiltIn => " · built-in text",
                 PromptOrigin::Asked => "",
             };
-            let ids = if app.has_tokenizer {
-                ""
-            } else {
-                " · ids, no tokenizer"
+            let ids = match picture {
+                Some(picture) => {
+                    let [rows, columns] = picture.grid();
+                    format!(" · {columns} × {rows} patches")
+                }
+                None if app.has_tokenizer => String::new(),
+                None => " · ids, no tokenizer".to_owned(),
             };
             let dropped = match run.prompt.given().n_cut {
                 0 => String::new(),

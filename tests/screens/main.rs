@@ -10,6 +10,7 @@ mod exports;
 mod failed_questions;
 mod history_screens;
 mod manners;
+mod picture_screens;
 #[cfg(unix)]
 mod recorded;
 mod screens;

@@ -24,6 +24,7 @@ pub mod story;
 pub mod sweep;
 pub mod tokens;
 mod tokens_change;
+mod tokens_picture;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

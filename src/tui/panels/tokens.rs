@@ -7,11 +7,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::tokens_change;
+use super::{tokens_change, tokens_picture};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, fit, share, token_label};
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
+use crate::tui::theme::Theme;
 use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::legend::legend;
 use attnscope_engine::analysis::{Ability, HeadDetail, Predictions};
@@ -28,9 +29,15 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         .subject()
         .and_then(|subject| subject.lacks(Ability::Predict));
     let has_predictions = cannot.is_none();
-    // The text takes the lines it needs, and leaves half of the panel to the predictions.
-    let n_lines = wrapped(app, words(area).width as usize).len() as u16;
-    let n_least = if has_predictions {
+    // The text takes the lines it needs, and leaves half of the panel to the predictions; a picture leaves less.
+    let picture = tokens_picture::picture(app);
+    let n_lines = match picture {
+        Some(picture) => tokens_picture::wanted_height(picture, words(area).width, area.height),
+        None => wrapped(app, words(area).width as usize).len() as u16,
+    };
+    let n_least = if has_predictions && picture.is_some() {
+        (area.height / 4).max(5).min(area.height / 2)
+    } else if has_predictions {
         area.height / 2
     } else {
         area.height.min(3)
@@ -106,6 +113,9 @@ fn first_line(app: Scene<'_>, lines: &[Vec<(usize, usize, usize)>], n_shown: usi
 
 /// How many tokens lie between the selected one and the one above or below it.
 pub fn step_line(app: Scene<'_>, area: Rect, down: isize) -> isize {
+    if let Some(picture) = tokens_picture::picture(app) {
+        return tokens_picture::step(picture, selected(app), down);
+    }
     let lines = wrapped(app, words(parts(app, area).text).width as usize);
     let token = selected(app);
     let here = lines.iter().enumerate().find_map(|(line_idx, line)| {
@@ -193,32 +203,80 @@ fn shares_from(app: Scene<'_>, token_idx: usize, detail: &HeadDetail) -> Vec<f32
     (0..app.n_along(axes(app).1)).map(at).collect()
 }
 
+/// What tokens are shaded by: shares, or changes of them, between two ends.
+pub(super) struct Shades {
+    pub theme: Theme,
+    values: Option<Vec<f32>>,
+    is_change: bool,
+    range: (f64, f64),
+}
+
+impl Shades {
+    fn of(app: Scene<'_>) -> Self {
+        let changes = changes(app);
+        let is_change = changes.is_some();
+        let values = changes.or_else(|| shares(app));
+        let sizes = values.iter().flatten().copied().map(f32::abs);
+        let largest = sizes.filter(|v| v.is_finite()).fold(0.0f32, f32::max);
+        let high = if largest > 0.0 {
+            f64::from(largest)
+        } else {
+            1.0
+        };
+        Self {
+            theme: if is_change {
+                app.theme.diverging()
+            } else {
+                app.theme.clone()
+            },
+            values,
+            is_change,
+            range: (if is_change { -high } else { 0.0 }, high),
+        }
+    }
+
+    /// Where a token lies between the ends.
+    pub fn at(&self, idx: usize) -> f32 {
+        let value = self.values.as_ref().and_then(|values| values.get(idx));
+        value.map_or(0.0, |value| share(f64::from(*value), self.range))
+    }
+
+    /// How a token is shown.
+    pub fn style(&self, idx: usize) -> Style {
+        let at = self.at(idx);
+        if self.theme.has_colour() && self.values.is_some() {
+            Style::new()
+                .bg(self.theme.heat(at))
+                .fg(self.theme.on_heat(at))
+        } else {
+            Style::new()
+        }
+    }
+
+    /// What stands behind a token: without colour its shade.
+    pub fn gap(&self, idx: usize) -> String {
+        if self.theme.has_colour() {
+            " ".to_owned()
+        } else {
+            self.theme.glyph(self.at(idx)).to_string()
+        }
+    }
+}
+
 fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let place = words(area);
-    let changes = changes(app);
-    let is_change = changes.is_some();
-    let theme = &if is_change {
-        app.theme.diverging()
-    } else {
-        app.theme.clone()
-    };
-    let values = changes.or_else(|| shares(app));
-    if values.is_none() && app.run().is_none() {
+    let shades = Shades::of(app);
+    if shades.values.is_none() && app.run().is_none() {
         return waiting(frame, place, app);
     }
-    let largest = values
-        .iter()
-        .flatten()
-        .copied()
-        .map(f32::abs)
-        .filter(|v| v.is_finite())
-        .fold(0.0f32, f32::max);
-    let high = if largest > 0.0 {
-        f64::from(largest)
-    } else {
-        1.0
-    };
-    let range = (if is_change { -high } else { 0.0 }, high);
+    match tokens_picture::picture(app) {
+        Some(picture) => tokens_picture::draw(frame, place, app, picture, &shades),
+        None => draw_words(frame, place, app, &shades),
+    }
+    draw_legend(frame, area, app, &shades);
+}
+
+fn draw_words(frame: &mut Frame<'_>, place: Rect, app: Scene<'_>, shades: &Shades) {
     let lines = wrapped(app, place.width as usize);
     let n_shown = place.height as usize;
     let first = first_line(app, &lines, n_shown);
@@ -227,13 +285,7 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     for line in lines.iter().skip(first).take(n_shown) {
         let mut spans = Vec::new();
         for (idx, _, width) in line {
-            let at = values
-                .as_ref()
-                .map_or(0.0, |values| share(f64::from(values[*idx]), range));
-            let mut style = match (theme.has_colour(), values.is_some()) {
-                (true, true) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
-                _ => Style::new(),
-            };
+            let mut style = shades.style(*idx);
             if *idx == token && app.selection.stack != Stack::Cross {
                 style = style.add_modifier(Modifier::BOLD | Modifier::UNDERLINED);
             }
@@ -241,17 +293,15 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 cut(&app.token(axes(app).1, *idx), *width),
                 style,
             ));
-            // Without colour the shade stands behind the token.
-            let gap = if theme.has_colour() {
-                ' '
-            } else {
-                theme.glyph(at)
-            };
-            spans.push(Span::raw(gap.to_string()));
+            spans.push(Span::raw(shades.gap(*idx)));
         }
         shown.push(Line::from(spans));
     }
     frame.render_widget(Paragraph::new(shown), place);
+}
+
+fn draw_legend(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shades: &Shades) {
+    let (theme, range, is_change) = (&shades.theme, shades.range, shades.is_change);
     let low = if is_change {
         format!(" {}", figure(range.0, 0))
     } else {
@@ -261,10 +311,13 @@ fn draw_text(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let run = app.run();
     let state = if run.is_some_and(|run| run.failure_of(app.wanted_head()).is_some()) {
         "the head could not be computed"
-    } else if values.is_none() {
+    } else if shades.values.is_none() {
         "computing the head …"
     } else {
-        "r gives/receives · underlined: selected"
+        match tokens_picture::picture(app) {
+            Some(_) => "r gives/receives · outlined: selected",
+            None => "r gives/receives · underlined: selected",
+        }
     };
     let what = if is_change { "change of " } else { "" };
     line.push_span(Span::styled(
@@ -315,7 +368,13 @@ fn draw_top(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, predictions: &Pre
     let token = selected(app);
     let n_shown = (area.height as usize).saturating_sub(1);
     let n = predictions.top.len();
-    let first = token
+    // What one position alone says stays in sight.
+    let mut said = (0..n).filter(|idx| !predictions.top[*idx].is_empty());
+    let around = match (said.next(), said.next()) {
+        (Some(only), None) => only,
+        _ => token,
+    };
+    let first = around
         .saturating_sub(n_shown / 2)
         .min(n.saturating_sub(n_shown));
     let name_width = ((area.width as usize).saturating_sub(24) / 4).clamp(6, 18);
@@ -389,8 +448,12 @@ pub fn predicted_after(app: Scene<'_>, position_idx: usize) -> String {
 /// The token under the pointer.
 pub fn token_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<usize> {
     let place = words(parts(app, area).text);
-    if !place.contains(Position::new(column, row)) {
+    let at = Position::new(column, row);
+    if !place.contains(at) {
         return None;
+    }
+    if let Some(picture) = tokens_picture::picture(app) {
+        return tokens_picture::token_at(app, picture, place, at);
     }
     let lines = wrapped(app, place.width as usize);
     let first = first_line(app, &lines, place.height as usize);
