@@ -57,6 +57,7 @@ fn alibi(bencher: Bencher<'_, '_>) {
         slopes: slopes.collect(),
         is_scaled: false,
         rounds_to_bf16: false,
+        is_both_ways: false,
     });
     measure(bencher, AttentionSpec { bias, ..gpt2() }, 1024);
 }
