@@ -72,7 +72,9 @@ fn a_sound_is_a_prompt_of_every_command() {
         assert!(ran.status.success(), "{arguments:?}: {}", text(&ran.stderr));
         text(&ran.stdout)
     };
-    let model = copy.path().to_str().expect("a path");
+    // The files beside its configuration count too: how it hears, how it begins to write.
+    let model = testing::root().join("fixtures/oracle/whisper/model");
+    let model = model.to_str().expect("a path");
     let report: Value = serde_json::from_str(&run(&["report", model, sound])).expect("JSON");
     assert_eq!(
         report["prompts"][0]["tokens"].as_array().map(Vec::len),

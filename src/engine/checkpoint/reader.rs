@@ -332,6 +332,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether a person gave the value of a knob.
+    pub fn is_fixed(&self, knob: &str) -> bool {
+        self.config.fixed.contains_key(knob)
+    }
+
     /// A word that a person gave for a knob; what a file says of it is not asked.
     pub fn word_if_set(&mut self, knob: &'static str) -> Option<String> {
         let (value, origin) = self.config.fixed.get(knob)?;

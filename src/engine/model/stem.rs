@@ -74,7 +74,18 @@ impl SoundStem {
             ops.activate(self.activation, &mut to)?;
             rows = ops.get(&to)?.values.into_owned();
         }
-        Ok(rows)
+        // Tokens are places: a part of a sequence, or another order of it, has rows of its own.
+        let width = self.convolutions.last().map_or(1, |last| last.n_out);
+        let mut chosen = Vec::with_capacity(sequence.len() * width);
+        for place in &sequence.tokens {
+            let at = *place as usize * width;
+            let row = rows.get(at..at + width).ok_or_else(|| {
+                let n = rows.len() / width.max(1);
+                Error::Prompt(format!("place {place} does not exist in a sound of {n}"))
+            })?;
+            chosen.extend_from_slice(row);
+        }
+        Ok(chosen)
     }
 }
 

@@ -169,7 +169,18 @@ impl Generation {
     pub fn start(&self, reader: &mut Reader<'_>, d_vocab: usize) -> Result<DecoderStart> {
         const KEY: &str = "decoder_start_token_id";
         let set = reader.token("start_token", KEY, d_vocab)?;
-        let of_file = self.token(reader, KEY).filter(|_| !reader.is_set(KEY));
+        let of_file = self
+            .token(reader, KEY)
+            .filter(|_| !reader.is_fixed("start_token"));
+        if let Some(id) = of_file.filter(|id| Some(*id) != set) {
+            if id as usize >= d_vocab {
+                let problem = format!("expected a token id below {d_vocab}, found {id}");
+                let path = reader.path().with_file_name(GENERATION);
+                return Err(Error::config(path, KEY, problem));
+            }
+            reader.forget(&["start_token"]);
+            reader.note("start_token", id, Origin::Derived(GENERATION.to_owned()));
+        }
         let Some(start_token) = of_file.or(set) else {
             let problem = "missing: a target has to begin with some token; --set start_token=ID says with which";
             return Err(Error::config(reader.path(), KEY, problem));
@@ -212,7 +223,7 @@ impl Generation {
         let forced: Vec<Forced> = forced.collect();
         let end = reader.tokens("end_token", "eos_token_id");
         let of_file = ids_of(self.get_or_config(reader, "eos_token_id").as_ref());
-        let is_set = reader.is_set("eos_token_id") || of_file.is_empty();
+        let is_set = reader.is_fixed("end_token") || of_file.is_empty();
         Ok(DecoderStart {
             start_token,
             end_tokens: if is_set { end } else { of_file },
