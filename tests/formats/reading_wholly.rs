@@ -141,10 +141,14 @@ fn empty_rotary_parameters_are_absent_ones() {
             });
             let model = opened(copy.path(), &[]);
             for name in ["positions", "rope_theta"] {
-                assert_eq!(knob(&model, name).1, knob(&plain, name).1, "{family} {key}");
+                assert_eq!(knob(&model, name), knob(&plain, name), "{family} {key}");
             }
         }
     }
+    let copy = changed("gemma3_b", |config| {
+        config["rope_scaling"] = json!({ "rope_type": "linear", "factor": 2.0 });
+    });
+    assert_eq!(knob(&opened(copy.path(), &[]), "rope_factor").0, "2");
     let copy = changed("gpt_oss", |config| {
         config["rope_scaling"] = json!({});
         config["rope_parameters"] = Value::Null;
@@ -167,6 +171,12 @@ fn values_at_the_edge_are_refused_by_their_key() {
         ("gemma2_b", "attn_logit_softcapping", json!(0.0)),
         ("cohere", "logit_scale", Value::Null),
         ("glm", "partial_rotary_factor", Value::Null),
+        (
+            "gemma3_b",
+            "rope_scaling",
+            json!({ "type": "linear", "factor": 2.0 }),
+        ),
+        ("olmo3_b", "rope_scaling", json!({ "type": "default" })),
         ("t5_pads", "relative_attention_max_distance", json!(1)),
         ("deepseek_v3", "head_dim", json!(5)),
         ("gpt_neox_b", "head_dim", json!(4)),

@@ -111,6 +111,7 @@ impl<'a> Inside<'a> {
 /// When a value is missing or impossible, or the scaling is of a kind that is not known.
 pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     let inside = parameters(reader, rule);
+    check_versions(reader, &inside, rule)?;
     let theta = match inside.number(reader, "rope_theta", "rope_theta")? {
         Some(theta) => theta,
         None => reader.number_or("rope_theta", rule.theta_key, rule.theta)?,
@@ -154,6 +155,24 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
         scaling,
         magnitude,
     })
+}
+
+/// Refuses what versions of transformers read differently where kinds of layers rotate apart: version 5 passes over a scaling
+/// that is named by `type`, and puts `rope_scaling` into what stands beside it.
+fn check_versions(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'_>) -> Result<()> {
+    const KEY: &str = "rope_scaling";
+    if rule.layer_type.is_none() || inside.path != KEY || inside.values.is_none() {
+        return Ok(());
+    }
+    let by_type = inside.get("type").filter(|kind| *kind != "default");
+    let problem = if inside.get("rope_type").is_none() && by_type.is_some() {
+        "versions of transformers differ on type in a model with windows; expected rope_type in its place"
+    } else if stated(reader, "rope_parameters").is_some() {
+        "versions of transformers differ on rope_scaling beside rope_parameters in a model with windows; expected one of them"
+    } else {
+        return Ok(());
+    };
+    Err(Error::config(reader.path(), KEY, problem))
 }
 
 /// The share of the width that rotates.
