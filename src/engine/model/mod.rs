@@ -25,6 +25,7 @@ mod needed;
 mod on_host;
 mod past;
 mod patches;
+mod projected;
 pub mod recurrent;
 mod route;
 mod shown_heads;

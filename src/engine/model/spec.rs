@@ -6,6 +6,7 @@ use super::exception::Exceptions;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::labels::Labels;
 use super::mixer::TokenMixer;
+pub use super::projected::{LatentSpec, RelativeSource};
 use super::recurrent::Recurrence;
 use super::source::{LinearSource, NormSource, TableSource};
 use super::timing::Timing;
@@ -15,18 +16,6 @@ use crate::checkpoint::Knob;
 use crate::ops::Activation;
 use crate::place::Stack;
 use crate::prompt::{Limits, Look, PositionRule, Prefix, Starts};
-
-/// Queries, keys and values through narrow latent vectors (DeepSeek-AI 2024, arXiv 2405.04434).
-#[derive(Debug, Clone, PartialEq)]
-pub struct LatentSpec {
-    /// Hidden → the latent that queries are projected from; queries come from the input where there is none.
-    pub q: Option<(LinearSource, NormSource)>,
-    /// Hidden → the latent that keys and values are projected from.
-    pub kv: LinearSource,
-    pub kv_norm: NormSource,
-    /// Hidden → the part of a key that all heads share, and that rotates.
-    pub shared_key: LinearSource,
-}
 
 /// Queries, keys, values and output of one attention.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,17 +44,6 @@ pub struct ProjectionSpec {
     pub gate: Option<LinearSource>,
     /// What the second half of heads finds is taken away from what the first half finds.
     pub difference: Option<Box<DifferenceSource>>,
-}
-
-/// Learned vectors of distances, and the maps that make keys and queries of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RelativeSource {
-    pub embeddings: TableSource,
-    pub norm: Option<NormSource>,
-    /// Makes what queries are multiplied with.
-    pub key: Option<LinearSource>,
-    /// Makes what keys are multiplied with.
-    pub query: Option<LinearSource>,
 }
 
 impl ProjectionSpec {

@@ -2,6 +2,7 @@
 //! it was. The shares sum to the logit.
 
 use super::attribution_tap::Kept;
+use super::block_ends::{end_of_block, of_heads};
 use super::capture::of_blocks;
 use super::frozen::{Frozen, back_through, dot, sum, times};
 use super::judged::{Asked, head_of};
@@ -106,7 +107,8 @@ impl Walk<'_> {
         let z = self.row(grid, layer_idx, Hook::Z)?; // [n_heads · d_value]
         let (of_z, constant) =
             back_through(&self.model.checkpoint.tensors, &projections.o, weights)?;
-        let of_z = self.of_heads(attention, projections, &z, of_z)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let of_z = of_heads(tensors, attention, projections, &z, of_z)?;
         self.constant += constant;
         let layer = Place::layer(grid, layer_idx);
         let width = attention.d_value;
@@ -129,26 +131,6 @@ impl Walk<'_> {
             });
         }
         Ok(())
-    }
-
-    /// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.
-    fn of_heads(
-        &self,
-        attention: &AttentionSpec,
-        projections: &ProjectionSpec,
-        z: &[f64],
-        mut weights: Vec<f64>,
-    ) -> Result<Vec<f64>> {
-        let Some(difference) = &projections.difference else {
-            return Ok(weights);
-        };
-        let difference = difference.read(&self.model.checkpoint.tensors)?;
-        let row: Vec<f32> = z.iter().map(|value| *value as f32).collect();
-        let factors = difference.factors(&row, attention.n_heads);
-        for (head, factor) in weights.chunks_mut(attention.d_value.max(1)).zip(factors) {
-            head.iter_mut().for_each(|w| *w *= f64::from(factor));
-        }
-        Ok(weights)
     }
 
     /// What a head adds by source position.
@@ -234,7 +216,9 @@ impl Walk<'_> {
             .map_or_else(|| at.clone(), |post| post.apply(&at));
 
         // Backwards.
-        let by_token = self.end_of_block((stack, layer_idx), block, &at)?;
+        let after = self.row(stack, layer_idx, Hook::ResidPost)?;
+        let tensors = &self.model.checkpoint.tensors;
+        let by_token = end_of_block(tensors, block, &mut self.weights, [&at, &after])?;
         self.back_over(&mlp_post);
         let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
         let of_mlp = dot(&self.weights, &mlp);
@@ -284,29 +268,6 @@ impl Walk<'_> {
         self.weights = here;
         self.back_over(&pre);
         Ok(())
-    }
-
-    /// Steps over what ends a block; gives what the block adds for its token alone.
-    fn end_of_block(
-        &mut self,
-        (stack, layer_idx): (Stack, usize),
-        block: &BlockSpec,
-        before: &[f64],
-    ) -> Result<f64> {
-        if let Some(name) = &block.resid_scale {
-            let stored = self.model.checkpoint.tensors.expect(name, &[1])?.widen()?;
-            let scale = f64::from(stored[0]);
-            self.weights.iter_mut().for_each(|w| *w *= scale);
-            if block.by_token.is_some() && scale != 0.0 {
-                let after = self.row(stack, layer_idx, Hook::ResidPost)?;
-                let of_all = dot(&self.weights, &after) / scale;
-                return Ok(of_all - dot(&self.weights, before));
-            }
-        } else if block.by_token.is_some() {
-            let after = self.row(stack, layer_idx, Hook::ResidPost)?;
-            return Ok(dot(&self.weights, &after) - dot(&self.weights, before));
-        }
-        Ok(0.0)
     }
 
     fn cross(&mut self, layer_idx: usize, cross: &CrossSpec, weights: &[f64]) -> Result<()> {

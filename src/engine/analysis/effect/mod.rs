@@ -4,6 +4,7 @@
 mod ablation;
 mod attribution;
 mod attribution_tap;
+mod block_ends;
 mod capture;
 mod circuits;
 mod contribution;
