@@ -154,7 +154,7 @@ fn empty_rotary_parameters_are_absent_ones() {
         config["rope_parameters"] = Value::Null;
     });
     let read = Checkpoint::open(copy.path()).and_then(family::read);
-    let said = read.err().expect("refused").to_string();
+    let said = read.expect_err("refused").to_string();
     assert!(said.contains("rope_parameters"), "{said}");
 }
 
