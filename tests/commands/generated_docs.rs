@@ -9,6 +9,7 @@ use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
 use attnscope_engine::family;
 use attnscope_engine::model::{BlockSpec, FeedForward, ModelSpec, PositionTable, ProjectionSpec};
 use testing::gguf_kinds::FILES;
+use testing::oracle_case::model_of;
 
 use crate::library_layouts::CASES as LAYOUTS;
 
@@ -117,8 +118,7 @@ fn kinds_table(cases: &[std::path::PathBuf]) -> String {
         let config = std::fs::read(case.join("model/config.json")).expect("a configuration");
         let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
         let word = |value: &serde_json::Value| value.as_str().unwrap_or("none").to_owned();
-        let checkpoint = Checkpoint::open(&case.join("model")).expect("opens");
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = model_of(case).expect("is understood").spec;
         let row = rows.entry(word(&config["model_type"])).or_default();
         row.family = spec.family;
         row.classes.insert(word(&config["architectures"][0]));
@@ -237,8 +237,7 @@ fn families_page() -> String {
     let mut cases: Vec<_> = cases.filter(|path| path.is_dir()).collect();
     cases.sort();
     for case in &cases {
-        let checkpoint = Checkpoint::open(&case.join("model")).expect("opens");
-        let spec = family::read(checkpoint).expect("is understood").spec;
+        let spec = model_of(case).expect("is understood").spec;
         let proof = proofs.entry(spec.family).or_default();
         let name = case.file_name().expect("a name").to_string_lossy();
         proof.cases.push(format!("`{name}`"));

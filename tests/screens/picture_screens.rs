@@ -25,7 +25,7 @@ fn opened(case: &str, size: (u16, u16), depth: Depth) -> Screen {
 
 #[test]
 fn patches_are_half_blocks_with_colours_and_glyphs_without() {
-    for size in [(80, 24), (120, 40), (40, 12)] {
+    for size in [(80, 24), (120, 40)] {
         let mut screen = opened("vit", size, Depth::Truecolor);
         let shown = screen.picture();
         assert!(shown.contains("[CLS]") && shown.contains('▀'), "{shown}");
