@@ -15,6 +15,17 @@ use testing::judged::{
     fixture, judged, prompt_of, reference_request, references, references_of_kinds, stories,
 };
 use testing::opening::opened;
+use testing::oracle_case::model_of;
+
+/// Cases in which padding before a text is part of what a mixer reads.
+const CARRYING: [&str; 6] = [
+    "falcon_h1_b",
+    "granitemoehybrid_b",
+    "jamba_b",
+    "nemotron_h_b",
+    "recurrent_gemma",
+    "recurrent_gemma_b",
+];
 
 const OPTIONS: Options = Options {
     keep_bytes: None,
@@ -106,7 +117,7 @@ fn reference_inputs(model: &Model, case: &Path) -> Vec<Input> {
 fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
     let mut n_compared = 0;
     for case in references_of_kinds() {
-        let model = opened(&case.join("model"), &[]);
+        let model = model_of(&case).expect("opens");
         let inputs = reference_inputs(&model, &case);
         let all = analysis::losses_of_all_readings(&Cpu, &model, &inputs, &|| false);
         let all = all.expect("runs");
@@ -300,14 +311,15 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
     let (mut n_causal, mut exempt) = (0, Vec::new());
     for case in references_of_kinds() {
         let name = name_of(&case);
-        let model = opened(&case.join("model"), &[]);
+        let model = model_of(&case).expect("opens");
         let short = reference_request(&case, false);
         // Longer than a block of rows, as far as the model goes.
         let room = model.spec.n_ctx.unwrap_or(256).min(72);
         let long = {
             let ids = match &short.source {
                 attnscope_engine::prompt::Source::Ids(ids) => ids.clone(),
-                other => panic!("{other:?}"),
+                // Pictures and sounds have the length that they have.
+                _ => continue,
             };
             let n = ids.len().max(room);
             let ids = ids.iter().copied().cycle().take(n).collect();
@@ -359,6 +371,8 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
             "rembert",
             "roberta_pads",
             "roformer",
+            "siglip_text_model",
+            "xlm",
             "xlm_roberta",
             "xlm_roberta_xl",
         ]
@@ -368,16 +382,19 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
 
 #[test]
 fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_real_tokens() {
-    let mut right_only = Vec::new();
+    let (mut right_only, mut carrying) = (Vec::new(), Vec::new());
     for case in references() {
         let name = name_of(&case);
-        let model = opened(&case.join("model"), &[]);
+        let model = model_of(&case).expect("opens");
         let input = prompt_of(&model, &reference_request(&case, false))[0]
             .1
             .clone();
         let probed = analysis::probe_padding(&Cpu, &model, &input, |_| {}, &|| false);
         let probe = match probed.expect("runs") {
             Probed::Ran(probe) => probe,
+            // A picture and a sound are never padded as tokens are.
+            Probed::Not(_) if case.join("picture.png").exists() => continue,
+            Probed::Not(_) if case.join("sound.wav").exists() => continue,
             Probed::Not(why) => panic!("{name}: {why}"),
         };
         for (case, moved) in &probe.cases {
@@ -385,10 +402,17 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
         }
         assert!(probe.largest < 1e-5, "{name}: {}", probe.largest);
         if probe.cases.len() == 1 {
-            assert!(matches!(model.spec.positions, PositionRule::Shifted { .. }));
-            right_only.push(name);
+            // A state that is carried from token to token reads what stands before a text.
+            let mut blocks = model.spec.main_stack().blocks().iter();
+            if blocks.any(|block| block.other_mixer().is_some()) {
+                carrying.push(name);
+            } else {
+                assert!(matches!(model.spec.positions, PositionRule::Shifted { .. }));
+                right_only.push(name);
+            }
         }
     }
+    assert_eq!(carrying, CARRYING);
     // Learned positions that their code cannot shift: pads on the left are another prompt to them.
     assert_eq!(
         right_only,
@@ -410,11 +434,11 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
 
 #[test]
 fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
-    let mut fired: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut fired: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (mut n_ordered, mut told) = (0, Vec::new());
     let cases = references();
     for case in &cases {
-        let model = opened(&case.join("model"), &[]);
+        let model = model_of(case).expect("opens");
         let said = judged(&model, &prompt_of(&model, &reference_request(case, true)));
         for (check, severity) in said.fired() {
             // Their weights are random: they know nothing, and it is said.
@@ -426,7 +450,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
             if severity != expected {
                 told.push(format!("{}: {check} is {severity:?}", name_of(case)));
             }
-            *fired.entry(check).or_default() += 1;
+            fired.entry(check).or_default().push(name_of(case));
         }
         n_ordered += usize::from(said.status("order-blind") == Status::Passed);
         for check in ["wrong-axis", "row-sum"] {
@@ -446,7 +470,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         cases.len()
     );
     // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
-    // that is left out is left out by the designs of ten cases.
+    // that is left out is left out by the designs of thirteen cases.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
         checks,
@@ -458,5 +482,22 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         ],
         "{fired:?}"
     );
-    assert_eq!(fired["scale-mismatch"], 10, "{fired:?} of {}", cases.len());
+    assert_eq!(
+        fired["scale-mismatch"],
+        [
+            "gemma4_text",
+            "gemma4_text_b",
+            "gpt2_unscaled",
+            "gpt_neo",
+            "gpt_neo_b",
+            "granitemoehybrid_b",
+            "mt5",
+            "mt5_b",
+            "t5_pads",
+            "t5_v11",
+            "t5_v11_again",
+            "umt5",
+            "umt5_b",
+        ]
+    );
 }

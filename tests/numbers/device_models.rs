@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use testing::on_each_device;
-use testing::oracle_case::{cases, model_of, picture_of};
+use testing::oracle_case::{cases, model_of, picture_of, reference_bytes, request_of};
 
 use attnscope_engine::analysis::{self, HeadQuery, KEEP_BYTES, Kept, Observer, Options, Progress};
 use attnscope_engine::model::{Input, Model, Sequence};
 use attnscope_engine::ops::{Candle, Cpu, Ops};
-use attnscope_engine::prompt::{self, Reading, Request, Source};
+use attnscope_engine::prompt::{self, Reading};
 use attnscope_engine::stats::{LayerReport, STATISTICS};
 
 /// Of an entropy, in nats.
@@ -38,14 +38,13 @@ impl Observer for Keep {
     }
 }
 
-/// Tokens with repeats, as many as the model has positions for; both sides of an encoder–decoder model. For a model that sees, the
-/// picture of its case.
+/// Tokens with repeats, as many as the model has positions for; both sides of an encoder–decoder model. For a model that sees
+/// or hears, what its case gives it.
 fn input_for(case: &Path, model: &Model) -> Input {
-    if let Some(path) = picture_of(case) {
-        let request = Request {
-            source: Source::picture(path),
-            ..Request::ids(Vec::new())
-        };
+    if picture_of(case).is_some() || case.join("sound.wav").exists() {
+        let bytes = reference_bytes(case);
+        let reference = safetensors::SafeTensors::deserialize(&bytes).expect("a reference");
+        let request = request_of(case, &reference);
         let no_text = Reading::Ids("not asked for".to_owned());
         let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         return analysis::input_of(&prompt);

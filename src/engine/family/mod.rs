@@ -408,6 +408,7 @@ mod tests {
                     "classes",
                     "layouts",
                     "list",
+                    "mixers",
                     "overrides",
                     "towers",
                     "unread",

@@ -15,7 +15,7 @@ use crate::tui::widgets::frame::{framed, selection_title, waiting};
 use crate::tui::widgets::heatmap::{HeatMap, Ratio, Scale, Window};
 use crate::tui::widgets::legend::legend;
 use crate::tui::widgets::whole_map::{WholeMap, draw_whole};
-use attnscope_engine::analysis::{Pyramid, Subject};
+use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
 use attnscope_engine::place::Place;
@@ -23,9 +23,6 @@ use attnscope_engine::stats::{HeadReport, Stat};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;
-
-/// Rows more for the words below a grid.
-const MORE_WORDS: usize = 3;
 
 /// Where things lie inside the panel.
 struct Parts {
@@ -36,16 +33,6 @@ struct Parts {
     ranking: Option<Rect>,
     map: Rect,
     figures: Rect,
-}
-
-/// How many heads the ranking has at most.
-fn n_ranked(app: Scene<'_>) -> usize {
-    let stack = app.selection.stack;
-    let n_heads = |subject: &Subject| {
-        let layers = 0..subject.n_layers(stack);
-        layers.map(|idx| subject.n_heads(stack, idx)).sum()
-    };
-    app.subject().map_or(0, n_heads)
 }
 
 fn parts(app: Scene<'_>, area: Rect) -> Parts {
@@ -71,14 +58,7 @@ fn parts(app: Scene<'_>, area: Rect) -> Parts {
         .find(|pitch| fits(*pitch))
         .unwrap_or(1);
     let mut rows: Vec<Constraint> = if fits(pitch) || grids.len() == 1 {
-        let mut lengths = heights(pitch);
-        // Rows that the ranking leaves empty take in what is written below the last grid.
-        let n_ranked = n_ranked(app);
-        let n_taken = lengths.iter().sum::<usize>() + n_ranked + 2;
-        if let Some(last) = lengths.last_mut() {
-            *last += room.saturating_sub(n_taken).min(MORE_WORDS);
-        }
-        let lengths = lengths.into_iter();
+        let lengths = heights(pitch).into_iter();
         lengths.map(|n| Constraint::Length(n as u16)).collect()
     } else {
         vec![Constraint::Fill(1); grids.len()]

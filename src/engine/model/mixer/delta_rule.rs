@@ -60,7 +60,7 @@ impl DeltaRuleSpec {
         let n = self.heads.n_value_heads;
         parts.extend([
             MixerPart::Tensor("log_decay", &self.log_decay, vec![n]),
-            MixerPart::Tensor("steps.bias", &self.step_bias, vec![n]),
+            MixerPart::Tensor("step_bias", &self.step_bias, vec![n]),
             self.norm.part(),
             MixerPart::Map("o", &self.o),
         ]);

@@ -63,7 +63,7 @@ impl StateSpaceSpec {
         let by_head = [
             ("log_decay", &self.log_decay),
             ("skip", &self.skip),
-            ("steps.bias", &self.step_bias),
+            ("step_bias", &self.step_bias),
         ];
         let n = self.n_heads;
         parts.extend(by_head.map(|(name, tensor)| MixerPart::Tensor(name, tensor, vec![n])));

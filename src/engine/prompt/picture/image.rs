@@ -152,7 +152,7 @@ fn check_size(height: usize, width: usize) -> std::result::Result<(), String> {
 }
 
 fn png(bytes: &[u8]) -> std::result::Result<Image, String> {
-    let said = |e: png::DecodingError| format!("is no PNG file that can be read ({e})");
+    let said = |e: png::DecodingError| format!("is not a PNG file that can be read ({e})");
     let mut decoder = png::Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(png::Transformations::normalize_to_color8());
     let mut reader = decoder.read_info().map_err(said)?;
@@ -198,7 +198,12 @@ fn jpeg(bytes: &[u8]) -> std::result::Result<Image, String> {
         .set_max_height(MOST_SIDE)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    let said = |e| format!("is no JPEG file that can be read ({e:?})");
+    let said = |e| {
+        // What the library says may go over several lines.
+        let why = format!("{e:?}");
+        let why: Vec<&str> = why.split_whitespace().collect();
+        format!("is not a JPEG file that can be read ({})", why.join(" "))
+    };
     decoder.decode_headers().map_err(said)?;
     let (width, height) = decoder.dimensions().ok_or("the picture has no size")?;
     check_size(height, width)?;
