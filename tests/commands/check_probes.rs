@@ -424,6 +424,8 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
             "blenderbot_b",
             "blenderbot_small",
             "blenderbot_small_b",
+            "led",
+            "led_b",
             "mbart",
             "mbart_b",
             "xglm",
