@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::rounding::Roundings;
-use super::stored::{Buffers, StoredPair};
+use super::stored::{Buffers, StoredPair, with_buffers};
 use crate::error::Result;
 use crate::kernels::simd::{Level, add_pair_columns, pair_sums};
 
@@ -128,8 +128,9 @@ impl StoredPair<'_> {
             Ok(all)
         };
         let groups = (0..n_groups).into_par_iter();
-        let groups: Result<Option<Vec<PartByOutput>>> =
-            groups.map_init(Default::default, of_group).collect();
+        let groups: Result<Option<Vec<PartByOutput>>> = groups
+            .map(|group| with_buffers(|buffers| of_group(buffers, group)))
+            .collect();
         let Some(groups) = groups? else {
             return Ok(None);
         };

@@ -1,5 +1,6 @@
 //! Two tensors as they are stored, some rows of each at a time.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use crate::kernels::simd::{Level, pair_sums};
 use crate::pace::Pace;
 
 /// Values of each tensor in one thread's task: both fit a cache that a core has for itself.
-const TASK: usize = 1 << 16;
+const TASK: usize = 1 << 15;
 
 /// Share of the root mean square of a tensor's rows below which a row counts as that large.
 const SMALL_ROW: f64 = 1e-2;
@@ -216,6 +217,19 @@ impl StoredDifference {
 /// Some rows of A and of B.
 pub(super) type Buffers = (Vec<f32>, Vec<f32>);
 
+thread_local! {
+    /// Rows of one thread, which one part leaves to the next, of whatever tensor.
+    static ROWS: Cell<Buffers> = const { Cell::new((Vec::new(), Vec::new())) };
+}
+
+/// Lends a thread's buffers.
+pub(super) fn with_buffers<T>(f: impl FnOnce(&mut Buffers) -> T) -> T {
+    let mut buffers = ROWS.take();
+    let result = f(&mut buffers);
+    ROWS.set(buffers);
+    result
+}
+
 /// Two tensors of one shape as they are stored: rows of `width` values.
 pub(super) struct StoredPair<'a> {
     a: TensorView<'a>,
@@ -284,13 +298,14 @@ impl<'a> StoredPair<'a> {
         if !self.is_by_rows() {
             return Ok(vec![f(0, &self.a.widen()?, &self.b.widen()?)]);
         }
-        let n_parts = self.n_parts();
-        let parts = (0..n_parts).into_par_iter();
-        let of_part = |buffers: &mut Buffers, nth: usize| {
-            let first = self.part(nth, buffers)?;
-            Ok(f(first, &buffers.0, &buffers.1))
+        let parts = (0..self.n_parts()).into_par_iter();
+        let of_part = |nth: usize| {
+            with_buffers(|buffers| {
+                let first = self.part(nth, buffers)?;
+                Ok(f(first, &buffers.0, &buffers.1))
+            })
         };
-        parts.map_init(Default::default, of_part).collect()
+        parts.map(of_part).collect()
     }
 
     /// Whether both hold the same bits.
@@ -305,13 +320,14 @@ impl<'a> StoredPair<'a> {
         if !self.is_by_rows() {
             return Ok(are_same(&self.a.widen()?, &self.b.widen()?));
         }
-        let n_parts = self.n_parts();
-        let parts = (0..n_parts).into_par_iter();
-        let of_part = |buffers: &mut Buffers, nth: usize| {
-            self.part(nth, buffers)?;
-            Ok(are_same(&buffers.0, &buffers.1))
+        let parts = (0..self.n_parts()).into_par_iter();
+        let of_part = |nth: usize| {
+            with_buffers(|buffers| {
+                self.part(nth, buffers)?;
+                Ok(are_same(&buffers.0, &buffers.1))
+            })
         };
-        let parts = parts.map_init(Default::default, of_part);
+        let parts = parts.map(of_part);
         // The first part that differs ends it.
         parts
             .find_any(|part| !matches!(part, Ok(true)))

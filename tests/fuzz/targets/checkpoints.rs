@@ -343,6 +343,14 @@ fn with_vocabulary(name: &str, n_words: usize) -> Vec<u8> {
         };
         let words = |v: &Value| text(v.as_str().unwrap_or_default());
         let made = match value {
+            Value::String(hex) if key.ends_with("charsmap") => {
+                let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+                let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(byte).collect();
+                let mut list = 0u32.to_le_bytes().to_vec(); // u8
+                list.extend((bytes.len() as u64).to_le_bytes());
+                list.extend(bytes);
+                entry(&key, LIST, &list)
+            }
             Value::String(value) => word(&key, value),
             Value::Bool(value) => entry(&key, BOOL, &[u8::from(*value)]),
             Value::Number(value) => number(&key, value.as_u64().unwrap_or_default() as u32),

@@ -7,7 +7,9 @@ use attnscope_engine::error::Result;
 use attnscope_engine::family;
 use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
-use attnscope_engine::prompt::{self, Reading, Request, Target as Written};
+use attnscope_engine::prompt::{
+    self, BUILT_IN_SOUND, PictureSource, Reading, Request, Source, Target as Written,
+};
 
 use super::Target;
 use super::checkpoints::opened;
@@ -92,6 +94,21 @@ const KEYS: &[&str] = &[
     "quantization_config",
 ];
 
+/// Ids, or the picture or the sound that the program has for a model that takes none.
+fn given(model: &Model) -> Request {
+    let limits = model.spec.limits();
+    if limits.look.is_some() {
+        return Request {
+            source: Source::Picture(PictureSource::BuiltIn),
+            ..Request::ids(Vec::new())
+        };
+    }
+    if limits.sound.is_some() {
+        return Request::text(BUILT_IN_SOUND);
+    }
+    Request::ids(vec![1, 3, 2, 1])
+}
+
 /// What a report does: the memory it needs is asked first, as its command does.
 pub fn run(model: &Model) -> Result<()> {
     let has_decoder = model.spec.limits().start_token.is_some();
@@ -101,7 +118,7 @@ pub fn run(model: &Model) -> Result<()> {
         } else {
             Written::Generate(0)
         },
-        ..Request::ids(vec![1, 3, 2, 1])
+        ..given(model)
     };
     let no_text = Reading::Ids("not asked for".to_owned());
     let mut prompt = prompt::prepare(&request, &no_text, model.spec.limits())?;
