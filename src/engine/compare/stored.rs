@@ -14,7 +14,7 @@ use crate::kernels::simd::{Level, pair_sums};
 use crate::pace::Pace;
 
 /// Values of each tensor in one thread's task: both fit a cache that a core has for itself.
-const TASK: usize = 1 << 15;
+const TASK: usize = 1 << 16;
 
 /// Share of the root mean square of a tensor's rows below which a row counts as that large.
 const SMALL_ROW: f64 = 1e-2;
