@@ -2,7 +2,7 @@
 
 use super::memory::MixerMemory;
 use super::parts::MixerPart;
-use super::rows::{each_copy, without_padding};
+use super::rows::each_copy;
 use super::short_convolution::{Kernel, ShortConvolution};
 use crate::error::Result;
 use crate::model::context::BlockContext;
@@ -53,7 +53,7 @@ impl<'a, O: Ops> ConvolutionWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the convolution adds. Padding gives it nothing. // from: [position, d_model]
+/// Fills `to` with what the convolution adds. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ConvolutionSpec,
@@ -63,8 +63,6 @@ pub(super) fn run<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
-    let real = without_padding(context, from)?;
-    let from = real.as_ref().unwrap_or(from);
     let (mut b, mut c, mut x) = Default::default();
     ops.linear(from, &weights.b, &mut b, pace)?; // [position, channel]
     ops.linear(from, &weights.c, &mut c, pace)?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::memory::MixerMemory;
 use super::parts::{GatedNormSource, MixerPart};
-use super::rows::{apart, beside, each_copy, without_padding};
+use super::rows::{apart, beside, each_copy, mapped};
 use super::short_convolution::{Kernel, ShortConvolution};
 use crate::error::Result;
 use crate::kernels::activate;
@@ -106,7 +106,7 @@ impl<'a, O: Ops> DeltaRuleWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the rule adds. Padding gives it nothing. // from: [position, d_model]
+/// Fills `to` with what the rule adds. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &DeltaRuleSpec,
@@ -116,13 +116,8 @@ pub(super) fn run<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
-    let real = without_padding(context, from)?;
-    let from = real.as_ref().unwrap_or(from);
     let mut projected = O::Buffer::default();
-    let mut rows_of = |linear: &O::Linear<'_>| -> Result<Vec<f32>> {
-        ops.linear(from, linear, &mut projected, pace)?;
-        Ok(ops.get(&projected)?.values.into_owned())
-    };
+    let mut rows_of = |linear| mapped(context, from, linear, &mut projected);
     let (n_keys, n_values) = (spec.n_keys(), spec.n_values());
     let together = beside([
         (&rows_of(&weights.q)?, n_keys),

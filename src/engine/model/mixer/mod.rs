@@ -166,6 +166,13 @@ pub(super) fn run_mixer<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     use TokenMixerWeights as Weights;
+    // A gated recurrence reads padding as it reads any token.
+    let real = if matches!(spec, TokenMixer::GatedRecurrence(_)) {
+        None
+    } else {
+        rows::without_padding(context, from)?
+    };
+    let from = real.as_ref().unwrap_or(from);
     match (spec, weights) {
         (TokenMixer::Convolution(spec), Weights::Convolution(weights)) => {
             convolution::run(context, spec, weights, from, memory, to)

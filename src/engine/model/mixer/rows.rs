@@ -44,6 +44,20 @@ pub(super) fn without_padding<O: Ops>(
     Ok(Some(hidden))
 }
 
+/// What a map makes of rows, as numbers. // [position, n_out]
+///
+/// # Errors
+/// When the device fails, or the pace stops it.
+pub(super) fn mapped<O: Ops>(
+    context: &BlockContext<'_, O>,
+    from: &O::Buffer,
+    linear: &O::Linear<'_>,
+    projected: &mut O::Buffer,
+) -> Result<Vec<f32>> {
+    context.ops.linear(from, linear, projected, context.pace)?;
+    Ok(context.ops.get(projected)?.values.into_owned())
+}
+
 /// Runs each copy of the sequence by itself: none reaches into the one before it. With a memory there is one, which goes on from it.
 pub(super) fn each_copy<O: Ops>(
     context: &BlockContext<'_, O>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::memory::MixerMemory;
 use super::parts::MixerPart;
-use super::rows::{each_copy, hide_padding, without_padding};
+use super::rows::{each_copy, hide_padding, mapped};
 use super::short_convolution::{Kernel, ShortConvolution};
 use crate::error::Result;
 use crate::kernels::activate;
@@ -110,7 +110,7 @@ impl<'a, O: Ops> SelectiveScanWeights<'a, O> {
     }
 }
 
-/// Fills `to` with what the scan adds. Padding gives it nothing. // from: [position, d_model]
+/// Fills `to` with what the scan adds. // from: [position, d_model]
 pub(super) fn run<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &SelectiveScanSpec,
@@ -120,14 +120,10 @@ pub(super) fn run<O: Ops>(
     to: &mut O::Buffer,
 ) -> Result<()> {
     let (ops, pace) = (context.ops, context.pace);
-    let real = without_padding(context, from)?;
-    let from = real.as_ref().unwrap_or(from);
     let n = spec.n_channels();
     let (mut projected, mut normed) = (O::Buffer::default(), O::Buffer::default());
-    ops.linear(from, &weights.gate, &mut projected, pace)?;
-    let gates = ops.get(&projected)?.values.into_owned(); // [position, channel]
-    ops.linear(from, &weights.x, &mut projected, pace)?;
-    let x = ops.get(&projected)?.values.into_owned(); // [position, channel]
+    let gates = mapped(context, from, &weights.gate, &mut projected)?; // [position, channel]
+    let x = mapped(context, from, &weights.x, &mut projected)?; // [position, channel]
     // The convolution and the scan each go on from a part of the memory; the maps between them take all rows at once.
     let mut kept = memory;
     let mut y = each_copy(
