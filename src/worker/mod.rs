@@ -36,7 +36,9 @@ use self::own_device::OwnDevice;
 use self::runner::Runner;
 use self::watch::Watch;
 use attnscope_engine::analysis::align::{Aligned, Alignment};
-use attnscope_engine::analysis::{HeadQuery, Kept, Outcome, Recorded, Subject, WhatIf};
+use attnscope_engine::analysis::{
+    Earlier, HeadQuery, Kept, Outcome, Recorded, Resume, Shared, Subject, WhatIf,
+};
 use attnscope_engine::attention::HeadRows;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::Result;
@@ -159,6 +161,30 @@ impl ModelRun {
             seen: None,
         }
     }
+
+    /// From where a changed model can go on, once this run is over.
+    fn resume(&self) -> Option<Resume<'_>> {
+        let (layers, _) = self.seen.as_ref()?;
+        Some(Resume {
+            spec: &self.model.spec,
+            kept: self.kept.as_ref()?,
+            layers,
+        })
+    }
+
+    /// What this run, once it is over, knows of another text for the same model.
+    fn shared_with(&self, model: &Model, input: &Input) -> Option<Shared<'_>> {
+        let (_, outcome) = self
+            .seen
+            .as_ref()
+            .filter(|_| std::ptr::eq(model, &*self.model))?;
+        let earlier = Earlier {
+            input: &self.input,
+            kept: self.kept.as_ref()?,
+            outcome,
+        };
+        earlier.shared_with(&model.spec, input)
+    }
 }
 
 impl Context {
@@ -258,6 +284,7 @@ impl Worker {
                 last: None,
                 prompt: None,
                 other: None,
+                before: None,
                 remembered: None,
             };
             move |id, job, pace: &dyn Pace| runner.job(id, job, pace)

@@ -16,7 +16,7 @@ use super::writing::Remembered;
 use super::{Context, FirstPrompt, ModelRun, Ran, RunJob, Sink, UsualPrompt, What};
 use attnscope_engine::analysis::{
     self, Ability, Job, Judgement, KEEP_BYTES, Kept, MemoryNeed, NonFinite, Observer, Options,
-    Outcome, Progress, Resume, Subject, WhatIf,
+    Outcome, Progress, Subject, WhatIf,
 };
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::checks::{Probes, Thresholds};
@@ -67,6 +67,8 @@ pub(super) struct Runner {
     pub prompt: Option<Arc<Prompt>>,
     /// The checkpoint that was last run beside A.
     pub other: Option<Other>,
+    /// The last run of what is open that came to its end.
+    pub before: Option<ModelRun>,
     /// What the model read when it wrote last.
     pub remembered: Option<Remembered>,
 }
@@ -192,6 +194,7 @@ impl Runner {
             device: self.device.kind(),
         });
         self.reading = reading;
+        self.before = None;
         Ok(model)
     }
 
@@ -252,7 +255,12 @@ impl Runner {
             source: request.source,
             origin,
         });
-        self.execute(run, (&model, &input), None, None, pace)
+        self.execute(run, (&model, &input), None, None, pace)?;
+        let over = lock(&self.context).model_run(run).map(|ran| ran.clone());
+        if let Some(over) = over.filter(|ran| ran.seen.is_some()) {
+            self.before = Some(over);
+        }
+        Ok(())
     }
 
     /// Runs the last prompt with another attention, from the first layer that differs on.
@@ -289,7 +297,8 @@ impl Runner {
         self.execute(run, (&model, &input), Some(&plain), None, pace)
     }
 
-    /// Runs an input, and tells what comes of it; from where the model differs from an earlier run's, where one is given.
+    /// Runs an input, and tells what comes of it: from where the model differs from an earlier run's, where one is given; otherwise
+    /// with what the last run knows of a text that begins in the same way.
     /// What is predicted reads as `reading` says, or as the tokenizer of what is open.
     pub(super) fn execute(
         &mut self,
@@ -312,27 +321,32 @@ impl Runner {
             keep_bytes: Some(KEEP_BYTES),
             predicts: true,
         };
-        let all = analysis::work_of(model, std::slice::from_ref(input), options);
+        let resume = earlier.and_then(ModelRun::resume);
+        let before = self.before.as_ref().filter(|_| resume.is_none());
+        let shared = before.and_then(|before| before.shared_with(model, input));
+        let mut all = analysis::work_of(model, std::slice::from_ref(input), options);
+        if let Some(shared) = &shared {
+            let (n, of) = (shared.n_tokens(), input.sequence.len());
+            log::info!("run {run}: {n} of {of} tokens are those of the run before");
+            all = all
+                .saturating_sub(analysis::work_spared(model, shared, options))
+                .max(1);
+        }
         let told = Told::new(run, sink, pace, all);
-        let earlier = earlier.and_then(|ran| Some((ran, ran.kept.as_ref()?, ran.seen.as_ref()?)));
-        let ran = match earlier {
-            Some((earlier, kept, (layers, _))) => {
-                let resume = Resume {
-                    spec: &earlier.model.spec,
-                    kept,
-                    layers,
-                };
-                let job = Job {
-                    input,
-                    observer: &mut relay,
-                    tap: None,
-                };
-                on_device!(&compute, ops => {
-                    analysis::run_changed(ops, model, job, options, resume, &told)
-                })
-            }
-            None => on_device!(&compute, ops => {
-                analysis::run(ops, model, input, options, &mut relay, None, &told)
+        let job = Job {
+            input,
+            observer: &mut relay,
+            tap: None,
+        };
+        let ran = match (resume, shared) {
+            (Some(resume), _) => on_device!(&compute, ops => {
+                analysis::run_changed(ops, model, job, options, resume, &told)
+            }),
+            (None, Some(shared)) => on_device!(&compute, ops => {
+                analysis::run_edited(ops, model, job, options, shared, &told)
+            }),
+            (None, None) => on_device!(&compute, ops => {
+                analysis::run(ops, model, input, options, job.observer, None, &told)
             }),
         };
         match ran {

@@ -141,7 +141,7 @@ fn compare(model: &Model, input: &Input, n_before: usize) -> Result<bool, String
 }
 
 /// The cases of models that write, with their prompts.
-fn writing_cases() -> impl Iterator<Item = (PathBuf, Model, Input)> {
+pub(super) fn writing_cases() -> impl Iterator<Item = (PathBuf, Model, Input)> {
     cases().into_iter().filter_map(|case| {
         let model = model_of(&case).expect("is read");
         let bytes = reference_bytes(&case);

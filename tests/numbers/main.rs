@@ -8,6 +8,7 @@ mod charts;
 mod contribution;
 mod device_attention;
 mod device_models;
+mod edited_texts;
 mod effect;
 mod effect_demo;
 mod effect_judged;

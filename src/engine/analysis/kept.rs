@@ -1,4 +1,5 @@
-//! Inputs of layers, kept up to a memory budget so that a head can be run again without running the model again.
+//! What is kept of layers up to a memory budget: inputs, so that a head can be run again without running the model again, and what
+//! feed-forward layers add, so that an edited text is not run again from its beginning.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,6 +16,10 @@ pub struct Kept {
     stride: usize,
     /// By layer. // [position, width of the layer's input]
     inputs: Mutex<BTreeMap<LayerAt, Arc<Vec<f32>>>>,
+    /// The first layers of the main stack of which it is kept what their feed-forward layers add.
+    n_added: usize,
+    /// By layer of the main stack. // [position, d_model]
+    added: Mutex<BTreeMap<usize, Arc<Vec<f32>>>>,
     memory: OnceLock<Encoded>,
 }
 
@@ -44,6 +49,32 @@ impl Kept {
             stride: stride.unwrap_or(n_layers),
             ..Self::default()
         }
+    }
+
+    /// Plans to keep what feed-forward layers of the main stack add, from the first on and within a budget of bytes for it alone.
+    #[must_use]
+    pub fn with_added(self, n_layers: usize, n_values: usize, budget: usize) -> Self {
+        let n_fit = budget / (n_values * size_of::<f32>()).max(1);
+        Self {
+            n_added: n_fit.min(n_layers),
+            ..self
+        }
+    }
+
+    /// Whether it is to be kept what a layer's feed-forward layer adds.
+    pub fn wants_added(&self, layer_idx: usize) -> bool {
+        layer_idx < self.n_added
+    }
+
+    pub fn put_added(&self, layer_idx: usize, added: Vec<f32>) {
+        let mut all = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(layer_idx, Arc::new(added));
+    }
+
+    /// What the feed-forward layer of a layer of the main stack added. // [position, d_model]
+    pub fn added(&self, layer_idx: usize) -> Option<Arc<Vec<f32>>> {
+        let all = self.added.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&layer_idx).cloned()
     }
 
     /// Whether a layer's input is to be kept.

@@ -55,7 +55,8 @@ impl MemoryNeed {
         let all_rows: usize = spec.grids().into_iter().map(rows).sum();
         let n_layers = blocks().count().max(1);
         let kept = match options.keep_bytes {
-            Some(budget) => budget.min(n_layers * n_longest * spec.d_model * VALUE) + all_rows,
+            // Inputs of layers, and what their feed-forward layers add.
+            Some(budget) => 2 * budget.min(n_layers * n_longest * spec.d_model * VALUE) + all_rows,
             None => 0,
         };
         Self {

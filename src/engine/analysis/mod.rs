@@ -2,6 +2,7 @@
 
 pub mod align;
 mod captured;
+mod edited;
 pub mod effect;
 mod first_nonfinite;
 pub mod guess;
@@ -47,6 +48,7 @@ pub use captured::{
     ArrayNames, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured, is_probe,
     judge_captured, judge_trace, read_trace,
 };
+pub use edited::{Earlier, Shared};
 pub use first_nonfinite::NonFinite;
 pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};
 pub use histogram::Histogram;
@@ -56,7 +58,7 @@ pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;
 pub use observer::{Layers, Observer, Progress, Silent};
 pub(crate) use pass::Pass;
-pub use pipeline::{Job, KEEP_BYTES, Options, Outcome, run, run_all, run_changed};
+pub use pipeline::{Job, KEEP_BYTES, Options, Outcome, run, run_all, run_changed, run_edited};
 pub use predictions::{LabelAt, Predictions, TopToken};
 pub use probes::{probe_future, probe_order, probe_padding};
 pub use pyramid::Pyramid;
@@ -74,7 +76,7 @@ pub use tensor_stats::{TensorStats, tensor_stats};
 pub use times::{Chosen, TokenTimes, token_times};
 pub use verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, verify, verify_bytes};
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
-pub use work::work_of;
+pub use work::{work_of, work_spared};
 pub use writing::{
     Past, Taps, Text, Writer, WriterMemory, Written, can_write, end_tokens, generate, input_of,
 };

@@ -3,6 +3,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use super::edited::Shared;
 use super::first_nonfinite::{NonFinite, guilty_tensor};
 use super::kept::Kept;
 use super::label_scan::LabelScan;
@@ -17,9 +18,9 @@ use crate::error::{Error, Result};
 use crate::kernels::first_nonfinite;
 use crate::model::recurrent::Ends;
 use crate::model::{
-    AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, LayerWeights, Memory, Model,
-    ModelSpec, Scratch, Sequence, Stack, StackSpec, embed, final_hidden, logits_in_chunks,
-    pool_hidden, run_layer,
+    AttentionRun, BlockContext, Exceptions, Hook, Hooks, Input, KnownRows, LayerWeights, Memory,
+    Model, ModelSpec, Recomputed, Scratch, Sequence, Stack, StackSpec, embed, final_hidden,
+    logits_in_chunks, pool_hidden, run_layer,
 };
 use crate::ops::Ops;
 use crate::pace::Pace;
@@ -31,6 +32,8 @@ pub(crate) struct Pass<'a, O: Ops> {
     job: Job<'a>,
     pace: &'a dyn Pace,
     kept: Option<Arc<Kept>>,
+    /// What an earlier run knows of the first tokens.
+    shared: Option<Shared<'a>>,
     /// The encoder's output. // [source position, d_model]
     memory: O::Buffer,
     /// What a recurrent encoder ended with.
@@ -54,7 +57,15 @@ impl<'a, O: Ops> Pass<'a, O> {
                 let n = tokens_of(stack, job.input).map_or(0, Sequence::len);
                 (stack.stack, stack.n_layers(), n * spec.d_input(stack))
             });
-            Arc::new(Kept::plan(layers.collect(), budget))
+            let kept = Kept::plan(layers.collect(), budget);
+            let main = spec.main_stack();
+            Arc::new(match Recomputed::of(main) {
+                Some(_) => kept,
+                None => {
+                    let n_values = job.input.sequence.len() * spec.d_model;
+                    kept.with_added(main.n_layers(), n_values, budget)
+                }
+            })
         });
         if let Some(kept) = &kept {
             job.observer.keeping(kept);
@@ -68,6 +79,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             job,
             pace,
             kept,
+            shared: None,
             memory: O::Buffer::default(),
             ends: Ends::default(),
             n_done: 0,
@@ -79,6 +91,11 @@ impl<'a, O: Ops> Pass<'a, O> {
                 ..Outcome::default()
             },
         })
+    }
+
+    /// Takes over what an earlier run knows of the first tokens.
+    pub(super) fn sharing(&mut self, shared: Shared<'a>) {
+        self.shared = Some(shared);
     }
 
     pub(super) fn tokens(&self, stack: &StackSpec) -> Result<&'a Sequence> {
@@ -155,6 +172,13 @@ impl<'a, O: Ops> Pass<'a, O> {
     ) -> Result<()> {
         let model = self.model;
         let sequence = self.tokens(stack)?;
+        let at = (stack.stack, layer_idx);
+        let shared = self.shared.filter(|_| stack.stack != Stack::Encoder);
+        let known = shared.and_then(|shared| Some((shared.n_tokens(), shared.added(layer_idx)?)));
+        let known = known.as_ref().map(|(n, rows)| KnownRows {
+            n: *n,
+            rows: &rows[..*n * model.spec.d_model],
+        });
         let context = BlockContext::of(
             self.ops,
             &model.checkpoint.tensors,
@@ -162,21 +186,27 @@ impl<'a, O: Ops> Pass<'a, O> {
             sequence,
             memory_of(self.job.input, stack, &self.memory, &self.ends),
             self.pace,
-        )?;
-        let at = (stack.stack, layer_idx);
+        )?
+        .knowing(known);
         let kept = self.kept.clone();
         let keeps_input = kept.as_ref().is_some_and(|kept| kept.wants(at));
+        let keeps_added = kept
+            .as_ref()
+            .is_some_and(|kept| stack.stack != Stack::Encoder && kept.wants_added(layer_idx));
         let looks = self.outcome.nonfinite.is_none();
         let tap: Option<&mut dyn Tap> = match &mut self.job.tap {
             Some(tap) => Some(&mut **tap),
             None => None,
         };
-        let mut watch = Watch::new(at, keeps_input, looks, tap, sequence);
+        let mut watch = Watch::new(at, (keeps_input, keeps_added), looks, tap, sequence);
         let ran = run_layer(
             &context, stack, layer_idx, weights, resid, scratch, &mut watch,
         )?;
         if let (Some(kept), Some(input)) = (&kept, watch.input.take()) {
             kept.put(at, input);
+        }
+        if let (Some(kept), Some(added)) = (&kept, watch.added.take()) {
+            kept.put_added(layer_idx, added);
         }
         let found = watch.nonfinite.take();
         let norms = watch.finish();
@@ -321,8 +351,18 @@ impl<'a, O: Ops> Pass<'a, O> {
                 sequence.is_real(idx)
             })
         });
+        let known = self.shared.as_ref().and_then(Shared::predictions);
+        let known = known.filter(|_| labels.is_none() && !wants_logits);
+        let n_known = known.map_or(0, |(_, n)| n);
+        if n_known > 0 {
+            let others: Vec<usize> = (n_known..sequence.len()).collect();
+            let mut rows = O::Buffer::default();
+            ops.gather_rows(&hidden, &others, &mut rows)?;
+            hidden = rows; // [others, d_model]
+        }
         let taking = Taking {
-            scan: Scan::new(targets(spec, sequence)),
+            scan: Scan::new(targets(spec, sequence).split_off(n_known)),
+            n_known,
             labels,
             wants_logits,
         };
@@ -337,7 +377,7 @@ impl<'a, O: Ops> Pass<'a, O> {
         mut taking: Taking<'a>,
     ) -> Result<()> {
         let (ops, model, pace) = (self.ops, self.model, self.pace);
-        let n_positions = self.tokens(stack)?.len();
+        let n_positions = self.tokens(stack)?.len() - taking.n_known;
         if let Some(head) = &model.spec.head {
             let take = |range: Range<usize>, logits: &[f32]| {
                 self.take_logits(stack, &mut taking, range, logits)
@@ -367,7 +407,7 @@ impl<'a, O: Ops> Pass<'a, O> {
                 stack: stack.stack,
                 layer_idx: after,
                 hook: Hook::Logits,
-                position_idx: element / range.len(),
+                position_idx: taking.n_known + element / range.len(),
                 column_idx: range.start + element % range.len(),
                 value: logits[element],
                 tensor: guilty_tensor(self.model, stack.stack, after, Hook::Logits),
@@ -386,7 +426,12 @@ impl<'a, O: Ops> Pass<'a, O> {
         let is_counted = |i: usize| sequence.is_real(i) && sequence.is_real(i + 1);
         self.outcome.predictions = Some(match taking.labels {
             Some(labels) => labels.finish(),
-            None => taking.scan.finish(self.model.spec.is_causal_lm, is_counted),
+            None => {
+                let known = self.shared.as_ref().and_then(Shared::predictions);
+                let known = known.map(|(known, _)| (known, taking.n_known));
+                let has_loss = self.model.spec.is_causal_lm;
+                taking.scan.finish(known, has_loss, is_counted)
+            }
         });
         Ok(())
     }
@@ -395,6 +440,8 @@ impl<'a, O: Ops> Pass<'a, O> {
 /// What is taken of a prompt's logits as they come.
 pub(super) struct Taking<'a> {
     scan: Scan,
+    /// Positions at the beginning whose predictions are known; the logits are of those after them.
+    n_known: usize,
     labels: Option<LabelScan<'a>>,
     wants_logits: bool,
 }

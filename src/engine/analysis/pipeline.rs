@@ -1,5 +1,6 @@
 //! A prompt through the model, layer by layer, under an observer that can stop it. Batch and screen both run this.
 
+use super::edited::Shared;
 use super::first_nonfinite::NonFinite;
 use super::observer::Observer;
 use super::pass::Pass;
@@ -74,7 +75,7 @@ pub fn run_all<'a, O: Ops>(
     options: Options,
     pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
-    run_passes(ops, model, jobs, options, None, pace)
+    run_passes(ops, model, jobs, options, Begun::Anew, pace)
 }
 
 /// Runs a prompt through a changed model, from the first layer that differs on; of earlier layers, what was told is told again.
@@ -89,8 +90,36 @@ pub fn run_changed<'a, O: Ops>(
     resume: Resume<'a>,
     pace: &'a dyn Pace,
 ) -> Result<Outcome> {
-    let mut outcomes = run_passes(ops, model, vec![job], options, Some(resume), pace)?;
+    let begun = Begun::Changed(resume);
+    let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
     Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// Runs a prompt that begins as that of an earlier run did: of the tokens that both share, attention runs alone. Gives the bits of
+/// [`run`] on the CPU, but for the rounding of probabilities.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_edited<'a, O: Ops>(
+    ops: &'a O,
+    model: &'a Model,
+    job: Job<'a>,
+    options: Options,
+    shared: Shared<'a>,
+    pace: &'a dyn Pace,
+) -> Result<Outcome> {
+    let begun = Begun::Shared(shared);
+    let mut outcomes = run_passes(ops, model, vec![job], options, begun, pace)?;
+    Ok(outcomes.pop().unwrap_or_default())
+}
+
+/// What there is already of a run.
+enum Begun<'a> {
+    Anew,
+    /// The same prompt in a model that was changed.
+    Changed(Resume<'a>),
+    /// Another prompt with the same beginning.
+    Shared(Shared<'a>),
 }
 
 fn run_passes<'a, O: Ops>(
@@ -98,21 +127,24 @@ fn run_passes<'a, O: Ops>(
     model: &'a Model,
     jobs: Vec<Job<'a>>,
     options: Options,
-    resume: Option<Resume<'a>>,
+    begun: Begun<'a>,
     pace: &'a dyn Pace,
 ) -> Result<Vec<Outcome>> {
     let mut passes = Vec::new();
     for job in jobs {
         passes.push(Pass::begin(ops, model, job, options, pace)?);
     }
+    if let Begun::Shared(shared) = begun {
+        passes.iter_mut().for_each(|pass| pass.sharing(shared));
+    }
     let mut scratch = Scratch::<O>::default();
     for stack in &model.spec.stacks {
         let mut residuals = Vec::new(); // one [position, d_model] each
         let mut first = 0;
         for pass in &mut passes {
-            match &resume {
-                None => residuals.push(pass.embed(stack)?),
-                Some(resume) => {
+            match &begun {
+                Begun::Anew | Begun::Shared(_) => residuals.push(pass.embed(stack)?),
+                Begun::Changed(resume) => {
                     let (layer_idx, resid) = pass.resume(stack, resume)?;
                     first = layer_idx;
                     residuals.push(resid);

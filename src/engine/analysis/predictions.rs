@@ -78,17 +78,25 @@ impl Scan {
         self.rows.iter().map(|row| row.loss() as f32).collect()
     }
 
-    /// Closes the scan; `is_counted` says which positions enter the mean loss.
-    pub fn finish(self, has_loss: bool, is_counted: impl Fn(usize) -> bool) -> Predictions {
-        let top = self.rows.iter().map(|row| {
+    /// Closes the scan; `is_counted` says which positions enter the mean loss. Where predictions of the first positions are known and
+    /// the scan was of those after them, gives those of all.
+    pub fn finish(
+        self,
+        known: Option<(&Predictions, usize)>,
+        has_loss: bool,
+        is_counted: impl Fn(usize) -> bool,
+    ) -> Predictions {
+        let known = known.filter(|(_, n)| *n > 0);
+        let of_row = |row: &LogitRow| {
             let log_sum_exp = row.log_sum_exp();
             let token = |(id, logit): &(u32, f32)| TopToken {
                 id: *id,
                 probability: (f64::from(*logit) - log_sum_exp).exp() as f32,
             };
             row.top().iter().map(token).collect()
-        });
-        let top = top.collect();
+        };
+        let top = known.iter().flat_map(|(known, n)| known.top[..*n].to_vec());
+        let top = top.chain(self.rows.iter().map(of_row)).collect();
         if !has_loss {
             return Predictions {
                 top,
@@ -97,10 +105,14 @@ impl Scan {
                 labels: Vec::new(),
             };
         }
+        let of_known = known.and_then(|(known, n)| Some(&known.next_loss.as_ref()?[..n]));
         let n_losses = self.rows.len().saturating_sub(1);
-        let next_loss: Vec<f32> = self.rows[..n_losses]
+        let of_rows = self.rows[..n_losses].iter().map(|row| row.loss() as f32);
+        let next_loss: Vec<f32> = of_known
+            .unwrap_or_default()
             .iter()
-            .map(|row| row.loss() as f32)
+            .copied()
+            .chain(of_rows)
             .collect();
         let counted: Vec<f64> = next_loss
             .iter()
@@ -138,7 +150,7 @@ mod tests {
                     .collect();
                 scan.add(&range, &chunk);
             }
-            let predictions = scan.finish(true, |_| true);
+            let predictions = scan.finish(None, true, |_| true);
             let row = &logits[..11];
             let total: f64 = row.iter().map(|l| f64::from(*l).exp()).sum();
             let expected = total.ln() - f64::from(row[4]);

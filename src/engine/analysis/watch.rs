@@ -46,6 +46,9 @@ pub(super) struct Watch<'a> {
     /// The block's input, when it is to be kept. // [position, d_model]
     pub input: Option<Vec<f32>>,
     keeps_input: bool,
+    /// What the feed-forward layer gives before any norm on it, when it is to be kept. // [position, d_model]
+    pub added: Option<Vec<f32>>,
+    keeps_added: bool,
     /// The first NaN of this block, unless an earlier block had one.
     pub nonfinite: Option<NonFinite>,
     looks_for_nonfinite: bool,
@@ -58,7 +61,7 @@ pub(super) struct Watch<'a> {
 impl<'a> Watch<'a> {
     pub fn new(
         (stack, layer_idx): (Stack, usize),
-        keeps_input: bool,
+        (keeps_input, keeps_added): (bool, bool),
         looks_for_nonfinite: bool,
         tap: Option<&'a mut dyn Tap>,
         sequence: &'a Sequence,
@@ -70,6 +73,8 @@ impl<'a> Watch<'a> {
             cross: Norms::default(),
             input: None,
             keeps_input,
+            added: None,
+            keeps_added,
             nonfinite: None,
             looks_for_nonfinite,
             tap,
@@ -142,13 +147,18 @@ impl Hooks for Watch<'_> {
     }
 
     fn wants_raw(&self) -> bool {
-        self.tap.as_ref().is_some_and(|tap| tap.wants_raw())
+        self.keeps_added || self.tap.as_ref().is_some_and(|tap| tap.wants_raw())
     }
 
     fn raw(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if self.keeps_added && hook == Hook::MlpOut {
+            self.added = Some(values.to_vec());
+        }
         match &mut self.tap {
-            Some(tap) => tap.raw(self.stack, self.layer_idx, hook, values, width),
-            None => Ok(()),
+            Some(tap) if tap.wants_raw() => {
+                tap.raw(self.stack, self.layer_idx, hook, values, width)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! How much arithmetic a run is, told before it begins, so that progress is that of work and not of layers.
 
+use super::edited::Shared;
 use super::pipeline::Options;
 use crate::attention::Visibility;
 use crate::model::recurrent::Recurrence;
@@ -29,6 +30,35 @@ pub fn work_of(model: &Model, inputs: &[Input], options: Options) -> u64 {
     inputs.iter().map(of_input).sum::<u64>().max(1)
 }
 
+/// Multiplications that are spared where an earlier run knows the first tokens.
+pub fn work_spared(model: &Model, shared: &Shared<'_>, options: Options) -> u64 {
+    let stack = model.spec.main_stack();
+    let layers = stack.blocks().iter().enumerate();
+    let known = layers.filter(|(layer_idx, _)| shared.added(*layer_idx).is_some());
+    let of_layers = known.map(|(_, block)| of_feed_forward(&block.feed_forward, shared.n_tokens()));
+    let head = model.spec.head.as_ref().filter(|_| options.predicts);
+    let n_predicted = shared.predictions().map_or(0, |(_, n)| n);
+    let logits = head.map_or(0, |head| of_linear(&head.unembed, n_predicted));
+    of_layers.sum::<u64>() + logits
+}
+
+fn of_feed_forward(feed_forward: &FeedForward, n: usize) -> u64 {
+    let linears = feed_forward.linears().into_iter();
+    linears.map(|linear| of_linear(linear, n)).sum::<u64>() + of_more_experts(feed_forward, n)
+}
+
+/// One expert counts among the maps of a block; every token runs through as many as its router uses.
+fn of_more_experts(feed_forward: &FeedForward, n: usize) -> u64 {
+    let FeedForward::Experts(experts) = feed_forward else {
+        return 0;
+    };
+    let of_one = experts.experts.first().map_or(0, |one| {
+        let linears = [&one.up, &one.down].into_iter().chain(&one.gate);
+        linears.map(|linear| of_linear(linear, n)).sum()
+    });
+    of_one * experts.rule.n_used.saturating_sub(1) as u64
+}
+
 fn of_linear(linear: &LinearSource, n: usize) -> u64 {
     (linear.n_in * linear.n_out()) as u64 * n as u64
 }
@@ -36,14 +66,7 @@ fn of_linear(linear: &LinearSource, n: usize) -> u64 {
 fn of_block(block: &BlockSpec, n: usize, n_source: usize) -> u64 {
     let linears = block.linears().into_iter();
     let mut work: u64 = linears.map(|linear| of_linear(linear, n)).sum();
-    if let FeedForward::Experts(experts) = &block.feed_forward
-        && let Some(one) = experts.experts.first()
-    {
-        // Counted once among the linears; every token runs through as many as its router uses.
-        let of_one = [&one.up, &one.down].into_iter().chain(&one.gate);
-        let of_one: u64 = of_one.map(|linear| of_linear(linear, n)).sum();
-        work += of_one * experts.rule.n_used.saturating_sub(1) as u64;
-    }
+    work += of_more_experts(&block.feed_forward, n);
     if let Some(spec) = block.attention() {
         let visibility = Visibility::of_self(spec.mask, n, None);
         let seen: usize = (0..n)

@@ -301,6 +301,7 @@ fn attend_group<O: Ops>(
         pace: context.pace,
         copies: None,
         n_past: 0,
+        known: None,
     };
     project_only(&of_group, attention, projections, &weights, normed, s)?;
     let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);

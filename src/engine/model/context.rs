@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::embed::Sequence;
+use super::known::KnownRows;
 use super::past::KeysAndValues;
 use super::recurrent::Ends;
 use super::spec::StackSpec;
@@ -39,6 +40,8 @@ pub struct BlockContext<'a, O: Ops> {
     /// How many of the sequence's first tokens are over: the residual has the rows of those after them, and the keys and values of
     /// those before come from [`Scratch`].
     pub n_past: usize,
+    /// What the block that runs next adds to its first rows, where that is known.
+    pub known: Option<KnownRows<'a>>,
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
@@ -70,12 +73,18 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             pace,
             copies: None,
             n_past: 0,
+            known: None,
         })
     }
 
     /// The context of the tokens that follow some of the sequence.
     pub fn after(self, n_past: usize) -> Self {
         Self { n_past, ..self }
+    }
+
+    /// The context of a block that adds to its first rows what is known.
+    pub fn knowing(self, known: Option<KnownRows<'a>>) -> Self {
+        Self { known, ..self }
     }
 
     /// The context of several copies of the sequence.
@@ -101,6 +110,7 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             pace: self.pace,
             copies: Some(copies),
             n_past: self.n_past,
+            known: None,
         }
     }
 

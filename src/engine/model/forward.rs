@@ -13,6 +13,7 @@ use super::experts::experts;
 use super::feed_forward::{FeedForward, GateRule, MlpSpec};
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
+use super::known::feed_forward_of_all;
 use super::mixing::{Mixed, mix, nothing};
 use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use super::token_branch::end_block;
@@ -133,7 +134,7 @@ pub fn run_block<O: Ops>(
         None => &*resid,
     };
     let mlp = weights.mlp.as_ref();
-    feed_forward(
+    feed_forward_of_all(
         context,
         &spec.feed_forward,
         mlp,

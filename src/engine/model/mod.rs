@@ -17,6 +17,7 @@ mod grouped;
 mod head_order;
 mod heads;
 mod hook;
+mod known;
 mod labels;
 mod layer;
 pub mod mixer;
@@ -53,6 +54,7 @@ pub use feed_forward::{
 };
 pub use forward::AttentionRun;
 pub use hook::{Hook, Hooks, NoHooks};
+pub use known::KnownRows;
 pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use mixer::TokenMixer;

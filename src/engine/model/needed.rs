@@ -133,18 +133,25 @@ impl BlockSpec {
         linears.extend(mixer.flat_map(TokenMixer::linears));
         let branch = self.by_token.iter();
         linears.extend(branch.flat_map(|branch| branch.linears()));
-        match &self.feed_forward {
-            FeedForward::Dense(mlp) => linears.extend(mlp.linears()),
-            FeedForward::Experts(experts) => {
-                linears.push(&experts.router);
-                let one = experts.experts.iter().take(1);
-                linears.extend(one.flat_map(MlpSpec::linears));
-                linears.extend(experts.latent.iter().flatten());
-                linears.extend(experts.shared.iter().flat_map(|(mlp, _)| mlp.linears()));
-            }
-            FeedForward::None => {}
-        }
+        linears.extend(self.feed_forward.linears());
         linears
+    }
+}
+
+impl FeedForward {
+    /// The maps that are in use together: of experts, one and the one that all tokens use.
+    pub fn linears(&self) -> Vec<&LinearSource> {
+        match self {
+            Self::Dense(mlp) => mlp.linears().collect(),
+            Self::Experts(experts) => {
+                let one = experts.experts.iter().take(1).flat_map(MlpSpec::linears);
+                let shared = experts.shared.iter().flat_map(|(mlp, _)| mlp.linears());
+                let latent = experts.latent.iter().flatten();
+                let router = [&experts.router].into_iter();
+                router.chain(one).chain(latent).chain(shared).collect()
+            }
+            Self::None => Vec::new(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::context::Scratch;
+use super::embed::Sequence;
 use super::mixer::MixerMemory;
 use super::spec::{BlockSpec, Layers, StackSpec};
 use crate::attention::{AttentionSpec, SoftmaxAxis, Window};
@@ -209,6 +210,25 @@ impl Recomputed {
         } else {
             None
         }
+    }
+
+    /// How many of the tokens that ran begin another sequence with the rows that they had; where that is none though some are the
+    /// same, why.
+    pub fn n_alike(stack: &StackSpec, was: &Sequence, is: &Sequence) -> (usize, Option<Self>) {
+        let is_same = |idx: &usize| {
+            let idx = *idx;
+            was.tokens[idx] == is.tokens[idx]
+                && was.positions[idx] == is.positions[idx]
+                && was.is_real(idx) == is.is_real(idx)
+        };
+        let n_same = (0..was.len().min(is.len())).take_while(is_same).count();
+        let length =
+            |sequence: &Sequence| sequence.positions.iter().max().map_or(0, |last| last + 1);
+        let reason = Self::of(stack).or_else(|| {
+            let between = || Self::between(stack, length(was), length(is));
+            (n_same > 0).then(between).flatten()
+        });
+        (if reason.is_some() { 0 } else { n_same }, reason)
     }
 
     /// Whether keys that were rotated for a text of one length are those of a longer one. Lengths are one more than the largest

@@ -219,26 +219,10 @@ impl<'a, O: Ops> Writer<'a, O> {
     fn n_still_true(&mut self, sequence: &Sequence) -> Result<usize> {
         let stack = self.model.spec.main_stack();
         let was = &self.past.sequence;
-        let real = |sequence: &Sequence, idx: usize| sequence.is_real(idx);
-        let is_same = |idx: &usize| {
-            let idx = *idx;
-            was.tokens[idx] == sequence.tokens[idx]
-                && was.positions[idx] == sequence.positions[idx]
-                && real(was, idx) == real(sequence, idx)
-        };
-        let n_most = was.len().min(sequence.len().saturating_sub(1));
-        let n_same = (0..n_most).take_while(is_same).count();
-        let length =
-            |sequence: &Sequence| sequence.positions.iter().max().map_or(0, |last| last + 1);
-        let reason = Recomputed::of(stack).or_else(|| {
-            let (before, after) = (length(was), length(sequence));
-            (n_same > 0)
-                .then(|| Recomputed::between(stack, before, after))
-                .flatten()
-        });
         let n_was = was.len();
+        let (n_alike, reason) = Recomputed::n_alike(stack, was, sequence);
         self.recomputed = reason.filter(|_| n_was > 0);
-        let mut n_past = if reason.is_some() { 0 } else { n_same };
+        let mut n_past = n_alike.min(sequence.len().saturating_sub(1));
         if n_past > 0 && n_past < n_was {
             for block in &mut self.past.blocks {
                 if !block.shorten(self.ops, n_past)? {
@@ -301,7 +285,7 @@ impl<'a, O: Ops> Writer<'a, O> {
                 None => run(&mut NoHooks)?,
                 Some(tap) => {
                     let at = (stack.stack, layer_idx);
-                    let mut watch = Watch::new(at, false, false, Some(&mut **tap), &new);
+                    let mut watch = Watch::new(at, (false, false), false, Some(&mut **tap), &new);
                     let ran = run(&mut watch)?;
                     tap.end_of_layer()?;
                     ran
