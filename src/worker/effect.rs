@@ -8,8 +8,8 @@ use super::event::Event;
 use super::run_id::RunId;
 use super::{ModelRun, Sink};
 use attnscope_engine::analysis::effect::{
-    Ablation, Asked, Base, LensRow, Part, PartEffect, Replaced, ShareOf, Step, attribute,
-    check_linear, circuits, contributions, lens,
+    Ablation, Asked, Base, LensRow, Part, PartEffect, Replaced, RetrievalHead, ShareOf, Step,
+    attribute, check_linear, circuits, contributions, lens, retrieval,
 };
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Ops;
@@ -32,14 +32,17 @@ pub enum Measure {
     Contribution,
     /// Whether a head raises the tokens that it looks at, by its weights.
     Copying,
+    /// Whether a head copies from far away, on random tokens.
+    Retrieval,
 }
 
 impl Measure {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Attribution,
         Self::Ablation,
         Self::Contribution,
         Self::Copying,
+        Self::Retrieval,
     ];
 
     /// What it is called.
@@ -49,6 +52,7 @@ impl Measure {
             Self::Ablation => "ablation",
             Self::Contribution => "contribution",
             Self::Copying => "copying",
+            Self::Retrieval => "retrieval",
         }
     }
 
@@ -61,6 +65,9 @@ impl Measure {
             }
             Self::Contribution => "mean Σ α·‖v W_O‖: how much each head carries",
             Self::Copying => "Σ Re λ / Σ |λ| of W_E W_V W_O W_U: 1 raises what it looks at",
+            Self::Retrieval => {
+                "share of a needle's tokens that a head looks at while they are written"
+            }
         }
     }
 
@@ -157,6 +164,30 @@ fn values<O: Ops>(
             shown.heads = heads.collect();
             shown.note = found.notes.last().cloned();
         }
+        Measure::Retrieval => match retrieval(ops, model, pace) {
+            Ok(found) => {
+                let score = |head: &RetrievalHead| {
+                    if head.retrieval.is_nan() {
+                        head.looks
+                    } else {
+                        head.retrieval
+                    }
+                };
+                shown.heads = found
+                    .heads
+                    .iter()
+                    .map(|head| (head.place, score(head)))
+                    .collect();
+                let written = found.written.map(|share| {
+                    let (n, prompts) = (found.n_tokens, found.n_prompts);
+                    let share = (share * 100.0).round();
+                    format!("{prompts} prompts of {n} random tokens; the model writes {share} % of the needles")
+                });
+                shown.note = written;
+            }
+            Err(Error::Cancelled) => return Err(Error::Cancelled),
+            Err(why) => shown.note = Some(why.to_string()),
+        },
         Measure::Attribution => {
             let Some(token) = shown.token else {
                 return Ok(());
