@@ -54,6 +54,7 @@ impl Case {
             repeats: Some(&self.repeats),
             value_norms: None,
             sink: None,
+            kept: None,
             pace: &|| false,
         };
         let ran = Cpu.attend(&run, &self.q, &self.k, &self.v, &mut self.z);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::head_bias::{HeadBias, RelativeTables};
+use super::kv_head::KeptKeys;
 use super::log_sums::LogSumsOverQueries;
 use super::mask::Visibility;
 use super::repeats::Repeats;
@@ -51,6 +52,8 @@ pub struct Run<'a> {
     /// ‖v W_O‖ of every head, where it is known. // [head][key]
     pub value_norms: Option<&'a [Vec<f32>]>,
     pub sink: Option<&'a dyn BlockSink>,
+    /// What was packed for the queries before, and is kept for those that follow.
+    pub kept: Option<&'a KeptKeys>,
     /// Asked between blocks: true stops the work.
     pub pace: &'a dyn Pace,
 }
@@ -261,9 +264,9 @@ impl<'a> Head<'a> {
         (&self.input.v[self.v_at..], self.v_stride)
     }
 
-    pub(super) fn has_finite_values(&self, n_keys: usize) -> bool {
+    pub(super) fn has_finite_values(&self, mut keys: Range<usize>) -> bool {
         let value = |key_idx: usize| &self.input.v[key_idx * self.v_stride + self.v_at..];
-        (0..n_keys).all(|key_idx| are_finite(&value(key_idx)[..self.d_value]))
+        keys.all(|key_idx| are_finite(&value(key_idx)[..self.d_value]))
     }
 
     /// q·k of a block of queries with all keys. // [row, key]

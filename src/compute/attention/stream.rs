@@ -4,26 +4,24 @@
 //! heads × length².
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::block::{Head, HeadInput, Run, run_head};
 use super::head_bias::HeadBias;
+use super::kv_head::{KvHead, PACKED_BYTES};
 use super::pooled::Pooled;
 use super::row::HeadMath;
 use super::row_bias::RowBias;
 use super::samples::sampled_queries;
 use super::spec::SoftmaxAxis;
-use super::strip::{HeadPlan, KvHead, Strip, StripRun, block_rows};
+use super::strip::{HeadPlan, Strip, StripRun, block_rows};
 use super::summary::{HeadSummary, RowSummary};
-use crate::kernels::simd::{ColumnLogSums, KeyWeights, Keys, Level, Values, row_norms};
+use crate::kernels::simd::{ColumnLogSums, KeyWeights, Keys, Level};
 use crate::kernels::tiles;
 
 /// Strips of one head at most: each holds a row of column sums until they are put together.
 const MOST_STRIPS: usize = 16;
-/// Packed keys and values that are held at once.
-const PACKED_BYTES: usize = 32 << 20;
 
 /// Runs the heads that `run` asks for, with one level's instructions; `None` when it was stopped.
 ///
@@ -122,7 +120,11 @@ fn some_heads(
     }
     let mut ran = run_plans(&plans, z)?.into_iter().peekable();
     drop(plans);
-    packed.into_iter().flatten().for_each(KvHead::put_aside);
+    for (kv_head_idx, kv) in (first_kv..).zip(packed) {
+        if let Some(kv) = kv {
+            kv.put_aside(run.kept, kv_head_idx);
+        }
+    }
     let mut by_definition = |head_idx: usize| {
         let head = run_head(run, input, head_idx)?;
         let width = spec.n_heads * spec.d_value;
@@ -237,54 +239,5 @@ fn together(plan: &HeadPlan<'_>, rows: Vec<RowSummary>, strips: &[StripRun]) -> 
         real_keys: visibility.real_keys().map(<[bool]>::to_vec),
         pooled,
         samples,
-    }
-}
-
-/// Packed buffers between attentions, so that the next one need not ask the system for memory again.
-static ASIDE: Mutex<Vec<(Keys, Values)>> = Mutex::new(Vec::new());
-
-impl KvHead {
-    /// Packs one kv head; `None` where a value is not finite.
-    fn of(run: &Run<'_>, input: HeadInput<'_>, level: Level, kv_head_idx: usize) -> Option<Self> {
-        let spec = run.spec;
-        let n_keys = run.visibility.n_keys;
-        let head = Head::new(spec, input, kv_head_idx * (spec.n_heads / spec.n_kv_heads));
-        if !head.has_finite_values(n_keys) {
-            return None;
-        }
-        let (from, stride) = head.keys_from();
-        let norms = row_norms(level, from, stride, n_keys, spec.d_head);
-        let aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (mut keys, mut values) = aside.unwrap_or_default();
-        keys.pack(level, from, stride, n_keys, spec.d_head);
-        let (from, stride) = head.values_from();
-        values.pack(level, from, stride, n_keys, spec.d_value);
-        let mut inverse_norms: Vec<f32> = norms.iter().map(|norm| 1.0 / norm).collect();
-        inverse_norms.resize(keys.width(), 0.0);
-        let mut squares_before = Vec::with_capacity(n_keys + 1);
-        let mut sum = 0.0;
-        squares_before.push(sum);
-        for (key_idx, norm) in norms.iter().enumerate() {
-            if run.visibility.is_real_key(key_idx) {
-                sum += f64::from(*norm) * f64::from(*norm);
-            }
-            squares_before.push(sum);
-        }
-        Some(Self {
-            keys,
-            values,
-            norms,
-            inverse_norms,
-            squares_before,
-        })
-    }
-
-    /// Leaves its buffers to the next one, unless as many as one attention holds at once lie there already.
-    fn put_aside(self) {
-        let mut aside = ASIDE.lock().unwrap_or_else(PoisonError::into_inner);
-        let held: usize = aside.iter().map(|(k, v)| k.held() + v.held()).sum();
-        if held + self.keys.held() + self.values.held() <= PACKED_BYTES {
-            aside.push((self.keys, self.values));
-        }
     }
 }

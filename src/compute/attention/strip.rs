@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::block::{Head, Run};
 use super::fast_row::FastRow;
+use super::kv_head::KvHead;
 use super::pooled::PooledPart;
 use super::row::{HeadMath, fill_unseen, finish_row};
 use super::row_bias::RowBias;
@@ -14,26 +15,14 @@ use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::Tile;
 use crate::kernels::simd::{
-    ColumnLogSums, KeyWeights, Keys, Level, Queries, RowKnobs, ScoreSums, Values, add_columns,
-    exp_row, over_queries_row, row_norms, score_row, scores_of, weigh,
+    ColumnLogSums, KeyWeights, Level, Queries, RowKnobs, ScoreSums, add_columns, exp_row,
+    over_queries_row, row_norms, score_row, scores_of, weigh,
 };
 
 /// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
 const BLOCK_ROWS: usize = 48;
 /// Of rows longer than this, half as many.
 const LONG_ROW: usize = 4096;
-
-/// Keys and values of a kv head, packed, and what all its heads need of them.
-pub(super) struct KvHead {
-    pub keys: Keys,
-    pub values: Values,
-    /// ‖k‖. // [key]
-    pub norms: Vec<f32>,
-    /// 1/‖k‖, as long as a row of scores.
-    pub inverse_norms: Vec<f32>,
-    /// Σ ‖k‖² of the visible keys before each. // [key + 1]
-    pub squares_before: Vec<f64>,
-}
 
 /// One head to run.
 pub(super) struct HeadPlan<'a> {

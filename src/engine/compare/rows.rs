@@ -358,6 +358,7 @@ impl Again {
             repeats: None,
             value_norms: None,
             sink: Some(sink),
+            kept: None,
             pace,
         };
         let n_outputs = self.spec.n_heads * self.spec.d_value;

@@ -381,6 +381,7 @@ fn attend_group<O: Ops>(
             relative: weights.relative.as_ref(),
             positions: &segment.sequence.positions,
             sink: None,
+            kept: None,
             pace: context.pace,
         };
         let mut odd = deviation.attention;

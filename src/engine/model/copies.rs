@@ -31,6 +31,7 @@ pub(super) fn attend_copies<O: Ops>(
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         sink: None,
+        kept: None,
         pace: context.pace,
     };
     if copies == 1 {

@@ -15,6 +15,7 @@ use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::known::feed_forward_of_all;
 use super::mixing::{Mixed, mix, nothing};
+use super::past::KeysAndValues;
 use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use super::token_branch::end_block;
 use crate::attention::{
@@ -371,6 +372,7 @@ pub(super) fn attend<O: Ops>(
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
         sink,
+        kept: s.past.as_ref().and_then(KeysAndValues::packed),
         pace: context.pace,
     };
     context.ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z) // [position, n_heads · d_value]

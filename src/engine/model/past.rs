@@ -9,7 +9,7 @@ use super::context::Scratch;
 use super::embed::Sequence;
 use super::mixer::MixerMemory;
 use super::spec::{BlockSpec, Layers, StackSpec};
-use crate::attention::{AttentionSpec, SoftmaxAxis, Window};
+use crate::attention::{AttentionSpec, KeptKeys, SoftmaxAxis, Window};
 use crate::error::Result;
 use crate::ops::Ops;
 use crate::place::Stack;
@@ -22,6 +22,8 @@ pub struct KeysAndValues<O: Ops> {
     pub(super) mixed: MixerMemory,
     /// Lengths of what heads write for each key; empty where they are not known. // [head][key]
     norms: Vec<Vec<f32>>,
+    /// Both once more, as attention packs them, where there is room for that.
+    packed: Option<KeptKeys>,
     /// Those of an encoder's output are all there after the first run.
     pub(super) is_whole: bool,
 }
@@ -33,6 +35,7 @@ impl<O: Ops> Default for KeysAndValues<O> {
             v: O::Buffer::default(),
             mixed: MixerMemory::default(),
             norms: Vec::new(),
+            packed: None,
             is_whole: false,
         }
     }
@@ -75,10 +78,27 @@ impl<O: Ops> KeysAndValues<O> {
         std::mem::swap(&mut self.v, v);
     }
 
-    fn n_bytes(&self, ops: &O) -> Result<usize> {
+    /// What attention packed of them.
+    pub(super) fn packed(&self) -> Option<&KeptKeys> {
+        self.packed.as_ref()
+    }
+
+    fn packs(&mut self, packs: bool) {
+        if !packs {
+            self.packed = None;
+        } else if self.packed.is_none() {
+            self.packed = Some(KeptKeys::default());
+        }
+    }
+
+    fn n_bytes(&self, ops: &O) -> Result<HeldBytes> {
         let n_values = ops.get(&self.k)?.values.len() + ops.get(&self.v)?.values.len();
         let n_norms: usize = self.norms.iter().map(Vec::len).sum();
-        Ok((n_values + self.mixed.n_values() + n_norms) * size_of::<f32>())
+        let packed = self.packed.as_ref().filter(|packed| !packed.is_empty());
+        Ok(HeldBytes {
+            values: (n_values + self.mixed.n_values() + n_norms) * size_of::<f32>(),
+            packed: packed.map_or(0, |_| n_values * size_of::<f32>()),
+        })
     }
 
     /// Keeps the first tokens.
@@ -92,8 +112,19 @@ impl<O: Ops> KeysAndValues<O> {
             }
         }
         self.norms.iter_mut().for_each(|head| head.truncate(n));
+        if self.packed.is_some() {
+            self.packed = Some(KeptKeys::default());
+        }
         Ok(())
     }
+}
+
+/// Bytes that are held of tokens that have run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HeldBytes {
+    pub values: usize,
+    /// Keys and values once more, as attention packs them.
+    pub packed: usize,
 }
 
 /// What one block keeps of the tokens that have run.
@@ -109,6 +140,12 @@ impl<O: Ops> BlockPast<O> {
             own: KeysAndValues::default(),
             cross: spec.cross.is_some().then(KeysAndValues::default),
         }
+    }
+
+    /// Whether keys and values are kept as attention packs them too, so that it need not pack all of them for every token.
+    pub fn packs(&mut self, packs: bool) {
+        self.own.packs(packs);
+        self.cross.iter_mut().for_each(|cross| cross.packs(packs));
     }
 
     /// Lends what is kept to the block that runs next; it comes back with the tokens that ran.
@@ -127,9 +164,14 @@ impl<O: Ops> BlockPast<O> {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn n_bytes(&self, ops: &O) -> Result<usize> {
+    pub fn n_bytes(&self, ops: &O) -> Result<HeldBytes> {
+        let own = self.own.n_bytes(ops)?;
         let of_cross = self.cross.as_ref().map(|cross| cross.n_bytes(ops));
-        Ok(self.own.n_bytes(ops)? + of_cross.transpose()?.unwrap_or(0))
+        let of_cross = of_cross.transpose()?.unwrap_or_default();
+        Ok(HeldBytes {
+            values: own.values + of_cross.values,
+            packed: own.packed + of_cross.packed,
+        })
     }
 
     /// Forgets all tokens but the first; false where that cannot be.

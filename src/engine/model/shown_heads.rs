@@ -117,6 +117,7 @@ impl<O: Ops> AttendedHeads<O> {
             repeats: None,
             value_norms: None,
             sink: None,
+            kept: None,
             pace: context.pace,
         };
         let input = HeadInput {

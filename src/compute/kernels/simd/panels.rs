@@ -1,124 +1,13 @@
 //! The two products of attention, on packed blocks: queries · keys, and weights · values.
 //!
-//! Keys lie in panels of three vectors of keys, transposed, so that a tile of scores is built from whole vectors; values in panels
-//! of a few vectors of their width. A sum runs over the inner dimension in its order, whatever the tile: results do not depend on
-//! how rows are grouped.
+//! A sum runs over the inner dimension in its order, whatever the tile: results do not depend on how rows are grouped.
 
 use super::lanes::Lanes;
 use super::level::{Kernel, Level};
+use super::packed::{KEY_VECTORS, Keys, Queries, VALUE_BLOCK, Values, query_rows};
 
-/// Vectors of keys in a panel.
-const KEY_VECTORS: usize = 3;
-/// Keys whose values are weighed before the next: with a panel's width they stay in the first cache.
-pub const VALUE_BLOCK: usize = 96;
 /// Query rows of a tile of weights · values.
 const VALUE_ROWS: usize = 6;
-
-/// Query rows of a tile of scores, as many as leave registers for a panel's vectors.
-const fn query_rows(registers: usize) -> usize {
-    if registers >= 32 { 8 } else { 4 }
-}
-
-/// Vectors of a panel of values at most.
-const fn value_vectors(registers: usize) -> usize {
-    if registers >= 32 { 4 } else { 2 }
-}
-
-struct LanesOf;
-
-impl Kernel for LanesOf {
-    type Output = (usize, usize);
-
-    #[inline(always)]
-    fn run<L: Lanes>(self, _: L) -> (usize, usize) {
-        (L::N, L::REGISTERS)
-    }
-}
-
-/// The keys of one head, packed. // [panel][d_head][keys of a panel]
-#[derive(Debug, Clone, Default)]
-pub struct Keys {
-    data: Vec<f32>,
-    d_head: usize,
-    n_panel: usize,
-    n_keys: usize,
-}
-
-impl Keys {
-    /// Packs `n_keys` rows of `d_head` values, `stride` apart.
-    pub fn pack(
-        &mut self,
-        level: Level,
-        from: &[f32],
-        stride: usize,
-        n_keys: usize,
-        d_head: usize,
-    ) {
-        let (n_lanes, _) = level.run(LanesOf);
-        let n_panel = KEY_VECTORS * n_lanes;
-        let n_panels = n_keys.div_ceil(n_panel);
-        (self.d_head, self.n_panel, self.n_keys) = (d_head, n_panel, n_keys);
-        self.data.clear();
-        self.data.resize(n_panels * d_head * n_panel, 0.0);
-        for key_idx in 0..n_keys {
-            let row = &from[key_idx * stride..][..d_head];
-            let at = key_idx / n_panel * d_head * n_panel + key_idx % n_panel;
-            let column = self.data[at..].iter_mut().step_by(n_panel);
-            column.zip(row).for_each(|(to, from)| *to = *from);
-        }
-    }
-
-    /// Keys of one panel.
-    pub fn n_panel(&self) -> usize {
-        self.n_panel
-    }
-
-    /// Width of a row of scores: whole panels.
-    pub fn width(&self) -> usize {
-        self.n_keys.next_multiple_of(self.n_panel.max(1))
-    }
-
-    /// Bytes that its buffer holds.
-    pub fn held(&self) -> usize {
-        self.data.capacity() * size_of::<f32>()
-    }
-
-    /// Bytes of so many keys, at the widest level.
-    pub fn bytes(n_keys: usize, d_head: usize) -> usize {
-        n_keys.next_multiple_of(KEY_VECTORS * 16) * d_head * size_of::<f32>()
-    }
-}
-
-/// A block of one head's queries, side by side. // [row, d_head]
-#[derive(Debug, Clone, Default)]
-pub struct Queries {
-    data: Vec<f32>,
-}
-
-impl Queries {
-    /// Copies `n_rows` rows of `d_head` values, `stride` apart; the last tile is filled up with zeros.
-    pub fn pack(
-        &mut self,
-        level: Level,
-        from: &[f32],
-        stride: usize,
-        n_rows: usize,
-        d_head: usize,
-    ) {
-        self.data.clear();
-        for row_idx in 0..n_rows {
-            self.data
-                .extend_from_slice(&from[row_idx * stride..][..d_head]);
-        }
-        self.data
-            .resize(Self::padded_rows(level, n_rows) * d_head, 0.0);
-    }
-
-    /// Rows that a buffer of scores needs: whole tiles.
-    pub fn padded_rows(level: Level, n_rows: usize) -> usize {
-        n_rows.next_multiple_of(query_rows(level.run(LanesOf).1))
-    }
-}
 
 /// q·k of a block of queries with some panels of keys. // scores: [padded row, keys.width()]
 ///
@@ -191,63 +80,6 @@ fn tile_of_scores<L: Lanes, const ROWS: usize>(
     let rows: [&[f32]; ROWS] = std::array::from_fn(|i| &queries[i * d_head..][..d_head]);
     add_products(l, &rows, panel, &mut tile);
     tile
-}
-
-/// The values of one head, packed. // [panel][key][width of the panel]
-#[derive(Debug, Clone, Default)]
-pub struct Values {
-    data: Vec<f32>,
-    n_keys: usize,
-    n_vectors: usize,
-    n_lanes: usize,
-    n_most: usize,
-}
-
-impl Values {
-    /// Packs `n_keys` rows of `d_value` values, `stride` apart; widths are filled up to whole vectors with zeros.
-    pub fn pack(
-        &mut self,
-        level: Level,
-        from: &[f32],
-        stride: usize,
-        n_keys: usize,
-        d_value: usize,
-    ) {
-        let (n_lanes, registers) = level.run(LanesOf);
-        let n_vectors = d_value.div_ceil(n_lanes);
-        let n_most = value_vectors(registers);
-        (self.n_keys, self.n_vectors, self.n_lanes, self.n_most) =
-            (n_keys, n_vectors, n_lanes, n_most);
-        self.data.clear();
-        self.data.resize(n_keys * n_vectors * n_lanes, 0.0);
-        for (first, n) in self.panels() {
-            let n_columns = n * n_lanes;
-            let columns = first * n_lanes..d_value.min(first * n_lanes + n_columns);
-            let to = &mut self.data[first * n_lanes * n_keys..][..n_columns * n_keys];
-            for (key_idx, to) in to.chunks_exact_mut(n_columns).enumerate() {
-                let row = &from[key_idx * stride..][..d_value];
-                to[..columns.len()].copy_from_slice(&row[columns.clone()]);
-            }
-        }
-    }
-
-    /// Width of an output row: whole vectors.
-    pub fn width(&self) -> usize {
-        self.n_vectors * self.n_lanes
-    }
-
-    /// Bytes that its buffer holds.
-    pub fn held(&self) -> usize {
-        self.data.capacity() * size_of::<f32>()
-    }
-
-    /// First vector and number of vectors of each panel.
-    fn panels(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (n_vectors, n_most) = (self.n_vectors, self.n_most.max(1));
-        (0..n_vectors)
-            .step_by(n_most)
-            .map(move |first| (first, n_most.min(n_vectors - first)))
-    }
 }
 
 /// out += weights · values over some keys, in blocks of keys. // weights: [row, stride]; out: [row, values.width()]
@@ -326,7 +158,7 @@ impl Weigh<'_> {
         keys: std::ops::Range<usize>,
     ) {
         let n_columns = VECTORS * L::N;
-        let panel = &self.values.data[first_vector * L::N * self.values.n_keys..];
+        let panel = &self.values.data[first_vector * L::N * self.values.n_room..];
         let panel = &panel[keys.start * n_columns..keys.end * n_columns];
         let (panel, _) = L::vectors(panel).as_chunks::<VECTORS>(); // [key, vector]
         let width = self.values.width();

@@ -7,8 +7,8 @@ use super::super::watch::Watch;
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, BlockPast, Input, LayerRun, LayerWeights, Memory, Model, NoHooks, Recomputed,
-    Scratch, Sequence, StackSpec, Unembedding, embed, final_hidden, run_layer,
+    BlockContext, BlockPast, HeldBytes, Input, LayerRun, LayerWeights, Memory, Model, NoHooks,
+    Recomputed, Scratch, Sequence, StackSpec, Unembedding, embed, final_hidden, run_layer,
     unembedding_for_few_rows,
 };
 use crate::ops::{Ops, reuse_buffers};
@@ -22,7 +22,7 @@ pub struct Writer<'a, O: Ops> {
     ops: &'a O,
     model: &'a Model,
     pace: &'a dyn Pace,
-    /// Bytes of weights that may be held from token to token.
+    /// Bytes of weights, and of packed keys and values, that may be held from token to token.
     weight_bytes: usize,
     weights: Vec<LayerWeights<'a, O>>,
     unembedding: Vec<(Range<usize>, O::Linear<'a>)>,
@@ -61,6 +61,8 @@ impl<O: Ops> Default for Past<O> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriterMemory {
     pub keys_and_values: usize,
+    /// Keys and values once more, as attention packs them.
+    pub packed: usize,
     /// Weights that are held from token to token, as f32.
     pub weights: usize,
 }
@@ -74,6 +76,14 @@ impl WriterMemory {
             // Keys, values, and the length of what each head writes for a key.
             n * (spec.n_kv_heads * (spec.d_head + spec.d_value) + spec.n_heads) * VALUE
         };
+        let of_packing = |spec: &crate::attention::AttentionSpec, n: usize| {
+            n * spec.n_kv_heads * (spec.d_head + spec.d_value) * VALUE
+        };
+        let packed = stack.blocks().iter().map(|block| {
+            let own = block.attention().map_or(0, |own| of_packing(own, n_tokens));
+            let cross = block.cross.as_ref();
+            own + cross.map_or(0, |cross| of_packing(&cross.attention, n_source))
+        });
         let kept = stack.blocks().iter().map(|block| {
             let own = block
                 .attention()
@@ -90,6 +100,7 @@ impl WriterMemory {
         let weights = linears.chain(unembed);
         Self {
             keys_and_values: kept.sum(),
+            packed: packed.sum(),
             weights: weights
                 .map(|linear| linear.n_in * linear.n_out().next_multiple_of(64) * VALUE)
                 .sum(),
@@ -98,8 +109,8 @@ impl WriterMemory {
 }
 
 impl<'a, O: Ops> Writer<'a, O> {
-    /// A model that has read nothing yet. Weights are held from token to token when they need no more than `weight_bytes`;
-    /// otherwise each token reads them again.
+    /// A model that has read nothing yet. Weights are held from token to token when they need no more than `weight_bytes`, and packed
+    /// keys and values when both do; otherwise each token reads them, or packs them, again.
     pub fn new(ops: &'a O, model: &'a Model, weight_bytes: usize, pace: &'a dyn Pace) -> Self {
         Self {
             ops,
@@ -143,9 +154,11 @@ impl<'a, O: Ops> Writer<'a, O> {
     /// When the device fails.
     pub fn memory(&self) -> Result<WriterMemory> {
         let kept = self.past.blocks.iter().map(|block| block.n_bytes(self.ops));
+        let kept = kept.collect::<Result<Vec<HeldBytes>>>()?;
         let all = WriterMemory::of(self.model, 0, 0);
         Ok(WriterMemory {
-            keys_and_values: kept.sum::<Result<usize>>()?,
+            keys_and_values: kept.iter().map(|held| held.values).sum(),
+            packed: kept.iter().map(|held| held.packed).sum(),
             weights: if self.weights.is_empty() {
                 0
             } else {
@@ -259,6 +272,10 @@ impl<'a, O: Ops> Writer<'a, O> {
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, pace)?.after(n_past);
         let keeps = Recomputed::of(stack).is_none();
         let holds = n_past > 0 && n_new <= FEW && self.holds_weights()?;
+        let n_source = past.source.as_ref().map_or(0, Sequence::len);
+        let needs = WriterMemory::of(model, sequence.len(), n_source);
+        let packs = needs.weights.saturating_add(needs.packed) <= self.weight_bytes;
+        past.blocks.iter_mut().for_each(|block| block.packs(packs));
         let reuse = reuse_buffers();
         let mut told = Vec::with_capacity(stack.n_layers());
         for layer_idx in 0..stack.n_layers() {
