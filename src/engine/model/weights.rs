@@ -42,6 +42,14 @@ impl<'a, O: Ops> Shelf<'a, O> {
         }
     }
 
+    /// For maps of a row at a time, many times.
+    pub fn by_row(self) -> Self {
+        Self {
+            for_few_rows: true,
+            ..self
+        }
+    }
+
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it; so for all that follow.
     pub fn linear(self, source: &LinearSource) -> Result<O::Linear<'a>> {

@@ -20,16 +20,16 @@ pub(super) struct Cell<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> Cell<'a, O> {
-    /// One that begins with zeros.
+    /// One that begins with zeros; `of_inputs` gives the map of inputs, which come all at once or a step at a time.
     ///
     /// # Errors
     /// When a tensor is missing or has another shape, or the device refuses it.
-    pub fn read(shelf: Shelf<'a, O>, spec: &CellSpec) -> Result<Self> {
+    pub fn read(shelf: Shelf<'a, O>, of_inputs: Shelf<'a, O>, spec: &CellSpec) -> Result<Self> {
         Ok(Self {
             ops: shelf.ops,
             pace: shelf.pace,
-            input: shelf.linear(&spec.input)?,
-            hidden: shelf.linear(&spec.hidden)?,
+            input: of_inputs.linear(&spec.input)?,
+            hidden: shelf.by_row().linear(&spec.hidden)?,
             state: O::Buffer::default(),
             gates: O::Buffer::default(),
             h: vec![0.0; spec.width()],

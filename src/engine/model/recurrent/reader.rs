@@ -41,7 +41,7 @@ pub fn read<O: Ops>(
         let (mut h, mut c) = (Vec::new(), Vec::new());
         let mut at = 0;
         for (nth, cell) in directions.iter().enumerate() {
-            let mut cell = Cell::read(context.shelf(), cell)?;
+            let mut cell = Cell::read(context.shelf(), context.shelf(), cell)?;
             let inputs = cell.read_inputs(resid)?; // [position, 4 · width]
             let n_gates = 4 * cell.h.len();
             let forwards = nth == 0;

@@ -55,7 +55,7 @@ impl<'a, O: Ops> Scoring<'a, O> {
             ScoreSource::Additive(maps) => {
                 let host: HostLinear<'a> = shelf.on_host(&maps.vector)?;
                 let rule = Rule::Additive {
-                    query: shelf.linear(&maps.query)?,
+                    query: shelf.by_row().linear(&maps.query)?,
                     vector: host.widened().into_owned(),
                     mapped: O::Buffer::default(),
                 };

@@ -102,7 +102,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
         let (ops, shelf) = (context.ops, context.shelf());
         let mut cells = Vec::new();
         for cell in &spec.layers {
-            cells.push(Cell::read(shelf, cell)?);
+            cells.push(Cell::read(shelf, shelf.by_row(), cell)?);
         }
         begin(context, spec, memory.ends, &mut cells)?;
         Ok(Self {
@@ -110,7 +110,7 @@ impl<'r, 'a, O: Ops> Decoder<'r, 'a, O> {
             spec,
             cells,
             scoring: Scoring::of(context, spec, memory.hidden)?,
-            combine: shelf.linear(&spec.combine)?,
+            combine: shelf.by_row().linear(&spec.combine)?,
             visibility: visibility_of(context, spec),
             values: ops.get(memory.hidden)?.values.into_owned(),
             embedded: ops.get(resid)?.values.into_owned(),
