@@ -17,6 +17,9 @@ pub enum Format {
     Npz,
     /// A tree of arrays of Flax.
     Flax,
+    /// Variables of TensorFlow in HDF5.
+    Tensorflow,
+    TensorflowIndex,
     /// What llama2.c exports.
     Llama2c,
 }
@@ -41,9 +44,8 @@ const OTHERS: &[(&[&str], &str)] = &[
         "is an ONNX graph; open the checkpoint that it was exported from",
     ),
     (
-        &[".h5", ".hdf5", ".keras"],
-        "holds weights of TensorFlow in HDF5, which is not read; save the model again with from_tf=True and save_pretrained of \
-         transformers 4",
+        &[".keras"],
+        "is an archive of Keras 3, which is not read; save the model with save_pretrained of transformers 4",
     ),
     (
         &[".ckpt.index", ".ckpt.meta", ".data-00000-of-00001"],
@@ -78,6 +80,9 @@ impl Format {
         if ends(&[".bin.index.json"]) {
             return Ok(Self::PytorchIndex);
         }
+        if ends(&[".h5.index.json"]) {
+            return Ok(Self::TensorflowIndex);
+        }
         if let Some((_, problem)) = OTHERS.iter().find(|(endings, _)| ends(endings)) {
             return Err(Error::file(file, *problem));
         }
@@ -87,6 +92,8 @@ impl Format {
             Ok(Self::Npz)
         } else if ends(&[".msgpack"]) {
             Ok(Self::Flax)
+        } else if ends(&[".h5", ".hdf5"]) {
+            Ok(Self::Tensorflow)
         } else if ends(&[".bin"]) && llama2c::Header::of(file).is_some() {
             Ok(Self::Llama2c)
         } else if ends(&[
@@ -100,7 +107,7 @@ impl Format {
         } else if begins_as_safetensors(file) {
             Ok(Self::Safetensors)
         } else {
-            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack), \
+            let problem = "expected a checkpoint directory or a weight file (.safetensors, .bin, .pt, .pth, .ckpt, .gguf, .npz, .msgpack, .h5), \
                            found a file of another kind";
             Err(Error::file(file, problem))
         }

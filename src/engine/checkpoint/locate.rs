@@ -157,6 +157,7 @@ fn in_directory(directory: &Path) -> Result<Option<Weights>> {
         &["tar"],
         &["npz"],
         &["msgpack"],
+        &["h5", "hdf5"],
     ] {
         let mut found = ending_in(directory, endings);
         // One that belongs to a set stands for all of them.

@@ -18,7 +18,7 @@ use super::tensors::Tensors;
 use super::tokenizer_file::{BYTES, TokenizerFile};
 use super::{
     CONFIGURATION, Checkpoint, Quantisation, flat_yaml, flax, gguf, llama2c, npz, packed,
-    packed_bits, pytorch, read_text, safetensors, sentence, shards,
+    packed_bits, pytorch, read_text, safetensors, sentence, shards, tensorflow,
 };
 use crate::error::{Error, Result};
 
@@ -382,6 +382,15 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::Npz, _) => alone(npz::open_file(file)?),
         (Format::Flax, Weights::Shards(files)) => alone(shards::open_all(files, flax::add)?),
         (Format::Flax, _) => alone(shards::open_all(&[file.to_path_buf()], flax::add)?),
+        (Format::Tensorflow, Weights::Shards(files)) => {
+            alone(shards::open_all(files, tensorflow::add)?)
+        }
+        (Format::Tensorflow, _) => alone(shards::open_all(&[file.to_path_buf()], tensorflow::add)?),
+        (Format::TensorflowIndex, _) => alone(shards::open_named(
+            file,
+            tensorflow::name_in_index,
+            tensorflow::add,
+        )?),
         (Format::Llama2c, _) => {
             let (tensors, header) = llama2c::open_file(file)?;
             let beside = Map::from_iter([("header".to_owned(), header.into())]);
@@ -392,6 +401,7 @@ fn open_weights(format: Format, weights: &Weights, directory: &Path) -> Result<C
         (Format::PytorchIndex, _) => pytorch::open_sharded(file)?,
         (Format::Pytorch | Format::Gguf, _) => pytorch::open_file(file)?,
     };
+    tensorflow::rename(&mut tensors)?;
     if let Some(serde_json::Value::Object(model_args)) = beside.get_mut("model_args") {
         llama2c::complete(model_args);
     }

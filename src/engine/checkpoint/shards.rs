@@ -61,6 +61,19 @@ fn places(index_path: &Path) -> Result<BTreeMap<String, String>> {
 /// When the index is not an index, names a file outside its directory, or a shard or tensor is missing.
 pub fn open(
     index_path: &Path,
+    add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
+) -> Result<Tensors> {
+    open_named(index_path, str::to_owned, add)
+}
+
+/// Opens every shard that an index names, where the index has other names for tensors than those they are given: `name_of` turns
+/// one into the other.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_named(
+    index_path: &Path,
+    name_of: impl Fn(&str) -> String,
     mut add: impl FnMut(&mut Tensors, DataFile) -> Result<()>,
 ) -> Result<Tensors> {
     let place_of = places(index_path)?;
@@ -82,7 +95,7 @@ pub fn open(
         add(&mut tensors, DataFile::open(&path)?)?;
     }
     for (tensor, file) in place_of {
-        if !tensors.contains(&tensor) {
+        if !tensors.contains(&name_of(&tensor)) {
             let problem = format!("missing; {} says it is here", file_name(index_path));
             return Err(Error::tensor(directory.join(file), tensor, problem));
         }
@@ -121,7 +134,7 @@ impl<'a> Numbered<'a> {
         let (n, ending) = after.split_once('.')?;
         let (stem, number) = before.rsplit_once('-')?;
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let holds_weights = ["safetensors", "bin", "gguf", "pt", "pth"].contains(&ending);
+        let holds_weights = ["safetensors", "bin", "gguf", "pt", "pth", "h5"].contains(&ending);
         if !is_number(n) || !is_number(number) || n.len() > 6 || !holds_weights {
             return None;
         }

@@ -38,6 +38,7 @@ pub static TARGETS: &[Target] = &[
     checkpoints::SHARDS,
     checkpoints::PYTORCH,
     checkpoints::LEGACY,
+    checkpoints::HDF5,
     tables::ARRAYS,
     tables::WORDS,
     records::PARQUET,
