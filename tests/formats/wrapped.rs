@@ -24,7 +24,7 @@ const ADAPTERS: [&str; 7] = [
     "gpt2_dora",
     "bias",
 ];
-const PACKED: [&str; 20] = [
+const PACKED: [&str; 25] = [
     "awq",
     "bnb_fp4",
     "bnb_int8",
@@ -41,6 +41,11 @@ const PACKED: [&str; 20] = [
     "gptq_8_reordered",
     "mlx_4",
     "mlx_8",
+    "torchao_affine_int4",
+    "torchao_affine_int8",
+    "torchao_bin_fp8",
+    "torchao_bin_int4",
+    "torchao_bin_int8",
     "torchao_fp8",
     "torchao_int4",
     "torchao_int8",
@@ -467,6 +472,56 @@ fn files_of_other_kinds_say_what_they_are() {
     for path in [directory.path().to_path_buf(), at("model.safetensors")] {
         let said = Checkpoint::open(&path).expect_err("dangling").to_string();
         assert!(said.contains("symbolic link to ../../blobs/gone"), "{said}");
+    }
+}
+
+#[test]
+fn tensors_of_torchao_that_cannot_be_read_are_refused_by_their_class() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("weights.bin");
+    for (name, from, to, parts) in [
+        (
+            "torchao_bin_int8",
+            &b"torchao.quantization\nInt8Tensor"[..],
+            &b"torchao.quantization\nInt4Tensor"[..],
+            ["Int4Tensor", "readable: Int8Tensor"],
+        ),
+        (
+            "torchao_bin_int8",
+            b"torchao.quantization\nInt8Tensor",
+            b"another.quantization\nInt8Tensor",
+            ["another.quantization.Int8Tensor", "cannot be read"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"PlainAQTTensorImpl",
+            b"OtherAQTTensorImpl",
+            ["OtherAQTTensorImpl", "plain layout"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"ZeroPointDomain\nq\x1fK\x01",
+            b"ZeroPointDomain\nq\x1fK\x02",
+            ["zero points", "whole numbers"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"int_data",
+            b"int_more",
+            ["self_attn.q_proj.weight", "has no int_data"],
+        ),
+    ] {
+        let whole = std::fs::read(packed(name).join("pytorch_model.bin")).expect("reads");
+        let at = whole.windows(from.len()).position(|part| part == from);
+        let at = at.unwrap_or_else(|| panic!("{name}: no {}", from.escape_ascii()));
+        let mut bytes = whole.clone();
+        bytes[at..at + to.len()].copy_from_slice(to);
+        std::fs::write(&file, &bytes).expect("writes");
+        let said = Checkpoint::open(&file).expect_err(name).to_string();
+        assert!(
+            parts.iter().all(|part| said.contains(part)),
+            "{name}: {said}"
+        );
     }
 }
 

@@ -285,6 +285,16 @@ impl Quantised {
             };
             return Ok(rows.flat_map(of_row).collect());
         }
+        if info.dtype.is_float() {
+            // Whole numbers, as was checked when the file was opened.
+            let all = all_of(files, info)?;
+            let of_rows = all.get(rows.start * n_columns..rows.end * n_columns);
+            return Ok(of_rows
+                .unwrap_or_default()
+                .iter()
+                .map(|zero| *zero as i32)
+                .collect());
+        }
         words(files, info, rows.start * n_columns..rows.end * n_columns)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use self::bitsandbytes::{eight_bit, four_bit};
 use self::integers::{awq, compressed, gptq, mlx, scaled};
+pub(super) use self::torchao::Parts;
 use self::torchao::torchao;
 use super::data_file::DataFile;
 use super::dtype::Dtype;
@@ -24,6 +25,42 @@ struct Paired {
     quantised: Quantised,
     /// Ends of the names of all that was used.
     used: Vec<String>,
+}
+
+impl Paired {
+    fn info(self) -> std::result::Result<TensorInfo, String> {
+        let codes = &self.quantised.codes;
+        let parts = self.quantised.parts();
+        if parts.iter().any(|part| part.strides.is_some()) {
+            return Err(
+                "expected row-major elements of a quantised tensor, found another order".to_owned(),
+            );
+        }
+        if self.shape.contains(&0) || super::shape::n_elements(&self.shape).is_none() {
+            return Err(format!("expected a matrix, found shape {:?}", self.shape));
+        }
+        Ok(TensorInfo {
+            dtype: Dtype::Packed(self.name),
+            shape: self.shape,
+            strides: None,
+            file_idx: codes.file_idx,
+            bytes: codes.bytes.clone(),
+            stored: Stored::AsIs,
+            scales: None,
+            made: Some(Arc::new(Made::Quantised(Box::new(self.quantised)))),
+        })
+    }
+}
+
+/// The matrix that parts of a tensor of torchao make.
+///
+/// # Errors
+/// When they do not fit each other.
+pub(super) fn of_parts(
+    parts: Parts,
+    files: &[DataFile],
+) -> std::result::Result<TensorInfo, String> {
+    torchao::pair(parts, files)?.info()
 }
 
 /// Puts packed matrices together with what belongs to them.
@@ -70,35 +107,10 @@ fn each(tensors: &mut Tensors, end: &str, quantisation: Quantisation, pair: Pair
         let Some(paired) = pair(&module, quantisation).map_err(refused)? else {
             continue;
         };
-        let codes = &paired.quantised.codes;
+        let used = paired.used.clone();
         let refused = |problem: String| Error::tensor(tensors.file_of(&tensor), &tensor, problem);
-        if paired
-            .quantised
-            .parts()
-            .iter()
-            .any(|part| part.strides.is_some())
-        {
-            return Err(refused(
-                "expected row-major elements of a quantised tensor, found another order".to_owned(),
-            ));
-        }
-        if paired.shape.contains(&0) || super::shape::n_elements(&paired.shape).is_none() {
-            return Err(refused(format!(
-                "expected a matrix, found shape {:?}",
-                paired.shape
-            )));
-        }
-        let info = TensorInfo {
-            dtype: Dtype::Packed(paired.name),
-            shape: paired.shape,
-            strides: None,
-            file_idx: codes.file_idx,
-            bytes: codes.bytes.clone(),
-            stored: Stored::AsIs,
-            scales: None,
-            made: Some(Arc::new(Made::Quantised(Box::new(paired.quantised)))),
-        };
-        for end in paired.used {
+        let info = paired.info().map_err(refused)?;
+        for end in used {
             tensors.index.remove(&format!("{name}{end}"));
         }
         tensors.index.insert(format!("{name}.weight"), info);

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::value::{DictKind, Heap, StoredTensor, Value, quote};
+use super::subclasses::{ARGUMENT, DTYPE};
+use super::value::{DictKind, Heap, Object, Storage, StoredTensor, Value, quote};
 use crate::checkpoint::dtype::Dtype;
 
 /// Dimensions of a tensor at most; no weight has as many.
@@ -10,8 +11,26 @@ const MOST_DIMENSIONS: usize = 16;
 
 /// Element types that may stand as plain values in a configuration.
 const DTYPES: &[&str] = &[
-    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8",
-    "bool", "double", "float", "half", "long", "int",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "double",
+    "float",
+    "half",
+    "long",
+    "int",
 ];
 
 /// What a pickle may name.
@@ -19,6 +38,8 @@ const DTYPES: &[&str] = &[
 pub enum Global {
     RebuildTensor,
     RebuildTensorV2,
+    /// Of an element type that no class of storage has.
+    RebuildTensorV3,
     RebuildParameter,
     /// `_rebuild_parameter_with_state`
     RebuildParameterAndState,
@@ -65,8 +86,9 @@ const PASSING: [&str; 8] = [
 ];
 
 /// Modules whose functions are known to make no more of their arguments than a value.
-const HARMLESS: [&str; 12] = [
+const HARMLESS: [&str; 13] = [
     "torch.",
+    "torchao.",
     "transformers.",
     "collections.",
     "functools.partial",
@@ -90,6 +112,11 @@ pub fn call_by_name<'a>(
     arguments: &[Value<'a>],
     heap: &mut Heap<'a>,
 ) -> Result<Value<'a>, String> {
+    if name == "torch._tensor._rebuild_from_type_v2"
+        && let Some(made) = subclass(arguments, heap)
+    {
+        return Ok(made);
+    }
     if PASSING.contains(&name) {
         return match arguments.first() {
             Some(Value::Name(class, _)) => Ok(heap.add_object(class.clone())),
@@ -101,9 +128,47 @@ pub fn call_by_name<'a>(
         return Ok(Value::Dict(heap.add_dict(DictKind::Plain, Vec::new())));
     }
     if HARMLESS.iter().any(|known| name.starts_with(known)) {
-        return Ok(heap.add_object(Rc::from(name)));
+        let made = heap.add_object(Rc::from(name));
+        // What a member of an enumeration is made from is its value.
+        if let (Value::Object(idx), [only @ Value::Int(_)]) = (&made, arguments) {
+            let key = Value::Text(Rc::from(ARGUMENT));
+            let state = heap.objects[*idx].state;
+            heap.dicts[state].entries.push((key, only.clone()));
+        }
+        return Ok(made);
     }
     Err(refusal.to_owned())
+}
+
+/// A tensor of a class that is built around others: `(_rebuild_wrapper_subclass, class, (class, dtype, …), attributes)`.
+fn subclass<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Option<Value<'a>> {
+    let [
+        Value::Name(builder, _),
+        Value::Name(class, _),
+        called,
+        state,
+    ] = arguments
+    else {
+        return None;
+    };
+    if builder.as_ref() != "torch._utils._rebuild_wrapper_subclass" {
+        return None;
+    }
+    let dtype = heap.items(called)?.get(1)?.clone();
+    // Slots may stand beside the attributes.
+    let state = match heap.items(state) {
+        Some(parts) => parts.first()?.clone(),
+        None => state.clone(),
+    };
+    let Value::Dict(idx) = state else { return None };
+    let mut attributes = heap.dicts[idx].entries.clone();
+    attributes.push((Value::Text(Rc::from(DTYPE)), dtype));
+    let state = heap.add_dict(DictKind::Plain, attributes);
+    heap.objects.push(Object {
+        class: class.clone(),
+        state,
+    });
+    Some(Value::Object(heap.objects.len() - 1))
 }
 
 impl Global {
@@ -137,6 +202,7 @@ impl Global {
         match (module, name) {
             ("torch._utils", "_rebuild_tensor") => Some(Self::RebuildTensor),
             ("torch._utils", "_rebuild_tensor_v2") => Some(Self::RebuildTensorV2),
+            ("torch._utils", "_rebuild_tensor_v3") => Some(Self::RebuildTensorV3),
             ("torch._utils", "_rebuild_parameter") => Some(Self::RebuildParameter),
             ("torch._utils", "_rebuild_parameter_with_state") => {
                 Some(Self::RebuildParameterAndState)
@@ -164,6 +230,7 @@ impl Global {
         match self {
             Self::RebuildTensor => "torch._utils._rebuild_tensor".to_owned(),
             Self::RebuildTensorV2 => "torch._utils._rebuild_tensor_v2".to_owned(),
+            Self::RebuildTensorV3 => "torch._utils._rebuild_tensor_v3".to_owned(),
             Self::RebuildParameter => "torch._utils._rebuild_parameter".to_owned(),
             Self::RebuildParameterAndState => {
                 "torch._utils._rebuild_parameter_with_state".to_owned()
@@ -196,9 +263,12 @@ impl Global {
             (Self::RebuildTensor | Self::RebuildTensorV2, _) => {
                 rebuild_tensor(arguments, heap).map_err(|e| format!("{}: {e}", self.name()))
             }
+            (Self::RebuildTensorV3, _) => {
+                of_element_type(arguments, heap).map_err(|e| format!("{}: {e}", self.name()))
+            }
             (
                 Self::RebuildParameter | Self::RebuildParameterAndState,
-                Some(tensor @ Value::Tensor(_)),
+                Some(tensor @ (Value::Tensor(_) | Value::Object(_))),
             ) => Ok(tensor.clone()),
             (Self::OrderedDict, None) => {
                 Ok(Value::Dict(heap.add_dict(DictKind::Ordered, Vec::new())))
@@ -313,6 +383,42 @@ fn rebuild_tensor<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<Va
     }
     heap.tensors.push(tensor);
     Ok(Value::Tensor(heap.tensors.len() - 1))
+}
+
+/// `(storage, offset, shape, strides, requires_grad, hooks, dtype, …)`, of a storage that counts bytes.
+fn of_element_type<'a>(arguments: &[Value<'a>], heap: &mut Heap<'a>) -> Result<Value<'a>, String> {
+    let dtype = match arguments.get(6) {
+        Some(Value::Global(Global::Dtype(name))) => *name,
+        other => {
+            let kind = other.map_or("nothing", Value::kind);
+            return Err(format!("expected an element type, found {kind}"));
+        }
+    };
+    let dtype = match dtype {
+        "float8_e4m3fn" => Dtype::F8E4m3,
+        "float8_e5m2" => Dtype::F8E5m2,
+        "uint16" => Dtype::Other("u16", 2),
+        "uint32" => Dtype::Other("u32", 4),
+        "uint64" => Dtype::Other("u64", 8),
+        other => return Err(format!("elements of type {other} are not read")),
+    };
+    let Some(Value::Storage(idx)) = arguments.first() else {
+        return Err("expected a storage".to_owned());
+    };
+    let storage = &heap.storages[*idx];
+    if storage.dtype.size() != 1 || storage.part.is_some() {
+        return Err("expected a storage that counts bytes".to_owned());
+    }
+    let typed = Storage {
+        key: Rc::clone(&storage.key),
+        dtype,
+        n_elements: storage.n_elements / dtype.size(),
+        part: None,
+    };
+    heap.storages.push(typed);
+    let mut arguments = arguments.to_vec();
+    arguments[0] = Value::Storage(heap.storages.len() - 1);
+    rebuild_tensor(&arguments, heap)
 }
 
 /// A count or an offset.

@@ -10,6 +10,7 @@ mod pickle_objects;
 mod place;
 mod scan;
 pub(super) mod state_dict;
+mod subclasses;
 mod value;
 pub(super) mod zip;
 
@@ -24,6 +25,7 @@ use self::state_dict::{Found, Problem};
 use self::value::Value;
 use self::zip::Archive;
 use super::data_file::DataFile;
+use super::packed_bits;
 use super::shards;
 use super::tensors::Tensors;
 use crate::error::{Error, Result};
@@ -128,6 +130,14 @@ fn add(tensors: &mut Tensors, beside: &mut Map<String, Json>, file: DataFile) ->
         beside.entry(key).or_insert(value);
     }
     tensors.files.push(file);
+    for (name, parts) in found.quantised {
+        let paired = packed_bits::of_parts(parts, &tensors.files);
+        let paired = paired
+            .map_err(|problem| Error::tensor(tensors.file_of(""), value::quote(&name), problem))?;
+        if tensors.index.insert(name.clone(), paired).is_some() {
+            return Err(Error::tensor(tensors.file_of(&name), name, "stands twice"));
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use super::globals::Scope;
 use super::pickle::{Pickled, read};
+use super::subclasses::is_subclass;
 use super::value::Value;
 
 /// Modules inside each other at most.
@@ -10,14 +11,17 @@ const DEEPEST: usize = 64;
 /// Modules and tensors of one file at most.
 const MOST: usize = 1 << 20;
 
-/// Where the tensors of a pickle stand: names, and places in its heap.
-pub type Named = Vec<(String, usize)>;
+/// Where the tensors of a pickle stand: names, and values that are tensors, of torch's own class or another.
+pub type Named<'p, 'a> = Vec<(String, &'p Value<'a>)>;
 
 /// The tensors of a module; `None` for anything else.
 ///
 /// # Errors
 /// When modules nest or repeat beyond reason.
-pub fn tensors_of(pickled: &Pickled<'_>, value: &Value<'_>) -> Result<Option<Named>, String> {
+pub fn tensors_of<'p, 'a>(
+    pickled: &'p Pickled<'a>,
+    value: &'p Value<'a>,
+) -> Result<Option<Named<'p, 'a>>, String> {
     let Value::Object(_) = value else {
         return Ok(None);
     };
@@ -50,7 +54,7 @@ pub fn read_weights(bytes: &[u8]) -> Result<Pickled<'_>, String> {
 
 struct Walk<'p, 'a> {
     pickled: &'p Pickled<'a>,
-    found: Named,
+    found: Named<'p, 'a>,
     n_seen: usize,
 }
 
@@ -76,7 +80,7 @@ impl<'p, 'a> Walk<'p, 'a> {
             }
             for (key, value) in attributes {
                 match value {
-                    Value::Tensor(tensor) => self.add(prefix, &key, *tensor)?,
+                    Value::Tensor(_) => self.add(prefix, &key, value)?,
                     Value::Object(_) => {
                         self.object(value, &format!("{prefix}{key}."), depth + 1)?
                     }
@@ -96,10 +100,10 @@ impl<'p, 'a> Walk<'p, 'a> {
         };
         for part in ["_parameters", "_buffers"] {
             for (key, value) in self.entries(&state, part) {
-                if let Value::Tensor(tensor) = value
-                    && !(part == "_buffers" && is_passing(&key))
-                {
-                    self.add(prefix, &key, *tensor)?;
+                let is_tensor =
+                    matches!(value, Value::Tensor(_)) || is_subclass(self.pickled, value);
+                if is_tensor && !(part == "_buffers" && is_passing(&key)) {
+                    self.add(prefix, &key, value)?;
                 }
             }
         }
@@ -124,7 +128,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         named.collect()
     }
 
-    fn add(&mut self, prefix: &str, key: &str, tensor: usize) -> Result<(), String> {
+    fn add(&mut self, prefix: &str, key: &str, tensor: &'p Value<'a>) -> Result<(), String> {
         self.n_seen += 1;
         if self.n_seen > MOST {
             return Err("more tensors than any model has".to_owned());

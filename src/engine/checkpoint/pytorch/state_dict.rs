@@ -9,9 +9,11 @@ use super::json::{self, Writer};
 use super::modules;
 use super::pickle::Pickled;
 use super::place::{Place, place};
+use super::subclasses;
 use super::value::{StoredTensor, Value, quote};
 use crate::checkpoint::data_file::DataFile;
 use crate::checkpoint::dtype::Dtype;
+use crate::checkpoint::packed_bits::Parts;
 use crate::checkpoint::stored::Stored;
 use crate::checkpoint::tensors::TensorInfo;
 use crate::error::Error;
@@ -75,6 +77,8 @@ pub type FindStorage<'f> = &'f dyn Fn(&str) -> Result<Range<usize>, String>;
 /// The tensors of one file and the plain values beside them.
 pub struct Found {
     pub tensors: BTreeMap<String, TensorInfo>,
+    /// Quantised matrices, by what each is made of.
+    pub quantised: Vec<(String, Parts)>,
     pub beside: Map<String, Json>,
 }
 
@@ -98,7 +102,8 @@ pub fn collect(
     let module = modules::tensors_of(pickled, weights)?;
     // What is no plain state dict counts only where it is a module, or where weights lie apart from what else a trainer keeps.
     let is_apart = nest_name.is_some() && holds_tensors(pickled, weights);
-    if let (Some(refusal), None, false) = (&pickled.refusal, &module, is_apart) {
+    let is_known = is_apart || holds_subclasses(pickled, weights);
+    if let (Some(refusal), None, false) = (&pickled.refusal, &module, is_known) {
         return Err(Problem::File(refusal.clone()));
     }
     let weights_idx = match (weights, &module) {
@@ -134,10 +139,10 @@ pub fn collect(
             }
         }
     }
-    let mut add = |name: String, tensor: &StoredTensor| {
-        let (dtype, place) =
-            locate(tensor).map_err(|problem| Problem::Tensor(name.clone(), problem))?;
-        let info = TensorInfo {
+    let described = |tensor_idx: usize| -> Result<TensorInfo, String> {
+        let tensor = &heap.tensors[tensor_idx];
+        let (dtype, place) = locate(tensor)?;
+        Ok(TensorInfo {
             stored: Stored::AsIs,
             scales: None,
             made: None,
@@ -146,15 +151,34 @@ pub fn collect(
             strides: place.strides,
             file_idx,
             bytes: place.bytes,
+        })
+    };
+    let mut quantised = Vec::new();
+    let mut add = |name: String, value: &Value<'_>| {
+        let of_tensor = |problem| Problem::Tensor(name.clone(), problem);
+        if let Value::Tensor(idx) = value {
+            let info = described(*idx).map_err(of_tensor)?;
+            tensors.insert(name, info);
+            return Ok::<_, Problem>(());
+        }
+        let of = subclasses::read(pickled, value).map_err(of_tensor)?;
+        let parts = Parts {
+            is_float: of.is_float,
+            rounds_to: of.dtype.to_owned(),
+            block: of.block,
+            codes: described(of.codes).map_err(of_tensor)?,
+            scales: described(of.scales).map_err(of_tensor)?,
+            zeros: of.zeros.map(described).transpose().map_err(of_tensor)?,
         };
-        tensors.insert(name, info);
-        Ok::<_, Problem>(())
+        quantised.push((name, parts));
+        Ok(())
     };
     let entries = weights_idx.map(|idx| heap.dicts[idx].entries.as_slice());
     for (key, value) in entries.unwrap_or_default() {
         let name = writer.key(key).map_err(beside_of)?;
         match value {
-            Value::Tensor(idx) => add(name, &heap.tensors[*idx])?,
+            Value::Tensor(_) => add(name, value)?,
+            _ if subclasses::is_subclass(pickled, value) => add(name, value)?,
             _ if !beside.contains_key(&name) => {
                 let value = writer.value(value).map_err(beside_of)?;
                 beside.insert(name, value);
@@ -162,8 +186,8 @@ pub fn collect(
             _ => {}
         }
     }
-    for (name, idx) in module.into_iter().flatten() {
-        add(name, &heap.tensors[idx])?;
+    for (name, value) in module.into_iter().flatten() {
+        add(name, value)?;
     }
     if let Value::Object(idx) = weights
         && let Some(Value::Object(config)) =
@@ -179,14 +203,18 @@ pub fn collect(
         config.insert("architectures".to_owned(), Json::from(vec![class]));
         beside.insert(MODULE_CONFIG.to_owned(), Json::Object(config));
     }
-    if tensors.is_empty() {
+    if tensors.is_empty() && quantised.is_empty() {
         let problem = format!(
             "holds no tensors: expected a state dict, alone or as one of {}",
             NESTS.join(", ")
         );
         return Err(Problem::File(problem));
     }
-    Ok(Found { tensors, beside })
+    Ok(Found {
+        tensors,
+        quantised,
+        beside,
+    })
 }
 
 /// The part of a checkpoint that holds its weights, under the name that it has in the outermost dictionary.
@@ -220,7 +248,23 @@ fn holds_tensors(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
         return false;
     };
     let mut entries = pickled.heap.dicts[*idx].entries.iter();
-    entries.any(|(_, value)| matches!(value, Value::Tensor(_)))
+    entries.any(|(_, value)| {
+        matches!(value, Value::Tensor(_)) || subclasses::is_subclass(pickled, value)
+    })
+}
+
+/// Whether a dictionary holds tensors of other classes, and else nothing but tensors and plain values.
+fn holds_subclasses(pickled: &Pickled<'_>, value: &Value<'_>) -> bool {
+    let Value::Dict(idx) = value else {
+        return false;
+    };
+    let is_other = |value: &Value<'_>| subclasses::is_subclass(pickled, value);
+    let entries = &pickled.heap.dicts[*idx].entries;
+    let is_object = |value: &Value<'_>| matches!(value, Value::Object(_) | Value::Name(..));
+    entries.iter().any(|(_, value)| is_other(value))
+        && entries
+            .iter()
+            .all(|(_, value)| is_other(value) || !is_object(value))
 }
 
 /// A tensor among plain values: its one number, or what it is.
