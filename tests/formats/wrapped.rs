@@ -500,8 +500,8 @@ fn tensors_of_torchao_that_cannot_be_read_are_refused_by_their_class() {
         ),
         (
             "torchao_affine_int8",
-            b"ZeroPointDomain\nq\x1fK\x01",
-            b"ZeroPointDomain\nq\x1fK\x02",
+            b"ZeroPointDomain\nqMK\x01",
+            b"ZeroPointDomain\nqMK\x02",
             ["zero points", "whole numbers"],
         ),
         (

@@ -249,7 +249,8 @@ impl Walk<'_> {
             return Err(self.refused(format!("damaged: no object header is at byte {at}")));
         }
         let n_messages = number(&beginning, 2, 2) as usize;
-        let mut parts = vec![at + 16..at + 16 + number(&beginning, 8, 4) as usize];
+        let first = at + 16..at + 16 + number(&beginning, 8, 4) as usize;
+        let mut parts = Vec::from([first]);
         let mut found = Vec::new();
         let mut nth_part = 0;
         while let Some(part) = parts.get(nth_part).cloned() {

@@ -2,6 +2,7 @@
 
 mod chat;
 mod inputs;
+mod languages;
 mod lost;
 mod picture;
 mod positions;
@@ -15,6 +16,7 @@ mod writing;
 
 pub use chat::{ChatTemplate, Messages};
 pub use inputs::{parse_inputs, read_inputs};
+pub use languages::code_of as language_code;
 pub use lost::Lost;
 pub use picture::{Cubic, Filter, Firsts, Look, Picture, PictureSource, Size, is_picture, taps};
 pub use positions::PositionRule;

@@ -7,7 +7,6 @@ pub mod described;
 pub(super) mod experts;
 mod head_norms;
 pub(super) mod hybrid;
-mod languages;
 pub(super) mod latent;
 pub(super) mod llama_like;
 pub(super) mod masked_head;

@@ -2,11 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::languages::code_of;
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{DecoderStart, Forced, ReadsAgain, Timing};
-use crate::prompt::{Prefix, SoundRule};
+use crate::prompt::{Prefix, SoundRule, language_code};
 
 const GENERATION: &str = "generation_config.json";
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -355,7 +354,7 @@ fn known(
     name: &str,
 ) -> Result<u32> {
     let name = name.trim().to_lowercase();
-    let code = code_of(&name).unwrap_or(&name);
+    let code = language_code(&name).unwrap_or(&name);
     let spelled = [name.clone(), format!("<|{code}|>")];
     let found = tokens.iter().find(|(token, _)| spelled.contains(token));
     found.map(|(_, id)| *id).ok_or_else(|| {

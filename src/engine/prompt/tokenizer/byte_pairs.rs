@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::special::{NAMES, Settings, Token};
 use super::{Inner, Reading, Tokenizer, directory_of, file_name, stored};
 use crate::error::{Error, Result};
+use crate::prompt::languages::code_of as language_code;
 
 /// How a text is cut into words before bytes are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,8 @@ enum Around {
     Begin(bool),
     /// The classifier before, the separator after.
     Both,
+    /// What says how speech is written down before, the end after.
+    Speech,
 }
 
 /// The habits of a family.
@@ -87,8 +90,36 @@ fn habits(class: Option<&str>, model_type: &str) -> Option<Habits> {
             ],
             around: Around::Both,
         },
+        // How transcripts are normalised (normalizer.json) counts where they are compared alone.
+        (Some("WhisperTokenizer"), _) | (None, "whisper") => Habits {
+            around: Around::Speech,
+            ..gpt2(END, false)
+        },
         _ => return None,
     })
+}
+
+/// The tokens that a decoder of speech begins with, by the settings of its tokenizer.
+fn speech(settings: &Settings, id_of: impl Fn(&str) -> Option<u32>) -> Result<Vec<(String, u32)>> {
+    let mut tokens = vec!["<|startoftranscript|>".to_owned()];
+    if let Some(language) = settings.word("language")? {
+        let lower = language.to_lowercase();
+        tokens.push(format!("<|{}|>", language_code(&lower).unwrap_or(&lower)));
+    }
+    if let Some(task) = settings.word("task")? {
+        tokens.push(format!("<|{task}|>"));
+    }
+    if !settings.flag("predict_timestamps")?.unwrap_or(false) {
+        tokens.push("<|notimestamps|>".to_owned());
+    }
+    let with_id = |token: String| match id_of(&token) {
+        Some(id) => Ok((token, id)),
+        None => {
+            let problem = format!("a text begins with {token}, which is no token here");
+            Err(Error::file(&settings.path, problem))
+        }
+    };
+    tokens.into_iter().map(with_id).collect()
 }
 
 /// Opens a vocabulary and its merges.
@@ -124,8 +155,17 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
         let (id, token) = tokens.iter().find(|(_, token)| token.content == *content)?;
         Some((token.content.clone(), *id))
     };
-    let around = match habits.around {
+    let post_processor = match habits.around {
         Around::Both => template(pair(5), pair(3)),
+        Around::Speech => {
+            let id_of = |text: &str| {
+                let mut known = tokens.iter();
+                known
+                    .find(|(_, token)| token.content == text)
+                    .map(|(id, _)| *id)
+            };
+            around(&speech(&settings, id_of)?, &Vec::from_iter(pair(1)))
+        }
         Around::Begin(habit) => {
             let begins = settings.flag("add_bos_token")?.unwrap_or(habit);
             let ends = settings.flag("add_eos_token")?.unwrap_or(false);
@@ -139,7 +179,7 @@ pub fn open(vocab_path: &Path, merges_path: &Path, model_type: &str) -> Result<R
         &words.normalizer(),
         &words.json(prefix_space),
         &added,
-        around,
+        post_processor,
         model,
     );
     Ok(Reading::Tokenizer(Tokenizer {
@@ -166,6 +206,10 @@ pub fn assemble(
 
 /// Tokens before and after a text, as `tokenizer.json` writes them.
 pub fn template(before: Option<(String, u32)>, after: Option<(String, u32)>) -> Value {
+    around(&Vec::from_iter(before), &Vec::from_iter(after))
+}
+
+fn around(before: &[(String, u32)], after: &[(String, u32)]) -> Value {
     let special =
         |(content, _): &(String, u32)| json!({"SpecialToken": {"id": content, "type_id": 0}});
     let text = |name: &str| json!({"Sequence": {"id": name, "type_id": 0}});
@@ -178,7 +222,7 @@ pub fn template(before: Option<(String, u32)>, after: Option<(String, u32)>) -> 
             .chain(after.iter().map(special))
             .collect()
     };
-    let entries = before.iter().chain(&after).map(|(content, id)| {
+    let entries = before.iter().chain(after).map(|(content, id)| {
         (
             content.clone(),
             json!({"id": content, "ids": [id], "tokens": [content]}),
