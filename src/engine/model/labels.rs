@@ -32,6 +32,10 @@ pub enum Pooled {
     Last(Option<u32>),
     /// The last that has this token, with which texts end.
     LastOf(u32),
+    /// The first that has this token; the first of all where none has it.
+    FirstOf(u32),
+    /// The one whose token is the highest, the first of several.
+    Highest,
     /// The mean of the hidden states of all real positions: each position has the same outputs.
     Mean,
     /// The mean of the hidden states from a position on, the same for each position.
@@ -56,6 +60,11 @@ impl Pooled {
             Self::Last(Some(pad)) => {
                 Some(tokens.iter().rposition(|token| *token != pad).unwrap_or(0))
             }
+            Self::FirstOf(end) => Some(tokens.iter().position(|token| *token == end).unwrap_or(0)),
+            Self::Highest => {
+                let highest = tokens.iter().max()?;
+                tokens.iter().position(|token| token == highest)
+            }
             Self::LastOf(end) => {
                 let last = tokens.len().saturating_sub(1);
                 Some(
@@ -75,6 +84,8 @@ impl Pooled {
             Self::First => "first token",
             Self::Last(_) => "last token",
             Self::LastOf(_) => "last end token",
+            Self::FirstOf(_) => "first end token",
+            Self::Highest => "token of the highest id",
             Self::Mean => "mean of tokens",
             Self::MeanFrom(_) => "mean of patches",
             Self::FirstAndMeanFrom(_) => "first token and mean of patches",
@@ -97,6 +108,9 @@ mod tests {
         assert_eq!(Pooled::Last(Some(9)).position(&tokens), Some(5));
         assert_eq!(Pooled::Last(Some(0)).position(&[0, 0]), Some(0));
         assert_eq!(Pooled::LastOf(0).position(&[0, 3, 0, 4]), Some(2));
+        assert_eq!(Pooled::FirstOf(0).position(&tokens), Some(1));
+        assert_eq!(Pooled::FirstOf(9).position(&tokens), Some(0));
+        assert_eq!(Pooled::Highest.position(&[1, 8, 3, 8]), Some(1));
         assert_eq!(Pooled::LastOf(9).position(&tokens), Some(5));
     }
 }

@@ -46,7 +46,12 @@ pub fn pool_hidden<O: Ops>(
         return Ok(());
     };
     let host = match labels.pooled {
-        Pooled::Every | Pooled::First | Pooled::Last(_) | Pooled::LastOf(_) => return Ok(()),
+        Pooled::Every
+        | Pooled::First
+        | Pooled::Last(_)
+        | Pooled::LastOf(_)
+        | Pooled::FirstOf(_)
+        | Pooled::Highest => return Ok(()),
         _ => ops.get(hidden)?,
     };
     let (width, n) = (host.width.max(1), sequence.len());

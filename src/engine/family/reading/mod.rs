@@ -11,6 +11,7 @@ pub(super) mod latent;
 pub(super) mod llama_like;
 pub(super) mod masked_head;
 pub(super) mod processor;
+mod projections;
 pub(super) mod recipe;
 pub(super) mod rope;
 mod rotation;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::projections;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::Result;
 use crate::model::{
@@ -83,6 +84,9 @@ pub fn settle(
         .unwrap_or_default()
         .to_owned();
     let tensors = &checkpoint.tensors;
+    if projections::settle(tensors, reader, spec, &class) {
+        return Ok(());
+    }
     let task = Task::of(&class);
     // A head of its own that is stored counts, whatever the class is called.
     let embeddings: Vec<&str> = spec
