@@ -18,10 +18,12 @@ use testing::opening::opened;
 use testing::oracle_case::model_of;
 
 /// Cases in which padding before a text is part of what a mixer reads.
-const CARRYING: [&str; 6] = [
+const CARRYING: [&str; 8] = [
     "falcon_h1_b",
     "granitemoehybrid_b",
     "jamba_b",
+    "minimax",
+    "minimax_b",
     "nemotron_h_b",
     "recurrent_gemma",
     "recurrent_gemma_b",

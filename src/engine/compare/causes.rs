@@ -26,6 +26,8 @@ fn hook_of_knob(name: &str) -> Hook {
         name if name.starts_with("bias") => Hook::Scores,
         "softmax_axis" | "sinks" | "exceptions" => Hook::Pattern,
         "branch_scale" => Hook::AttnOut,
+        "mlp_resid_factor" => Hook::ResidPost,
+        "attn_resid_factor" | "mlp_branch_scale" => Hook::MlpOut,
         "activation" | "gate_limit" | "gate_alpha" | "parallel" | "adds_to_normed" => Hook::MlpOut,
         name if name.starts_with("router_") || name == "n_experts_used" => Hook::MlpOut,
         name if name.starts_with("logit_") || name.starts_with("head_") => Hook::Logits,

@@ -200,11 +200,14 @@ fn block(list: &mut List, spec: &BlockSpec) {
     norm(list, "mlp_out_norm", spec.mlp_out.as_ref());
     norm(list, "mlp_post_norm", spec.mlp_post.as_ref());
     list.word(Computation, "parallel", spec.is_parallel);
-    list.add(
-        Computation,
-        "branch_scale",
-        KnobValue::single(spec.branch_scale),
-    );
+    let branches = ["branch_scale", "mlp_branch_scale"].into_iter();
+    for (name, factor) in branches.zip(spec.branch_scales) {
+        list.add(Computation, name, KnobValue::single(factor));
+    }
+    let residuals = ["attn_resid_factor", "mlp_resid_factor"].into_iter();
+    for (name, factor) in residuals.zip(spec.resid_factors) {
+        list.add(Computation, name, KnobValue::single(factor));
+    }
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());

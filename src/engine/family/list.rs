@@ -181,6 +181,7 @@ pub static FAMILIES: &[Family] = &[
     super::marian::FAMILY,
     super::mbart::FAMILY,
     super::megatron_bert::FAMILY,
+    super::minimax::FAMILY,
     super::ministral::FAMILY,
     super::ministral3::FAMILY,
     super::mistral::FAMILY,

@@ -75,6 +75,7 @@ mod m2m_100;
 mod marian;
 mod mbart;
 mod megatron_bert;
+mod minimax;
 mod ministral;
 mod ministral3;
 mod mistral;

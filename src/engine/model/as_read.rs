@@ -49,7 +49,9 @@ pub fn run_layer_as_read<O: Ops>(
     let normed = normed_by(context, segments, &rows, resid, |one| &one.spec.attn_pre)?;
     let z = attend(context, segments, &rows, &normed, Whose::Own, s)?;
     let out = projected(context, segments, &rows, &z, Whose::Own)?;
-    let by_branch = groups(segments, |one| (&one.spec.attn_out, one.spec.branch_scale));
+    let by_branch = groups(segments, |one| {
+        (&one.spec.attn_out, one.spec.branch_scales[0])
+    });
     let out = in_groups(ops, &rows, by_branch, [&out], |(norm, scale), [out], to| {
         ops.copy(out, to)?;
         let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
@@ -60,7 +62,7 @@ pub fn run_layer_as_read<O: Ops>(
         let spec = one.spec;
         let drops = one.dropped.before_attention;
         (
-            spec.adds_to_normed,
+            (spec.adds_to_normed, spec.resid_factors[0]),
             spec.is_parallel,
             drops,
             &spec.attn_post,
@@ -68,8 +70,9 @@ pub fn run_layer_as_read<O: Ops>(
     });
     let from = [&*resid, &out, &normed];
     let added = in_groups(ops, &rows, by_sum, from, |key, [resid, out, normed], to| {
-        let (adds_to_normed, is_parallel, drops, post) = key;
+        let ((adds_to_normed, factor), is_parallel, drops, post) = key;
         ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+        scaled(ops, factor, to)?;
         if is_parallel {
             return Ok(());
         }
@@ -94,10 +97,10 @@ pub fn run_layer_as_read<O: Ops>(
     let by_end = groups(segments, |one| {
         let spec = one.spec;
         let adds_to_normed = spec.adds_to_normed && spec.mlp_pre.is_some();
-        let branch = (&spec.mlp_out, spec.branch_scale, spec.is_parallel);
+        let branch = (&spec.mlp_out, spec.branch_scales[1], spec.is_parallel);
         (
             branch,
-            adds_to_normed,
+            (adds_to_normed, spec.resid_factors[1]),
             one.dropped.before_mlp,
             &spec.mlp_post,
         )
@@ -109,13 +112,14 @@ pub fn run_layer_as_read<O: Ops>(
         by_end,
         from,
         |key, [resid, mlp, out, normed], to| {
-            let ((norm, scale, is_parallel), adds_to_normed, drops, post) = key;
+            let ((norm, scale, is_parallel), (adds_to_normed, factor), drops, post) = key;
             let mut branch = O::Buffer::default();
             ops.copy(mlp, &mut branch)?;
             let norm = norm.as_ref().map(|norm| shelf.norm(norm)).transpose()?;
             normed_in_place(ops, norm.as_ref(), &mut branch, &mut s.spare)?;
             scaled(ops, scale, &mut branch)?;
             ops.copy(if adds_to_normed { normed } else { resid }, to)?;
+            scaled(ops, factor, to)?;
             if drops {
                 ops.scale(to, 0.0)?;
             }

@@ -95,11 +95,12 @@ pub fn run_block<O: Ops>(
         &mut s.attention.out,
         &mut s.spare,
     )?;
-    scaled(ops, spec.branch_scale, &mut s.attention.out)?;
+    scaled(ops, spec.branch_scales[0], &mut s.attention.out)?;
     offer(ops, hooks, Hook::AttnOut, &mut s.attention.out)?; // [position, d_model]
     if spec.adds_to_normed {
         ops.copy(&s.attention.normed, resid)?;
     }
+    scaled(ops, spec.resid_factors[0], resid)?;
     if !spec.is_parallel {
         ops.add(resid, &s.attention.out)?;
         normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
@@ -145,12 +146,13 @@ pub fn run_block<O: Ops>(
     )?; // [position, d_model]
     raw(ops, hooks, Hook::MlpOut, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_out.as_ref(), &mut s.mlp_out, &mut s.spare)?;
-    scaled(ops, spec.branch_scale, &mut s.mlp_out)?;
+    scaled(ops, spec.branch_scales[1], &mut s.mlp_out)?;
     offer(ops, hooks, Hook::MlpOut, &mut s.mlp_out)?;
 
     if spec.adds_to_normed && weights.mlp_pre.is_some() {
         ops.copy(&s.normed, resid)?;
     }
+    scaled(ops, spec.resid_factors[1], resid)?;
     if spec.is_parallel {
         ops.add(resid, &s.attention.out)?;
     }

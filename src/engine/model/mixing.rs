@@ -55,11 +55,10 @@ pub(super) fn mix<O: Ops>(
             }
         }
         (Mixer::Other(mixer), MixerWeights::Other { pre, weights }) => {
-            let mut normed = O::Buffer::default();
             let from = match pre {
                 Some(norm) => {
-                    context.ops.norm(resid, norm, &mut normed)?;
-                    &normed
+                    context.ops.norm(resid, norm, &mut s.normed)?;
+                    &s.normed
                 }
                 None => resid,
             };

@@ -145,8 +145,10 @@ pub struct BlockSpec {
     pub mlp_post: Option<NormSource>,
     /// Both branches read the block's input.
     pub is_parallel: bool,
-    /// Multiplies what a branch adds.
-    pub branch_scale: f32,
+    /// Multiplies what attention and what the feed-forward layer adds.
+    pub branch_scales: [f32; 2],
+    /// Multiplies what each of the two is added to.
+    pub resid_factors: [f32; 2],
     /// A branch is added to its normed input, not to the residual before the norm.
     pub adds_to_normed: bool,
     /// What the block adds last, for the token alone.
@@ -193,7 +195,8 @@ impl BlockSpec {
             mlp_out: None,
             mlp_post: None,
             is_parallel: false,
-            branch_scale: 1.0,
+            branch_scales: [1.0; 2],
+            resid_factors: [1.0; 2],
             adds_to_normed: false,
             by_token: None,
             resid_scale: None,

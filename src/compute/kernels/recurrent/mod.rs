@@ -5,6 +5,7 @@
 mod delta_rule;
 mod gated_norm;
 mod gated_recurrence;
+mod lightning;
 mod selective_scan;
 mod short_convolution;
 mod state_space;
@@ -12,6 +13,7 @@ mod state_space;
 pub use delta_rule::{DeltaRule, DeltaTokens, delta_rule};
 pub use gated_norm::{GateOrder, GatedNorm};
 pub use gated_recurrence::{GatedRecurrence, gated_recurrence};
+pub use lightning::{Lightning, LightningTokens, Within, lightning};
 pub use selective_scan::{ScanTokens, SelectiveScan, selective_scan};
 pub use short_convolution::short_convolution;
 pub use state_space::{StateSpace, StateSpaceTokens, state_space};

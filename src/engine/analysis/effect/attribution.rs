@@ -50,6 +50,11 @@ fn wide(values: &[f32]) -> Vec<f64> {
     values.iter().map(|value| f64::from(*value)).collect()
 }
 
+fn scaled(mut values: Vec<f64>, factor: f64) -> Vec<f64> {
+    values.iter_mut().for_each(|value| *value *= factor);
+    values
+}
+
 impl Walk<'_> {
     fn row(&self, stack: Stack, layer_idx: usize, hook: Hook) -> Result<Vec<f64>> {
         let found = self.kept.rows.get(&(stack, layer_idx, hook));
@@ -180,7 +185,8 @@ impl Walk<'_> {
         let start = pre
             .as_ref()
             .map_or_else(|| input.clone(), |pre| pre.apply(&input));
-        let mut at = start;
+        let [attn_factor, mlp_factor] = block.resid_factors.map(f64::from);
+        let mut at = scaled(start, attn_factor);
         let mut post = None;
         if !block.is_parallel {
             at = sum(&at, &attn);
@@ -206,6 +212,7 @@ impl Walk<'_> {
         at = mlp_pre
             .as_ref()
             .map_or_else(|| at.clone(), |pre| pre.apply(&at));
+        at = scaled(at, mlp_factor);
         if block.is_parallel {
             at = sum(&at, &attn);
         }
@@ -223,12 +230,13 @@ impl Walk<'_> {
         let mlp_out = self.frozen(&block.mlp_out, &self.raw(stack, layer_idx, Hook::MlpOut))?;
         let of_mlp = dot(&self.weights, &mlp);
         let before = self.constant;
-        let _ = self.of_branch(&mlp_out, block.branch_scale);
+        let _ = self.of_branch(&mlp_out, block.branch_scales[1]);
         // What the norm's bias adds stands among the biases.
         // So does what a block adds for its token alone, which is counted with the feed-forward layer.
         let value = of_mlp - (self.constant - before) + by_token;
         self.of_layer(ShareOf::FeedForward, stack, layer_idx, value);
         let of_attn = block.is_parallel.then(|| self.weights.clone());
+        self.weights = scaled(std::mem::take(&mut self.weights), mlp_factor);
         self.back_over(&mlp_pre);
         if let Some(cross) = &block.cross {
             self.back_over(&cross_post);
@@ -246,7 +254,7 @@ impl Walk<'_> {
             self.weights = of_attn;
         }
         let (of_mixer, before) = (dot(&self.weights, &attn), self.constant);
-        let weights = self.of_branch(&attn_out, block.branch_scale);
+        let weights = self.of_branch(&attn_out, block.branch_scales[0]);
         match own {
             Some(own) => {
                 let maps = (&own.attention, &own.projections);
@@ -265,7 +273,7 @@ impl Walk<'_> {
                 self.of_layer(ShareOf::Mixer, stack, layer_idx, value);
             }
         }
-        self.weights = here;
+        self.weights = scaled(here, attn_factor);
         self.back_over(&pre);
         Ok(())
     }

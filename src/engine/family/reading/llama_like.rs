@@ -298,7 +298,7 @@ pub fn read_with(
         spec.mask.window = windows[layer_idx];
         spec.rope = rotates[layer_idx].then(|| ropes.of(is_windowed).clone());
         let mut block = BlockSpec {
-            branch_scale,
+            branch_scales: [branch_scale; 2],
             is_parallel: is_shared,
             ..BlockSpec::plain(spec, projections, mlp(layer_idx, &at))
         };

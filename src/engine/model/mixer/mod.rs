@@ -3,6 +3,7 @@
 mod convolution;
 mod delta_rule;
 mod gated_recurrence;
+mod lightning;
 mod memory;
 mod parts;
 mod rows;
@@ -13,6 +14,7 @@ mod state_space;
 pub use convolution::ConvolutionSpec;
 pub use delta_rule::DeltaRuleSpec;
 pub use gated_recurrence::{GateNames, GatedRecurrenceSpec};
+pub use lightning::{Decays, LightningSpec};
 pub use parts::{GatedNormSource, MixerPart};
 pub use selective_scan::SelectiveScanSpec;
 pub use short_convolution::ShortConvolution;
@@ -23,6 +25,7 @@ pub(super) use memory::MixerMemory;
 use self::convolution::ConvolutionWeights;
 use self::delta_rule::DeltaRuleWeights;
 use self::gated_recurrence::GatedRecurrenceWeights;
+use self::lightning::LightningWeights;
 use self::selective_scan::SelectiveScanWeights;
 use self::state_space::StateSpaceWeights;
 use super::context::BlockContext;
@@ -44,6 +47,8 @@ pub enum TokenMixer {
     DeltaRule(DeltaRuleSpec),
     /// The real-gated linear recurrent unit.
     GatedRecurrence(GatedRecurrenceSpec),
+    /// Attention without a softmax, whose weights fall with the distance.
+    Lightning(LightningSpec),
 }
 
 impl TokenMixer {
@@ -55,6 +60,7 @@ impl TokenMixer {
             Self::StateSpace(_) => "state space (Mamba-2)",
             Self::DeltaRule(_) => "gated delta rule",
             Self::GatedRecurrence(_) => "gated linear recurrence (RG-LRU)",
+            Self::Lightning(_) => "lightning attention",
         }
     }
 
@@ -66,6 +72,7 @@ impl TokenMixer {
             Self::StateSpace(spec) => spec.parts(),
             Self::DeltaRule(spec) => spec.parts(),
             Self::GatedRecurrence(spec) => spec.parts(),
+            Self::Lightning(spec) => spec.parts(),
         }
     }
 
@@ -92,6 +99,7 @@ impl TokenMixer {
                 (&spec.convolution, n_state)
             }
             Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
+            Self::Lightning(spec) => return spec.n_kept(),
         };
         convolution.n_kept() + n_state
     }
@@ -105,6 +113,7 @@ impl TokenMixer {
             Self::StateSpace(spec) => vec![&spec.x, &spec.b, &spec.c],
             Self::DeltaRule(spec) => vec![&spec.q, &spec.k, &spec.v],
             Self::GatedRecurrence(_) => return true,
+            Self::Lightning(spec) => return spec.decays.are_rounded,
         };
         convolved.retain(|linear| linear.bias.is_some());
         !convolved.is_empty()
@@ -123,6 +132,16 @@ impl TokenMixer {
             Self::GatedRecurrence(spec) => {
                 format!("{} blocks, {:?}", spec.n_blocks, spec.activation)
             }
+            Self::Lightning(spec) => {
+                let Decays {
+                    n_block, slopes, ..
+                } = &spec.decays;
+                let heads = format!("{} heads of {}", spec.n_heads, spec.d_head);
+                format!(
+                    "{heads}, blocks of {n_block}, {:?}, {slopes:?}",
+                    spec.activation
+                )
+            }
         }
     }
 }
@@ -134,6 +153,7 @@ pub enum TokenMixerWeights<'a, O: Ops> {
     StateSpace(StateSpaceWeights<'a, O>),
     DeltaRule(DeltaRuleWeights<'a, O>),
     GatedRecurrence(GatedRecurrenceWeights<'a, O>),
+    Lightning(LightningWeights<'a, O>),
 }
 
 impl<'a, O: Ops> TokenMixerWeights<'a, O> {
@@ -152,6 +172,7 @@ impl<'a, O: Ops> TokenMixerWeights<'a, O> {
             TokenMixer::GatedRecurrence(spec) => {
                 Self::GatedRecurrence(GatedRecurrenceWeights::read(shelf, spec)?)
             }
+            TokenMixer::Lightning(spec) => Self::Lightning(LightningWeights::read(shelf, spec)?),
         })
     }
 }
@@ -188,6 +209,9 @@ pub(super) fn run_mixer<O: Ops>(
         }
         (TokenMixer::GatedRecurrence(spec), Weights::GatedRecurrence(weights)) => {
             gated_recurrence::run(context, spec, weights, from, memory, to)
+        }
+        (TokenMixer::Lightning(spec), Weights::Lightning(weights)) => {
+            lightning::run(context, spec, weights, from, memory, to)
         }
         _ => Ok(()),
     }
