@@ -474,7 +474,7 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         cases.len()
     );
     // They are random: keys that many queries happen to like are sinks, and large scores leave no entropy guaranteed. A scale
-    // that is left out is left out by the designs of thirteen cases.
+    // that is left out is left out by the designs of fifteen cases.
     let checks: Vec<&str> = fired.keys().copied().collect();
     assert_eq!(
         checks,
@@ -491,6 +491,8 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         [
             "gemma4_text",
             "gemma4_text_b",
+            "gemma4_text_c",
+            "gemma4_text_d",
             "gpt2_unscaled",
             "gpt_neo",
             "gpt_neo_b",

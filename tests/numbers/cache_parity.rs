@@ -178,7 +178,7 @@ fn an_edited_end_reads_only_what_is_new() {
             .file_name()
             .and_then(|name| name.to_str())
             .expect("a name");
-        const CHOSEN: [&str; 10] = [
+        const CHOSEN: [&str; 11] = [
             "llama",
             "gpt2_b",
             "t5",
@@ -186,6 +186,7 @@ fn an_edited_end_reads_only_what_is_new() {
             "bamba",
             "falcon_h1",
             "jamba",
+            "gemma4_text_d",
             "minimax",
             "qwen3_next",
             "recurrent_gemma",

@@ -151,7 +151,7 @@ pub fn head_detail<O: Ops>(
             return Err(Error::Prompt(problem));
         };
         let only = head_idx..head_idx + 1;
-        let heads = attend_heads(&context, (own, &block.attn_pre), &resid, only, &mut sink)?;
+        let heads = attend_heads(&context, (block, own), &resid, only, &mut sink)?;
         let (spec, _) = own.of_head(head_idx);
         if n_queries.max(n_keys) > FULL_CELLS && spec.softmax_axis == SoftmaxAxis::Keys {
             rows = Some(Arc::new(heads.rows(&context, spec, head_idx)?));

@@ -3,7 +3,7 @@
 use super::pipeline::{KEEP_BYTES, Options};
 use crate::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use crate::checkpoint::{Dtype, Tensors};
-use crate::model::{BlockSpec, Input, LinearSource, Model, Stack, StackSpec, TokenMixer};
+use crate::model::{BlockRow, BlockSpec, Input, LinearSource, Model, Stack, StackSpec, TokenMixer};
 
 /// Bytes of one value.
 const VALUE: usize = size_of::<f32>();
@@ -45,7 +45,9 @@ impl MemoryNeed {
         let of_recurrences = recurrences().map(|network| outputs(&network.linears()));
         let width = of_blocks.chain(of_recurrences).max();
         let row_blocks = n_threads * BLOCK_MATRICES * BLOCK_ROWS * n_longest;
-        let values = n_longest * width.unwrap_or(0) + n_all * spec.d_model + row_blocks;
+        let rows = spec.stacks.iter().map(|stack| spec.d_input(stack));
+        let d_row = rows.max().unwrap_or(0).max(spec.d_model);
+        let values = n_longest * width.unwrap_or(0) + n_all * d_row + row_blocks;
         let rows = |grid: Stack| -> usize {
             let heads = (0..spec.n_layers(grid)).map(|layer_idx| spec.n_heads(grid, layer_idx));
             let of_head =
@@ -56,7 +58,7 @@ impl MemoryNeed {
         let n_layers = blocks().count().max(1);
         let kept = match options.keep_bytes {
             // Inputs of layers, and what their feed-forward layers add.
-            Some(budget) => 2 * budget.min(n_layers * n_longest * spec.d_model * VALUE) + all_rows,
+            Some(budget) => 2 * budget.min(n_layers * n_longest * d_row * VALUE) + all_rows,
             None => 0,
         };
         Self {
@@ -109,8 +111,14 @@ fn activations(block: &BlockSpec, d_model: usize) -> usize {
     let of_heads = |own: &AttentionSpec| own.n_heads * own.d_value;
     // Another mixer holds what its maps give on the host too: together, convolved, and taken apart.
     let of_other = |mixer: &TokenMixer| 3 * outputs(&mixer.linears());
+    // Rows that hold more are taken apart, and put together again.
+    let of_row = |row: &BlockRow| {
+        let n = row.streams.as_ref().map_or(1, |streams| streams.n);
+        4 * (n * d_model + row.n_kept)
+    };
     outputs(&block.linears())
         + 8 * d_model
+        + block.row.as_deref().map_or(0, of_row)
         + 2 * block.attention().map_or(0, of_heads)
         + block.other_mixer().map_or(0, of_other)
 }

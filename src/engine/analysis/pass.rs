@@ -103,7 +103,12 @@ impl<'a, O: Ops> Pass<'a, O> {
         tokens_of(stack, self.job.input).ok_or_else(missing)
     }
 
-    /// The input of a stack's first block. // [position, d_model]
+    /// The width of what the layers of a stack read.
+    pub(crate) fn d_input(&self, stack: &StackSpec) -> usize {
+        self.model.spec.d_input(stack)
+    }
+
+    /// The input of a stack's first block. // [position, width of a row]
     pub(crate) fn embed(&self, stack: &StackSpec) -> Result<O::Buffer> {
         let (mut resid, mut spare) = (O::Buffer::default(), O::Buffer::default());
         let sequence = self.tokens(stack)?;

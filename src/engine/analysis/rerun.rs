@@ -132,7 +132,6 @@ pub fn head_with<O: Ops>(
         return Ok(None);
     };
     let only = head_idx..head_idx + 1;
-    let heads =
-        attend_heads(&context, (own, &block.attn_pre), &resid, only, &mut NoHooks)?.summaries;
+    let heads = attend_heads(&context, (block, own), &resid, only, &mut NoHooks)?.summaries;
     Ok(heads.into_iter().next())
 }

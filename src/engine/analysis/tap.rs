@@ -41,6 +41,19 @@ pub trait Tap {
         Ok(())
     }
 
+    /// Whether whole rows are wanted, where they hold more than the residual.
+    fn wants_rows(&self) -> bool {
+        false
+    }
+
+    /// Rows that hold more than the residual; the hook is `ResidPre` or `ResidPost`, and comes before. // values: [position, width]
+    ///
+    /// # Errors
+    /// When they cannot be kept; stops the run.
+    fn rows(&mut self, _: Stack, _: usize, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// Called when a layer is done.
     ///
     /// # Errors

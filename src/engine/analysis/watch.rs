@@ -43,7 +43,7 @@ pub(super) struct Watch<'a> {
     layer_idx: usize,
     norms: Norms,
     cross: Norms,
-    /// The block's input, when it is to be kept. // [position, d_model]
+    /// The block's input, when it is to be kept. // [position, width of a row]
     pub input: Option<Vec<f32>>,
     keeps_input: bool,
     /// What the feed-forward layer gives before any norm on it, when it is to be kept. // [position, d_model]
@@ -141,6 +141,22 @@ impl Hooks for Watch<'_> {
         match &mut self.tap {
             Some(tap) if tap.wants(seen_from, self.layer_idx, hook) => {
                 tap.values(seen_from, self.layer_idx, hook, values, width)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.keeps_input || self.tap.as_ref().is_some_and(|tap| tap.wants_rows())
+    }
+
+    fn rows(&mut self, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if self.keeps_input && hook == Hook::ResidPre {
+            self.input = Some(values.to_vec());
+        }
+        match &mut self.tap {
+            Some(tap) if tap.wants_rows() => {
+                tap.rows(self.stack, self.layer_idx, hook, values, width)
             }
             _ => Ok(()),
         }

@@ -108,8 +108,18 @@ impl Alone<'_> {
     ) -> Result<Beyond> {
         let mut resid = O::Buffer::default();
         {
-            let of_a = self.exchange.of_a.borrow();
-            let Some(input) = of_a.get(&(stack.stack, Hook::ResidPre)) else {
+            let (of_a, rows) = (
+                self.exchange.of_a.borrow(),
+                self.exchange.rows_of_a.borrow(),
+            );
+            let residual = of_a.get(&(stack.stack, Hook::ResidPre));
+            // A layer cannot run on rows that hold other things than its own.
+            let width = b.d_input(stack);
+            let Some(input) = rows
+                .as_ref()
+                .or(residual)
+                .filter(|kept| kept.width == width)
+            else {
                 return Ok(Beyond::default());
             };
             let n = self

@@ -37,6 +37,8 @@ pub(super) struct Exchange<'a> {
     pub layer_idx: Cell<usize>,
     /// What A gave.
     pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    /// A's input of the layer, where its rows hold more than the residual.
+    pub rows_of_a: RefCell<Option<Kept>>,
     /// What B's heads are computed from again, where not all heads of A could be kept.
     pub of_b: RefCell<BTreeMap<(Stack, Hook), Kept>>,
     pub own: Shared,
@@ -61,6 +63,7 @@ impl<'a> Exchange<'a> {
             is_on: Cell::new(false),
             layer_idx: Cell::new(0),
             of_a: RefCell::default(),
+            rows_of_a: RefCell::default(),
             of_b: RefCell::default(),
             own: Shared::default(),
             cross: Shared::default(),
@@ -190,7 +193,8 @@ impl<'a> Exchange<'a> {
     pub fn end_layer(&self) {
         self.is_on.set(false);
         let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
-        let all = of_a.into_values().chain(of_b.into_values());
+        let rows = self.rows_of_a.take();
+        let all = of_a.into_values().chain(of_b.into_values()).chain(rows);
         self.spare.borrow_mut().extend(all.map(|kept| kept.values));
     }
 
@@ -262,6 +266,18 @@ impl Tap for Keeper<'_> {
         exchange.sink(stack, &self.own, &self.cross)
     }
 
+    fn wants_rows(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], width: usize) -> Result<()> {
+        if hook == Hook::ResidPre {
+            let kept = self.exchange.kept(values, width);
+            self.exchange.rows_of_a.replace(Some(kept));
+        }
+        Ok(())
+    }
+
     fn memory(&mut self, values: &[f32]) -> Result<()> {
         self.exchange.encoded.replace(values.to_vec());
         Ok(())
@@ -320,6 +336,21 @@ impl Tap for Comparer<'_> {
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
         let exchange = self.exchange;
         exchange.sink(stack, &self.own, &self.cross)
+    }
+
+    fn wants_rows(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn rows(&mut self, _: Stack, _: usize, hook: Hook, values: &[f32], _: usize) -> Result<()> {
+        if hook == Hook::ResidPre {
+            let of_a = self.exchange.rows_of_a.borrow();
+            let is_same = of_a
+                .as_ref()
+                .is_some_and(|kept| same_bits(&kept.values, values));
+            self.was_same.set(is_same);
+        }
+        Ok(())
     }
 
     fn memory(&mut self, values: &[f32]) -> Result<()> {

@@ -59,6 +59,10 @@ pub(super) fn alone<O: Ops>(
     floors: &Floors,
 ) -> Result<f64> {
     let width = of.model.spec.d_input(stack);
+    // Records have the residual alone of rows that hold more.
+    if stack.rows.is_some() {
+        return Ok(0.0);
+    }
     let (queries, _) = of.sequences(stack.stack);
     let form = Form::Vectors {
         n_heads: None,

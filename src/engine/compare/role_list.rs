@@ -142,6 +142,15 @@ impl List {
         if let Some(linear) = &embed.projection {
             self.linear(format!("{name}embed.projection"), linear, Division::None);
         }
+        let streams = stack.rows.iter().filter_map(|rows| rows.streams.as_ref());
+        for maps in streams {
+            for (what, maps) in [("first", &maps.first), ("last", &maps.last)] {
+                for (nth, linear) in maps.iter().enumerate() {
+                    let key = format!("{name}streams.{what}.{nth}");
+                    self.linear(key, linear, Division::None);
+                }
+            }
+        }
         self.table(format!("{name}bias"), stack.bucket_values.as_ref());
     }
 
@@ -176,6 +185,23 @@ impl List {
             block.resid_scale.as_ref(),
             || vec![1],
         );
+        if let Some(narrow) = &block.narrow {
+            self.linear(format!("{name}narrow.into"), &narrow.into, Division::None);
+            self.linear(format!("{name}narrow.out"), &narrow.out, Division::None);
+            self.norm(&format!("{name}narrow"), Some(&narrow.norm), None);
+        }
+        let streams = block.row.as_ref().and_then(|row| row.streams.as_ref());
+        if let Some(streams) = streams {
+            let maps = ["router", "predict", "correct"].iter();
+            for (what, linear) in maps.zip(streams.linears()) {
+                self.linear(format!("{name}streams.{what}"), linear, Division::None);
+            }
+            let norm = Some(&streams.router_norm);
+            self.norm(&format!("{name}streams.router"), norm, None);
+            let width = streams.router.n_in;
+            let key = format!("{name}streams.scale");
+            self.vector(key, streams.scale.as_ref(), || vec![width]);
+        }
         if let Some(branch) = &block.by_token {
             for (what, linear) in ["gate", "context", "out"].iter().zip(branch.linears()) {
                 self.linear(format!("{name}by_token.{what}"), linear, Division::None);
@@ -190,6 +216,12 @@ impl List {
             FeedForward::Dense(mlp) => self.mlp(&format!("{name}mlp"), mlp),
             FeedForward::Experts(experts) => {
                 self.linear(format!("{name}router"), &experts.router, Division::None);
+                let n = experts.experts.len();
+                let scales = experts.rule.expert_scales.as_ref();
+                self.vector(format!("{name}router.scales"), scales, || vec![n]);
+                for (what, norm) in experts.apart.iter().flat_map(|apart| apart.all()) {
+                    self.norm(&format!("{name}apart.{what}"), Some(norm), None);
+                }
                 self.vector(
                     format!("{name}router.choice"),
                     experts.rule.choice_bias.as_ref().map(|bias| &bias.tensor),
@@ -263,17 +295,23 @@ impl List {
             &projections.q,
             rotating(q, &projections.q),
         );
-        self.linear(
-            format!("{name}.k"),
-            &projections.k,
-            rotating(k, &projections.k),
-        );
+        // Keys and values of an earlier layer are that layer's.
+        let is_own = !projections.takes_keys();
+        if is_own {
+            self.linear(
+                format!("{name}.k"),
+                &projections.k,
+                rotating(k, &projections.k),
+            );
+        }
         let of_v = if projections.v.n_out() == v.n * v.width {
             Division::Outputs(v)
         } else {
             Division::None
         };
-        self.linear(format!("{name}.v"), &projections.v, of_v);
+        if is_own {
+            self.linear(format!("{name}.v"), &projections.v, of_v);
+        }
         if let Some(difference) = &projections.difference {
             for (what, tensor) in ["q1", "k1", "q2", "k2"].iter().zip(&difference.lambdas) {
                 let key = format!("{name}.lambda_{what}");

@@ -209,6 +209,12 @@ fn block(list: &mut List, spec: &BlockSpec) {
         list.add(Computation, name, KnobValue::single(factor));
     }
     list.word(Computation, "adds_to_normed", spec.adds_to_normed);
+    list.word(Shape, "narrow_branch", spec.narrow.is_some());
+    let row = spec.row.as_deref();
+    let streams = row.and_then(|row| row.streams.as_ref());
+    list.word(Shape, "streams", streams.map_or(1, |streams| streams.n));
+    let active = streams.map_or(0, |streams| streams.active);
+    list.word(Computation, "active_stream", active);
     list.word(Shape, "token_branch", spec.by_token.is_some());
     list.word(Shape, "residual_scale", spec.resid_scale.is_some());
     match &spec.feed_forward {
@@ -227,6 +233,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.add(Computation, "router_scale", KnobValue::single(rule.scale));
             list.word(Computation, "router_groups", format!("{:?}", rule.groups));
             list.word(Shape, "shared_expert", experts.shared.is_some());
+            list.word(Shape, "experts_apart", experts.apart.is_some());
             if let Some(mlp) = experts.experts.first() {
                 feed_forward(list, mlp);
             }

@@ -174,6 +174,7 @@ impl Experts {
                 groups: None,
                 normalises: power.is_some(),
                 power: power.unwrap_or(1.0) as f32,
+                expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,
             },
@@ -194,6 +195,7 @@ impl Experts {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            sparsity: None,
         };
         FeedForward::Experts(Box::new(ExpertsSpec {
             router: linear(&format!("{at}.router.layer"), d_model, n, false),
@@ -201,6 +203,7 @@ impl Experts {
             experts: (0..n).map(expert).collect(),
             shared: None,
             latent: None,
+            apart: None,
         }))
     }
 }

@@ -1,22 +1,26 @@
-//! Gemma 4: wider heads in layers without a window, norms of values too, an embedding of the token for each block, a factor of each block.
+//! Gemma 4: wider heads in layers without a window, norms of values too, an embedding of the token for each block, a factor of each block;
+//! the last layers may share keys of earlier ones, and experts stand beside the feed-forward layer.
 
 use serde_json::Value;
 
 use super::Family;
-use super::reading::experts::{USUAL, gated};
+use super::reading::experts::{USUAL, gated, slabs};
+use super::reading::key_sharing::{KeyHeads, Sharing};
 use super::reading::rope::{RopeRule, rope};
 use super::reading::windows::{WindowRule, layer_windows};
 use super::reading::{
-    activation, check_groups, linear, must_be_off, note_attention, prefix, rms_norm, tied_head,
+    activation, check_counts, check_groups, check_used, linear, note_attention, prefix, rms_norm,
+    tied_head,
 };
 use crate::attention::{AttentionSpec, RopeScaling, RopeSpec, Scale};
-use crate::checkpoint::{Checkpoint, Origin, Reader};
+use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
 use crate::error::{Error, Result};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, HeadSpec, LinearSource, ModelSpec, NormSource, Part,
-    ProjectionSpec, StackSpec, TableSource, TokenBranch,
+    ApartNorms, BlockRow, BlockSpec, EmbedSpec, ExpertsSpec, FeedForward, HeadSpec, LinearSource,
+    MlpSpec, ModelSpec, NormSource, Part, ProjectionSpec, RouterRule, RouterScores, RowSpec,
+    StackSpec, TableSource, TokenBranch,
 };
-use crate::ops::NormKind;
+use crate::ops::{Activation, NormKind};
 
 pub const FAMILY: Family = Family::own("gemma4_text", "Gemma4", read);
 
@@ -59,6 +63,17 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let heads = heads(reader, &windows, n_heads)?;
     let by_token = by_token(reader)?;
     let logit_cap = reader.bound_or_none("logit_softcap", "final_logit_softcapping")?;
+    let experts = Experts::read(reader, tensors, n_layers)?;
+    let mut key_heads = Vec::with_capacity(n_layers);
+    for (heads, window) in heads.iter().zip(&windows) {
+        key_heads.push(KeyHeads {
+            n: heads.n_kv,
+            d: heads.d,
+            is_windowed: window.is_some(),
+        });
+    }
+    let sharing = Sharing::read(reader, 0, &key_heads)?;
+    let is_wide = reader.flag_or("shared_layers_are_wide", "use_double_wide_mlp", false)?;
     let shares_kv = reader.flag_or("values_are_keys", "attention_k_eq_v", false)?;
     let is_windowed = |layer_idx: usize| windows[layer_idx].is_some();
     let mut ropes = Vec::with_capacity(n_layers);
@@ -90,8 +105,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let block = |layer_idx: usize| {
         let at = format!("{base}layers.{layer_idx}");
         let Heads { n_kv, d } = heads[layer_idx];
+        let source = sharing.source_of(layer_idx);
+        let takes = source != layer_idx;
         let map = |name: &str, n_in, n_out| {
             linear(&format!("{at}.self_attn.{name}"), n_in, n_out, has_bias)
+        };
+        let of_keys = |name: &str| {
+            let name = format!("{base}layers.{source}.self_attn.{name}");
+            linear(&name, d_model, n_kv * d, has_bias)
         };
         let of_values = if shares_kv && !is_windowed(layer_idx) {
             "k_proj"
@@ -101,12 +122,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let norm = |name: &str, width| rms_norm(format!("{at}.{name}.weight"), width, eps);
         let projections = ProjectionSpec {
             q_norm: Some(norm("self_attn.q_norm", d)),
-            k_norm: Some(norm("self_attn.k_norm", d)),
-            v_norm: Some(NormSource::new(NormKind::RmsNorm, eps, d, None)),
+            k_norm: (!takes).then(|| norm("self_attn.k_norm", d)),
+            v_norm: (!takes).then(|| NormSource::new(NormKind::RmsNorm, eps, d, None)),
+            shared: sharing.of(layer_idx, &format!("{at}.self_attn")),
             ..ProjectionSpec::plain(
                 map("q_proj", d_model, n_heads * d),
-                map("k_proj", d_model, n_kv * d),
-                map(of_values, d_model, n_kv * d),
+                of_keys("k_proj"),
+                of_keys(of_values),
                 map("o_proj", n_heads * d, d_model),
             )
         };
@@ -117,10 +139,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             &format!("{at}.mlp"),
             USUAL,
             d_model,
-            d_mlp,
+            if takes && is_wide { 2 * d_mlp } else { d_mlp },
             activation,
             false,
         );
+        let feed_forward = match &experts {
+            Some(experts) => experts.of_layer(&at, d_model, (mlp, activation), &norm),
+            None => FeedForward::Dense(Box::new(mlp)),
+        };
         let of_token = by_token.as_ref().map(|own| {
             let (p, n_all) = (own.width, n_layers * own.width);
             let context = format!("{base}per_layer_model_projection");
@@ -145,6 +171,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                     width: n_all,
                 },
                 row_scale: (p as f64).sqrt() as f32,
+                row_beyond: None,
                 first_column: layer_idx * p,
                 mix: std::f32::consts::FRAC_1_SQRT_2,
             })
@@ -157,7 +184,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             mlp_out: Some(norm("post_feedforward_layernorm", d_model)),
             by_token: of_token,
             resid_scale: Some(scalar).filter(|scalar| tensors.contains(scalar)),
-            ..BlockSpec::plain(attention, projections, FeedForward::Dense(Box::new(mlp)))
+            row: (sharing.n_kept > 0).then(|| {
+                Box::new(BlockRow {
+                    d_model,
+                    streams: None,
+                    n_kept: sharing.n_kept,
+                })
+            }),
+            ..BlockSpec::plain(attention, projections, feed_forward)
         }
     };
     let blocks = (0..n_layers).map(block).collect();
@@ -177,7 +211,16 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         is_causal_lm: true,
         ..ModelSpec::of_one_stack(
             FAMILY.model_type,
-            StackSpec::only(embed, blocks, Some(last)),
+            StackSpec {
+                rows: (sharing.n_kept > 0).then(|| {
+                    Box::new(RowSpec {
+                        d_model,
+                        streams: None,
+                        n_kept: sharing.n_kept,
+                    })
+                }),
+                ..StackSpec::only(embed, blocks, Some(last))
+            },
             Some(head),
         )
     })
@@ -185,34 +228,84 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
 
 /// Refuses what is not read of this family.
 fn refuse(reader: &mut Reader<'_>) -> Result<()> {
-    const SHARED: &str = "num_kv_shared_layers";
     const BOTH: &str = "use_bidirectional_attention";
-    must_be_off(
-        reader,
-        "enable_moe_block",
-        "experts beside a feed-forward layer are not read",
-    )?;
-    let shared = reader.count_or("n_layers_of_shared_keys", SHARED, 0)?;
-    if shared > 0 {
-        let problem = format!(
-            "expected 0: layers that take keys and values from another layer are not read, found {shared}"
-        );
-        return Err(Error::config(reader.path(), SHARED, problem));
-    }
     if reader.value(BOTH).and_then(Value::as_str) == Some("all") {
         let problem = "expected null or \"vision\": attention of all tokens to both sides is not read, found \"all\"";
         return Err(Error::config(reader.path(), BOTH, problem));
     }
-    // Layers of shared keys alone are twice as wide, and experts alone have these sizes.
-    for key in [
-        "use_double_wide_mlp",
-        "num_experts",
-        "top_k_experts",
-        "moe_intermediate_size",
-    ] {
-        reader.value(key);
-    }
     Ok(())
+}
+
+/// Experts beside the feed-forward layer, which read the residual through norms of their own.
+struct Experts {
+    n: usize,
+    n_used: usize,
+    width: usize,
+}
+
+impl Experts {
+    fn read(reader: &mut Reader<'_>, tensors: &Tensors, n_layers: usize) -> Result<Option<Self>> {
+        const SIZES: [&str; 3] = ["num_experts", "top_k_experts", "moe_intermediate_size"];
+        if !reader.flag_or("has_experts", "enable_moe_block", false)? {
+            for key in SIZES {
+                reader.value(key);
+            }
+            return Ok(None);
+        }
+        let n = reader.size("n_experts", SIZES[0])?;
+        check_counts(reader, tensors, n_layers, (n, true))?;
+        let n_used = reader.size("n_experts_used", SIZES[1])?;
+        check_used(reader, n_used, n)?;
+        let width = reader.size("d_expert", SIZES[2])?;
+        Ok(Some(Self { n, n_used, width }))
+    }
+
+    /// The experts of a layer, and the feed-forward layer that every token uses.
+    fn of_layer(
+        &self,
+        at: &str,
+        d_model: usize,
+        (mlp, activation): (MlpSpec, Activation),
+        norm: &dyn Fn(&str, usize) -> NormSource,
+    ) -> FeedForward {
+        let router = linear(&format!("{at}.router.proj"), d_model, self.n, false);
+        let root = (d_model as f64).powf(-0.5) as f32;
+        let before = norm("router.scale", d_model);
+        let names = [
+            format!("{at}.experts.gate_up_proj"),
+            format!("{at}.experts.down_proj"),
+        ];
+        let expert = |idx| {
+            let sizes = (d_model, self.width);
+            slabs((&names[0], &names[1]), (idx, self.n), sizes, activation)
+        };
+        FeedForward::Experts(Box::new(ExpertsSpec {
+            router: router.scaled(1.0, root),
+            rule: RouterRule {
+                n_used: self.n_used,
+                scores: RouterScores::Softmax,
+                choice_bias: None,
+                groups: None,
+                normalises: true,
+                power: 1.0,
+                scale: 1.0,
+                expert_scales: Some(format!("{at}.router.per_expert_scale")),
+                scales_inputs: false,
+            },
+            experts: (0..self.n).map(expert).collect(),
+            shared: Some((mlp, None)),
+            latent: None,
+            apart: Some(Box::new(ApartNorms {
+                router: NormSource {
+                    gain: vec![format!("{at}.router.scale")],
+                    ..before
+                },
+                into: norm("pre_feedforward_layernorm_2", d_model),
+                out: norm("post_feedforward_layernorm_2", d_model),
+                shared_out: norm("post_feedforward_layernorm_1", d_model),
+            })),
+        }))
+    }
 }
 
 /// The heads of every layer: those of layers without a window may be wider, and their keys fewer.

@@ -100,6 +100,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 activation: Activation::Silu,
                 gate_rule: CLAMPED,
                 learned: None,
+                sparsity: None,
             }
         };
         let router = format!("{at}.router");
@@ -113,12 +114,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 groups: None,
                 normalises: false,
                 power: 1.0,
+                expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,
             },
             experts: (0..n_experts).map(expert).collect(),
             shared: None,
             latent: None,
+            apart: None,
         }))
     };
     llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)

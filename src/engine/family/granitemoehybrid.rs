@@ -74,6 +74,7 @@ fn shared_layer(at: &str, d_model: usize, d_mlp: usize, activation: Activation) 
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        sparsity: None,
     }
 }
 

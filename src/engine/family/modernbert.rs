@@ -82,6 +82,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             activation: of_mlp,
             gate_rule: GateRule::Product,
             learned: None,
+            sparsity: None,
         };
         let mut spec = attention.clone();
         spec.mask.window = is_windowed[layer_idx].then_some(Window::Around(width / 2));

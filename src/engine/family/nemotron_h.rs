@@ -343,6 +343,7 @@ impl Experts {
                 normalises: reader.flag_or("normalises_experts", "norm_topk_prob", true)?,
                 scale: scale as f32,
                 power: 1.0,
+                expert_scales: None,
                 scales_inputs: false,
             },
         })
@@ -383,6 +384,7 @@ impl Experts {
                     latent("fc2_latent_proj", d_latent, d_model),
                 ]
             }),
+            apart: None,
         }
     }
 }

@@ -221,6 +221,7 @@ impl Sizes {
             activation: self.activation,
             gate_rule: GateRule::Product,
             learned: None,
+            sparsity: None,
         };
         let cross = is_decoder.then(|| {
             let attention = AttentionSpec {

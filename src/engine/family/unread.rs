@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkpoint::{TensorInfo, Tensors};
-use crate::model::ModelSpec;
+use crate::model::{KeySharing, ModelSpec};
 
 /// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
 const NO_WEIGHTS: [&str; 30] = [
@@ -138,9 +138,19 @@ pub fn layer_of(name: &str) -> Option<usize> {
     name.split('.').find_map(|part| part.parse().ok())
 }
 
-/// Tables that a family computes, and whose stored copy it passes by; and the bias of a head whose last map has one of its own.
+/// Tables that a family computes, and whose stored copy it passes by; maps of keys in layers that take those of another; and the bias
+/// of a head whose last map has one of its own.
 pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
+        return true;
+    }
+    let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
+    let shared = blocks.filter_map(|block| block.own()?.projections.shared.as_deref());
+    let mut in_vain = shared.filter_map(|shared| match shared {
+        KeySharing::Taken { in_vain, .. } => Some(in_vain),
+        KeySharing::Left(_) => None,
+    });
+    if in_vain.any(|names| names.iter().any(|vain| vain == name)) {
         return true;
     }
     let bias = spec

@@ -87,13 +87,20 @@ pub fn run_layer_as_read<O: Ops>(
 
     let mlp_in = normed_by(context, segments, &rows, &added, |one| &one.spec.mlp_pre)?;
     let by_mlp = groups(segments, |one| &one.spec.feed_forward);
-    let mlp_out = in_groups(ops, &rows, by_mlp, [&mlp_in], |spec, [from], to| {
-        let weights = match spec {
-            FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
-            FeedForward::Experts(_) | FeedForward::None => None,
-        };
-        feed_forward(context, spec, weights.as_ref(), from, &mut s.mlp, to)
-    })?; // [row, d_model]
+    let mlp_out = in_groups(
+        ops,
+        &rows,
+        by_mlp,
+        [&mlp_in, &added],
+        |spec, [from, resid], to| {
+            let weights = match spec {
+                FeedForward::Dense(mlp) => Some(MlpWeights::read(shelf, mlp)?),
+                FeedForward::Experts(_) | FeedForward::None => None,
+            };
+            let from = (from, resid);
+            feed_forward(context, spec, weights.as_ref(), from, &mut s.mlp, to)
+        },
+    )?; // [row, d_model]
     let by_end = groups(segments, |one| {
         let spec = one.spec;
         let adds_to_normed = spec.adds_to_normed && spec.mlp_pre.is_some();

@@ -26,8 +26,9 @@ pub struct LatentWeights<'a, O: Ops> {
 pub struct AttentionWeights<'a, O: Ops> {
     pub pre: Option<O::Norm<'a>>,
     pub q: O::Linear<'a>,
-    pub k: O::Linear<'a>,
-    pub v: O::Linear<'a>,
+    /// Keys, and values below, are `None` where an earlier layer made them.
+    pub k: Option<O::Linear<'a>>,
+    pub v: Option<O::Linear<'a>>,
     pub q_norm: Option<O::Norm<'a>>,
     pub k_norm: Option<O::Norm<'a>>,
     pub v_norm: Option<O::Norm<'a>>,
@@ -63,11 +64,17 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             None => None,
         };
         let fused = Fused::default();
+        let own = |source| -> Result<Option<O::Linear<'a>>> {
+            if spec.takes_keys() {
+                return Ok(None);
+            }
+            shelf.linear_of(source, &fused).map(Some)
+        };
         Ok(Self {
             pre: shelf.optional_norm(pre)?,
             q: shelf.linear_of(&spec.q, &fused)?,
-            k: shelf.linear_of(&spec.k, &fused)?,
-            v: shelf.linear_of(&spec.v, &fused)?,
+            k: own(&spec.k)?,
+            v: own(&spec.v)?,
             q_norm: shelf.optional_norm(&spec.q_norm)?,
             k_norm: shelf.optional_norm(&spec.k_norm)?,
             v_norm: shelf.optional_norm(&spec.v_norm)?,

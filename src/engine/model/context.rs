@@ -164,6 +164,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) out: O::Buffer,
     /// What multiplies z, where a gate does. // [position, n_heads · d_value]
     pub(super) gate: O::Buffer,
+    /// What rows keep for later layers. // [position, n_kept]
+    pub(super) kept: Vec<f32>,
     /// Keys and values of tokens that are over, and of those that run once they have.
     pub(super) past: Option<KeysAndValues<O>>,
 }
@@ -203,6 +205,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             shared_key: buffer(),
             out: buffer(),
             gate: buffer(),
+            kept: Vec::new(),
             past: None,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Model;
 use super::embed_spec::{DroppedToken, PositionTable, Sines};
 use super::patches::{patch_positions, patch_rows};
+use super::rows;
 use super::source::{NormSource, TableSource};
 use super::spec::StackSpec;
 use super::weights::Shelf;
@@ -157,7 +158,10 @@ pub fn embed<O: Ops>(
         }
         std::mem::swap(resid, scratch);
     }
-    Ok(())
+    match &stack.rows {
+        Some(rows) => rows::begin((ops, tensors), rows, resid),
+        None => Ok(()),
+    }
 }
 
 /// What is added up to embed a token.

@@ -34,6 +34,20 @@ pub(super) fn offer<O: Ops>(
     emit(ops, hooks, hook, values)
 }
 
+/// Hands over rows that hold more than the residual.
+pub(super) fn rows<O: Ops>(
+    ops: &O,
+    hooks: &mut dyn Hooks,
+    hook: Hook,
+    values: &O::Buffer,
+) -> Result<()> {
+    if hooks.wants_rows() {
+        let host = ops.get(values)?;
+        hooks.rows(hook, &host.values, host.width)?;
+    }
+    Ok(())
+}
+
 /// Hands over what a branch gives, before the norm on it.
 pub(super) fn raw<O: Ops>(
     ops: &O,

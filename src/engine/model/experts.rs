@@ -3,8 +3,9 @@
 use super::block_weights::MlpWeights;
 use super::context::{BlockContext, MlpScratch};
 use super::feed_forward::ExpertsSpec;
-use super::forward::run_mlp;
+use super::forward::{normed_in_place, run_mlp};
 use super::route::route;
+use super::source::NormSource;
 use crate::error::{Error, Result};
 use crate::ops::Ops;
 
@@ -15,7 +16,7 @@ use crate::ops::Ops;
 pub(super) fn experts<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &ExpertsSpec,
-    from: &O::Buffer,
+    (from, resid): (&O::Buffer, &O::Buffer),
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
@@ -25,8 +26,25 @@ pub(super) fn experts<O: Ops>(
         Some(bias) => Some(shelf.tensors.expect(&bias.tensor, &bias.shape)?.widen()?),
         None => None,
     };
+    let expert_scales = match &spec.rule.expert_scales {
+        Some(name) => Some(shelf.vector(name, n_experts)?),
+        None => None,
+    };
+    let normed = |norm: &NormSource| -> Result<O::Buffer> {
+        let mut to = O::Buffer::default();
+        ops.norm(resid, &shelf.norm(norm)?, &mut to)?;
+        Ok(to)
+    };
+    let own = match spec.apart.as_deref() {
+        Some(apart) => Some([normed(&apart.router)?, normed(&apart.into)?]),
+        None => None,
+    };
+    let [routed_from, experts_from] = match &own {
+        Some([router, into]) => [router, into],
+        None => [from; 2],
+    };
     ops.linear(
-        from,
+        routed_from,
         &shelf.linear(&spec.router)?,
         &mut s.routed,
         context.pace,
@@ -39,7 +57,8 @@ pub(super) fn experts<O: Ops>(
         for (position_idx, outputs) in tokens.enumerate() {
             for (expert_idx, weight) in route(&spec.rule, outputs, choice_bias.as_deref()) {
                 chosen_by[expert_idx].0.push(position_idx);
-                chosen_by[expert_idx].1.push(weight);
+                let scale = expert_scales.as_ref().map_or(1.0, |all| all[expert_idx]);
+                chosen_by[expert_idx].1.push(weight * scale);
             }
         }
         n_positions
@@ -47,12 +66,17 @@ pub(super) fn experts<O: Ops>(
     let narrow = match &spec.latent {
         Some([into, _]) => {
             let mut narrow = O::Buffer::default();
-            ops.linear(from, &shelf.linear(into)?, &mut narrow, context.pace)?; // [position, d_latent]
+            ops.linear(
+                experts_from,
+                &shelf.linear(into)?,
+                &mut narrow,
+                context.pace,
+            )?; // [position, d_latent]
             Some(narrow)
         }
         None => None,
     };
-    let read = narrow.as_ref().unwrap_or(from);
+    let read = narrow.as_ref().unwrap_or(experts_from);
     let width = ops.get(read)?.width;
     ops.put(&vec![0.0; n_positions * width], width, to)?;
     for (expert, (rows, factors)) in spec.experts.iter().zip(&chosen_by) {
@@ -84,10 +108,17 @@ pub(super) fn experts<O: Ops>(
         ops.linear(to, &shelf.linear(out)?, &mut wide, context.pace)?; // [position, d_model]
         std::mem::swap(to, &mut wide);
     }
+    let apart = spec.apart.as_deref();
+    let norm_of = |norm: Option<&NormSource>, values: &mut O::Buffer| -> Result<()> {
+        let norm = norm.map(|norm| shelf.norm(norm)).transpose()?;
+        normed_in_place(ops, norm.as_ref(), values, &mut O::Buffer::default())
+    };
+    norm_of(apart.map(|apart| &apart.out), to)?;
     if let Some((mlp, gate)) = &spec.shared {
         let weights = MlpWeights::read(shelf, mlp)?;
         let mut shared = std::mem::take(&mut s.expert_out);
         run_mlp(context, mlp, &weights, from, s, &mut shared)?;
+        norm_of(apart.map(|apart| &apart.shared_out), &mut shared)?;
         let rows: Vec<usize> = (0..n_positions).collect();
         let factors: Vec<f32> = match gate {
             Some(gate) => {

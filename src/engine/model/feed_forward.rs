@@ -1,6 +1,6 @@
 //! What a feed-forward layer is made of, as data: one, or many experts of which each token uses a few.
 
-use super::source::LinearSource;
+use super::source::{LinearSource, NormSource};
 use crate::ops::Activation;
 
 /// A feed-forward layer: down(act(up x)), or down(gate rule of gate x and up x).
@@ -13,6 +13,8 @@ pub struct MlpSpec {
     pub gate_rule: GateRule,
     /// The activation has learned curvatures, and takes the place of the other.
     pub learned: Option<LearnedActivation>,
+    /// The share of gates that stay shut, if they were normally distributed.
+    pub sparsity: Option<f32>,
 }
 
 /// Four values of a stored activation (Huang and Schlag 2024, arXiv 2411.13010): for x above 0, p·x² + β·x; below, n·(e^min(x, ε) −
@@ -47,6 +49,7 @@ impl MlpSpec {
             activation,
             gate_rule: GateRule::Product,
             learned: None,
+            sparsity: None,
         }
     }
 }
@@ -70,6 +73,32 @@ pub struct ExpertsSpec {
     pub shared: Option<(MlpSpec, Option<LinearSource>)>,
     /// Maps into and out of the narrower vectors that experts run on; the shared one runs on the input.
     pub latent: Option<[LinearSource; 2]>,
+    /// The experts read the residual through norms of their own, not what the shared one reads.
+    pub apart: Option<Box<ApartNorms>>,
+}
+
+/// Norms around experts that read the residual themselves, and on what the shared one gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApartNorms {
+    /// Before the router.
+    pub router: NormSource,
+    /// Before the experts.
+    pub into: NormSource,
+    /// On what the experts give together.
+    pub out: NormSource,
+    /// On what the shared one gives.
+    pub shared_out: NormSource,
+}
+
+impl ApartNorms {
+    pub fn all(&self) -> [(&'static str, &NormSource); 4] {
+        [
+            ("router", &self.router),
+            ("into", &self.into),
+            ("out", &self.out),
+            ("shared_out", &self.shared_out),
+        ]
+    }
 }
 
 /// How the router's outputs become weights of experts.
@@ -85,6 +114,8 @@ pub struct RouterRule {
     /// The power of the norm that stands for the sum; 1 for the sum itself.
     pub power: f32,
     pub scale: f32,
+    /// Multiplies the weight of each expert. // [expert]
+    pub expert_scales: Option<String>,
     /// Weights multiply what experts read, not what they give.
     pub scales_inputs: bool,
 }

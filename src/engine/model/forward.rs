@@ -16,6 +16,9 @@ use super::hook::{Hook, Hooks, NoHooks};
 use super::known::feed_forward_of_all;
 use super::mixing::{Mixed, mix, nothing};
 use super::past::KeysAndValues;
+use super::rows::run_in_row;
+use super::shared_keys::{leave, take};
+use super::sparsity::cut_off;
 use super::spec::{BlockSpec, CrossSpec, Mixer, ProjectionSpec};
 use super::token_branch::end_block;
 use crate::attention::{
@@ -53,9 +56,25 @@ pub fn run_block<O: Ops>(
     scratch: &mut Scratch<O>,
     hooks: &mut dyn Hooks,
 ) -> Result<BlockRun> {
-    let (ops, s) = (context.ops, scratch);
-    offer(ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
+    if let Some(row) = spec.row.as_deref() {
+        return run_in_row(context, (spec, row), weights, resid, scratch, hooks);
+    }
+    offer(context.ops, hooks, Hook::ResidPre, resid)?; // [position, d_model]
+    let ran = run_branches(context, spec, weights, resid, scratch, hooks)?;
+    emit(context.ops, hooks, Hook::ResidPost, resid)?;
+    Ok(ran)
+}
 
+/// Runs the branches of a block on a residual, in place.
+pub(super) fn run_branches<O: Ops>(
+    context: &BlockContext<'_, O>,
+    spec: &BlockSpec,
+    weights: &BlockWeights<'_, O>,
+    resid: &mut O::Buffer,
+    scratch: &mut Scratch<O>,
+    hooks: &mut dyn Hooks,
+) -> Result<BlockRun> {
+    let (ops, s) = (context.ops, scratch);
     let Mixed { heads, mut beside } = mix(context, spec, weights, resid, &mut s.attention, hooks)?;
     let spread;
     let context = match hooks.spreads() {
@@ -69,7 +88,7 @@ pub fn run_block<O: Ops>(
             if let Some(beside) = &mut beside {
                 repeat(ops, beside, copies)?;
             }
-            if spec.adds_to_normed {
+            if spec.adds_to_normed || spec.narrow.is_some() {
                 repeat(ops, &mut s.attention.normed, copies)?;
             }
             spread = context.spread(copies);
@@ -103,6 +122,10 @@ pub fn run_block<O: Ops>(
     scaled(ops, spec.resid_factors[0], resid)?;
     if !spec.is_parallel {
         ops.add(resid, &s.attention.out)?;
+        if let Some(narrow) = spec.narrow.as_deref() {
+            let factor = spec.branch_scales[0];
+            narrow.add_to(context, &s.attention.normed, factor, resid)?;
+        }
         normed_in_place(ops, weights.attn_post.as_ref(), resid, &mut s.spare)?;
     }
 
@@ -140,7 +163,7 @@ pub fn run_block<O: Ops>(
         context,
         &spec.feed_forward,
         mlp,
-        mlp_in,
+        (mlp_in, &*resid),
         &mut s.mlp,
         &mut s.mlp_out,
     )?; // [position, d_model]
@@ -158,9 +181,12 @@ pub fn run_block<O: Ops>(
     }
     ops.add(resid, &s.mlp_out)?;
     normed_in_place(ops, weights.mlp_post.as_ref(), resid, &mut s.spare)?;
-    let end = (spec.by_token.as_deref(), spec.resid_scale.as_ref());
-    end_block(context, end, &context.tokens(), resid)?;
-    emit(ops, hooks, Hook::ResidPost, resid)?;
+    // Of several streams, what a block adds for its tokens goes to others than this one.
+    let has_streams = spec.row.as_ref().is_some_and(|row| row.streams.is_some());
+    if !has_streams {
+        let end = (spec.by_token.as_deref(), spec.resid_scale.as_ref());
+        end_block(context, end, &context.tokens(), resid)?;
+    }
     Ok(BlockRun { attention, cross })
 }
 
@@ -228,6 +254,7 @@ pub(super) fn project<O: Ops>(
     if !spec.norms_after_rope {
         norm_queries_and_keys(ops, spec, weights, s)?;
     }
+    leave(ops, spec, s)?;
     emit(ops, hooks, Hook::Q, &s.q)?;
     if has_keys {
         emit(ops, hooks, Hook::K, &s.k)?;
@@ -285,14 +312,19 @@ pub(super) fn project_only<O: Ops>(
         _ => attn_in,
     };
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
-    match &weights.latent {
-        None if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
-        None => {
+    if spec.takes_keys() {
+        ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
+        let keys = [&mut s.k, &mut s.v];
+        take(ops, (attention, spec), (&s.q, &s.kept), keys)?;
+    }
+    match (&weights.latent, &weights.k, &weights.v) {
+        (None, _, _) if !has_keys => ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?,
+        (None, Some(k), Some(v)) => {
             ops.linear(attn_in, &weights.q, &mut s.q, context.pace)?; // [position, n_heads · d_head]
-            ops.linear(keys_in, &weights.k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
-            ops.linear(keys_in, &weights.v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
+            ops.linear(keys_in, k, &mut s.k, context.pace)?; // [position, n_kv_heads · d_head]
+            ops.linear(keys_in, v, &mut s.v, context.pace)?; // [position, n_kv_heads · d_value]
         }
-        Some(latent) => {
+        (Some(latent), Some(k), Some(v)) => {
             match &latent.q {
                 Some((down, norm)) => {
                     ops.linear(attn_in, down, &mut s.latent, context.pace)?; // [position, d_latent]
@@ -303,11 +335,12 @@ pub(super) fn project_only<O: Ops>(
             }
             ops.linear(keys_in, &latent.kv, &mut s.latent, context.pace)?; // [position, d_latent]
             ops.norm(&s.latent, &latent.kv_norm, &mut s.normed_latent)?;
-            ops.linear(&s.normed_latent, &weights.k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
-            ops.linear(&s.normed_latent, &weights.v, &mut s.v, context.pace)?;
+            ops.linear(&s.normed_latent, k, &mut s.own_key, context.pace)?; // [position, n_heads · own]
+            ops.linear(&s.normed_latent, v, &mut s.v, context.pace)?;
             ops.linear(keys_in, &latent.shared_key, &mut s.shared_key, context.pace)?; // [position, shared]
             ops.join_heads(&s.own_key, &s.shared_key, attention.n_kv_heads, &mut s.k)?;
         }
+        _ => {}
     }
     if let Some(gate) = &weights.gate {
         ops.linear(attn_in, gate, &mut s.gate, context.pace)?; // [position, n_heads · d_value]
@@ -403,19 +436,19 @@ fn output<O: Ops>(
     })
 }
 
-/// What a feed-forward layer adds; experts read their own weights.
+/// What a feed-forward layer adds; experts read their own weights, and some of them the residual before the norm.
 pub(super) fn feed_forward<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &FeedForward,
     weights: Option<&MlpWeights<'_, O>>,
-    from: &O::Buffer,
+    (from, resid): (&O::Buffer, &O::Buffer),
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
     match (spec, weights) {
         (FeedForward::Dense(mlp), Some(weights)) => run_mlp(context, mlp, weights, from, s, to),
         (FeedForward::Dense(_), None) => Ok(()),
-        (FeedForward::Experts(spec), _) => experts(context, spec, from, s, to),
+        (FeedForward::Experts(spec), _) => experts(context, spec, (from, resid), s, to),
         (FeedForward::None, _) => nothing(context.ops, from, to),
     }
 }
@@ -434,6 +467,9 @@ pub(super) fn run_mlp<O: Ops>(
     match (&weights.gate, spec.gate_rule) {
         (Some(gate), GateRule::Product) => {
             ops.linear(from, gate, &mut s.gate, pace)?; // [position, d_mlp]
+            if let Some(share) = spec.sparsity {
+                cut_off(ops, share, &mut s.gate)?;
+            }
             ops.activate(spec.activation, &mut s.gate)?;
             ops.multiply(&mut s.hidden, &s.gate)?;
         }

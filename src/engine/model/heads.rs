@@ -66,7 +66,7 @@ pub(super) fn run_heads<O: Ops>(
             context,
             &of,
             variant,
-            resid,
+            (resid, &s.kept),
             (norms, hooks),
             &mut together,
         )?);
@@ -105,12 +105,15 @@ fn attend_variant<O: Ops>(
     context: &BlockContext<'_, O>,
     of: &Attending<'_, '_, O>,
     variant: &Variant,
-    resid: &O::Buffer,
+    (resid, kept): (&O::Buffer, &[f32]),
     (norms, hooks): (Option<&[Vec<f32>]>, &dyn Hooks),
     together: &mut Option<O::Buffer>,
 ) -> Result<Vec<HeadSummary>> {
     let spec = &variant.attention;
-    let mut s = AttentionScratch::<O>::default();
+    let mut s = AttentionScratch::<O> {
+        kept: kept.to_vec(),
+        ..AttentionScratch::default()
+    };
     let projections = &variant.projections;
     let weights = AttentionWeights::read(context.shelf(), of.pre, projections, spec.n_heads)?;
     project(

@@ -150,6 +150,18 @@ pub trait Hooks {
     fn raw(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
+    /// Whether whole rows are wanted, where they hold more than the residual.
+    fn wants_rows(&self) -> bool {
+        false
+    }
+    /// Rows that hold more than the residual, as they go from block to block; the hook is `ResidPre` or `ResidPost`, and comes before.
+    /// // values: [position, width]
+    ///
+    /// # Errors
+    /// When they cannot be kept; stops the run.
+    fn rows(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
+        Ok(())
+    }
     /// Looks at the block's attention to the encoder's output.
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
         None

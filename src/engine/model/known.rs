@@ -20,12 +20,12 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     context: &BlockContext<'_, O>,
     spec: &FeedForward,
     weights: Option<&MlpWeights<'_, O>>,
-    from: &O::Buffer,
+    (from, resid): (&O::Buffer, &O::Buffer),
     s: &mut MlpScratch<O>,
     to: &mut O::Buffer,
 ) -> Result<()> {
     let Some(known) = context.known.filter(|known| known.n > 0) else {
-        return feed_forward(context, spec, weights, from, s, to);
+        return feed_forward(context, spec, weights, (from, resid), s, to);
     };
     let ops = context.ops;
     ops.put(known.rows, known.rows.len() / known.n, to)?; // [n, d_model]
@@ -33,8 +33,12 @@ pub(super) fn feed_forward_of_all<O: Ops>(
     if others.is_empty() {
         return Ok(());
     }
-    let (mut rows, mut added) = (O::Buffer::default(), O::Buffer::default());
-    ops.gather_rows(from, &others, &mut rows)?;
-    feed_forward(context, spec, weights, &rows, s, &mut added)?;
+    let rows_of = |all: &O::Buffer| -> Result<O::Buffer> {
+        let mut rows = O::Buffer::default();
+        ops.gather_rows(all, &others, &mut rows)?;
+        Ok(rows)
+    };
+    let (from, resid, mut added) = (rows_of(from)?, rows_of(resid)?, O::Buffer::default());
+    feed_forward(context, spec, weights, (&from, &resid), s, &mut added)?;
     ops.append(to, &added)
 }

@@ -4,6 +4,7 @@ mod as_read;
 mod block_weights;
 mod context;
 mod copies;
+mod decoder_start;
 mod deviation;
 mod difference;
 mod embed;
@@ -22,6 +23,7 @@ mod labels;
 mod layer;
 pub mod mixer;
 mod mixing;
+mod narrow;
 mod needed;
 mod on_host;
 mod past;
@@ -29,10 +31,14 @@ mod patches;
 mod projected;
 pub mod recurrent;
 mod route;
+mod rows;
+mod shared_keys;
 mod shown_heads;
 mod source;
+mod sparsity;
 mod spec;
 mod stem;
+mod streams;
 mod timing;
 mod token_branch;
 mod unembed;
@@ -49,8 +55,8 @@ pub use embed::{EmbedPart, Input, Sequence, embed, embedding_parts};
 pub use embed_spec::{DroppedToken, EmbedSpec, PositionTable, Sines};
 pub use exception::{Ablation, Exceptions, Variant};
 pub use feed_forward::{
-    ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation, MlpSpec,
-    RouterRule, RouterScores,
+    ApartNorms, ChoiceBias, ExpertGroups, ExpertsSpec, FeedForward, GateRule, LearnedActivation,
+    MlpSpec, RouterRule, RouterScores,
 };
 pub use forward::AttentionRun;
 pub use hook::{Hook, Hooks, NoHooks};
@@ -58,10 +64,12 @@ pub use known::KnownRows;
 pub use labels::{LabelKind, Labels, Pooled};
 pub use layer::{LayerRun, LayerWeights, run_layer};
 pub use mixer::TokenMixer;
+pub use narrow::NarrowBranch;
 pub use needed::NeededTensor;
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use past::{BlockPast, HeldBytes, Recomputed};
 pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
+pub use rows::{BlockRow, KeySharing, RowSpec};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{
@@ -69,6 +77,7 @@ pub use spec::{
     ProjectionSpec, ReadsAgain, RelativeSource, SelfSpec, StackSpec, TransformSpec,
 };
 pub use stem::{SoundStem, StemConvolution};
+pub use streams::{StreamMaps, StreamsSpec};
 pub use timing::Timing;
 pub use token_branch::TokenBranch;
 pub use unembed::{

@@ -117,12 +117,10 @@ impl BlockSpec {
         let of_cross = self.cross.iter().map(|cross| &cross.projections);
         let of_own = self.own().map(|own| &own.projections);
         for projections in of_own.into_iter().chain(of_cross) {
-            linears.extend([
-                &projections.q,
-                &projections.k,
-                &projections.v,
-                &projections.o,
-            ]);
+            linears.extend([&projections.q, &projections.o]);
+            if !projections.takes_keys() {
+                linears.extend([&projections.k, &projections.v]);
+            }
             if let Some(latent) = &projections.latent {
                 linears.extend(latent.q.iter().map(|(linear, _)| linear));
                 linears.extend([&latent.kv, &latent.shared_key]);
@@ -131,6 +129,10 @@ impl BlockSpec {
         }
         let mixer = self.other_mixer().into_iter();
         linears.extend(mixer.flat_map(TokenMixer::linears));
+        let narrow = self.narrow.iter();
+        linears.extend(narrow.flat_map(|narrow| [&narrow.into, &narrow.out]));
+        let streams = self.row.iter().filter_map(|row| row.streams.as_ref());
+        linears.extend(streams.flat_map(|streams| streams.linears()));
         let branch = self.by_token.iter();
         linears.extend(branch.flat_map(|branch| branch.linears()));
         linears.extend(self.feed_forward.linears());
@@ -185,6 +187,9 @@ impl<'a> Needed<'a> {
             .projection
             .iter()
             .for_each(|linear| self.linear(linear));
+        let streams = stack.rows.iter().filter_map(|rows| rows.streams.as_ref());
+        let maps = streams.flat_map(|maps| maps.first.iter().chain(&maps.last));
+        maps.for_each(|linear| self.linear(linear));
         stack
             .bucket_values
             .iter()
@@ -235,6 +240,18 @@ impl<'a> Needed<'a> {
             norms.into_iter().for_each(|norm| self.norm(Some(norm)));
             tables.into_iter().for_each(|table| self.table(table));
         }
+        if let Some(narrow) = &block.narrow {
+            self.linear(&narrow.into);
+            self.linear(&narrow.out);
+            self.norm(Some(&narrow.norm));
+        }
+        let streams = block.row.as_ref().and_then(|row| row.streams.as_ref());
+        if let Some(streams) = streams {
+            self.norm(Some(&streams.router_norm));
+            let linears = streams.linears().into_iter();
+            linears.for_each(|linear| self.linear(linear));
+            self.vector(streams.scale.as_ref(), streams.router.n_in);
+        }
         self.vector(block.resid_scale.as_ref(), 1);
         match &block.feed_forward {
             FeedForward::Dense(mlp) => self.mlp(mlp),
@@ -243,6 +260,9 @@ impl<'a> Needed<'a> {
                 if let Some(bias) = &experts.rule.choice_bias {
                     self.0.push((&bias.tensor, bias.shape.clone()));
                 }
+                self.vector(experts.rule.expert_scales.as_ref(), experts.experts.len());
+                let norms = experts.apart.iter().flat_map(|apart| apart.all());
+                norms.for_each(|(_, norm)| self.norm(Some(norm)));
                 experts.experts.iter().for_each(|mlp| self.mlp(mlp));
                 let latent = experts.latent.iter().flatten();
                 latent.for_each(|linear| self.linear(linear));

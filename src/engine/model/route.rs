@@ -111,6 +111,7 @@ mod tests {
             normalises: false,
             power: 1.0,
             scale: 1.0,
+            expert_scales: None,
             scales_inputs: false,
         }
     }

@@ -7,8 +7,8 @@ use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::forward::{attend, project};
 use super::hook::{Hook, Hooks, NoHooks};
-use super::source::NormSource;
-use super::spec::SelfSpec;
+use super::rows::read_of;
+use super::spec::{BlockSpec, SelfSpec};
 use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{
     AttentionSpec, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run, Visibility,
@@ -17,21 +17,27 @@ use crate::error::Result;
 use crate::ops::Ops;
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
-/// the first; `pre` is the norm before it. Of the hooks only blocks and `ValueNorms` are served.
+/// the first. Of the hooks only blocks and `ValueNorms` are served.
 ///
 /// # Errors
 /// As for [`run_block`].
 pub fn attend_heads<O: Ops>(
     context: &BlockContext<'_, O>,
-    (spec, pre): (&SelfSpec, &Option<NormSource>),
+    (block, spec): (&BlockSpec, &SelfSpec),
     resid: &O::Buffer,
     heads: Range<usize>,
     hooks: &mut dyn Hooks,
 ) -> Result<AttendedHeads<O>> {
     let mut s = AttentionScratch::<O>::default();
+    let mut read = None;
+    if let Some((main, kept)) = read_of(context, block, resid)? {
+        s.kept = kept;
+        read = Some(main);
+    }
+    let resid = read.as_ref().unwrap_or(resid);
     let n_heads = spec.attention.n_heads;
     let (attention, projections) = spec.of_head(heads.start);
-    let weights = AttentionWeights::read(context.shelf(), pre, projections, n_heads)?;
+    let weights = AttentionWeights::read(context.shelf(), &block.attn_pre, projections, n_heads)?;
     project(
         context,
         attention,

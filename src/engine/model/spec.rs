@@ -1,13 +1,16 @@
 //! What a model is made of, as data: its blocks, in order, and what stands around them.
 
+pub use super::decoder_start::{DecoderStart, Forced, ReadsAgain};
 use super::difference::DifferenceSource;
 use super::embed_spec::EmbedSpec;
 use super::exception::Exceptions;
 use super::feed_forward::{FeedForward, MlpSpec};
 use super::labels::Labels;
 use super::mixer::TokenMixer;
+use super::narrow::NarrowBranch;
 pub use super::projected::{LatentSpec, RelativeSource};
 use super::recurrent::Recurrence;
+use super::rows::{BlockRow, KeySharing, RowSpec};
 use super::source::{LinearSource, NormSource, TableSource};
 use super::timing::Timing;
 use super::token_branch::TokenBranch;
@@ -15,7 +18,7 @@ use crate::attention::AttentionSpec;
 use crate::checkpoint::Knob;
 use crate::ops::Activation;
 use crate::place::Stack;
-use crate::prompt::{Limits, Look, PositionRule, Prefix, Starts};
+use crate::prompt::{Limits, Look, PositionRule, Starts};
 
 /// Queries, keys, values and output of one attention.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +47,8 @@ pub struct ProjectionSpec {
     pub gate: Option<LinearSource>,
     /// What the second half of heads finds is taken away from what the first half finds.
     pub difference: Option<Box<DifferenceSource>>,
+    /// Keys and values are those of another layer, or left for others.
+    pub shared: Option<Box<KeySharing>>,
 }
 
 impl ProjectionSpec {
@@ -64,7 +69,13 @@ impl ProjectionSpec {
             relative: None,
             gate: None,
             difference: None,
+            shared: None,
         }
+    }
+
+    /// Whether keys and values are those of an earlier layer.
+    pub fn takes_keys(&self) -> bool {
+        matches!(self.shared.as_deref(), Some(KeySharing::Taken { .. }))
     }
 
     /// Whether each head has rows and columns of its own in the maps: not through a latent vector, nor with a partner.
@@ -151,10 +162,14 @@ pub struct BlockSpec {
     pub resid_factors: [f32; 2],
     /// A branch is added to its normed input, not to the residual before the norm.
     pub adds_to_normed: bool,
+    /// What is added beside what attention adds: its normed input, and a narrow map of it.
+    pub narrow: Option<Box<NarrowBranch>>,
     /// What the block adds last, for the token alone.
     pub by_token: Option<Box<TokenBranch>>,
     /// A stored number that multiplies the residual at the end of the block. // [1]
     pub resid_scale: Option<String>,
+    /// A row holds more than the residual that the block works on.
+    pub row: Option<Box<BlockRow>>,
 }
 
 impl BlockSpec {
@@ -198,8 +213,10 @@ impl BlockSpec {
             branch_scales: [1.0; 2],
             resid_factors: [1.0; 2],
             adds_to_normed: false,
+            narrow: None,
             by_token: None,
             resid_scale: None,
+            row: None,
         }
     }
 
@@ -257,6 +274,8 @@ pub struct StackSpec {
     /// Learned values of a bias by buckets, shared by all blocks. // [bucket, head]
     pub bucket_values: Option<TableSource>,
     pub final_norm: Option<NormSource>,
+    /// A row holds more than one residual.
+    pub rows: Option<Box<RowSpec>>,
 }
 
 /// What stands between the last residual and the unembedding.
@@ -298,74 +317,6 @@ impl HeadSpec {
     }
 }
 
-/// How a decoder reads the text of its encoder again, one place later, where it has nothing to write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadsAgain {
-    /// It does not: a target has to be given.
-    Never,
-    /// After its start token, where its head gives labels.
-    ForLabels,
-    /// After its start token, whatever its head.
-    Shifted,
-    /// After the text's own last token.
-    Rotated,
-}
-
-/// What a decoder writes at one place whatever the logits say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Forced {
-    Token(u32),
-    /// The likeliest of some: a language that is to be recognised.
-    OneOf(Vec<u32>),
-}
-
-/// What a model with an encoder needs beside its stacks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecoderStart {
-    /// The token that a target begins with.
-    pub start_token: u32,
-    /// Tokens that end one.
-    pub end_tokens: Vec<u32>,
-    /// Tokens that follow it, before what the model writes and before a text that is given.
-    pub prefixes: [Prefix; 2],
-    /// What is written first whatever the logits say: a language, or the beginning of a sentence.
-    pub forced: Vec<Forced>,
-    /// Tokens that are never written.
-    pub never_written: Vec<u32>,
-    /// Tokens that are not written first.
-    pub never_first: Vec<u32>,
-    /// The decoder reads the encoder's text again where no target is given.
-    pub reads_again: ReadsAgain,
-    /// Ids mean other words than those of the encoder.
-    pub has_own_vocabulary: bool,
-}
-
-impl DecoderStart {
-    /// What a target begins with.
-    fn starts(&self) -> Starts {
-        Starts {
-            of_written: self.prefixes[0],
-            of_text: self.prefixes[1],
-            // One token alone, a language, counts as written.
-            n_forced: match self.forced.len() {
-                1 => 0,
-                n => n,
-            },
-        }
-    }
-
-    /// What is written behind a target of so many tokens whatever the logits say.
-    pub fn forced_after(&self, n_tokens: usize) -> Option<&Forced> {
-        let n_before = 1 + self.prefixes[0].ids().len();
-        self.forced.get(n_tokens.checked_sub(n_before)?)
-    }
-
-    /// Whether the next token is the first that the model chooses itself.
-    pub fn is_first_choice(&self, n_tokens: usize) -> bool {
-        n_tokens == 1 + self.prefixes[0].ids().len() + self.forced.len()
-    }
-}
-
 /// A whole model, and how its configuration was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelSpec {
@@ -397,6 +348,7 @@ impl StackSpec {
             layers: Layers::Blocks(blocks),
             bucket_values: None,
             final_norm,
+            rows: None,
         }
     }
 
@@ -469,7 +421,10 @@ impl ModelSpec {
     pub fn d_input(&self, stack: &StackSpec) -> usize {
         match stack.layers {
             Layers::Recurrent(_) => stack.embed.tokens.width,
-            Layers::Blocks(_) => self.d_model,
+            Layers::Blocks(_) => match &stack.rows {
+                Some(rows) => rows.width(),
+                None => self.d_model,
+            },
         }
     }
 

@@ -23,6 +23,8 @@ pub struct TokenBranch {
     /// Rows that hold the embeddings of all blocks, what multiplies them, and where this block's begins.
     pub rows: TableSource,
     pub row_scale: f32,
+    /// The row of tokens that have none.
+    pub row_beyond: Option<usize>,
     pub first_column: usize,
     pub mix: f32,
 }
@@ -41,13 +43,13 @@ impl TokenBranch {
     }
 }
 
-/// Adds what the branch gives to a residual whose rows belong to some tokens. // resid: [token, d_model]
-pub(super) fn add_for_tokens<O: Ops>(
+/// What the branch gives for rows that belong to some tokens. // from, result: [token, d_model]
+pub(super) fn of_tokens<O: Ops>(
     context: &BlockContext<'_, O>,
     branch: &TokenBranch,
     tokens: &[u32],
-    resid: &mut O::Buffer,
-) -> Result<()> {
+    from: &O::Buffer,
+) -> Result<O::Buffer> {
     let (ops, shelf, pace) = (context.ops, context.shelf(), context.pace);
     let looked_up = |table: &TableSource, columns: std::ops::Range<usize>, scale: f32| {
         let view = context
@@ -55,7 +57,10 @@ pub(super) fn add_for_tokens<O: Ops>(
             .expect(&table.tensor, &[table.n_rows, table.width])?;
         let mut values = Vec::with_capacity(tokens.len() * columns.len());
         for id in tokens {
-            let at = *id as usize;
+            let mut at = *id as usize;
+            if at >= table.n_rows && table.tensor == branch.rows.tensor {
+                at = branch.row_beyond.unwrap_or(at);
+            }
             if at >= table.n_rows {
                 let problem = format!(
                     "row {at} of {} does not exist in {}",
@@ -88,12 +93,12 @@ pub(super) fn add_for_tokens<O: Ops>(
     ops.add(&mut normed, &mapped)?;
     ops.scale(&mut normed, branch.mix)?;
     let mut gate = O::Buffer::default();
-    ops.linear(resid, &shelf.linear(&branch.gate)?, &mut gate, pace)?; // [token, width]
+    ops.linear(from, &shelf.linear(&branch.gate)?, &mut gate, pace)?; // [token, width]
     ops.activate(branch.activation, &mut gate)?;
     ops.multiply(&mut gate, &normed)?;
     ops.linear(&gate, &shelf.linear(&branch.out)?, &mut embedded, pace)?; // [token, d_model]
     ops.norm(&embedded, &shelf.norm(&branch.out_norm)?, &mut mapped)?;
-    ops.add(resid, &mapped)
+    Ok(mapped)
 }
 
 /// Ends a block: adds what it gives for its tokens, and multiplies the residual by a stored number.
@@ -104,7 +109,8 @@ pub(super) fn end_block<O: Ops>(
     resid: &mut O::Buffer,
 ) -> Result<()> {
     if let Some(branch) = branch {
-        add_for_tokens(context, branch, tokens, resid)?;
+        let added = of_tokens(context, branch, tokens, resid)?;
+        context.ops.add(resid, &added)?;
     }
     if let Some(name) = scale {
         let stored = context.shelf().vector(name, 1)?;

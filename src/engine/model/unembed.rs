@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Model;
 use super::embed::{Sequence, apply_norm};
 use super::labels::Pooled;
+use super::rows;
 use super::spec::{HeadSpec, StackSpec};
 use super::weights::{Shelf, read_linear_rows};
 use crate::error::Result;
@@ -15,7 +16,7 @@ use crate::pace::Pace;
 /// Values of one chunk: of logits over all positions asked for, and of the weights they come from. 4 MiB each.
 const CHUNK_VALUES: usize = 1 << 20;
 
-/// Applies the final norm, where there is one. // [position, d_model]
+/// Applies the final norm, where there is one, to what rows hold of the residual. // [position, d_model]
 ///
 /// # Errors
 /// When a tensor is not as the spec says, or the device fails.
@@ -26,6 +27,12 @@ pub fn final_hidden<O: Ops>(
     resid: &O::Buffer,
     to: &mut O::Buffer,
 ) -> Result<()> {
+    let mut main = None;
+    if let Some(rows) = &stack.rows {
+        let main = main.insert(O::Buffer::default());
+        rows::end((ops, &model.checkpoint.tensors), rows, resid, main)?;
+    }
+    let resid = main.as_ref().unwrap_or(resid);
     match &stack.final_norm {
         Some(norm) => apply_norm(ops, model, norm, resid, to),
         None => ops.copy(resid, to),

@@ -3,7 +3,7 @@
 
 use super::attribution_tap::Kept;
 use super::block_ends::{end_of_block, of_heads};
-use super::capture::of_blocks;
+use super::capture::{of_blocks, of_one_stream};
 use super::frozen::{Frozen, back_through, dot, sum, times};
 use super::judged::{Asked, head_of};
 use super::shares::{Attribution, Share, ShareOf};
@@ -24,6 +24,7 @@ use crate::place::Place;
 /// When they are not, or the model predicts no tokens.
 pub fn check_linear(model: &Model) -> Result<&HeadSpec> {
     of_blocks(model)?;
+    of_one_stream(model)?;
     let head = head_of(model)?;
     let transform = head.transform.as_ref();
     if transform.is_some_and(|transform| transform.activation.is_some()) {
@@ -502,7 +503,10 @@ fn uncapped<O: Ops>(
     if head.softcap.take().is_some() {
         head.extra_bias = None;
     }
-    let hidden = super::judged::hidden_of(ops, model, &[last], &[0])?;
+    // What rows hold beside the residual predicts nothing.
+    let mut row = last.to_vec();
+    row.resize(model.spec.d_input(model.spec.main_stack()), 0.0);
+    let hidden = super::judged::hidden_of(ops, model, &[&row], &[0])?;
     let mut unembedding = Unembedding::new(ops, model, &head, &hidden, 1, pace)?;
     let mut logit = |token: u32| -> Result<f64> {
         let at = token as usize;

@@ -31,7 +31,9 @@ impl Rows {
 pub struct Base {
     pub outcome: Outcome,
     values: BTreeMap<(Stack, usize, Hook), Rows>,
-    /// The residual after the last layer of the stack that predicts.
+    /// Inputs of layers, where rows hold more than the residual.
+    inputs: BTreeMap<(Stack, usize), Rows>,
+    /// What the last layer of the stack that predicts leaves.
     pub last: Rows,
     /// The encoder's output. // [source position, d_model]
     pub memory: Option<Vec<f32>>,
@@ -58,6 +60,7 @@ impl Base {
             base: Self {
                 outcome: Outcome::default(),
                 values: BTreeMap::new(),
+                inputs: BTreeMap::new(),
                 last: Rows::default(),
                 memory: None,
             },
@@ -80,6 +83,17 @@ impl Base {
             outcome,
             ..keeper.base
         })
+    }
+
+    /// The input of a layer: all that a row holds.
+    ///
+    /// # Errors
+    /// When it was not kept.
+    pub fn input(&self, stack: Stack, layer_idx: usize) -> Result<&Rows> {
+        match self.inputs.get(&(stack, layer_idx)) {
+            Some(rows) => Ok(rows),
+            None => self.of(stack, layer_idx, Hook::ResidPre),
+        }
     }
 
     /// A value that was kept.
@@ -119,6 +133,27 @@ pub fn of_blocks(model: &Model) -> Result<()> {
     Ok(())
 }
 
+/// Refuses models whose rows hold several streams of the residual.
+///
+/// # Errors
+/// When they do.
+pub fn of_one_stream(model: &Model) -> Result<()> {
+    let rows = model
+        .spec
+        .stacks
+        .iter()
+        .filter_map(|stack| stack.rows.as_ref());
+    if let Some(rows) = rows.into_iter().find(|rows| rows.streams.is_some()) {
+        let problem = format!(
+            "{}: the residual has streams, {} of them, which every block mixes anew for every token (AltUp), so that what a block adds is no part of what is read later; ablation, patching and lens work",
+            model.spec.family,
+            rows.n_streams()
+        );
+        return Err(Error::Setting(problem));
+    }
+    Ok(())
+}
+
 struct Keeper<'a> {
     hooks: &'a [Hook],
     last: (Stack, usize),
@@ -150,6 +185,32 @@ impl Tap for Keeper<'_> {
             self.base.last = rows;
         } else {
             self.base.values.insert((stack, layer_idx, hook), rows);
+        }
+        Ok(())
+    }
+
+    fn wants_rows(&self) -> bool {
+        true
+    }
+
+    fn rows(
+        &mut self,
+        stack: Stack,
+        layer_idx: usize,
+        hook: Hook,
+        values: &[f32],
+        width: usize,
+    ) -> Result<()> {
+        let rows = Rows {
+            width,
+            values: Arc::new(values.to_vec()),
+        };
+        match hook {
+            Hook::ResidPre => {
+                self.base.inputs.insert((stack, layer_idx), rows);
+            }
+            _ if (stack, layer_idx) == self.last => self.base.last = rows,
+            _ => {}
         }
         Ok(())
     }

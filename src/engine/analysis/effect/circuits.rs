@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::capture::of_blocks;
+use super::capture::{of_blocks, of_one_stream};
 use super::eigen::{eigenvalues, factor, symmetric_eigenvalues};
 use super::maps::{HeadMaps, maps_of};
 use crate::error::{Error, Result};
@@ -123,6 +123,7 @@ pub fn circuits(
     pace: &dyn Pace,
 ) -> Result<Circuits> {
     of_blocks(model)?;
+    of_one_stream(model)?;
     let spec = &model.spec;
     let main = spec.main_stack();
     let mut notes = vec![
@@ -165,9 +166,15 @@ pub fn circuits(
             .iter()
             .flat_map(|to| earlier.iter().map(move |from| (from, *to)))
             .collect();
-        let scores: Vec<[Composition; 3]> = pairs
+        let scores: Vec<Vec<Composition>> = pairs
             .par_iter()
-            .map(|(from, to)| Into::ALL.map(|into| composition(from, to, into)))
+            .map(|(from, to)| {
+                // What comes between is not seen by keys and values of an earlier layer.
+                let is_before = from.place.layer_idx < Some(to.kv_layer_idx);
+                let meets = |into: &Into| *into == Into::Queries || is_before;
+                let all = Into::ALL.into_iter().filter(meets);
+                all.map(|into| composition(from, to, into)).collect()
+            })
             .collect();
         compositions.extend(scores.into_iter().flatten());
         earlier.extend(maps);

@@ -46,22 +46,23 @@ pub fn head_of(model: &Model) -> Result<&HeadSpec> {
     Ok(head)
 }
 
-/// Hidden states behind the final norm, chosen rows of some residuals. // [row, d_model]
+/// Hidden states behind the final norm, chosen rows of what the last layer left. // [row, d_model]
 pub fn hidden_of<O: Ops>(
     ops: &O,
     model: &Model,
     residuals: &[&[f32]],
     rows: &[usize],
 ) -> Result<O::Buffer> {
-    let d_model = model.spec.d_model;
+    let main = model.spec.main_stack();
+    let width = model.spec.d_input(main);
     let chosen = residuals.iter().flat_map(|values| {
         rows.iter()
-            .flat_map(|row| values[row * d_model..(row + 1) * d_model].iter().copied())
+            .flat_map(|row| values[row * width..(row + 1) * width].iter().copied())
     });
     let chosen: Vec<f32> = chosen.collect();
     let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-    ops.put(&chosen, d_model, &mut resid)?;
-    final_hidden(ops, model, model.spec.main_stack(), &resid, &mut hidden)?;
+    ops.put(&chosen, width, &mut resid)?;
+    final_hidden(ops, model, main, &resid, &mut hidden)?;
     Ok(hidden)
 }
 

@@ -4,7 +4,7 @@ use super::capture::Base;
 use super::judged::head_of;
 use super::logit_rows::{Wanted, rows_of};
 use crate::error::Result;
-use crate::model::{Hook, Input, Model};
+use crate::model::{Input, Model};
 use crate::ops::Ops;
 use crate::pace::Pace;
 
@@ -46,7 +46,7 @@ pub fn lens<O: Ops>(
     // The last one first: the others are compared with it.
     let mut residuals = vec![base.last.values.as_slice()];
     for layer_idx in 0..n_layers {
-        let rows = base.of(main.stack, layer_idx, Hook::ResidPre)?;
+        let rows = base.input(main.stack, layer_idx)?;
         residuals.push(&rows.values);
     }
     let tokens = &input.sequence.tokens;

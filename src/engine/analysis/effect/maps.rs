@@ -6,12 +6,14 @@ use super::circuits::Fold;
 use super::eigen::factor;
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{LinearSource, Model, Stack, linear_on_host};
+use crate::model::{KeySharing, LinearSource, Model, Stack, linear_on_host};
 use crate::place::Place;
 
 /// The maps of one head, the norm before them folded in, and what of them is used again and again.
 pub struct HeadMaps {
     pub place: Place,
+    /// The layer whose input keys and values are made of.
+    pub kv_layer_idx: usize,
     pub d_model: usize,
     pub d_head: usize,
     pub d_value: usize,
@@ -65,15 +67,25 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
     }
     let d_model = spec.d_model;
     let fold = Fold::read(model, &block.attn_pre)?;
-    let rows = |source: &LinearSource| -> Result<Vec<f32>> {
+    // Keys and values that an earlier layer made read what that layer reads.
+    let kv_layer_idx = match projections.shared.as_deref() {
+        Some(KeySharing::Taken { layer_idx, .. }) => *layer_idx,
+        _ => layer_idx,
+    };
+    let of_keys = match spec.stack_of(stack).blocks().get(kv_layer_idx) {
+        Some(source) if kv_layer_idx != layer_idx => Some(Fold::read(model, &source.attn_pre)?),
+        _ => None,
+    };
+    let rows = |source: &LinearSource, fold: &Fold| -> Result<Vec<f32>> {
         let mut rows = rows_of(model, source)?;
         fold.fold_into(&mut rows, d_model);
         Ok(rows)
     };
+    let of_keys = of_keys.as_ref().unwrap_or(&fold);
     let (q, k, v) = (
-        rows(&projections.q)?,
-        rows(&projections.k)?,
-        rows(&projections.v)?,
+        rows(&projections.q, &fold)?,
+        rows(&projections.k, of_keys)?,
+        rows(&projections.v, of_keys)?,
     );
     let o = columns_of(model, &projections.o)?; // [n_heads · d_value, d_model]
     let part = |all: &[f32], head_idx: usize, width: usize| {
@@ -96,6 +108,7 @@ pub fn maps_of(model: &Model, stack: Stack, layer_idx: usize) -> Result<Vec<Head
             };
             HeadMaps {
                 place: Place::layer(stack, layer_idx).head(head_idx),
+                kv_layer_idx,
                 d_model,
                 d_head,
                 d_value,

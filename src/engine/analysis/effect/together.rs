@@ -9,8 +9,8 @@ use super::variant::{Edits, Part, Variant};
 use crate::error::{Error, Result};
 use crate::model::recurrent::Ends;
 use crate::model::{
-    BlockContext, Hook, Input, LayerWeights, Memory, Model, Scratch, Stack, StackSpec,
-    final_hidden, run_layer,
+    BlockContext, Input, LayerWeights, Memory, Model, Scratch, Stack, StackSpec, final_hidden,
+    run_layer,
 };
 use crate::ops::{Ops, reuse_buffers};
 use crate::pace::Pace;
@@ -34,11 +34,13 @@ pub fn bytes_of_copies(model: &Model, inputs: &[Input], n_variants: usize) -> us
     let n = longest.max().unwrap_or(0);
     let rows = (n * n_variants).min(MOST_ROWS.max(n));
     // Inputs of all layers, residuals before and after, activations, and logits as they are kept.
-    let kept = spec.n_layers_to_run() * n * spec.d_model;
+    let wide = spec.stacks.iter().map(|stack| spec.d_input(stack));
+    let wide = wide.max().unwrap_or(0);
+    let kept = spec.n_layers_to_run() * n * wide;
     let running = (rows * width).min(MOST_ACTIVATIONS.max(n * width));
     let d_vocab = spec.head.as_ref().map_or(0, |head| head.unembed.n_out());
     let logits = (d_vocab * n).min(MOST_KEPT);
-    (kept + 3 * rows * spec.d_model + running + logits) * size_of::<f32>()
+    (kept + 3 * rows * wide + running + logits) * size_of::<f32>()
 }
 
 /// A layer of a stack, and its weights.
@@ -96,7 +98,7 @@ impl<O: Ops> Together<'_, O> {
                 let before = &spec.stacks[from.unwrap_or(0)];
                 memory = Some(self.ended(before, &tall)?);
                 is_memory_shared = false;
-                let input = self.base.of(stack.stack, 0, Hook::ResidPre)?;
+                let input = self.base.input(stack.stack, 0)?;
                 tall = input.values.repeat(variants.len());
             }
             let n_joined = |layer_idx: usize| {
@@ -110,7 +112,7 @@ impl<O: Ops> Together<'_, O> {
                 if self.pace.stops() {
                     return Err(Error::Cancelled);
                 }
-                let input = self.base.of(stack.stack, layer_idx, Hook::ResidPre)?;
+                let input = self.base.input(stack.stack, layer_idx)?;
                 let n_values = input.values.len().max(1);
                 let before = tall.len() / n_values;
                 let new = before..n_joined(layer_idx);
@@ -151,7 +153,7 @@ impl<O: Ops> Together<'_, O> {
     ) -> Result<()> {
         let (stack, layer_idx, _) = layer;
         let n_rows = sequence_of(self.input, stack.stack).len().max(1);
-        let n_values = n_rows * self.model.spec.d_model;
+        let n_values = n_rows * self.model.spec.d_input(stack);
         let at_once = self.at_once(stack, layer_idx, n_rows);
         for (chunk_idx, values) in tall.chunks_mut(at_once * n_values).enumerate() {
             let mut edits = Edits {
@@ -243,7 +245,7 @@ impl<O: Ops> Together<'_, O> {
         let context = BlockContext::of(ops, tensors, stack, sequence, memory, self.pace)?
             .with_copies(n_copies);
         let mut resid = O::Buffer::default();
-        ops.put(from, d_model, &mut resid)?;
+        ops.put(from, self.model.spec.d_input(stack), &mut resid)?;
         run_layer(
             &context, stack, layer_idx, weights, &mut resid, scratch, edits,
         )?;
@@ -254,7 +256,8 @@ impl<O: Ops> Together<'_, O> {
     /// The residuals of a stack behind its final norm.
     fn ended(&self, stack: &StackSpec, tall: &[f32]) -> Result<Vec<f32>> {
         let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-        self.ops.put(tall, self.model.spec.d_model, &mut resid)?;
+        self.ops
+            .put(tall, self.model.spec.d_input(stack), &mut resid)?;
         final_hidden(self.ops, self.model, stack, &resid, &mut hidden)?;
         Ok(self.ops.get(&hidden)?.values.into_owned())
     }

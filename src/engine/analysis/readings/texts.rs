@@ -33,6 +33,12 @@ impl Task {
                     .to_owned(),
             );
         }
+        if spec.stacks.iter().any(|stack| stack.rows.is_some()) {
+            return Err(
+                "readings are of models whose rows hold the residual alone, not streams of it, nor keys that layers share"
+                    .to_owned(),
+            );
+        }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());
         }

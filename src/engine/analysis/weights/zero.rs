@@ -43,14 +43,18 @@ pub(super) fn zero_parts(name: &str, block: &BlockSpec, values: &[f32]) -> Vec<S
 /// A projection, what its heads have in it, whether that lies along its inputs, and how many heads there are.
 type Side<'a> = (&'a LinearSource, &'static str, bool, usize);
 
-fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> [Side<'a>; 4] {
+fn sides<'a>(projections: &'a ProjectionSpec, attention: &AttentionSpec) -> Vec<Side<'a>> {
     let (n_heads, n_kv_heads) = (attention.n_heads, attention.n_kv_heads);
-    [
-        (&projections.q, "the query rows", false, n_heads),
-        (&projections.k, "the key rows", false, n_kv_heads),
-        (&projections.v, "the value rows", false, n_kv_heads),
-        (&projections.o, "the output columns", true, n_heads),
-    ]
+    let mut sides = vec![(&projections.q, "the query rows", false, n_heads)];
+    // Those of an earlier layer are told of where they are made.
+    if !projections.takes_keys() {
+        sides.extend([
+            (&projections.k, "the key rows", false, n_kv_heads),
+            (&projections.v, "the value rows", false, n_kv_heads),
+        ]);
+    }
+    sides.push((&projections.o, "the output columns", true, n_heads));
+    sides
 }
 
 /// One output of a projection, or one input, in the stored matrix.

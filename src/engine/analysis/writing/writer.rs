@@ -91,7 +91,7 @@ impl WriterMemory {
             let cross = block.cross.as_ref();
             let cross = cross.map_or(0, |cross| of_attention(&cross.attention, n_source));
             let mixer = block.other_mixer();
-            own + cross + mixer.map_or(0, |mixer| mixer.n_kept() * VALUE)
+            own + cross + mixer.map_or(0, |mixer| mixer.n_kept(n_tokens) * VALUE)
         });
         let head = model.spec.head.as_ref();
         let unembed = head.map(|head| &head.unembed);

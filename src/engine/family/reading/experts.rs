@@ -50,6 +50,7 @@ pub fn gated(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        sparsity: None,
     }
 }
 
@@ -179,6 +180,7 @@ impl ExpertsKeys {
                 None => 1.0,
             },
             power: 1.0,
+            expert_scales: None,
             scales_inputs: self.scales_inputs,
         };
         let shared = match self.shared {
@@ -349,12 +351,13 @@ impl Experts {
             experts: (0..n).map(expert).collect(),
             shared,
             latent: None,
+            apart: None,
         }))
     }
 }
 
 /// One expert of two tensors that hold all of them.
-fn slabs(
+pub fn slabs(
     (gate_up, down): (&str, &str),
     (idx, n): (usize, usize),
     (d_model, width): (usize, usize),
@@ -375,6 +378,7 @@ fn slabs(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        sparsity: None,
     }
 }
 
@@ -404,5 +408,6 @@ fn slabs_by_input(
         activation,
         gate_rule: GateRule::Product,
         learned: None,
+        sparsity: None,
     }
 }

@@ -147,6 +147,7 @@ fn dense(
                 activation,
                 gate_rule: GateRule::Product,
                 learned: None,
+                sparsity: None,
             }
         }
         MlpStore::Learned(name) => {

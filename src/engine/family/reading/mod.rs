@@ -7,6 +7,7 @@ pub mod described;
 pub(super) mod experts;
 mod head_norms;
 pub(super) mod hybrid;
+pub(super) mod key_sharing;
 pub(super) mod latent;
 pub(super) mod llama_like;
 pub(super) mod masked_head;

@@ -54,8 +54,8 @@ impl LightningSpec {
     }
 
     /// Values that are kept: a state, and keys and values of a block that is under way.
-    pub(super) fn n_kept(&self) -> usize {
-        self.n_channels() * (self.d_head + 2 * self.decays.n_block)
+    pub(super) fn n_kept(&self, n_tokens: usize) -> usize {
+        self.n_channels() * (self.d_head + 2 * (n_tokens % self.decays.n_block.max(1)))
     }
 
     pub(super) fn parts(&self) -> Vec<MixerPart<'_>> {

@@ -87,8 +87,8 @@ impl TokenMixer {
             .collect()
     }
 
-    /// Values that it keeps of the tokens that have run, however many these are.
-    pub fn n_kept(&self) -> usize {
+    /// Values that it keeps of so many tokens that have run: never more, however many these are.
+    pub fn n_kept(&self, n_tokens: usize) -> usize {
         let (convolution, n_state) = match self {
             Self::Convolution(spec) => (&spec.convolution, 0),
             Self::SelectiveScan(spec) => (&spec.convolution, spec.n_channels() * spec.d_state),
@@ -99,7 +99,7 @@ impl TokenMixer {
                 (&spec.convolution, n_state)
             }
             Self::GatedRecurrence(spec) => (&spec.convolution, spec.n_channels),
-            Self::Lightning(spec) => return spec.n_kept(),
+            Self::Lightning(spec) => return spec.n_kept(n_tokens),
         };
         convolution.n_kept() + n_state
     }

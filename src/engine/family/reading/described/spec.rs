@@ -244,6 +244,7 @@ impl Reads<'_> {
         };
         let mlp = MlpSpec {
             learned: None,
+            sparsity: None,
             up,
             gate,
             down,
