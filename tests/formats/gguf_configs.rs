@@ -236,3 +236,162 @@ fn starcoder_2_and_gpt_2_use_their_own_words() {
         }),
     );
 }
+
+/// A list of whole numbers of 32 bits.
+fn numbers(key: &str, values: &[u32]) -> Vec<u8> {
+    const U32: u32 = 4;
+    let mut list = U32.to_le_bytes().to_vec();
+    list.extend((values.len() as u64).to_le_bytes());
+    list.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    entry(key, LIST, &list)
+}
+
+/// Sizes of the mixers of hybrids.
+fn mixer(architecture: &str) -> Vec<Vec<u8>> {
+    let key = |tail: &str| format!("{architecture}.ssm.{tail}");
+    [
+        ("conv_kernel", 4),
+        ("inner_size", 16),
+        ("state_size", 5),
+        ("time_step_rank", 2),
+        ("group_count", 2),
+    ]
+    .map(|(tail, value)| number(&key(tail), value))
+    .to_vec()
+}
+
+fn refused(pieces: &Pieces) -> String {
+    let path = Place::default();
+    let told = gguf::open_file(&path.write(&pieces.bytes())).expect_err("refused");
+    told.to_string()
+}
+
+#[test]
+fn jamba_s_layers_come_back_in_equal_distances_or_are_refused() {
+    let with = |heads: &[u32]| {
+        let mut more = mixer("jamba");
+        more.push(numbers("jamba.attention.head_count_kv", heads));
+        more.push(number("jamba.expert_count", 1));
+        file("jamba", heads.len() as u32, &more)
+    };
+    agrees(
+        &open(&with(&[0, 2, 0, 0, 2, 0])),
+        json!({
+            "model_type": "jamba", "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 7,
+            "expert_layer_offset": 6, "num_experts": 1, "mamba_expand": 2, "mamba_d_conv": 4, "mamba_d_state": 5,
+            "mamba_dt_rank": 2, "num_key_value_heads": 2, "mamba_conv_bias": false, "rope_theta": null,
+        }),
+    );
+    let said = refused(&with(&[0, 2, 2, 0]));
+    assert!(said.contains("equal distances"), "{said}");
+    let said = refused(&with(&[0, 2, 1, 0]));
+    assert!(said.contains("expected 0 or 2 for each layer"), "{said}");
+}
+
+#[test]
+fn a_granite_without_granite_s_factors_is_a_bamba() {
+    let flag = |value: u8| entry("granitehybrid.rope.scaling.finetuned", BOOL, &[value]);
+    let mut more = mixer("granitehybrid");
+    more.push(numbers("granitehybrid.attention.head_count_kv", &[0, 4]));
+    more.push(flag(1));
+    more.push(number("granitehybrid.rope.dimension_count", 1));
+    agrees(
+        &open(&file("granitehybrid", 2, &more)),
+        json!({
+            "model_type": "bamba", "attn_layer_indices": [1], "partial_rotary_factor": 0.5, "mamba_n_heads": 2,
+            "mamba_n_groups": 2, "attention_bias": false,
+        }),
+    );
+    more.truncate(more.len() - 2);
+    more.push(flag(0));
+    more.push(float("granitehybrid.attention.scale", 0.25));
+    agrees(
+        &open(&file("granitehybrid", 2, &more)),
+        json!({
+            "model_type": "granitemoehybrid", "layer_types": ["linear_attention", "full_attention"],
+            "position_embedding_type": "nope", "attention_multiplier": 0.25, "num_local_experts": 0,
+            "shared_intermediate_size": 16, "rope_theta": null,
+        }),
+    );
+}
+
+#[test]
+fn qwen_3_next_attends_in_listed_layers_or_in_every_so_many() {
+    let every = [
+        mixer("qwen3next"),
+        vec![number("qwen3next.full_attention_interval", 2)],
+    ];
+    let layers = |more: &[Vec<u8>]| {
+        let found = open(&file("qwen3next", 3, more));
+        found.config.get("layer_types").cloned().unwrap_or_default()
+    };
+    let (mixes, attends) = ("linear_attention", "full_attention");
+    assert_eq!(layers(&every.concat()), json!([mixes, attends, mixes]));
+    let mut flags = BOOL.to_le_bytes().to_vec();
+    flags.extend(3u64.to_le_bytes());
+    flags.extend([0, 1, 1]);
+    let listed = entry("qwen3next.attention.recurrent_layers", LIST, &flags);
+    let more = [every.concat(), vec![listed]].concat();
+    assert_eq!(layers(&more), json!([attends, mixes, mixes]));
+}
+
+#[test]
+fn llama_4_has_chunks_unless_the_file_says_otherwise() {
+    let more = [
+        number("llama4.attention.key_length", 2),
+        number("llama4.expert_count", 128),
+        number("llama4.expert_feed_forward_length", 6),
+    ];
+    let chunked = "chunked_attention";
+    agrees(
+        &open(&file("llama4", 5, &more)),
+        json!({
+            "model_type": "llama4_text", "layer_types": [chunked, chunked, chunked, "full_attention", chunked],
+            "no_rope_layers": [1, 1, 1, 0, 1], "attention_chunk_size": 8192, "use_qk_norm": false, "moe_layers": [],
+            "intermediate_size": 6, "intermediate_size_mlp": 16,
+        }),
+    );
+    let without = [
+        more.to_vec(),
+        vec![number("llama4.attention.sliding_window", 0)],
+    ]
+    .concat();
+    let said = refused(&file("llama4", 5, &without));
+    assert!(said.contains("no chunks"), "{said}");
+}
+
+#[test]
+fn gemma_4_has_heads_of_two_widths_and_lists_the_wide_ones() {
+    let key = |tail: &str| format!("gemma4.{tail}");
+    let mut slides = BOOL.to_le_bytes().to_vec();
+    slides.extend(2u64.to_le_bytes());
+    slides.extend([1, 0]);
+    let more = [
+        number(&key("attention.sliding_window"), 16),
+        number(&key("attention.key_length"), 8),
+        number(&key("attention.value_length"), 8),
+        number(&key("attention.key_length_swa"), 4),
+        number(&key("attention.value_length_swa"), 4),
+        numbers(&key("attention.head_count_kv"), &[4, 2]),
+        numbers(&key("feed_forward_length"), &[16, 32]),
+        number(&key("attention.shared_kv_layers"), 1),
+        entry(&key("attention.sliding_window_pattern"), LIST, &slides),
+        float(&key("rope.freq_base"), 1e6),
+    ];
+    let mut pieces = file("gemma4", 2, &more);
+    let own = "gemma4.feed_forward_length";
+    pieces.entries.retain(|kept| *kept != number(own, 16));
+    agrees(
+        &open(&pieces),
+        json!({
+            "model_type": "gemma4_text", "head_dim": 4, "num_key_value_heads": 4, "sliding_window": 16,
+            "per_layer_config": {"1": {"head_dim": 8, "num_key_value_heads": 2}},
+            "layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 1,
+            "use_double_wide_mlp": true, "hidden_size_per_layer_input": 0, "attention_k_eq_v": false,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 1.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
+        }),
+    );
+}

@@ -29,6 +29,31 @@ fn every_kind_gives_what_its_model_gives() {
 }
 
 #[test]
+fn the_families_of_hybrids_know_every_key_that_their_files_give_them() {
+    let fixtures = testing::root().join("fixtures/formats/gguf_kinds");
+    for name in [
+        "bamba",
+        "falcon-h1",
+        "gemma4",
+        "granitehybrid",
+        "jamba",
+        "llama4",
+        "nemotron_h_moe",
+        "qwen3next",
+    ] {
+        let path = fixtures.join(format!("{name}.gguf"));
+        let model = Checkpoint::open(&path)
+            .and_then(family::read)
+            .expect("opens");
+        assert_eq!(model.spec.unread_keys, [""; 0], "{name}");
+        assert_eq!(
+            model.checkpoint.config.get("num_hidden_layers").is_none(),
+            name.starts_with("nemotron")
+        );
+    }
+}
+
+#[test]
 fn every_file_names_the_architecture_it_stands_for() {
     let fixtures = testing::root().join("fixtures/formats/gguf_kinds");
     assert!(FILES.is_sorted_by_key(|known| known.file));

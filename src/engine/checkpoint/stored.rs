@@ -29,6 +29,8 @@ pub(super) enum Stored {
     Plus(f32),
     /// The file holds the values divided by this much.
     Over(f32),
+    /// The file holds the exponentials of the values, with a minus before them.
+    NegativeExp,
 }
 
 impl Stored {
@@ -57,6 +59,11 @@ impl Stored {
             Self::Over(divisor) => {
                 let mut values = plain(rows)?.into_owned();
                 values.iter_mut().for_each(|v| *v *= divisor);
+                Cow::Owned(values)
+            }
+            Self::NegativeExp => {
+                let mut values = plain(rows)?.into_owned();
+                values.iter_mut().for_each(|v| *v = (-*v).ln());
                 Cow::Owned(values)
             }
             Self::HalvesAlternate { d_head } => {
@@ -209,5 +216,7 @@ mod tests {
             rows(Stored::Over(0.25), 1..2, &[2, 2], &[1.0, 2.0, 3.0, 4.0]),
             [0.75, 1.0]
         );
+        let decays = rows(Stored::NegativeExp, 0..2, &[2], &[-1.0, -2.0]);
+        assert_eq!(decays, [0.0, std::f32::consts::LN_2]);
     }
 }

@@ -47,6 +47,9 @@ const TABLES: [&str; 7] = [
     "shared.weight",
 ];
 
+/// The key of heads of keys.
+const KV_HEADS: &str = "attention.head_count_kv";
+
 /// The key of a window.
 pub(super) const WINDOW: &str = "attention.sliding_window";
 
@@ -78,7 +81,7 @@ pub(super) fn sizes(metadata: &Metadata<'_>, architecture: &str) -> Result<Sizes
     let n_heads = metadata.size(&key("attention.head_count"), LARGEST)?;
     let n_kv_heads = match metadata.get(&key("attention.head_count_kv")) {
         // Layers that do not attend have none.
-        Some(_) if architecture == "lfm2" => {
+        Some(_) if Kind::of(architecture).is_some_and(|kind| kind.reads(KV_HEADS)) => {
             metadata.largest(&key("attention.head_count_kv"), LARGEST)?
         }
         Some(_) => metadata.size(&key("attention.head_count_kv"), LARGEST)?,
@@ -175,7 +178,14 @@ pub(super) fn hugging_face(
     let is_tied = !has("lm_head.weight") && !has("embed_out.weight");
     set("tie_word_embeddings", json!(is_tied));
     let n_ctx = metadata.whole(&key("context_length"))?;
-    let stated = metadata.whole(&key("feed_forward_length"))?;
+    const WIDTH: &str = "feed_forward_length";
+    let stated = match metadata.get(&key(WIDTH)) {
+        // Layers without one have the width 0.
+        Some(Stored::List(_)) if kind.is_some_and(|kind| kind.reads(WIDTH)) => {
+            metadata.wholes(&key(WIDTH))?.into_iter().max()
+        }
+        _ => metadata.whole(&key(WIDTH))?,
+    };
     let d_mlp = d_mlp_stored.or(stated);
     // The embedding decides: the metadata often lacks the key, and a padded embedding has more rows.
     let rows = |name: &str| tensors.info(name).map(|info| info.shape[0] as u64);
@@ -447,7 +457,12 @@ fn gemma(
 }
 
 /// Which layers see a window only: listed, or all but every so many; 0 for all.
-fn slides(metadata: &Metadata<'_>, key: &str, usual: u64, n_layers: u64) -> Result<Vec<bool>> {
+pub(super) fn slides(
+    metadata: &Metadata<'_>,
+    key: &str,
+    usual: u64,
+    n_layers: u64,
+) -> Result<Vec<bool>> {
     if let Some(Stored::List(list)) = metadata.get(key) {
         let listed: Option<Vec<bool>> = metadata
             .elements(list)?

@@ -16,11 +16,26 @@ const NO_KEY: &[(&str, &str, &str)] = &[
     ),
     ("distilbert", "the activation", "gelu"),
     (
+        "falcon_h1",
+        "the order of gate and norm",
+        "the gate first, as llama.cpp has it",
+    ),
+    (
         "gpt_oss",
         "whether the ends of yarn's band are rounded",
         "as they are, as in all published models; llama.cpp rounds them",
     ),
+    (
+        "llama4_text",
+        "the width of chunks and which layers see everything",
+        "8192 and every fourth, as in all published models",
+    ),
     ("mpt", "the scale of scores", "1/sqrt(d_head)"),
+    (
+        "nemotron_h",
+        "activations and the shortest step",
+        "relu2, silu and 0, as llama.cpp has them",
+    ),
     (
         "phimoe",
         "the jitter of the router",
@@ -75,7 +90,12 @@ pub(super) fn remark(config: &Config, states: impl Fn(&str) -> bool) -> Option<S
         .and_then(|scaling| scaling.get("rope_type"));
     let is_yarn = scaling.is_some_and(|kind| kind == "yarn");
     if let Some((_, what, taken)) = NO_KEY.iter().find(|(known, ..)| *known == kind) {
-        return (kind != "gpt_oss" || is_yarn).then(|| unsaid(what, taken));
+        let matters = match kind {
+            "gpt_oss" => is_yarn,
+            "falcon_h1" => config.get("mamba_rms_norm").and_then(|v| v.as_bool()) == Some(true),
+            _ => true,
+        };
+        return matters.then(|| unsaid(what, taken));
     }
     let at_times = AT_TIMES
         .iter()

@@ -3,9 +3,13 @@
 mod architectures;
 mod config;
 mod element_types;
+mod gemma4;
 mod header;
+mod hybrids;
+mod joined;
 mod kinds;
 mod left_out;
+mod llama4;
 mod metadata;
 mod names;
 mod place;
@@ -31,6 +35,9 @@ use crate::error::{Error, Result};
 /// How the names of these files end.
 const ENDING: &str = "gguf";
 
+/// Kinds of models that files call by another's name.
+const UNSTATED: [&str; 2] = ["bamba", "distilbert"];
+
 /// An open GGUF file: header checked, no weight touched.
 #[derive(Debug)]
 pub struct Gguf {
@@ -45,10 +52,9 @@ pub struct Gguf {
 
 /// The architectures that can be read, as files name them, and the `model_type` of each where there is one.
 pub fn architectures() -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
-    // What files call BERT with and without segments.
     let stated = ARCHITECTURES.iter().map(|known| known.name);
     stated
-        .filter(|name| *name != "distilbert")
+        .filter(|name| !UNSTATED.contains(name))
         .map(|name| (name, kinds::Kind::of(name).map(|kind| kind.model_type)))
 }
 
@@ -132,7 +138,11 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
         }
         parts.push((file, tensors));
     }
-    let architecture = special::as_meant(stated, parts.iter().flat_map(|(_, tensors)| tensors));
+    let architecture = special::as_meant(
+        stated,
+        &metadata,
+        parts.iter().flat_map(|(_, tensors)| tensors),
+    );
     let sizes = config::sizes(&metadata, stated.name)?;
     let mut placer = Placer::new(architecture, sizes);
     for (file, tensors) in parts {
@@ -140,6 +150,7 @@ fn open(file: DataFile, others: &[PathBuf]) -> Result<Gguf> {
     }
     let mut named = placer.finish()?;
     special::add_values(&metadata, architecture, sizes, &mut named)?;
+    joined::join(&metadata, stated.name, architecture, sizes, &mut named)?;
     let values = config::hugging_face(&metadata, architecture, stated.name, sizes, &named)?;
     special::forget_factors(&mut named);
     let config = Config::from_map(&path, values);
@@ -228,7 +239,7 @@ fn architecture(metadata: &Metadata<'_>, n_held: usize) -> Result<&'static Archi
         let problem = format!("missing, expected one of: {}", known());
         return Err(Error::config(path, KEY, problem));
     };
-    let known_by_name = Architecture::named(&name).filter(|known| known.name != "distilbert");
+    let known_by_name = Architecture::named(&name).filter(|known| !UNSTATED.contains(&known.name));
     known_by_name.ok_or_else(|| {
         let problem = format!("{name:?} is not known; known: {}", known());
         Error::config(path, KEY, problem)

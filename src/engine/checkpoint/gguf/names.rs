@@ -15,6 +15,12 @@ pub(super) enum Meaning {
     Unknown,
 }
 
+/// Parts of a layer that files name without an ending.
+const BARE: [&str; 3] = ["ffn_norm", "ssm_a", "ssm_d"];
+
+/// How names of Hugging Face end that have no `weight` behind them.
+const VALUES: [&str; 4] = ["sinks", ".A_log", ".D", "layer_scalar"];
+
 /// The layer that a tensor belongs to, its part of the layer, and what the layer's stack is called.
 struct Layer<'a> {
     number: &'a str,
@@ -58,11 +64,10 @@ impl Architecture {
 
     /// What a tensor of this name is.
     pub(super) fn meaning(&self, stored: &str) -> Meaning {
-        let Some((stem, suffix)) = stored
-            .rsplit_once('.')
-            .filter(|(_, suffix)| ["weight", "bias"].contains(suffix))
-        else {
-            return Meaning::Unknown;
+        let (stem, suffix) = match stored.rsplit_once('.') {
+            Some((stem, suffix)) if ["weight", "bias"].contains(&suffix) => (stem, suffix),
+            Some((_, part)) if BARE.contains(&part) => (stored, "weight"),
+            _ => return Meaning::Unknown,
         };
         let Some(layer) = self.layer(stem) else {
             return match find(self.top, stem) {
@@ -112,7 +117,8 @@ impl Architecture {
         match find(layer.names, part).or_else(|| find(USUAL, part)) {
             // Values alone: Hugging Face's names for them have no ending.
             Some((part, to))
-                if to.ends_with("sinks") || to.ends_with("_bias") && suffix == "bias" =>
+                if VALUES.iter().any(|ending| to.ends_with(ending))
+                    || to.ends_with("_bias") && suffix == "bias" =>
             {
                 Meaning::Whole {
                     name: format!("{at}.{to}"),

@@ -182,6 +182,12 @@ impl Placer {
             }
             // Hugging Face's convolutions have an axis of one channel each.
             "shortconv.conv" if shape.len() == 2 => shape.insert(1, 1),
+            "ssm_conv1d" if shape.len() == 2 => shape.insert(1, 1),
+            // The file has an axis of length 1 behind the heads, and one for each group of a norm.
+            "ssm_a" | "ssm_d" if shape.len() == 2 && self.architecture.name != "jamba" => {
+                shape = vec![shape.iter().product()];
+            }
+            "ssm_norm" => shape = vec![shape.iter().product()],
             "exp_probs_b" if self.architecture.name == "ernie4_5-moe" => shape.insert(0, 1),
             _ => {}
         }
@@ -348,7 +354,10 @@ impl Placer {
         if part == "attn_qkv" && architecture.fused == Fused::ByGroups {
             return self.by_groups(tensor, shape[0]);
         }
-        if architecture.norms_plus_one && name.ends_with("norm.weight") {
+        if part == "ssm_a" {
+            return Ok(Stored::NegativeExp);
+        }
+        if architecture.norms_plus_one && part != "ssm_norm" && name.ends_with("norm.weight") {
             return Ok(Stored::Plus(1.0));
         }
         let is_linear = ["attn_qkv", "attn_output", "ffn_up", "ffn_down"].contains(&part);

@@ -12,9 +12,9 @@ const FREQS: &str = "rope_freqs.weight";
 const LONG: &str = "rope_factors_long.weight";
 const SHORT: &str = "rope_factors_short.weight";
 
-/// The bands of Llama 3: what the converter and every published model use.
+/// The bands of Llama 3, and those of Llama 4, between which nothing blends: what the published models use.
 const LOW: f64 = 1.0;
-const HIGH: f64 = 4.0;
+const HIGH: [f64; 2] = [4.0, 1.0];
 
 /// `rope_scaling` as `config.json` would have it; `None` where positions are not scaled.
 ///
@@ -28,6 +28,10 @@ pub(super) fn scaling(
     d_head: u64,
 ) -> Result<Option<Value>> {
     let key = |tail: &str| format!("{architecture}.rope.{tail}");
+    if architecture == "gemma4" {
+        // Its factors say which pairs turn.
+        return Ok(None);
+    }
     let kind = metadata.word(&key("scaling.type"))?;
     let factor = metadata.number(&key("scaling.factor"))?;
     let linear = metadata.number(&key("scale_linear"))?;
@@ -155,11 +159,14 @@ fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Opt
         .into_iter()
         .chain([8192])
         .chain((4..24).map(|p| 1 << p));
-    for length in lengths {
+    let bands = HIGH
+        .into_iter()
+        .flat_map(|high| lengths.clone().map(move |length| (high, length)));
+    for (high, length) in bands {
         for factor in [largest, 8.0, 32.0, 16.0, 4.0, 2.0, 64.0] {
             let fits = stored.iter().enumerate().all(|(pair, stored)| {
                 let wavelength = 2.0 * PI * theta.powf(2.0 * pair as f64 / d_head as f64);
-                let expected = llama3_factor(wavelength, factor, length as f64);
+                let expected = llama3_factor(wavelength, factor, length as f64, high);
                 (expected - stored).abs() <= 2e-5 * expected
             });
             if fits {
@@ -167,7 +174,7 @@ fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Opt
                     "rope_type": "llama3",
                     "factor": factor,
                     "low_freq_factor": LOW,
-                    "high_freq_factor": HIGH,
+                    "high_freq_factor": high,
                     "original_max_position_embeddings": length,
                 }));
             }
@@ -177,13 +184,13 @@ fn llama3(stored: &[f64], theta: f64, d_head: u64, original: Option<u64>) -> Opt
 }
 
 /// What Llama 3 divides a frequency by: 1 for short waves, `factor` for long ones, between them a blend.
-fn llama3_factor(wavelength: f64, factor: f64, length: f64) -> f64 {
-    if wavelength < length / HIGH {
+fn llama3_factor(wavelength: f64, factor: f64, length: f64, high: f64) -> f64 {
+    if wavelength < length / high {
         1.0
     } else if wavelength > length / LOW {
         factor
     } else {
-        let smooth = (length / wavelength - LOW) / (HIGH - LOW);
+        let smooth = (length / wavelength - LOW) / (high - LOW);
         1.0 / ((1.0 - smooth) / factor + smooth)
     }
 }
@@ -198,7 +205,7 @@ mod tests {
             let stored: Vec<f64> = (0..d_head / 2)
                 .map(|pair| {
                     let wavelength = 2.0 * PI * 500_000f64.powf(2.0 * pair as f64 / d_head as f64);
-                    f64::from(llama3_factor(wavelength, factor, length as f64) as f32)
+                    f64::from(llama3_factor(wavelength, factor, length as f64, 4.0) as f32)
                 })
                 .collect();
             let found = llama3(&stored, 500_000.0, d_head, None).expect("a scaling");
@@ -208,7 +215,7 @@ mod tests {
                 let length = found["original_max_position_embeddings"]
                     .as_f64()
                     .expect("a length");
-                assert!((llama3_factor(wavelength, factor, length) - stored).abs() < 1e-4);
+                assert!((llama3_factor(wavelength, factor, length, 4.0) - stored).abs() < 1e-4);
             }
             // One factor that is another makes it no llama3 scaling.
             let mut other = stored.clone();

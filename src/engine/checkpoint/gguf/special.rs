@@ -40,39 +40,46 @@ impl Facts<'_> {
         self.metadata.number(&self.key(tail))
     }
 
-    fn whole(&self, tail: &str) -> Result<Option<u64>> {
+    pub(super) fn whole(&self, tail: &str) -> Result<Option<u64>> {
         self.metadata.whole(&self.key(tail))
     }
 
-    fn flag(&self, tail: &str) -> Result<Option<bool>> {
+    pub(super) fn flag(&self, tail: &str) -> Result<Option<bool>> {
         self.metadata.flag(&self.key(tail))
     }
 
     /// The first axis of a tensor.
-    fn rows(&self, name: &str) -> Option<u64> {
+    pub(super) fn rows(&self, name: &str) -> Option<u64> {
         let info = self.tensors.info(name)?;
         info.shape.first().map(|n| *n as u64)
     }
 
-    fn refuse<T>(&self, tail: &str, problem: String) -> Result<T> {
+    pub(super) fn refuse<T>(&self, tail: &str, problem: String) -> Result<T> {
         Err(Error::config(self.metadata.path, self.key(tail), problem))
     }
 }
 
-fn set(config: &mut Map<String, Value>, name: &str, value: Value) {
+pub(super) fn set(config: &mut Map<String, Value>, name: &str, value: Value) {
     config.insert(name.to_owned(), value);
 }
 
-/// The architecture whose names fit the tensors: a BERT without segments is a DistilBERT, which converters write as BERT.
+/// The architecture whose names fit the tensors, where a converter writes several kinds under one name: a BERT without segments
+/// is a DistilBERT, a Granite 4 without Granite's factors a Bamba, and a Granite with experts and a layer that every token uses
+/// has the names of Granite 4.
 pub(super) fn as_meant<'a>(
     stated: &'static Architecture,
+    metadata: &Metadata<'_>,
     mut tensors: impl Iterator<Item = &'a StoredTensor>,
 ) -> &'static Architecture {
-    let has_segments = tensors.any(|tensor| tensor.name == "token_types.weight");
-    if stated.name == "bert" && !has_segments {
-        return Architecture::named("distilbert").unwrap_or(stated);
-    }
-    stated
+    let states = |tail: &str| metadata.get(&format!("{}.{tail}", stated.name)).is_some();
+    let mut has = |ending: &str| tensors.any(|tensor| tensor.name.ends_with(ending));
+    let meant = match stated.name {
+        "bert" if !has("token_types.weight") => "distilbert",
+        "granitehybrid" if !states("attention.scale") && !has("ffn_gate_inp.weight") => "bamba",
+        "granitemoe" if has("ffn_up_shexp.weight") => "granitehybrid",
+        name => name,
+    };
+    Architecture::named(meant).unwrap_or(stated)
 }
 
 /// Adds as tensors what a converter moved into metadata: the curvatures of a learned activation.

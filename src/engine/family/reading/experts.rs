@@ -306,6 +306,13 @@ impl Experts {
         // Some versions write all experts together, whatever the family's own way.
         let fused = format!("{at}.experts.gate_up_proj");
         let expert = |idx: usize| match keys.store {
+            // Files of other formats hold each of them.
+            ExpertStore::SlabsByInput { .. }
+                if tensors.contains(&format!("{at}.experts.0.gate_proj.weight")) =>
+            {
+                let at = format!("{at}.experts.{idx}");
+                gated(&at, USUAL, d_model, width, activation, false)
+            }
             ExpertStore::SlabsByInput { gate_up, down } => slabs_by_input(
                 (&format!("{at}.{gate_up}"), &format!("{at}.{down}")),
                 (idx, n),
@@ -322,7 +329,6 @@ impl Experts {
                 let at = format!("{at}.experts.{idx}");
                 gated(&at, names, d_model, width, activation, false)
             }
-            // Files of other formats hold each of them.
             ExpertStore::Slabs { .. } if tensors.contains(&format!("{at}.experts.0.w1.weight")) => {
                 let at = format!("{at}.experts.{idx}");
                 gated(&at, NUMBERED, d_model, width, activation, false)

@@ -1,5 +1,6 @@
 //! Every architecture of GGUF that can be read, by what sets it apart from the usual way.
 
+use super::hybrids::*;
 use super::tables::*;
 use super::{Architecture, Fused};
 
@@ -18,6 +19,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         halves_alternate: true,
         ..USUAL_WAY
     },
+    BAMBA,
     Architecture {
         name: "bert",
         layers: "encoder.layer",
@@ -155,6 +157,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         fused: Fused::ByGroups,
         ..USUAL_WAY
     },
+    FALCON_H1,
     Architecture {
         name: "gemma",
         norms_plus_one: true,
@@ -178,6 +181,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         norms_plus_one: true,
         ..USUAL_WAY
     },
+    GEMMA4,
     Architecture {
         name: "glm4",
         own: &[
@@ -241,6 +245,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         halves_alternate: true,
         ..USUAL_WAY
     },
+    GRANITE_HYBRID,
     Architecture {
         name: "granitemoe",
         own: &[("ffn_gate_inp", "block_sparse_moe.router.layer")],
@@ -255,6 +260,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         ],
         ..USUAL_WAY
     },
+    JAMBA,
     Architecture {
         name: "lfm2",
         top: &[
@@ -283,6 +289,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         halves_alternate: true,
         ..USUAL_WAY
     },
+    LLAMA4,
     Architecture {
         name: "mistral3",
         halves_alternate: true,
@@ -330,6 +337,11 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         name: "nemotron",
         norms_plus_one: true,
         ..USUAL_WAY
+    },
+    NEMOTRON_H,
+    Architecture {
+        name: "nemotron_h_moe",
+        ..NEMOTRON_H
     },
     Architecture {
         name: "nomic-bert",
@@ -415,6 +427,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         experts: PLAIN_EXPERTS,
         ..USUAL_WAY
     },
+    QWEN3_NEXT,
     Architecture {
         name: "qwen3vl",
         ..USUAL_WAY

@@ -1,5 +1,6 @@
 //! Architectures of GGUF that can be read: what each calls its tensors, and how its converter stored them.
 
+mod hybrids;
 mod list;
 mod tables;
 

@@ -1,12 +1,13 @@
 //! Every kind of model whose metadata become Hugging Face's keys by a table.
 
+use super::hybrids::*;
 use super::{Fixed, Kind};
 use crate::checkpoint::gguf::special;
 
 const RMS: (&str, &str) = ("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-const LAYER: &str = "attention.layer_norm_epsilon";
+pub(super) const LAYER: &str = "attention.layer_norm_epsilon";
 
-const PLAIN: Kind = Kind {
+pub(super) const PLAIN: Kind = Kind {
     architecture: "",
     model_type: "",
     numbers: &[],
@@ -23,13 +24,13 @@ const PLAIN: Kind = Kind {
     own: None,
 };
 
-const EXPERTS: [(&str, &str); 3] = [
+pub(super) const EXPERTS: [(&str, &str); 3] = [
     ("expert_count", "num_experts"),
     ("expert_used_count", "num_experts_per_tok"),
     ("expert_feed_forward_length", "moe_intermediate_size"),
 ];
 
-const GRANITE: &[(&str, &str)] = &[
+pub(super) const GRANITE: &[(&str, &str)] = &[
     ("attention.scale", "attention_multiplier"),
     ("embedding_scale", "embedding_multiplier"),
     ("residual_scale", "residual_multiplier"),
@@ -38,7 +39,8 @@ const GRANITE: &[(&str, &str)] = &[
     ("expert_used_count", "num_experts_per_tok"),
 ];
 
-const BIASES_OF_ATTENTION: [(&str, &str); 1] = [("attention_bias", "self_attn.q_proj.bias")];
+pub(super) const BIASES_OF_ATTENTION: [(&str, &str); 1] =
+    [("attention_bias", "self_attn.q_proj.bias")];
 
 const BIASES: &[(&str, &str)] = &[BIASES_OF_ATTENTION[0], ("mlp_bias", "mlp.up_proj.bias")];
 
@@ -56,7 +58,7 @@ const LATENT_EXPERTS: &[(&str, &str)] = &[
 ];
 
 /// No rotation: what is said of it is not the model's.
-const NO_ROPE: (&str, &str) = ("rope_theta", "");
+pub(super) const NO_ROPE: (&str, &str) = ("rope_theta", "");
 
 const GPT2_NAMES: &[(&str, &str)] = &[
     ("num_hidden_layers", "n_layer"),
@@ -98,6 +100,7 @@ pub(super) static KINDS: &[Kind] = &[
         fixed: &[("hidden_act", Fixed::Word("relu2"))],
         ..PLAIN
     },
+    BAMBA,
     Kind {
         architecture: "bert",
         model_type: "bert",
@@ -231,6 +234,8 @@ pub(super) static KINDS: &[Kind] = &[
         own: Some(special::falcon),
         ..PLAIN
     },
+    FALCON_H1,
+    GEMMA4,
     Kind {
         architecture: "glm4",
         model_type: "glm4",
@@ -285,6 +290,7 @@ pub(super) static KINDS: &[Kind] = &[
         switches: BIASES,
         ..PLAIN
     },
+    GRANITE_HYBRID,
     Kind {
         architecture: "granitemoe",
         model_type: "granitemoe",
@@ -298,15 +304,18 @@ pub(super) static KINDS: &[Kind] = &[
         switches: BIASES,
         ..PLAIN
     },
+    JAMBA,
     Kind {
         architecture: "lfm2",
         model_type: "lfm2",
         numbers: &[("shortconv.l_cache", "conv_L_cache")],
         fixed: &[("block_auto_adjust_ff_dim", Fixed::Flag(false))],
         eps: (RMS.0, "norm_eps"),
+        known: &["attention.head_count_kv"],
         own: Some(special::lfm2),
         ..PLAIN
     },
+    LLAMA4,
     Kind {
         architecture: "mistral3",
         model_type: "mistral",
@@ -357,6 +366,8 @@ pub(super) static KINDS: &[Kind] = &[
         rotates_in_part: true,
         ..PLAIN
     },
+    NEMOTRON_H,
+    NEMOTRON_H_MOE,
     Kind {
         architecture: "nomic-bert",
         model_type: "nomic_bert",
@@ -440,6 +451,7 @@ pub(super) static KINDS: &[Kind] = &[
         fixed: &[("norm_topk_prob", Fixed::Flag(true))],
         ..PLAIN
     },
+    QWEN3_NEXT,
     Kind {
         architecture: "qwen3vl",
         model_type: "qwen3",

@@ -1,5 +1,6 @@
 //! Kinds of models whose metadata become Hugging Face's keys by a table: which key is which, and what holds without one.
 
+mod hybrids;
 mod list;
 
 use serde_json::{Map, Value, json};
