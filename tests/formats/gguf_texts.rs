@@ -94,6 +94,8 @@ fn the_vocabulary_inside_a_file_gives_the_ids_of_its_reference() {
         ("gguf-llama-bpe", true),
         ("gguf-llama", true),
         ("gguf-t5", true),
+        ("gguf-kimi-k2", false),
+        ("gguf-gemma4", false),
     ] {
         let (vocabulary, expected) = (json(kind, "vocabulary.json"), json(kind, "expected.json"));
         let whole = reading(&file_of(&vocabulary, &[]));
@@ -144,6 +146,10 @@ fn a_vocabulary_that_is_not_known_exactly_gives_ids_and_the_reason() {
     other["pre"] = "a-new-one".into();
     let said = reading(&file_of(&other, &[])).describe();
     assert!(said.contains("a-new-one"), "{said}");
+    // Words of tiktoken's vocabularies are not known without merges.
+    other["pre"] = "kimi-k2".into();
+    let said = reading(&file_of(&other, &["merges"])).describe();
+    assert!(said.contains("lists no merges"), "{said}");
     let said = reading(&Pieces::sound()).describe();
     assert!(said.contains("no tokenizer.json"), "{said}");
 }

@@ -57,6 +57,8 @@ pub(super) fn gemma4(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Resu
     }
     let has_experts = facts.has("model.layers.0.router.proj.weight");
     set(config, "enable_moe_block", json!(has_experts));
+    let has_bias = facts.has("model.layers.0.self_attn.q_proj.bias");
+    set(config, "attention_bias", json!(has_bias));
     set(config, "hidden_activation", json!("gelu_pytorch_tanh"));
     Ok(())
 }

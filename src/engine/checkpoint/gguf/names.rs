@@ -18,6 +18,9 @@ pub(super) enum Meaning {
 /// Parts of a layer that files name without an ending.
 const BARE: [&str; 3] = ["ffn_norm", "ssm_a", "ssm_d"];
 
+/// How factors of one tensor end.
+const SCALE: &str = "scale";
+
 /// How names of Hugging Face end that have no `weight` behind them.
 const VALUES: [&str; 4] = ["sinks", ".A_log", ".D", "layer_scalar"];
 
@@ -65,17 +68,17 @@ impl Architecture {
     /// What a tensor of this name is.
     pub(super) fn meaning(&self, stored: &str) -> Meaning {
         let (stem, suffix) = match stored.rsplit_once('.') {
-            Some((stem, suffix)) if ["weight", "bias"].contains(&suffix) => (stem, suffix),
+            Some((stem, suffix)) if ["weight", "bias", SCALE].contains(&suffix) => (stem, suffix),
             Some((_, part)) if BARE.contains(&part) => (stored, "weight"),
             _ => return Meaning::Unknown,
         };
         let Some(layer) = self.layer(stem) else {
             return match find(self.top, stem) {
-                Some((part, to)) => Meaning::Whole {
+                Some((part, to)) if suffix != SCALE => Meaning::Whole {
                     name: format!("{to}.{suffix}"),
                     part,
                 },
-                None => Meaning::Unknown,
+                _ => Meaning::Unknown,
             };
         };
         let Layer { number, part, .. } = layer;
@@ -84,6 +87,15 @@ impl Architecture {
             return Meaning::Unknown;
         }
         let at = format!("{}.{number}", layer.layers);
+        if let Some((part, to)) = find(layer.names, &format!("{part}.{suffix}")) {
+            return Meaning::Whole {
+                name: format!("{at}.{to}"),
+                part,
+            };
+        }
+        if suffix == SCALE {
+            return Meaning::Unknown;
+        }
         let experts = format!("{at}.{}.", self.experts.0);
         let [gate, _, up] = self.experts.1;
         let expert_part = |part: &str| {
@@ -251,6 +263,37 @@ mod tests {
                 "encoder.final_layer_norm.weight",
             ),
             (
+                "gemma4",
+                "blk.0.ffn_gate_up_exps.weight",
+                "model.layers.0.experts.gate_up_proj",
+            ),
+            (
+                "gemma4",
+                "blk.0.ffn_down_exps.scale",
+                "model.layers.0.router.per_expert_scale",
+            ),
+            ("falcon-h1", "blk.0.ssm_a", "model.layers.0.mamba.A_log"),
+            (
+                "falcon-h1",
+                "blk.1.ffn_norm",
+                "model.layers.1.pre_ff_layernorm.weight",
+            ),
+            (
+                "nemotron_h_moe",
+                "blk.1.ffn_up_exps.weight",
+                "backbone.layers.1.mixer.experts.E.up_proj.weight",
+            ),
+            (
+                "jamba",
+                "blk.1.ssm_dt.bias",
+                "model.layers.1.mamba.dt_proj.bias",
+            ),
+            (
+                "qwen3next",
+                "blk.1.ssm_dt.bias",
+                "model.layers.1.linear_attn.dt_bias",
+            ),
+            (
                 "lfm2",
                 "blk.0.shortconv.conv.weight",
                 "model.layers.0.conv.conv.weight",
@@ -272,6 +315,8 @@ mod tests {
             "blk.x.attn_q.weight",
             "blk..attn_q.weight",
             "blk.0.attn_q",
+            "blk.0.attn_q.scale",
+            "output.scale",
             "",
         ] {
             assert_eq!(named("llama", stored), None, "{stored}");

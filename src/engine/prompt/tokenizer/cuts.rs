@@ -31,6 +31,17 @@ const DEEPSEEK: [&str; 3] = [
     r"[一-龥\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+",
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
 ];
+/// Words of scripts that know capitals, with all letters of such scripts as they were listed.
+const DEEPSEEK_FIRST: [&str; 6] = [
+    r"[\r\n]",
+    r"\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af}\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}\x{38c}\x{38e}-\x{3a1}\x{3a3}-\x{3f5}\x{3f7}-\x{481}\x{48a}-\x{52f}\x{531}-\x{556}\x{10a0}-\x{10c5}\x{13a0}-\x{13f5}\x{13f8}-\x{13fd}\x{1c90}-\x{1cba}\x{1cbd}-\x{1cbf}\x{1d00}-\x{1d2b}\x{1d6b}-\x{1d77}\x{1d79}-\x{1d9a}\x{1e00}-\x{1f15}\x{1f18}-\x{1f1d}\x{1f20}-\x{1f45}\x{1f48}-\x{1f4d}\x{1f50}-\x{1f57}\x{1f59}\x{1f5b}\x{1f5d}\x{1f5f}-\x{1f7d}\x{1f80}-\x{1fb4}\x{1fb6}-\x{1fbc}\x{1fbe}\x{1fc2}-\x{1fc4}\x{1fc6}-\x{1fcc}\x{1fd0}-\x{1fd3}\x{1fd6}-\x{1fdb}\x{1fe0}-\x{1fec}\x{1ff2}-\x{1ff4}\x{1ff6}-\x{1ffc}\x{2102}\x{2107}\x{210a}-\x{2113}\x{2115}\x{2119}-\x{211d}\x{2124}\x{2126}\x{2128}\x{212a}-\x{212d}\x{212f}-\x{2134}\x{2139}\x{213c}-\x{213f}\x{2145}-\x{2149}\x{214e}\x{2183}\x{2184}\x{2c00}-\x{2c7b}\x{2c7e}-\x{2ce4}\x{2ceb}-\x{2cee}\x{2cf2}\x{2cf3}\x{a640}-\x{a66d}\x{a680}-\x{a69b}\x{a722}-\x{a76f}\x{a771}-\x{a787}\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17}\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a}\x{10400}-\x{1044f}\x{104b0}-\x{104d3}\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]+",
+    r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+",
+    r"\s+$",
+    r"[一-龥ࠀ-一가-\x{d7ff}]+",
+    r"\p{N}",
+];
+/// Words begin with their capitals; Chinese characters are words of their own; digits in threes.
+const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Words without what ends a sentence, in several scripts.
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 
@@ -174,6 +185,22 @@ const CUTS: &[(&[&str], Cut)] = &[
         &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
         Cut {
             patterns: &DEEPSEEK,
+            ..PLAIN
+        },
+    ),
+    (
+        &["deepseek-llm"],
+        Cut {
+            patterns: &DEEPSEEK_FIRST,
+            ..PLAIN
+        },
+    ),
+    (
+        // A vocabulary of tiktoken, which takes whole words first.
+        &["kimi-k2"],
+        Cut {
+            patterns: &[KIMI],
+            keeps_whole: true,
             ..PLAIN
         },
     ),
@@ -339,6 +366,16 @@ mod tests {
                 vec!["Hello", "World's", "Ġ", "123", "4"],
             ),
             ("deepseek-v3", "a1234 .b", vec!["a", "123", "4", "Ġ.", "b"]),
+            (
+                "deepseek-llm",
+                "Ab c, 123\u{212a}!",
+                vec!["Ab", "Ġc", ",", "Ġ", "1", "2", "3", "âĦª", "!"],
+            ),
+            (
+                "kimi-k2",
+                "HelloWorld's 汉字abc中1234",
+                vec!["Hello", "World's", "Ġ", "æ±īåŃĹ", "abc", "ä¸Ń", "123", "4"],
+            ),
             ("mpt", " 12 x", vec!["Ġ12", "Ġx"]),
             ("bloom", "a,b c", vec!["a", ",", "b", "Ġc"]),
         ] {

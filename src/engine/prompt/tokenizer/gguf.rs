@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// What the keys under `tokenizer.ggml` say; flags that a file leaves out hold their kind's default.
 #[derive(Debug, Clone, Default)]
 pub struct Vocabulary {
-    /// `gpt2`, `llama`, `t5` or `bert`.
+    /// `gpt2`, `llama`, `t5`, `bert` or `gemma4`.
     pub model: String,
     /// How a text is cut into words, for `gpt2`.
     pub pre: Option<String>,
@@ -67,6 +67,7 @@ fn stored_reading(path: &Path, stored: &gguf::Vocabulary) -> Result<Reading> {
         }
         "t5" => [false, true, true],
         "bert" => [true, true, false],
+        "gemma4" => [false, false, false],
         other => {
             return Ok(Reading::Ids(format!(
                 "the GGUF vocabulary {other:?} is not known here"
@@ -125,6 +126,7 @@ pub fn open(path: &Path, vocabulary: &Vocabulary) -> Result<Reading> {
         "llama" => pieces(path, vocabulary, &kinds, Algorithm::Merges),
         "t5" => pieces(path, vocabulary, &kinds, Algorithm::Unigram),
         "bert" => word_pieces(path, vocabulary, &kinds),
+        "gemma4" => marked_pairs(path, vocabulary, &kinds),
         other => Ok(Reading::Ids(format!(
             "the GGUF vocabulary {other:?} is not known here"
         ))),
@@ -168,34 +170,17 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
             "the GGUF vocabulary cuts words by {pre:?}, a pattern not known here"
         )));
     };
-    let mut vocab: BTreeMap<&str, u32> = BTreeMap::new();
-    for (idx, token) in vocabulary.tokens.iter().enumerate() {
-        if let Some(other) = vocab.insert(token, idx as u32) {
-            let problem = format!("tokens {other} and {idx} are both {token:?}");
-            return Err(Error::config(path, "tokenizer.ggml.tokens", problem));
-        }
+    let Lists {
+        vocab,
+        merges,
+        added,
+    } = Lists::of(path, vocabulary, kinds)?;
+    if merges.is_empty() && cut.keeps_whole {
+        let pre = vocabulary.pre.as_deref().unwrap_or_default();
+        return Ok(Reading::Ids(format!(
+            "the GGUF vocabulary ({pre}) lists no merges, without which its words are not known"
+        )));
     }
-    let mut merges = Vec::new();
-    for (idx, merge) in vocabulary.merges.iter().enumerate() {
-        let Some((a, b)) = merge.split_once(' ') else {
-            let problem = format!("merge {idx}: expected two tokens, found {merge:?}");
-            return Err(Error::config(path, "tokenizer.ggml.merges", problem));
-        };
-        merges.push([a, b]);
-    }
-    let marked = kinds
-        .iter()
-        .enumerate()
-        .filter(|(_, kind)| matches!(kind, Kind::Control | Kind::UserDefined));
-    let added: Vec<Value> = marked
-        .map(|(idx, kind)| {
-            let token = Token {
-                special: *kind == Kind::Control,
-                ..Token::special(&vocabulary.tokens[idx])
-            };
-            token.json(idx as u32)
-        })
-        .collect();
     let (before, after) = around(vocabulary);
     let pair = |id: u32| (vocabulary.tokens[id as usize].clone(), id);
     let model = json!({
@@ -209,6 +194,86 @@ fn byte_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Re
     Ok(Reading::Tokenizer(Tokenizer {
         inner: Inner::Library(stored::build(path, &value)?),
         source_name: format!("GGUF vocabulary (byte-level BPE, {pre})"),
+        target: None,
+    }))
+}
+
+/// What a tokenizer of byte pairs is made of.
+struct Lists<'a> {
+    vocab: BTreeMap<&'a str, u32>,
+    merges: Vec<[&'a str; 2]>,
+    /// Tokens that are found in a text before it is cut.
+    added: Vec<Value>,
+}
+
+impl<'a> Lists<'a> {
+    fn of(path: &Path, vocabulary: &'a Vocabulary, kinds: &[Kind]) -> Result<Self> {
+        let mut vocab: BTreeMap<&'a str, u32> = BTreeMap::new();
+        for (idx, token) in vocabulary.tokens.iter().enumerate() {
+            if let Some(other) = vocab.insert(token, idx as u32) {
+                let problem = format!("tokens {other} and {idx} are both {token:?}");
+                return Err(Error::config(path, "tokenizer.ggml.tokens", problem));
+            }
+        }
+        let mut merges = Vec::new();
+        for (idx, merge) in vocabulary.merges.iter().enumerate() {
+            // A token may begin with a blank.
+            let blank = merge.char_indices().skip(1).find(|(_, c)| *c == ' ');
+            let Some((a, b)) = blank.map(|(at, _)| (&merge[..at], &merge[at + 1..])) else {
+                let problem = format!("merge {idx}: expected two tokens, found {merge:?}");
+                return Err(Error::config(path, "tokenizer.ggml.merges", problem));
+            };
+            merges.push([a, b]);
+        }
+        let marked = kinds
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| matches!(kind, Kind::Control | Kind::UserDefined));
+        let added: Vec<Value> = marked
+            .map(|(idx, kind)| {
+                let token = Token {
+                    special: *kind == Kind::Control,
+                    ..Token::special(&vocabulary.tokens[idx])
+                };
+                token.json(idx as u32)
+            })
+            .collect();
+        Ok(Self {
+            vocab,
+            merges,
+            added,
+        })
+    }
+}
+
+/// Byte pairs of Gemma 4: a text is not cut, its blanks are written as marks, and characters without a token are their bytes.
+fn marked_pairs(path: &Path, vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Reading> {
+    const MARK: &str = "\u{2581}";
+    let Lists {
+        vocab,
+        merges,
+        added,
+    } = Lists::of(path, vocabulary, kinds)?;
+    let (before, after) = around(vocabulary);
+    let pair = |id: u32| (vocabulary.tokens[id as usize].clone(), id);
+    let unknown = vocabulary.unk.map(|id| &vocabulary.tokens[id as usize]);
+    let model = json!({
+        "type": "BPE", "vocab": vocab, "merges": merges, "unk_token": unknown, "fuse_unk": true, "byte_fallback": true,
+        "ignore_merges": false,
+    });
+    let ends = template(before.map(pair), after.map(pair));
+    let marks = json!({"type": "Replace", "pattern": {"String": " "}, "content": MARK});
+    let mut value = assemble(&marks, &Value::Null, &added, ends, model);
+    let blanks = json!({"type": "Replace", "pattern": {"String": MARK}, "content": " "});
+    let decoders = [
+        blanks,
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    value["decoder"] = json!({"type": "Sequence", "decoders": decoders});
+    Ok(Reading::Tokenizer(Tokenizer {
+        inner: Inner::Library(stored::build(path, &value)?),
+        source_name: "GGUF vocabulary (BPE of characters)".to_owned(),
         target: None,
     }))
 }

@@ -55,6 +55,11 @@ pub(super) const GEMMA4: Architecture = Architecture {
         ("post_norm", "post_per_layer_input_norm"),
         ("layer_output_scale", "layer_scalar"),
         ("ffn_gate_inp", "router.proj"),
+        ("ffn_gate_inp.scale", "router.scale"),
+        // All experts of a layer together.
+        ("ffn_gate_up_exps.weight", "experts.gate_up_proj"),
+        ("ffn_down_exps.weight", "experts.down_proj"),
+        ("ffn_down_exps.scale", "router.per_expert_scale"),
         ("pre_ffw_norm_2", "pre_feedforward_layernorm_2"),
         ("post_ffw_norm_1", "post_feedforward_layernorm_1"),
         ("post_ffw_norm_2", "post_feedforward_layernorm_2"),
