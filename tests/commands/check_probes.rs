@@ -440,7 +440,7 @@ fn no_reference_checkpoint_depends_on_padding_once_positions_are_counted_over_re
 fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
     let mut fired: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (mut n_ordered, mut told) = (0, Vec::new());
-    let cases = references();
+    let cases = references_of_kinds();
     for case in &cases {
         let model = model_of(case).expect("opens");
         let said = judged(&model, &prompt_of(&model, &reference_request(case, true)));

@@ -1,7 +1,10 @@
 //! Pairs of checkpoints that differ in one thing: where `diff` says that they part, which layers differ by themselves, and why.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Copy, Stored, attnscope, original};
+use testing::judged::references_of_kinds;
 use testing::pairs::{Found, Pair, alternating, change_tensor, diff, swapped};
 
 /// What a pair must give: the first hook, the layers that differ by themselves, relations of tensors, knobs.
@@ -246,18 +249,11 @@ fn a_nan_on_one_side_is_placed_and_goes_no_further() {
 
 /// Every family of the oracle.
 fn families() -> Vec<String> {
-    let entries = std::fs::read_dir(testing::root().join("fixtures/oracle")).expect("lists");
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.expect("an entry").path())
-        .filter(|path| path.is_dir())
-        .map(|path| {
-            path.file_name()
-                .expect("a name")
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
-    names.sort();
+    let name = |case: &PathBuf| {
+        case.file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    let names: Vec<String> = references_of_kinds().iter().filter_map(name).collect();
     assert!(names.len() > 60);
     names
 }

@@ -8,6 +8,7 @@ use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Tokenizer;
 use serde_json::Value;
 use testing::checkpoint_copy::attnscope;
+use testing::effort::some_of;
 
 /// What a guess may lose more or less than the model lost as it was trained.
 const TOLERANCE: f64 = 0.01;
@@ -55,12 +56,13 @@ fn value<'a>(guess: &'a Guess, key: &str) -> Option<&'a str> {
 
 /// Encoders: nobody says that they are.
 const ENCODERS: [&str; 2] = ["cloze.safetensors", "veil.safetensors"];
-/// Models that every run of the tests guesses: gated and grouped, transposed, with gains around 0. Each takes two or three seconds.
-const EVERY_TIME: [&str; 3] = ["lamb.safetensors", "flip.pt", "bare.safetensors"];
+/// What most runs of the tests guess: gated and grouped; then transposed, and with gains around 0. Each takes seconds.
+const OFTEN: [&str; 3] = ["lamb.safetensors", "flip.pt", "bare.safetensors"];
 
 #[test]
-fn three_home_grown_models_are_guessed_to_their_trained_loss() {
-    are_guessed(&|file| EVERY_TIME.contains(&file));
+fn home_grown_models_are_guessed_to_their_trained_loss() {
+    let chosen: Vec<&str> = some_of(OFTEN, OFTEN.len()).collect();
+    are_guessed(&|file| chosen.contains(&file));
 }
 
 #[test]

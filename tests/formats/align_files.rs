@@ -6,6 +6,7 @@ use std::process::Command;
 use attnscope_engine::checkpoint::embeddings::Table;
 use serde_json::Value;
 
+use testing::effort::{some_of, tries};
 use testing::embedding_files::{Stored, npz, pickle, write};
 
 #[test]
@@ -371,7 +372,7 @@ fn damaged_files_never_panic_and_never_go_on_for_ever() {
     };
     for archive in &stored {
         write(&dictionary, &healthy);
-        for at in 0..archive.len() {
+        for at in some_of(0..archive.len(), 4) {
             for flip in [0x01, 0xff] {
                 let mut damaged = archive.clone();
                 damaged[at] ^= flip;
@@ -383,7 +384,8 @@ fn damaged_files_never_panic_and_never_go_on_for_ever() {
         }
         write(&table, archive);
         for at in 0..healthy.len() {
-            for flip in (1..=255u8).step_by(if archive == &stored[0] { 2 } else { 32 }) {
+            let flips = (1..=255u8).step_by(if archive == &stored[0] { 2 } else { 32 });
+            for flip in some_of(flips.skip(at % 4), 4) {
                 let mut damaged = healthy.clone();
                 damaged[at] ^= flip;
                 write(&dictionary, &damaged);
@@ -394,7 +396,7 @@ fn damaged_files_never_panic_and_never_go_on_for_ever() {
         }
     }
     assert!(
-        n_refused > 2000 && n_read > 0,
+        n_refused > tries(600, 3) && n_read > 0,
         "{n_refused} refused, {n_read} read"
     );
 }

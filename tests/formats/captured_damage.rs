@@ -4,6 +4,7 @@ use attnscope_engine::analysis::{self, Declared};
 use attnscope_engine::checks::Status;
 use serde_json::{Value, json};
 use testing::checkpoint_copy::{Stored, Weights, attnscope, put_together, take_apart, text};
+use testing::effort::tries;
 use testing::judged::fixture;
 use testing::trace_files::{Written, arrays, npz};
 
@@ -174,7 +175,7 @@ fn changed_bytes_never_end_in_a_panic() {
     ];
     for name in files {
         let bytes = std::fs::read(fixture("captured").join(name)).expect("reads");
-        for _ in 0..250 {
+        for _ in 0..tries(80, 3) {
             let mut changed = bytes.clone();
             // Headers are where structure is; so most changes fall there.
             let most = if random.bool() {

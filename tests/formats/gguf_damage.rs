@@ -4,6 +4,7 @@ use std::path::Path;
 
 use attnscope_engine::checkpoint::{Checkpoint, gguf};
 use attnscope_engine::family;
+use testing::effort::tries;
 use testing::gguf_pieces::{
     BOOL, LIST, Pieces, Place, TEXT, U32, entry, number, tensor, text, word,
 };
@@ -407,7 +408,7 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
     ] {
         // Metadata and tensor descriptions end where the weights begin: nowhere behind this.
         let header = whole.len().min(4096) - 8;
-        for _ in 0..n_changes {
+        for _ in 0..tries(n_changes / 4, 4) {
             let mut bytes = whole.clone();
             for _ in 0..1 + next(2) {
                 let at = next(header);
@@ -428,7 +429,7 @@ fn thousands_of_changed_bytes_are_refused_or_read_correctly() {
         }
     }
     assert!(
-        n_read > 300 && n_refused > 1000,
+        n_read > tries(75, 4) && n_refused > tries(250, 4),
         "{n_read} read, {n_refused} refused"
     );
 }

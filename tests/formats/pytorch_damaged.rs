@@ -5,6 +5,7 @@ use std::path::Path;
 use attnscope_engine::checkpoint::pytorch;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use testing::effort::{some_of, tries};
 use testing::pickle_parts::open;
 
 /// Bytes that mean something in a pickle or an archive.
@@ -75,21 +76,26 @@ fn peak_memory() -> Option<u64> {
 #[test]
 fn damaged_files_are_refused_or_read_within_their_bytes() {
     let before = peak_memory();
+    let n_edits = tries(250, 4);
     for file in ["zip.pt", "legacy.pt", "trainer.pt", "trainer_legacy.pt"] {
         let whole = fixture(file);
-        let n_read = std::cell::Cell::new(0);
-        runner(1000)
+        let n_read = std::cell::Cell::new(0u32);
+        runner(n_edits)
             .run(&edits(), |edits| {
                 let mut bytes = whole.clone();
                 for (at, how, byte) in edits {
                     damage(&mut bytes, at, how, byte);
                 }
-                n_read.set(n_read.get() + usize::from(reads(&bytes)));
+                n_read.set(n_read.get() + u32::from(reads(&bytes)));
                 Ok(())
             })
             .expect("no damage goes unnoticed");
         let n_read = n_read.get();
-        assert!((10..990).contains(&n_read), "{file}: {n_read} of 1000 read");
+        let (least, most) = (n_edits / 100, n_edits - n_edits / 100);
+        assert!(
+            (least..most).contains(&n_read),
+            "{file}: {n_read} of {n_edits} read"
+        );
     }
     if let (Some(before), Some(after)) = (before, peak_memory()) {
         let grown = after - before;
@@ -102,7 +108,7 @@ fn every_truncation_is_refused() {
     for file in ["parallel.pth", "trainer_legacy.pt"] {
         let whole = fixture(file);
         assert!(reads(&whole), "{file}");
-        for n in (0..whole.len()).step_by(3) {
+        for n in some_of((0..whole.len()).step_by(3), 4) {
             assert!(!reads(&whole[..n]), "{file}: {n} bytes");
         }
     }
@@ -113,7 +119,7 @@ fn every_byte_of_a_plain_pickle_may_be_wrong() {
     for protocol in 0..6 {
         let whole = fixture(&format!("meta{protocol}.pkl"));
         for at in 0..whole.len() {
-            for byte in BYTES {
+            for byte in some_of(BYTES.iter().skip(at % 4), 4) {
                 let mut bytes = whole.clone();
                 bytes[at] = *byte;
                 // An error or a value: what counts is that it comes back.

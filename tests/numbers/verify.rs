@@ -1,6 +1,7 @@
 //! Two engines side by side: they agree on every family, and a fault of one is found where it is.
 
 use std::path::Path;
+use testing::effort::one_of_each;
 use testing::on_each_device;
 
 use attnscope_engine::analysis::{
@@ -109,7 +110,7 @@ fn assert_agree(case: &Path, model: &Model, found: &[HookDifference]) {
 }
 
 fn every_family(candle: &Candle) {
-    for case in cases() {
+    for case in one_of_each(cases()) {
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let model = model_of(&case).expect("opens");

@@ -5,6 +5,7 @@ use attnscope_engine::prompt::Request;
 use crossterm::event::KeyCode;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use testing::effort::some_of;
 use testing::screen::Screen;
 
 fn frame(app: &App, (width, height): (u16, u16)) {
@@ -37,7 +38,7 @@ fn every_panel_takes_every_size_and_keys_in_it() {
         Depth::Truecolor,
     );
     for mut screen in [demo, trace] {
-        tiny.clone()
+        some_of(tiny.clone(), 4)
             .chain(odd)
             .for_each(|size| try_all(&mut screen, size));
     }

@@ -23,16 +23,12 @@ pub(super) fn join(
     sizes: Sizes,
     tensors: &mut Tensors,
 ) -> Result<()> {
-    let layers = (0..sizes.n_layers).map(|idx| format!("{}.{idx}", architecture.layers));
+    let mut layers = (0..sizes.n_layers).map(|idx| format!("{}.{idx}", architecture.layers));
     match architecture.name {
-        "granitehybrid" => layers
-            .map(|at| gate_and_up(metadata.path, &at, tensors))
-            .collect(),
+        "granitehybrid" => layers.try_for_each(|at| gate_and_up(metadata.path, &at, tensors)),
         "qwen3next" => {
             let heads = KeyHeads::read(metadata, prefix)?;
-            layers
-                .map(|at| heads.join(metadata.path, &at, tensors))
-                .collect()
+            layers.try_for_each(|at| heads.join(metadata.path, &at, tensors))
         }
         _ => Ok(()),
     }
