@@ -11,6 +11,7 @@ use attnscope_engine::model::{FeedForward, Input, Model, ModelSpec, Stack};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{PositionRule, Request};
 use attnscope_engine::stats::LayerReport;
+use testing::effort::family_of;
 use testing::judged::{
     fixture, judged, prompt_of, reference_request, references, references_of_kinds, stories,
 };
@@ -335,7 +336,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         let probe = match probed.expect("runs") {
             Probed::Ran(probe) => probe,
             Probed::Not(_) => {
-                exempt.push(name.clone());
+                exempt.push(family_of(&case));
                 continue;
             }
         };
@@ -346,6 +347,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
         assert_eq!(probe.first_pattern, None, "{name}");
         assert_eq!(probe.first_residual, None, "{name}");
     }
+    exempt.sort();
     exempt.dedup();
     assert_eq!(
         exempt,
@@ -358,8 +360,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
             "data2vec_text",
             "deberta",
             "deberta_v2",
-            "deberta_v2_c",
-            "distilbert_b",
+            "distilbert",
             "electra",
             "ernie",
             "esm",
@@ -367,7 +368,7 @@ fn no_reference_checkpoint_leaks_the_future_and_dense_ones_are_bit_identical() {
             "gemma3_both_sides",
             "longformer",
             "megatron_bert",
-            "modernbert_b",
+            "modernbert",
             "mpnet",
             "nomic_bert",
             "rembert",
@@ -486,24 +487,26 @@ fn of_all_reference_checkpoints_none_is_accused_or_warned_of() {
         ],
         "{fired:?}"
     );
-    assert_eq!(
-        fired["scale-mismatch"],
-        [
-            "gemma4_text",
-            "gemma4_text_b",
-            "gemma4_text_c",
-            "gemma4_text_d",
-            "gpt2_unscaled",
-            "gpt_neo",
-            "gpt_neo_b",
-            "granitemoehybrid_b",
-            "mt5",
-            "mt5_b",
-            "t5_pads",
-            "t5_v11",
-            "t5_v11_again",
-            "umt5",
-            "umt5_b",
-        ]
-    );
+    let unscaled = [
+        "gemma4_text",
+        "gemma4_text_b",
+        "gemma4_text_c",
+        "gemma4_text_d",
+        "gpt2_unscaled",
+        "gpt_neo",
+        "gpt_neo_b",
+        "granitemoehybrid_b",
+        "mt5",
+        "mt5_b",
+        "t5_pads",
+        "t5_v11",
+        "t5_v11_again",
+        "umt5",
+        "umt5_b",
+    ];
+    let ran: Vec<String> = cases.iter().map(|case| name_of(case)).collect();
+    let expected = unscaled
+        .into_iter()
+        .filter(|name| ran.iter().any(|ran| ran == name));
+    assert_eq!(fired["scale-mismatch"], expected.collect::<Vec<_>>());
 }
