@@ -349,7 +349,7 @@ impl<'a, O: Ops> Pass<'a, O> {
             }
             return Ok(None);
         };
-        pool_hidden(ops, head, sequence, &mut hidden)?;
+        pool_hidden(ops, model, head, sequence, &mut hidden)?;
         let labels = head.labels.as_deref().map(|labels| {
             let given = self.job.input.source.as_ref().unwrap_or(sequence);
             LabelScan::new(labels, [&given.tokens, &sequence.tokens], |idx| {

@@ -151,8 +151,8 @@ pub(super) fn after_layers<O: Ops>(
             predictions: None,
         });
     };
-    pool_hidden(ops, head_a, sequence, &mut of_a)?;
-    pool_hidden(ops, head_b, sequence, &mut of_b)?;
+    pool_hidden(ops, a, head_a, sequence, &mut of_a)?;
+    pool_hidden(ops, b, head_b, sequence, &mut of_b)?;
     let n = sequence.len();
     let has_loss = a.spec.is_causal_lm && b.spec.is_causal_lm;
     let target = |i: usize| {

@@ -389,7 +389,7 @@ fn after<O: Ops>(
             HookGap::of_vectors(Axes::Queries, None, both, host.width, &is_real)
         }
         Some(head) => {
-            crate::model::pool_hidden(ops, head, sequence, &mut hidden)?;
+            crate::model::pool_hidden(ops, model, head, sequence, &mut hidden)?;
             let d_vocab = head.unembed.n_out();
             let Some(recorded) = of.recording.values(place, width_of(d_vocab))? else {
                 return Ok(());

@@ -34,6 +34,18 @@ pub(super) fn roles(spec: &ModelSpec) -> Vec<Role> {
             list.linear("head.dense".to_owned(), &transform.dense, Division::None);
             list.norm("head.norm", transform.norm.as_ref(), None);
         }
+        if let Some(probe) = head.probe.as_deref() {
+            for (name, map) in [
+                ("head.probe.q", &probe.q),
+                ("head.probe.k", &probe.k),
+                ("head.probe.v", &probe.v),
+                ("head.probe.o", &probe.o),
+                ("head.probe.up", &probe.up),
+            ] {
+                list.linear(name.to_owned(), map, Division::None);
+            }
+            list.norm("head.probe.norm", Some(&probe.norm), None);
+        }
         list.linear("head.unembed".to_owned(), &head.unembed, Division::None);
         list.vector("head.bias".to_owned(), head.extra_bias.as_ref(), || {
             vec![head.unembed.n_out()]

@@ -1,5 +1,5 @@
-//! SigLIP's tower of pictures: patches alone, no learned token before them. Its head, which looks at all patches from one learned query,
-//! is left aside.
+//! SigLIP's tower of pictures: patches alone, no learned token before them. Its head, which looks at all patches from one learned query, is
+//! read where the class makes one vector of a picture.
 
 use super::reading::processor::Processor;
 use super::reading::vit_like::{BASE, OF_CLIP, Pictures, Reads, VitLike};

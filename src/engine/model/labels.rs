@@ -44,6 +44,8 @@ pub enum Pooled {
     FirstAndMeanFrom(usize),
     /// The first two hidden states behind each other.
     FirstTwo,
+    /// All hidden states, as a learned query weighs them: each position has the same outputs.
+    Probed,
 }
 
 impl Pooled {
@@ -55,7 +57,8 @@ impl Pooled {
             | Self::Mean
             | Self::MeanFrom(_)
             | Self::FirstAndMeanFrom(_)
-            | Self::FirstTwo => Some(0),
+            | Self::FirstTwo
+            | Self::Probed => Some(0),
             Self::Last(None) => tokens.len().checked_sub(1),
             Self::Last(Some(pad)) => {
                 Some(tokens.iter().rposition(|token| *token != pad).unwrap_or(0))
@@ -90,6 +93,7 @@ impl Pooled {
             Self::MeanFrom(_) => "mean of patches",
             Self::FirstAndMeanFrom(_) => "first token and mean of patches",
             Self::FirstTwo => "first two tokens",
+            Self::Probed => "tokens, pooled by attention",
         }
     }
 }

@@ -28,6 +28,7 @@ mod needed;
 mod on_host;
 mod past;
 mod patches;
+mod probed;
 mod projected;
 pub mod recurrent;
 mod route;
@@ -70,6 +71,7 @@ pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on
 pub use past::{BlockPast, HeldBytes, Recomputed};
 pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
 pub use rows::{BlockRow, KeySharing, RowSpec};
+pub use probed::ProbeSpec;
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{

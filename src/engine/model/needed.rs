@@ -37,6 +37,15 @@ impl ModelSpec {
                 needed.linear(&transform.dense);
                 needed.norm(transform.norm.as_ref());
             }
+            if let Some(probe) = head.probe.as_deref() {
+                needed
+                    .0
+                    .push((probe.query.as_str(), probe.query_shape.clone()));
+                for map in [&probe.q, &probe.k, &probe.v, &probe.o, &probe.up] {
+                    needed.linear(map);
+                }
+                needed.norm(Some(&probe.norm));
+            }
             needed.linear(&head.unembed);
             head.second.iter().for_each(|linear| needed.linear(linear));
             needed.vector(head.extra_bias.as_ref(), self.d_vocab);

@@ -8,6 +8,7 @@ use super::feed_forward::{FeedForward, MlpSpec};
 use super::labels::Labels;
 use super::mixer::TokenMixer;
 use super::narrow::NarrowBranch;
+use super::probed::ProbeSpec;
 pub use super::projected::{LatentSpec, RelativeSource};
 use super::recurrent::Recurrence;
 use super::rows::{BlockRow, KeySharing, RowSpec};
@@ -301,6 +302,8 @@ pub struct HeadSpec {
     pub extra_bias: Option<String>,
     /// What its outputs stand for, where they are no words.
     pub labels: Option<Box<Labels>>,
+    /// What makes one row of all tokens before the head's map.
+    pub probe: Option<Box<ProbeSpec>>,
 }
 
 impl HeadSpec {
@@ -313,6 +316,7 @@ impl HeadSpec {
             softcap: None,
             extra_bias: None,
             labels: None,
+            probe: None,
         }
     }
 }

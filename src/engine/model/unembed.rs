@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Model;
 use super::embed::{Sequence, apply_norm};
 use super::labels::Pooled;
+use super::probed;
 use super::rows;
 use super::spec::{HeadSpec, StackSpec};
 use super::weights::{Shelf, read_linear_rows};
@@ -45,6 +46,7 @@ pub fn final_hidden<O: Ops>(
 /// When the device fails.
 pub fn pool_hidden<O: Ops>(
     ops: &O,
+    model: &Model,
     head: &HeadSpec,
     sequence: &Sequence,
     hidden: &mut O::Buffer,
@@ -52,6 +54,10 @@ pub fn pool_hidden<O: Ops>(
     let Some(labels) = &head.labels else {
         return Ok(());
     };
+    if let Some(probe) = head.probe.as_deref() {
+        let row = probed::row(ops, model, probe, sequence, hidden)?;
+        return ops.put(&row.repeat(sequence.len()), row.len(), hidden);
+    }
     let host = match labels.pooled {
         Pooled::Every
         | Pooled::First
@@ -210,13 +216,14 @@ impl<'a, O: Ops> Unembedding<'a, O> {
     pub fn weights(&self, range: Range<usize>) -> Result<O::Linear<'a>> {
         let tensors = &self.model.checkpoint.tensors;
         let (head, pace) = (self.head, self.pace);
-        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none();
+        let takes_bf16 = self.ops.takes_bf16() && head.second.is_none() && head.probe.is_none();
         let host = read_linear_rows(tensors, &head.unembed, range.clone(), takes_bf16, pace)?;
         let host = match &head.second {
             Some(second) => {
                 let second = read_linear_rows(tensors, second, range, false, pace)?;
                 mean_of_both(&host, &second)
             }
+            None if head.probe.is_some() => probed::and_itself(&host, range, head.unembed.n_out()),
             None => host,
         };
         self.ops.linear_weights(host)

@@ -197,8 +197,8 @@ fn after_layers<A: Ops, B: Ops>(
     };
     let n = input.sequence.len();
     drop((host_a, host_b));
-    pool_hidden(reference, head, &input.sequence, &mut of_a)?;
-    pool_hidden(other, head, &input.sequence, &mut of_b)?;
+    pool_hidden(reference, model, head, &input.sequence, &mut of_a)?;
+    pool_hidden(other, model, head, &input.sequence, &mut of_b)?;
     let mut unembed = Unembedding::new(reference, model, head, &of_a, n, pace)?;
     let mut unembed_other = Unembedding::new(other, model, head, &of_b, n, pace)?;
     let d_vocab = head.unembed.n_out();

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
-use super::layer_norm;
+use super::{layer_norm, linear, stacked};
 use crate::checkpoint::{Origin, Reader, Tensors};
-use crate::model::{HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled};
+use crate::model::{
+    FeedForward, HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, Pooled, ProbeSpec,
+};
 
 /// The token that ends captions where a configuration names none, and the number that old ones name, which is no token of theirs.
 const END: u64 = 49_407;
@@ -36,6 +38,7 @@ pub(super) fn settle(
             };
             ("text_projection".to_owned(), pooled, None)
         }
+        "siglip_vision_model" => return probed(tensors, reader, spec, class),
         "siglip_text_model" => (format!("{base}head"), Pooled::Last(None), None),
         _ => return false,
     };
@@ -59,6 +62,19 @@ pub(super) fn settle(
     }
     let bias = Some(format!("{weight}.bias")).filter(|bias| tensors.contains(bias));
     let unembed = LinearSource::whole(format!("{weight}.weight"), bias, n_in, n_out);
+    give(reader, spec, class, pooled, unembed);
+    true
+}
+
+/// Makes a map the head of a model.
+fn give(
+    reader: &mut Reader<'_>,
+    spec: &mut ModelSpec,
+    class: &str,
+    pooled: Pooled,
+    unembed: LinearSource,
+) {
+    let n_out = unembed.n_out();
     let said = format!("{n_out} values of the {}", pooled.word());
     reader.forget(&["head", "unembedding", "tied_unembedding"]);
     reader.note("head", said, Origin::Derived(format!("class {class}")));
@@ -71,6 +87,50 @@ pub(super) fn settle(
         ..HeadSpec::plain(unembed)
     });
     spec.is_causal_lm = false;
+}
+
+/// SigLIP's head of pictures: a learned query that looks at all patches.
+fn probed(tensors: &Tensors, reader: &mut Reader<'_>, spec: &mut ModelSpec, class: &str) -> bool {
+    let d_model = spec.d_model;
+    let at = format!("{}head", base_of(spec));
+    let first = spec.main_stack().blocks().first();
+    let (Some(norm), Some(attention), Some(FeedForward::Dense(mlp))) = (
+        first.and_then(|block| block.attn_pre.as_ref()),
+        spec.main_stack().first_attention(),
+        first.map(|block| &block.feed_forward),
+    ) else {
+        return false;
+    };
+    let query = format!("{at}.probe");
+    let Some(query_shape) = tensors.info(&query).map(|info| info.shape.clone()) else {
+        return false;
+    };
+    let (eps, n_heads, activation) = (f64::from(norm.eps), attention.n_heads, mlp.activation);
+    let d_mlp = mlp.up.n_out();
+    let (weight, bias) = (
+        format!("{at}.attention.in_proj_weight"),
+        format!("{at}.attention.in_proj_bias"),
+    );
+    let fused = LinearSource::whole(weight, Some(bias), d_model, 3 * d_model);
+    let [q, k, v] = stacked(&fused, [d_model; 3]);
+    let map = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
+    let probe = ProbeSpec {
+        query,
+        query_shape,
+        n_heads,
+        q,
+        k,
+        v,
+        o: map("attention.out_proj", d_model, d_model),
+        norm: layer_norm(tensors, &format!("{at}.layernorm"), d_model, eps),
+        up: map("mlp.fc1", d_model, d_mlp),
+        activation,
+    };
+    let unembed = map("mlp.fc2", d_mlp, d_model);
+    give(reader, spec, class, Pooled::Probed, unembed);
+    if let Some(head) = &mut spec.head {
+        head.probe = Some(Box::new(probe));
+    }
     true
 }
 
