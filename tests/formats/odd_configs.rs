@@ -1,7 +1,7 @@
 //! Keys that transformers obeys in ways of its own: obeyed alike, or refused in one line; never passed by.
 
 use attnscope_engine::attention::Window;
-use attnscope_engine::checkpoint::Checkpoint;
+use attnscope_engine::checkpoint::{Checkpoint, Opening};
 use attnscope_engine::family;
 use attnscope_engine::model::Model;
 use serde_json::{Value, json};
@@ -85,6 +85,99 @@ fn an_untied_head_that_is_not_stored_is_missed() {
     set(&copy, "tie_word_embeddings", json!(false));
     let said = refused_report(&copy, &["--tokens", "5,9,2,5"]);
     assert_says(&said, &["decoder.weight"]);
+}
+
+#[test]
+fn keys_that_a_class_passes_over_change_nothing() {
+    for (fixture, key, value) in [
+        ("roformer_b", "rope_theta", json!(100.0)),
+        (
+            "roformer_b",
+            "rope_scaling",
+            json!({ "type": "linear", "factor": 2.0 }),
+        ),
+        (
+            "roformer_b",
+            "rope_parameters",
+            json!({ "rope_theta": 100.0 }),
+        ),
+        ("led_b", "scale_embedding", json!(true)),
+        ("mpnet_b", "is_decoder", json!(true)),
+    ] {
+        let copy = Copy::of(fixture);
+        let before = opened(&copy).spec.stacks;
+        set(&copy, key, value);
+        assert_eq!(opened(&copy).spec.stacks, before, "{fixture} {key}");
+    }
+    // Angles that are stored count, and those of the configuration must be the same.
+    let copy = Copy::of("esm");
+    opened(&copy);
+    set(&copy, "rope_theta", json!(20000.0));
+    let said = refused_report(&copy, &["--tokens", "5,9,2,5"]);
+    assert_says(&said, &["inv_freq", "rope_theta 20000"]);
+    // A person's word counts.
+    let copy = Copy::of("roformer_b");
+    let opening = Opening {
+        set: vec![("rope_theta".to_owned(), "100".to_owned())],
+        ..Opening::from(Some(copy.path().to_path_buf()))
+    };
+    let changed = opening.open().and_then(family::read).expect("opens");
+    assert_ne!(changed.spec.stacks, opened(&copy).spec.stacks);
+}
+
+#[test]
+fn what_is_not_stated_is_what_the_class_takes() {
+    for (fixture, key, value) in [
+        ("m2m_100", "scale_embedding", json!(true)),
+        ("m2m_100", "activation_function", json!("relu")),
+        ("bart_b", "scale_embedding", json!(false)),
+        ("bart_b", "activation_function", json!("gelu")),
+    ] {
+        let copy = Copy::of(fixture);
+        set(&copy, key, value);
+        let stated = opened(&copy).spec.stacks;
+        set(&copy, key, Value::Null);
+        assert_eq!(opened(&copy).spec.stacks, stated, "{fixture} {key}");
+    }
+    // A bias that is stored counts for nothing where the class makes none.
+    let copy = Copy::of("modernbert_b");
+    let bias = |copy: &Copy| opened(copy).spec.head.expect("a head").unembed.bias;
+    assert!(bias(&copy).is_some());
+    set(&copy, "decoder_bias", json!(false));
+    assert!(bias(&copy).is_none());
+}
+
+#[test]
+fn values_that_say_nothing_are_what_transformers_makes_of_them() {
+    let with = |fixture: &str, key: &str| {
+        let copy = Copy::of(fixture);
+        let path = copy.file("config.json");
+        let text = std::fs::read_to_string(&path).expect("a configuration");
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        config[key] = Value::Null;
+        std::fs::write(&path, config.to_string()).expect("written");
+        copy
+    };
+    // Only what is stated as false leaves the outputs of T5 as they are.
+    let scale = |copy: &Copy| opened(copy).spec.head.expect("a head").scale;
+    assert_eq!(scale(&Copy::of("t5_v11")), 1.0);
+    assert!(scale(&with("t5_v11", "tie_word_embeddings")) < 1.0);
+    let said = refused_report(
+        &with("esm_b", "position_embedding_type"),
+        &["--tokens", "5"],
+    );
+    assert_says(&said, &["position_embedding_type", "null"]);
+}
+
+#[test]
+fn a_decoder_inside_another_configuration_is_refused_where_it_looks_ahead() {
+    for fixture in ["encoder_decoder_b", "t5gemma_b"] {
+        let copy = Copy::of(fixture);
+        opened(&copy);
+        copy.config(|config| config["decoder"]["is_causal"] = json!(false));
+        let said = refused_report(&copy, &["--tokens", "5,9,2,5"]);
+        assert_says(&said, &["is_causal", "expected true"]);
+    }
 }
 
 #[test]

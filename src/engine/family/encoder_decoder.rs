@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::reading::bart_like::decoder_start;
 use super::reading::bert_like::{self, Part, Positions};
-use super::{FAMILIES, Family, aliases};
+use super::{FAMILIES, Family, aliases, check_direction};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};
 use crate::model::{DecoderStart, ModelSpec, ReadsAgain, Stack, StackSpec};
@@ -110,6 +110,9 @@ fn side(checkpoint: &Checkpoint, reader: &mut Reader<'_>, key: &'static str) -> 
     };
     let family = FAMILIES.iter().find(known).map_or("bert", |f| f.model_type);
     let mut spec = bert_like::read_part(family, checkpoint, &mut inner, like, part)?;
+    if is_decoder {
+        check_direction(&mut inner, &spec)?;
+    }
     if !is_decoder {
         inner.forget(&["head", "mask"]);
         spec.head = None;

@@ -12,6 +12,7 @@ pub const FAMILY: Family = Family::translator("led", "LED", || BartLike {
         "max_encoder_position_embeddings",
         "max_decoder_position_embeddings",
     ],
+    scales: None,
     window: Some("attention_window"),
     reads_again: ReadsAgain::Shifted,
     ..BartLike::PLAIN

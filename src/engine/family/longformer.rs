@@ -12,6 +12,7 @@ pub const FAMILY: Family = Family::own("longformer", "Longformer", read);
 
 const LIKE: BertLike = BertLike {
     window: Some("attention_window"),
+    may_decode: false,
     ..roberta::like("longformer.")
 };
 

@@ -7,5 +7,7 @@ pub const FAMILY: Family = Family::translator("m2m_100", "M2M100", || BartLike {
     positions: Positions::SinusoidNotPad,
     norms_before: true,
     tied_alone: true,
+    activation: "relu",
+    scales: Some(true),
     ..BartLike::PLAIN
 });

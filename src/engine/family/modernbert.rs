@@ -111,6 +111,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         n_rows: d_vocab,
         width: d_model,
     };
+    // A bias that is stored counts for nothing where the head has none.
+    let has_bias = reader.value("decoder_bias") != Some(&serde_json::Value::Bool(false));
     let head = tensors.contains("head.dense.weight").then(|| {
         let stored = |name: &str| Some(name.to_owned()).filter(|name| tensors.contains(name));
         let weight = either(
@@ -132,7 +134,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             }),
             ..HeadSpec::plain(LinearSource::whole(
                 weight,
-                stored("decoder.bias"),
+                stored("decoder.bias").filter(|_| has_bias),
                 d_model,
                 d_vocab,
             ))

@@ -6,6 +6,7 @@ use super::{Family, roberta};
 pub const FAMILY: Family = Family::encoder("mpnet", "MPNet", || BertLike {
     has_token_types: false,
     pad: Some(1),
+    may_decode: false,
     positions: Positions::LearnedAndBuckets("encoder.relative_attention_bias"),
     names: Names {
         q: "attention.attn.q",

@@ -112,7 +112,14 @@ pub(super) fn read_as(
         return Err(Error::config(reader.path(), distance, problem));
     }
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    let is_tied = reader.flag_or("tied_unembedding", "tie_word_embeddings", true)?;
+    const TIED: &str = "tie_word_embeddings";
+    // Only what is stated as false counts.
+    let is_tied = if reader.is_null(TIED) {
+        reader.note("tied_unembedding", true, Origin::Default(TIED.to_owned()));
+        true
+    } else {
+        reader.flag_or("tied_unembedding", TIED, true)?
+    };
     // Newer configurations call every head tied, and say here whether its output is scaled.
     let is_scaled = reader.flag_or(
         "scaled_logits",

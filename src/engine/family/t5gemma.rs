@@ -1,10 +1,10 @@
 //! T5Gemma: an encoder and a decoder of Gemma 2's blocks; the decoder attends to the encoder's output between its branches.
 
-use super::Family;
 use super::gemma2;
 use super::reading::bart_like::decoder_start;
 use super::reading::llama_like::{self, NormPlaces, Recipe};
 use super::reading::{linear, prefix, tied_head};
+use super::{Family, check_direction};
 use crate::attention::{AttentionSpec, Mask, Window};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
@@ -87,6 +87,9 @@ fn side(
         ..gemma2::recipe()
     };
     let spec = llama_like::read(FAMILY.model_type, checkpoint, &mut inner, &recipe)?;
+    if key == "decoder" {
+        check_direction(&mut inner, &spec)?;
+    }
     // The head is the model's, and only the decoder looks one way.
     inner.forget(&["unembedding", "tied_unembedding"]);
     if key == "encoder" {

@@ -48,6 +48,10 @@ pub struct BartLike {
     pub base: &'static str,
     /// Keys of the numbers of positions of encoder and decoder.
     pub n_ctx: [&'static str; 2],
+    /// The activation where the configuration names none.
+    pub activation: &'static str,
+    /// Whether embeddings are multiplied where the configuration does not say; `None` where they never are.
+    pub scales: Option<bool>,
     /// The widths of windows of the encoder that reach to both sides; its maps then have names of their own.
     pub window: Option<&'static str>,
 }
@@ -65,6 +69,8 @@ impl BartLike {
         start_token: None,
         base: "model.",
         n_ctx: ["max_position_embeddings"; 2],
+        activation: "gelu",
+        scales: Some(false),
         window: None,
     };
 }
@@ -123,8 +129,11 @@ pub fn read(
         let same = Origin::Derived("the encoder's".to_owned());
         reader.size_or("decoder d_vocab", OWN, d_vocab, same)?
     };
-    let activation = activation(reader, "activation_function", "gelu")?;
-    let scales = reader.flag_or("scales_embedding", "scale_embedding", false)?;
+    let activation = activation(reader, "activation_function", like.activation)?;
+    let scales = match like.scales {
+        Some(default) => reader.flag_or("scales_embedding", "scale_embedding", default)?,
+        None => false,
+    };
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let bases = [like.base, ""];
     let base = prefix(tensors, &bases, "decoder.layers.0.fc1.weight");

@@ -1,7 +1,7 @@
 //! The families that keep parts of BERT: its embeddings, its blocks, and a masked-language head, with names and switches of their own.
 
 use super::masked_head::{MaskedHead, absolute_positions, masked_head, note_head};
-use super::rope::{RopeRule, rope};
+use super::rope::plain_rope;
 use super::windows::windows_around;
 use super::{
     activation, even_heads, layer_norm, linear, must_be_off, note_attention, note_bias, prefix,
@@ -45,6 +45,8 @@ pub struct BertLike {
     pub window: Option<&'static str>,
     /// The key of the activation function; fixed where there is none.
     pub activation: (Option<&'static str>, &'static str),
+    /// Whether `is_decoder` turns the model to earlier tokens alone; else the class passes over it.
+    pub may_decode: bool,
     /// Switches that would make another model of it, and why.
     pub must_be_off: &'static [(&'static str, &'static str)],
 }
@@ -123,6 +125,7 @@ impl BertLike {
             drops_masked: None,
             window: None,
             activation: (Some("hidden_act"), "gelu"),
+            may_decode: true,
             must_be_off: &[],
         }
     }
@@ -178,7 +181,13 @@ pub fn read_part(
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
     let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
     let activation = activation_of(reader, like)?;
-    let is_causal = reader.flag_or("is_decoder", "is_decoder", false)?;
+    let is_causal = if like.may_decode {
+        reader.flag_or("is_decoder", "is_decoder", false)?
+    } else {
+        reader.value("is_decoder");
+        reader.note("is_decoder", false, Origin::Family);
+        false
+    };
     let crosses = part.may_cross && reader.flag_quietly("add_cross_attention")?;
     if !part.may_cross {
         must_be_off(
@@ -189,7 +198,7 @@ pub fn read_part(
     }
     let (d_embed, d_words) = embedding_widths(reader, like, d_model)?;
     let mut attention = AttentionSpec::plain(n_heads, n_heads, d_head, is_causal);
-    let has_table = position(reader, like, &mut attention, n_rows)?;
+    let has_table = position(reader, like, &mut attention)?;
     let (rule, n_ctx) = counted(reader, like, n_rows, has_table)?;
     let windows = match like.window {
         Some(key) => windows_around(reader, key, n_layers)?,
@@ -358,23 +367,22 @@ fn position(
     reader: &mut Reader<'_>,
     like: BertLike,
     attention: &mut AttentionSpec,
-    n_ctx: usize,
 ) -> Result<bool> {
     const KIND: &str = "position_embedding_type";
     let d_head = attention.d_head;
     match like.positions {
         Positions::Learned => absolute_positions(reader)?,
         Positions::Rotary => {
-            let rule = RopeRule {
-                interleaved: true,
-                ..RopeRule::plain(d_head, n_ctx)
-            };
-            attention.rope = Some(rope(reader, rule)?);
+            attention.rope = Some(plain_rope(reader, d_head, true, false)?);
             return Ok(false);
         }
         Positions::LearnedOrRotary => {
+            if reader.is_null(KIND) {
+                let problem = "expected \"absolute\" or \"rotary\", found null: a model without positions is not read in this family";
+                return Err(Error::config(reader.path(), KIND, problem));
+            }
             if reader.value(KIND).and_then(|kind| kind.as_str()) == Some("rotary") {
-                attention.rope = Some(rope(reader, RopeRule::plain(d_head, n_ctx))?);
+                attention.rope = Some(plain_rope(reader, d_head, false, true)?);
                 return Ok(false);
             }
             absolute_positions(reader)?;

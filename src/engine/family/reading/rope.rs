@@ -157,6 +157,37 @@ pub fn rope(reader: &mut Reader<'_>, rule: RopeRule<'_>) -> Result<RopeSpec> {
     })
 }
 
+/// A rotary embedding of all of a head, never scaled: `has_key` says whether `rope_theta` counts, or only what a person sets.
+///
+/// # Errors
+/// When what a person set is impossible.
+pub fn plain_rope(
+    reader: &mut Reader<'_>,
+    d_rotary: usize,
+    interleaved: bool,
+    has_key: bool,
+) -> Result<RopeSpec> {
+    const KEY: &str = "rope_theta";
+    const THETA: f64 = 10_000.0;
+    let theta = if has_key || reader.is_set(KEY) {
+        reader.number_or("rope_theta", KEY, THETA)?
+    } else {
+        reader.note("rope_theta", THETA, Origin::Family);
+        THETA
+    };
+    if theta <= 0.0 {
+        let problem = format!("expected more than 0, found {theta}");
+        return Err(Error::config(reader.path(), KEY, problem));
+    }
+    let pairs = if interleaved { "interleaved" } else { "halves" };
+    let positions = format!("rotary, {pairs}, {d_rotary} of {d_rotary}");
+    reader.note("positions", positions, Origin::Family);
+    Ok(RopeSpec {
+        interleaved,
+        ..RopeSpec::plain(theta, d_rotary)
+    })
+}
+
 /// Refuses what versions of transformers read differently where kinds of layers rotate apart: version 5 passes over a scaling
 /// that is named by `type`, and puts `rope_scaling` into what stands beside it.
 fn check_versions(reader: &mut Reader<'_>, inside: &Inside<'_>, rule: RopeRule<'_>) -> Result<()> {
