@@ -57,6 +57,17 @@ fn what_would_be_computed_otherwise_is_refused() {
             vec![("rope_scaling", Value::Null)],
             "rope_parameters",
         ),
+        // Two experts are left to choose three from.
+        (
+            "deepseek_v3",
+            vec![("topk_group", json!(1))],
+            "num_experts_per_tok",
+        ),
+        (
+            "deepseek_v3",
+            vec![("topk_group", Value::Null)],
+            "topk_group",
+        ),
         (
             "t5_v11",
             vec![("dense_act_fn", json!("silu"))],
@@ -139,6 +150,15 @@ fn what_is_not_stated_is_what_the_class_takes() {
         set(&copy, key, Value::Null);
         assert_eq!(opened(&copy).spec.stacks, stated, "{fixture} {key}");
     }
+    // Newer versions state where gates are clamped.
+    for (key, value) in [("swiglu_limit", json!(7.0)), ("swiglu_alpha", json!(1.702))] {
+        let copy = Copy::of("gpt_oss");
+        let unstated = opened(&copy).spec.stacks;
+        set(&copy, key, value);
+        assert_eq!(opened(&copy).spec.stacks, unstated, "{key}");
+        set(&copy, key, json!(3.5));
+        assert_ne!(opened(&copy).spec.stacks, unstated, "{key}");
+    }
     // A bias that is stored counts for nothing where the class makes none.
     let copy = Copy::of("modernbert_b");
     let bias = |copy: &Copy| opened(copy).spec.head.expect("a head").unembed.bias;
@@ -162,6 +182,18 @@ fn values_that_say_nothing_are_what_transformers_makes_of_them() {
     let scale = |copy: &Copy| opened(copy).spec.head.expect("a head").scale;
     assert_eq!(scale(&Copy::of("t5_v11")), 1.0);
     assert!(scale(&with("t5_v11", "tie_word_embeddings")) < 1.0);
+    let copy = Copy::of("gpt_oss");
+    let untruncated = opened(&copy).spec.stacks;
+    copy.config(|config| config["rope_scaling"]["truncate"] = Value::Null);
+    assert_eq!(opened(&copy).spec.stacks, untruncated);
+    copy.config(|config| config["rope_scaling"]["truncate"] = json!(true));
+    assert_ne!(opened(&copy).spec.stacks, untruncated);
+    // Two names of one thing that say different things.
+    let copy = Copy::of("recurrent_gemma");
+    opened(&copy);
+    set(&copy, "sliding_window", json!(100));
+    let said = refused_report(&copy, &["--tokens", "5"]);
+    assert_says(&said, &["sliding_window", "attention_window_size"]);
     let said = refused_report(
         &with("esm_b", "position_embedding_type"),
         &["--tokens", "5"],

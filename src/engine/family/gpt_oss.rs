@@ -16,11 +16,9 @@ use crate::ops::Activation;
 
 pub const FAMILY: Family = Family::own("gpt_oss", "GptOss", read);
 
-/// Where gates and what they gate are clamped, and the slope of the gate's sigmoid.
-const CLAMPED: GateRule = GateRule::Clamped {
-    limit: 7.0,
-    alpha: 1.702,
-};
+/// Where gates and what they gate are clamped, and the slope of the gate's sigmoid, where the configuration states none.
+const LIMIT: f64 = 7.0;
+const SLOPE: f64 = 1.702;
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let bias = BiasRule::Key("attention_bias", true);
@@ -58,11 +56,14 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     };
     check_used(reader, n_used, n_experts)?;
     reader.value("hidden_act");
-    reader.note(
-        "activation",
-        "clamped gate, limit 7, slope 1.702",
-        Origin::Family,
-    );
+    let limit = number(reader, "swiglu_limit", LIMIT)?;
+    let alpha = number(reader, "swiglu_alpha", SLOPE)?;
+    let said = format!("clamped gate, limit {limit}, slope {alpha}");
+    reader.note("activation", said, Origin::Family);
+    let clamped = GateRule::Clamped {
+        limit: limit as f32,
+        alpha: alpha as f32,
+    };
     let d_model = sizes.d_model;
     let mlp = |_: usize, at: &str| {
         let at = format!("{at}.mlp");
@@ -80,7 +81,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             if is_apart {
                 let at = format!("{at}.experts.{idx}");
                 return MlpSpec {
-                    gate_rule: CLAMPED,
+                    gate_rule: clamped,
                     ..gated(&at, USUAL, d_model, d_mlp, Activation::Silu, true)
                 };
             }
@@ -98,7 +99,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 gate: Some(turn(0)),
                 down: slab("down_proj", d_mlp, d_model, idx),
                 activation: Activation::Silu,
-                gate_rule: CLAMPED,
+                gate_rule: clamped,
                 learned: None,
                 sparsity: None,
             }
@@ -125,4 +126,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }))
     };
     llama_like::read_with(FAMILY.model_type, checkpoint, reader, &recipe, sizes, &mlp)
+}
+
+/// A number from 0, or the default where the key is absent.
+fn number(reader: &mut Reader<'_>, key: &str, default: f64) -> Result<f64> {
+    match reader.value(key) {
+        None => Ok(default),
+        Some(value) => {
+            let number = value.as_f64().filter(|v| v.is_finite() && *v >= 0.0);
+            number.ok_or_else(|| {
+                let problem = format!("expected a number from 0, found {value}");
+                Error::config(reader.path(), key, problem)
+            })
+        }
+    }
 }

@@ -87,6 +87,13 @@ fn window(reader: &mut Reader<'_>) -> Result<usize> {
         .into_iter()
         .find(|key| reader.value(key).is_some())
         .unwrap_or(KEYS[0]);
+    // Two names of one number.
+    if let (Some(own), Some(other)) = (reader.value(KEYS[0]), reader.value(KEYS[1]))
+        && own != other
+    {
+        let problem = format!("expected the {own} of {}, found {other}", KEYS[0]);
+        return Err(Error::config(reader.path(), KEYS[1], problem));
+    }
     reader.size_or("window", key, 2048, Origin::Default(key.to_owned()))
 }
 

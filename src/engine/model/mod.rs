@@ -70,8 +70,8 @@ pub use needed::NeededTensor;
 pub use on_host::{linear_on_host, linear_rows_on_host, norm_on_host, relative_on_host};
 pub use past::{BlockPast, HeldBytes, Recomputed};
 pub use patches::{GridPositions, LearnedTokens, PatchSpec, Resampling};
-pub use rows::{BlockRow, KeySharing, RowSpec};
 pub use probed::ProbeSpec;
+pub use rows::{BlockRow, KeySharing, RowSpec};
 pub use shown_heads::{AttendedHeads, attend_heads};
 pub use source::{LinearSource, MapScale, NormSource, Part, Slab, TableSource};
 pub use spec::{

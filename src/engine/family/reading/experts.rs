@@ -166,7 +166,7 @@ impl ExpertsKeys {
         let n_used = reader.size("n_experts_used", self.n_used)?;
         check_used(reader, n_used, n_experts)?;
         let groups = match self.groups {
-            Some(n_best) => groups(reader, n_experts, n_best)?,
+            Some(n_best) => groups(reader, (n_experts, n_used), n_best)?,
             None => None,
         };
         let router = RouterRule {
@@ -233,7 +233,7 @@ fn shared_width(
 /// Groups of experts, of which some are chosen from; one group is none.
 fn groups(
     reader: &mut Reader<'_>,
-    n_experts: usize,
+    (n_experts, n_used): (usize, usize),
     n_best: usize,
 ) -> Result<Option<ExpertGroups>> {
     let default = |key: &str| Origin::Default(key.to_owned());
@@ -247,6 +247,21 @@ fn groups(
     if !n_experts.is_multiple_of(n) || n_kept > n {
         let problem = format!("{n} groups, {n_kept} of them kept, do not fit {n_experts} experts");
         return Err(Error::config(reader.path(), "n_group", problem));
+    }
+    const KEPT: &str = "topk_group";
+    if n > 1 && reader.value(KEPT).is_none() {
+        return Err(Error::config(
+            reader.path(),
+            KEPT,
+            "missing, expected how many groups are kept",
+        ));
+    }
+    // Which of the experts in other groups would fill up is chance.
+    let n_left = n_kept * (n_experts / n);
+    if n_used > n_left {
+        let problem =
+            format!("expected at most the {n_left} experts of {n_kept} groups, found {n_used}");
+        return Err(Error::config(reader.path(), "num_experts_per_tok", problem));
     }
     Ok(Some(ExpertGroups { n, n_kept, n_best }).filter(|_| n > 1))
 }

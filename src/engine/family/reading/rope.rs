@@ -365,8 +365,10 @@ fn yarn(reader: &mut Reader<'_>, inside: &Inside<'_>, n_ctx: f64) -> Result<(Rop
         Some(factor) => factor,
         None => n_ctx / original_n_ctx,
     };
+    let is_null = inside.values.and_then(|values| values.get("truncate")) == Some(&Value::Null);
     let truncates = match inside.get("truncate") {
-        None => true,
+        // Python takes what says nothing for false.
+        None => !is_null,
         Some(Value::Bool(truncates)) => *truncates,
         Some(other) => {
             let problem = format!("expected true or false, found {other}");
