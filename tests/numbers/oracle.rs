@@ -1,12 +1,17 @@
 //! Every family against what Hugging Face transformers computes for it: patterns, residuals and logits.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use safetensors::SafeTensors;
 use testing::on_each_device;
 
+use attnscope_engine::analysis::{self, HeadQuery, Kept, Observer, Options, Progress, input_of};
 use attnscope_engine::ops::{Cpu, Ops};
+use attnscope_engine::prompt::{self, Reading};
+use attnscope_engine::stats::LayerReport;
 use testing::effort::one_of_each;
-use testing::oracle_case::{cases, compare, model_of};
+use testing::oracle_case::{cases, compare, model_of, reference_bytes, request_of};
 
 #[test]
 fn every_family_agrees_with_its_reference() {
@@ -36,4 +41,78 @@ fn agree(ops: &impl Ops, cases: &[PathBuf]) {
         .collect();
     assert!(told.is_empty(), "{}", told.join("\n"));
     testing::devices::tell(&format!("pattern and relative {furthest:?}"));
+}
+
+/// Keeps where layer inputs are.
+#[derive(Default)]
+struct Keeping(Option<std::sync::Arc<Kept>>);
+
+impl Observer for Keeping {
+    fn keeping(&mut self, kept: &std::sync::Arc<Kept>) {
+        self.0 = Some(kept.clone());
+    }
+
+    fn progress(&mut self, _: Progress) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn layer(&mut self, _: LayerReport) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn heads_run_alone_from_rows_that_hold_more_than_the_residual() {
+    for (name, budget) in [
+        ("gemma3n_text", usize::MAX),
+        ("gemma3n_text", 0),
+        ("gemma4_text_c", usize::MAX),
+        ("gemma4_text_c", 0),
+    ] {
+        let case = testing::root().join("fixtures/oracle").join(name);
+        let model = model_of(&case).expect("is understood");
+        let bytes = reference_bytes(&case);
+        let reference = SafeTensors::deserialize(&bytes).expect("a reference");
+        let no_text = Reading::Ids("not asked for".to_owned());
+        let request = request_of(&case, &reference);
+        let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
+        let input = input_of(&prompt);
+        let mut keeping = Keeping::default();
+        let options = Options {
+            keep_bytes: Some(budget),
+            predicts: false,
+        };
+        analysis::run(&Cpu, &model, &input, options, &mut keeping, None, &|| false).expect("runs");
+        let kept = keeping.0.expect("kept inputs");
+        let stack = model.spec.main_stack();
+        for layer_idx in 0..stack.n_layers() {
+            let query = HeadQuery {
+                stack: stack.stack,
+                layer_idx,
+                head_idx: 1,
+                hides_first_key: false,
+                weighs_values: false,
+            };
+            let found = analysis::head_detail(&Cpu, &model, &input, &kept, query, &|| false);
+            let found = found.expect("runs");
+            let expected = reference.tensor(&format!("blocks.{layer_idx}.attn.pattern"));
+            let values: Vec<f32> = expected
+                .expect("a pattern")
+                .data()
+                .chunks(4)
+                .map(|b| f32::from_le_bytes(b.try_into().expect("4 bytes")))
+                .collect();
+            let n = input.sequence.len();
+            let cells = found.pattern.finest().cells.iter();
+            let pairs = cells.zip(&values[n * n..2 * n * n]).enumerate();
+            for (idx, (found, expected)) in pairs {
+                let is_real = input.sequence.is_real(idx / n);
+                let is_near = (found - expected).abs() < 2e-4;
+                assert!(
+                    !is_real || is_near,
+                    "{name} L{layer_idx}: {found} {expected}"
+                );
+            }
+        }
+    }
 }

@@ -155,6 +155,7 @@ pub static FAMILIES: &[Family] = &[
     super::gemma::FAMILY,
     super::gemma2::FAMILY,
     super::gemma3_text::FAMILY,
+    super::gemma3n_text::FAMILY,
     super::gemma4_text::FAMILY,
     super::glm::FAMILY,
     super::glm4::FAMILY,

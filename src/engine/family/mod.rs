@@ -47,6 +47,7 @@ mod falcon_h1;
 mod gemma;
 mod gemma2;
 mod gemma3_text;
+mod gemma3n_text;
 mod gemma4_text;
 mod glm;
 mod glm4;

@@ -144,6 +144,10 @@ pub fn is_computed(spec: &ModelSpec, name: &str) -> bool {
     if spec.family == "roformer" && name.ends_with("encoder.embed_positions.weight") {
         return true;
     }
+    // Stored even where the configuration switches it off.
+    if spec.family == "gemma3n_text" && name.ends_with(".altup.correct_output_scale") {
+        return true;
+    }
     let blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
     let shared = blocks.filter_map(|block| block.own()?.projections.shared.as_deref());
     let mut in_vain = shared.filter_map(|shared| match shared {

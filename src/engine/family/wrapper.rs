@@ -10,9 +10,11 @@ use crate::attention::Mask;
 use crate::checkpoint::{Config, Knob, Origin};
 use crate::model::{ModelSpec, StackSpec};
 
-/// Those that still hold a whole text model, head included.
-const WHOLE_INSIDE: [&str; 9] = [
+/// Those that still hold a whole text model, head included, or apply its cap themselves.
+const WHOLE_INSIDE: [&str; 11] = [
     "blip-2",
+    "gemma3n",
+    "gemma4",
     "granite_speech",
     "instructblip",
     "instructblipvideo",

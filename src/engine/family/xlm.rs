@@ -43,6 +43,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let problem = "expected true: transformers runs no decoder of this family, found false";
         return Err(Error::config(reader.path(), ENCODER, problem));
     }
+    if is_causal {
+        reader.remark(
+            "padding before a text is hidden here; in transformers the tokens of this model see it where it reads in one direction".to_owned(),
+        );
+    }
     // The table is stored whether or not it began with sines and cosines.
     reader.value("sinusoidal_embeddings");
     reader.note("positions", format!("learned, {n_ctx}"), Origin::Family);

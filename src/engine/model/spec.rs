@@ -442,6 +442,17 @@ impl ModelSpec {
         stacks.any(|stack| stack.embed.positions.is_some())
     }
 
+    /// Positions that a decoder stores, where they are counted from the first row, or from one after it.
+    fn n_ctx_of_decoder(&self) -> Option<usize> {
+        let decoder = self.main_stack().embed.positions.as_ref();
+        let n_rows = decoder.filter(|_| self.is_encoder_decoder())?.n_rows()?;
+        match self.positions {
+            PositionRule::Index => Some(n_rows),
+            PositionRule::Shifted { by } => Some(n_rows.saturating_sub(by)),
+            _ => None,
+        }
+    }
+
     /// How a picture becomes tokens, where the model reads pictures.
     pub fn look(&self) -> Option<Look> {
         let patches = self.stacks[0].embed.patches.as_ref();
@@ -464,6 +475,7 @@ impl ModelSpec {
                 .filter(|start| start.has_own_vocabulary)
                 .map(|_| self.d_vocab),
             n_ctx: self.n_ctx,
+            n_ctx_target: self.n_ctx_of_decoder(),
             is_n_ctx_hard: self.stores_positions(),
             positions: self.positions,
             start_token: self.decoder_start.as_ref().map(|start| start.start_token),

@@ -122,6 +122,8 @@ pub struct Limits {
     /// The decoder's vocabulary, where its ids mean other words.
     pub d_vocab_target: Option<usize>,
     pub n_ctx: Option<usize>,
+    /// The decoder's positions, where they are counted apart.
+    pub n_ctx_target: Option<usize>,
     /// Whether positions are rows of a table, so that none lie beyond `n_ctx`. Rotary and relative ones go on for ever.
     pub is_n_ctx_hard: bool,
     pub positions: PositionRule,
@@ -276,6 +278,7 @@ pub fn prepare(request: &Request, reading: &Reading, limits: Limits) -> Result<P
     let reading = reading.of_target(limits);
     let limits = Limits {
         d_vocab: limits.d_vocab_target.unwrap_or(limits.d_vocab),
+        n_ctx: limits.n_ctx_target.or(limits.n_ctx),
         ..limits
     };
     // What a sound is told by is the first tokens alone, where nothing is to be written.

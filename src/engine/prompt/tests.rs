@@ -6,6 +6,7 @@ const LIMITS: Limits = Limits {
     d_vocab: 10,
     d_vocab_target: None,
     n_ctx: Some(4),
+    n_ctx_target: None,
     is_n_ctx_hard: true,
     positions: PositionRule::Index,
     start_token: None,
@@ -115,4 +116,18 @@ fn a_decoder_begins_with_its_start_token_unless_ids_are_given() {
         prepare(&request, &ids_only(), LIMITS).is_err(),
         "one stack has no target"
     );
+    // A decoder whose positions are fewer than those of its encoder.
+    let short = Limits {
+        n_ctx_target: Some(2),
+        ..limits
+    };
+    let request = |target: Target| Request {
+        target,
+        ..Request::ids(vec![1, 2, 3])
+    };
+    let refused = prepare(&request(Target::Ids(vec![7, 1, 2])), &ids_only(), short);
+    let said = refused.expect_err("too long a target").to_string();
+    assert!(said.contains("the model 2 positions"), "{said}");
+    let written = prepare(&request(Target::Generate(9)), &ids_only(), short).expect("fits");
+    assert_eq!(written.n_to_generate, 1);
 }

@@ -29,6 +29,7 @@ fn prepared(path: &Path) -> Result<(), String> {
                 d_vocab: 100,
                 d_vocab_target: None,
                 n_ctx: Some(64),
+                n_ctx_target: Some(48),
                 positions,
                 start_token,
                 look: None,
