@@ -101,6 +101,7 @@ fn a_text_that_is_cut_keeps_the_tokens_at_its_end() {
             d_vocab: usize::MAX,
             d_vocab_target: None,
             n_ctx: None,
+            n_ctx_target: None,
             is_n_ctx_hard: true,
             positions: PositionRule::Index,
             start_token: None,

@@ -194,6 +194,7 @@ pub static FAMILIES: &[Family] = &[
     super::nanogpt::FAMILY,
     super::nemotron::FAMILY,
     super::nemotron_h::FAMILY,
+    super::nllb_moe::FAMILY,
     super::nomic_bert::FAMILY,
     super::olmo::FAMILY,
     super::olmo2::FAMILY,

@@ -89,6 +89,7 @@ mod mt5;
 mod nanogpt;
 mod nemotron;
 mod nemotron_h;
+mod nllb_moe;
 mod nomic_bert;
 mod olmo;
 mod olmo2;

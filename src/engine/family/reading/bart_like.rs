@@ -27,6 +27,29 @@ pub enum Positions {
     SinusoidNotPad,
 }
 
+/// Names inside a layer that a family gives otherwise.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerNames {
+    /// Of the first layer: a tensor that tells whether a side is there.
+    pub probe: &'static str,
+    /// What stands before the maps of the feed-forward layer.
+    pub mlp: &'static str,
+    pub mlp_norm: &'static str,
+    pub cross: &'static str,
+    pub cross_norm: &'static str,
+}
+
+impl LayerNames {
+    /// BART's own.
+    pub const USUAL: Self = Self {
+        probe: "fc1.weight",
+        mlp: "",
+        mlp_norm: "final_layer_norm",
+        cross: "encoder_attn",
+        cross_norm: "encoder_attn_layer_norm",
+    };
+}
+
 /// What a family of this kind changes.
 #[derive(Debug, Clone, Copy)]
 pub struct BartLike {
@@ -54,6 +77,7 @@ pub struct BartLike {
     pub scales: Option<bool>,
     /// The widths of windows of the encoder that reach to both sides; its maps then have names of their own.
     pub window: Option<&'static str>,
+    pub names: LayerNames,
 }
 
 impl BartLike {
@@ -72,6 +96,7 @@ impl BartLike {
         activation: "gelu",
         scales: Some(false),
         window: None,
+        names: LayerNames::USUAL,
     };
 }
 
@@ -136,13 +161,14 @@ pub fn read(
     };
     reader.note("norm_eps", format!("{EPS:e}"), Origin::Family);
     let bases = [like.base, ""];
-    let base = prefix(tensors, &bases, "decoder.layers.0.fc1.weight");
-    let base = if tensors.contains(&format!("{base}decoder.layers.0.fc1.weight")) {
+    let probe = |side: &str| format!("{side}.layers.0.{}", like.names.probe);
+    let base = prefix(tensors, &bases, &probe("decoder"));
+    let base = if tensors.contains(&format!("{base}{}", probe("decoder"))) {
         base
     } else {
-        prefix(tensors, &bases, "encoder.layers.0.fc1.weight")
+        prefix(tensors, &bases, &probe("encoder"))
     };
-    let has_side = |side: &str| tensors.contains(&format!("{base}{side}.layers.0.fc1.weight"));
+    let has_side = |side: &str| tensors.contains(&format!("{base}{}", probe(side)));
     let half = match (has_side("encoder"), has_side("decoder")) {
         (true, false) => Some(Stack::Encoder),
         (false, true) => Some(Stack::Decoder),
@@ -374,18 +400,19 @@ impl Side<'_> {
         let at = format!("layers.{layer_idx}");
         let is_decoder = self.stack == Stack::Decoder;
         let attention = AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, is_decoder);
+        let names = self.like.names;
         let mlp = MlpSpec::plain(
-            self.linear(&format!("{at}.fc1"), self.d_model, self.d_mlp),
-            self.linear(&format!("{at}.fc2"), self.d_mlp, self.d_model),
+            self.linear(&format!("{at}.{}fc1", names.mlp), self.d_model, self.d_mlp),
+            self.linear(&format!("{at}.{}fc2", names.mlp), self.d_mlp, self.d_model),
             self.activation,
         );
         // A norm stands before its branch or after it, under the same name.
         let placed =
             |name: &str| beside_branch(self.norm(&format!("{at}.{name}")), self.like.norms_before);
         let (attn_pre, attn_post) = placed("self_attn_layer_norm");
-        let (mlp_pre, mlp_post) = placed("final_layer_norm");
+        let (mlp_pre, mlp_post) = placed(names.mlp_norm);
         let cross = is_decoder.then(|| {
-            let (pre, post) = placed("encoder_attn_layer_norm");
+            let (pre, post) = placed(names.cross_norm);
             let attention = AttentionSpec {
                 is_cross: true,
                 ..AttentionSpec::plain(self.n_heads, self.n_heads, self.d_head, false)
@@ -393,7 +420,10 @@ impl Side<'_> {
             Box::new(CrossSpec {
                 pre,
                 post,
-                ..CrossSpec::plain(attention, self.projections(&format!("{at}.encoder_attn")))
+                ..CrossSpec::plain(
+                    attention,
+                    self.projections(&format!("{at}.{}", names.cross)),
+                )
             })
         });
         let mut attention = attention;
