@@ -208,6 +208,7 @@ fn heard(path: &Path) -> Result<(), String> {
         d_vocab: 10,
         d_vocab_target: None,
         n_ctx: Some(8),
+        n_ctx_target: None,
         is_n_ctx_hard: true,
         positions: PositionRule::Index,
         start_token: Some(0),
