@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attnscope_engine::checkpoint::pytorch;
+use attnscope_engine::checkpoint::{Checkpoint, pytorch};
 use testing::pickle_parts::*;
 
 fn assert_says(said: &str, parts: &[&str]) {
@@ -398,4 +398,55 @@ fn legacy_files_that_lie_are_refused() {
     let at = find(b"BoolStorage");
     damaged[at..at + 4].copy_from_slice(b"Evil");
     assert_says(&refused(&damaged), &["torch.EvilStorage"]);
+}
+
+#[test]
+fn tensors_of_torchao_that_cannot_be_read_are_refused_by_their_class() {
+    let fixtures = testing::root().join("fixtures/formats/packed");
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("weights.bin");
+    for (name, from, to, parts) in [
+        (
+            "torchao_bin_int8",
+            &b"torchao.quantization\nInt8Tensor"[..],
+            &b"torchao.quantization\nInt4Tensor"[..],
+            ["Int4Tensor", "readable: Int8Tensor"],
+        ),
+        (
+            "torchao_bin_int8",
+            b"torchao.quantization\nInt8Tensor",
+            b"another.quantization\nInt8Tensor",
+            ["another.quantization.Int8Tensor", "cannot be read"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"PlainAQTTensorImpl",
+            b"OtherAQTTensorImpl",
+            ["OtherAQTTensorImpl", "plain layout"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"ZeroPointDomain\nqMK\x01",
+            b"ZeroPointDomain\nqMK\x02",
+            ["zero points", "whole numbers"],
+        ),
+        (
+            "torchao_affine_int8",
+            b"int_data",
+            b"int_more",
+            ["self_attn.q_proj.weight", "has no int_data"],
+        ),
+    ] {
+        let whole = std::fs::read(fixtures.join(name).join("pytorch_model.bin")).expect("reads");
+        let at = whole.windows(from.len()).position(|part| part == from);
+        let at = at.unwrap_or_else(|| panic!("{name}: no {}", from.escape_ascii()));
+        let mut bytes = whole.clone();
+        bytes[at..at + to.len()].copy_from_slice(to);
+        std::fs::write(&file, &bytes).expect("writes");
+        let said = Checkpoint::open(&file).expect_err(name).to_string();
+        assert!(
+            parts.iter().all(|part| said.contains(part)),
+            "{name}: {said}"
+        );
+    }
 }

@@ -299,21 +299,12 @@ fn attend_group<O: Ops>(
     let (hidden, none) = (sources_of(ops, group, whose)?, Sequence::default());
     let ends = Ends::default();
     let shared = context.bucket_values.as_deref();
-    let of_group = BlockContext {
-        ops,
-        tensors: context.tensors,
+    let memory = hidden.as_ref().map(|hidden| Memory {
+        hidden,
         sequence: &none,
-        bucket_values: None,
-        memory: hidden.as_ref().map(|hidden| Memory {
-            hidden,
-            sequence: &none,
-            ends: &ends,
-        }),
-        pace: context.pace,
-        copies: None,
-        n_past: 0,
-        known: None,
-    };
+        ends: &ends,
+    });
+    let of_group = BlockContext::plain(ops, context.tensors, &none, memory, context.pace);
     project_only(&of_group, attention, projections, &weights, normed, s)?;
     let (q, k, v) = (ops.get(&s.q)?, ops.get(&s.k)?, ops.get(&s.v)?);
     let (mut query_rows, mut key_rows) = (0, 0);

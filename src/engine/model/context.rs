@@ -45,6 +45,27 @@ pub struct BlockContext<'a, O: Ops> {
 }
 
 impl<'a, O: Ops> BlockContext<'a, O> {
+    /// A context without tables of learned biases.
+    pub(super) fn plain(
+        ops: &'a O,
+        tensors: &'a Tensors,
+        sequence: &'a Sequence,
+        memory: Option<Memory<'a, O>>,
+        pace: &'a dyn Pace,
+    ) -> Self {
+        Self {
+            ops,
+            tensors,
+            sequence,
+            bucket_values: None,
+            memory,
+            pace,
+            copies: None,
+            n_past: 0,
+            known: None,
+        }
+    }
+
     /// The context of a stack's blocks.
     ///
     /// # Errors
@@ -65,15 +86,8 @@ impl<'a, O: Ops> BlockContext<'a, O> {
             None => None,
         };
         Ok(Self {
-            ops,
-            tensors,
-            sequence,
             bucket_values,
-            memory,
-            pace,
-            copies: None,
-            n_past: 0,
-            known: None,
+            ..Self::plain(ops, tensors, sequence, memory, pace)
         })
     }
 

@@ -7,6 +7,7 @@ use super::block_weights::{
 };
 use super::context::{AttentionScratch, BlockContext, MlpScratch, Scratch};
 use super::copies::{attend_copies, repeat};
+use super::curve::curve;
 use super::difference::{Difference, difference_of, pair_values};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
@@ -483,21 +484,6 @@ pub(super) fn run_mlp<O: Ops>(
         },
     }
     ops.linear(&s.hidden, &weights.down, to, pace) // [position, d_model]
-}
-
-/// Applies an activation with learned curvatures, on the host.
-fn curve<O: Ops>(ops: &O, learned: [f32; 4], values: &mut O::Buffer) -> Result<()> {
-    let [above, below, slope, limit] = learned;
-    let host = ops.get(values)?;
-    let (width, mut curved) = (host.width, host.values.into_owned());
-    for x in &mut curved {
-        *x = if *x > 0.0 {
-            above * *x * *x + slope * *x
-        } else {
-            (x.min(limit).exp_m1() - *x) * below + slope * *x
-        };
-    }
-    ops.put(&curved, width, values)
 }
 
 pub(super) fn scaled<O: Ops>(ops: &O, factor: f32, values: &mut O::Buffer) -> Result<()> {

@@ -4,6 +4,7 @@ mod as_read;
 mod block_weights;
 mod context;
 mod copies;
+mod curve;
 mod decoder_start;
 mod deviation;
 mod difference;
