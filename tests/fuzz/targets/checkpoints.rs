@@ -185,7 +185,7 @@ pub const SHARDS: Target = Target {
 
 pub const HDF5: Target = Target {
     name: "hdf5",
-    n_quick: 5_000,
+    n_quick: 2_500,
     seeds: || {
         let file = "formats/layouts/tf_gpt2_shards/tf_model-00002-of-00002.h5";
         vec![Seed::ending(Kind::Bytes, "h5", fixture(file))]
