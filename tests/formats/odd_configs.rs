@@ -160,11 +160,13 @@ fn what_is_not_stated_is_what_the_class_takes() {
         assert_ne!(opened(&copy).spec.stacks, unstated, "{key}");
     }
     // A bias that is stored counts for nothing where the class makes none.
-    let copy = Copy::of("modernbert_b");
     let bias = |copy: &Copy| opened(copy).spec.head.expect("a head").unembed.bias;
-    assert!(bias(&copy).is_some());
-    set(&copy, "decoder_bias", json!(false));
-    assert!(bias(&copy).is_none());
+    for (fixture, key) in [("modernbert_b", "decoder_bias"), ("phimoe", "lm_head_bias")] {
+        let copy = Copy::of(fixture);
+        assert!(bias(&copy).is_some(), "{fixture}");
+        set(&copy, key, json!(false));
+        assert!(bias(&copy).is_none(), "{fixture}");
+    }
 }
 
 #[test]

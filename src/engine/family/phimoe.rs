@@ -19,7 +19,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let problem = format!("expected 2, which this family always uses, found {used}");
         return Err(Error::config(reader.path(), USED, problem));
     }
-    reader.value("lm_head_bias");
+    let has_bias = reader.flag_quietly("lm_head_bias")?;
     let jitter = reader.number_or("router_closeness", "router_jitter_noise", 0.01)? as f32;
     let recipe = Recipe {
         norm: NormStyle {
@@ -43,5 +43,10 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         }),
         ..Recipe::llama()
     };
-    llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)
+    let mut spec = llama_like::read(FAMILY.model_type, checkpoint, reader, &recipe)?;
+    // A bias that is stored counts for nothing where the class makes none.
+    if let Some(head) = spec.head.as_mut().filter(|_| !has_bias) {
+        head.unembed.bias = None;
+    }
+    Ok(spec)
 }
