@@ -395,3 +395,52 @@ fn gemma_4_has_heads_of_two_widths_and_lists_the_wide_ones() {
         }),
     );
 }
+
+#[test]
+fn queries_keys_and_values_that_do_not_fit_the_heads_are_refused() {
+    let key = "qwen3next.full_attention_interval";
+    let sizes = [mixer("qwen3next"), vec![number(key, 2)]].concat();
+    // Two heads of keys of 5, and 16 values: 36 rows, and 16 gates.
+    let with = |n_rows: u64| {
+        let mut pieces = file("qwen3next", 1, &sizes);
+        for (name, n_rows) in [
+            ("blk.0.attn_qkv.weight", n_rows),
+            ("blk.0.attn_gate.weight", 16),
+        ] {
+            let start = pieces.data.len().next_multiple_of(32);
+            pieces
+                .tensors
+                .push(tensor(name, &[8, n_rows], 0, start as u64));
+            pieces.data.resize(start + 32 * n_rows as usize, 0);
+        }
+        pieces
+    };
+    let found = open(&with(36));
+    let name = "model.layers.0.linear_attn.in_proj_qkvz.weight";
+    let info = found.tensors.info(name).expect("the whole");
+    assert_eq!(info.shape, [52, 8]);
+    let said = refused(&with(35));
+    assert!(said.contains("expected 36 rows"), "{said}");
+}
+
+#[test]
+fn gemma_3n_states_how_many_spreads_a_gate_must_lie_above_the_mean() {
+    let floats = |values: &[f32]| {
+        let mut list = F32.to_le_bytes().to_vec();
+        list.extend((values.len() as u64).to_le_bytes());
+        list.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        entry("gemma3n.activation_sparsity_scale", LIST, &list)
+    };
+    let of = |values: &[f32]| file("gemma3n", 2, &[floats(values)]);
+    agrees(
+        &open(&of(&[1.644_853_6, f32::NEG_INFINITY])),
+        json!({
+            "model_type": "gemma3n_text", "activation_sparsity_pattern": [0.95, 0.0], "altup_correct_scale": false,
+            "final_logit_softcapping": 30.0,
+        }),
+    );
+    for wrong in [&[0.5][..], &[0.5, f32::NAN], &[0.5, f32::INFINITY]] {
+        let said = refused(&of(wrong));
+        assert!(said.contains("activation_sparsity_scale"), "{said}");
+    }
+}

@@ -3,6 +3,7 @@
 mod architectures;
 mod config;
 mod element_types;
+mod gemma3n;
 mod gemma4;
 mod header;
 mod hybrids;

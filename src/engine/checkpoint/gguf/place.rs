@@ -180,6 +180,7 @@ impl Placer {
             "attn_q_norm" | "attn_k_norm" if self.architecture.name == "stablelm" => {
                 return self.add_head_norms(tensor, &name);
             }
+            "altup_proj" | "altup_unembd_proj" => return self.add_streams(tensor, &name),
             // Hugging Face's convolutions have an axis of one channel each.
             "shortconv.conv" if shape.len() == 2 => shape.insert(1, 1),
             "ssm_conv1d" if shape.len() == 2 => shape.insert(1, 1),
@@ -230,17 +231,35 @@ impl Placer {
 
     /// A norm of each head, all in one tensor, as a tensor for each.
     fn add_head_norms(&mut self, tensor: &StoredTensor, name: &str) -> Result<()> {
-        let [n_heads, width] = tensor.shape[..] else {
+        if tensor.shape.len() != 2 {
             let problem = format!("expected one row per head, found shape {:?}", tensor.shape);
             return Err(Error::tensor(&self.path, &tensor.name, problem));
-        };
-        let n_bytes = tensor.bytes.len() / n_heads;
+        }
         let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "weight"));
-        for head in 0..n_heads {
-            let start = tensor.bytes.start + head * n_bytes;
-            let name = format!("{stem}.norms.{head}.{ending}");
+        self.add_each(tensor, |head| format!("{stem}.norms.{head}.{ending}"))
+    }
+
+    /// A map of each stream, all in one tensor, as a tensor for each.
+    fn add_streams(&mut self, tensor: &StoredTensor, name: &str) -> Result<()> {
+        const MOST_STREAMS: usize = 64;
+        let n_streams = tensor.shape.first().copied().unwrap_or(0);
+        if tensor.shape.len() != 3 || n_streams > MOST_STREAMS {
+            let shape = &tensor.shape;
+            let problem = format!("expected a map for each stream, found shape {shape:?}");
+            return Err(Error::tensor(&self.path, &tensor.name, problem));
+        }
+        let (stem, ending) = name.rsplit_once('.').unwrap_or((name, "weight"));
+        self.add_each(tensor, |stream| format!("{stem}.{stream}.{ending}"))
+    }
+
+    /// Every index of the first axis as a tensor of its own.
+    fn add_each(&mut self, tensor: &StoredTensor, name: impl Fn(usize) -> String) -> Result<()> {
+        let (n, shape) = (tensor.shape[0], tensor.shape[1..].to_vec());
+        let n_bytes = tensor.bytes.len() / n.max(1);
+        for idx in 0..n {
+            let start = tensor.bytes.start + idx * n_bytes;
             let bytes = start..start + n_bytes;
-            self.insert(tensor, name, vec![width], bytes, Stored::AsIs)?;
+            self.insert(tensor, name(idx), shape.clone(), bytes, Stored::AsIs)?;
         }
         Ok(())
     }

@@ -36,6 +36,38 @@ pub(super) const FALCON_H1: Architecture = Architecture {
     ..BAMBA
 };
 
+pub(super) const GEMMA3N: Architecture = Architecture {
+    name: "gemma3n",
+    top: &[
+        ("token_embd", "model.embed_tokens"),
+        ("per_layer_token_embd", "model.embed_tokens_per_layer"),
+        ("per_layer_model_proj", "model.per_layer_model_projection"),
+        ("per_layer_proj_norm", "model.per_layer_projection_norm"),
+        // One for each stream but the one that blocks work on: see `Placer::add_streams`.
+        ("altup_proj", "model.altup_projections"),
+        ("altup_unembd_proj", "model.altup_unembed_projections"),
+        ("output_norm", "model.norm"),
+        ("output", "lm_head"),
+    ],
+    own: &[
+        FOUR_NORMS[0],
+        FOUR_NORMS[1],
+        FOUR_NORMS[2],
+        ("inp_gate", "per_layer_input_gate"),
+        ("proj", "per_layer_projection"),
+        ("post_norm", "post_per_layer_input_norm"),
+        ("altup_correct_coef", "altup.correction_coefs"),
+        ("altup_correct_scale.weight", "altup.correct_output_scale"),
+        ("altup_predict_coef", "altup.prediction_coefs"),
+        ("altup_router", "altup.modality_router"),
+        ("altup_router_norm", "altup.router_norm"),
+        ("laurel_l", "laurel.linear_left"),
+        ("laurel_r", "laurel.linear_right"),
+        ("laurel_post_norm", "laurel.post_laurel_norm"),
+    ],
+    ..USUAL_WAY
+};
+
 pub(super) const GEMMA4: Architecture = Architecture {
     name: "gemma4",
     top: &[

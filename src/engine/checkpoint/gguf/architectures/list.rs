@@ -181,6 +181,7 @@ pub(in crate::checkpoint::gguf) static ARCHITECTURES: &[Architecture] = &[
         norms_plus_one: true,
         ..USUAL_WAY
     },
+    GEMMA3N,
     GEMMA4,
     Architecture {
         name: "glm4",

@@ -1,8 +1,9 @@
 //! Kinds of models of which some layers mix tokens by something other than attention, and others with two kinds of layers.
 
-use super::list::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, NO_ROPE, PLAIN};
+use super::list::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN};
+use super::renames::NO_ROPE;
 use super::{Fixed, Kind};
-use crate::checkpoint::gguf::{gemma4, hybrids, llama4};
+use crate::checkpoint::gguf::{gemma3n, gemma4, hybrids, llama4};
 
 /// Keys that may be lists of a value for each layer.
 const BY_LAYER: &[&str] = &["attention.head_count_kv", "feed_forward_length"];
@@ -21,6 +22,25 @@ pub(super) const FALCON_H1: Kind = Kind {
     architecture: "falcon-h1",
     model_type: "falcon_h1",
     own: Some(hybrids::falcon_h1),
+    ..PLAIN
+};
+
+pub(super) const GEMMA3N: Kind = Kind {
+    architecture: "gemma3n",
+    model_type: "gemma3n_text",
+    numbers: &[
+        ("altup.num_inputs", "altup_num_inputs"),
+        ("altup.active_idx", "altup_active_idx"),
+        (
+            "embedding_length_per_layer_input",
+            "hidden_size_per_layer_input",
+        ),
+        ("attention.shared_kv_layers", "num_kv_shared_layers"),
+    ],
+    full_every: Some(5),
+    known: &[BY_LAYER[1]],
+    renames: &[("hidden_act", "")],
+    own: Some(gemma3n::gemma3n),
     ..PLAIN
 };
 

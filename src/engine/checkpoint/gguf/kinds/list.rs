@@ -1,6 +1,7 @@
 //! Every kind of model whose metadata become Hugging Face's keys by a table.
 
 use super::hybrids::*;
+use super::renames::{GPT2_NAMES, NO_ROPE, T5_NAMES};
 use super::{Fixed, Kind};
 use crate::checkpoint::gguf::special;
 
@@ -55,32 +56,6 @@ const LATENT_EXPERTS: &[(&str, &str)] = &[
     ("leading_dense_block_count", "first_k_dense_replace"),
     ("attention.q_lora_rank", "q_lora_rank"),
     ("attention.kv_lora_rank", "kv_lora_rank"),
-];
-
-/// No rotation: what is said of it is not the model's.
-pub(super) const NO_ROPE: (&str, &str) = ("rope_theta", "");
-
-const GPT2_NAMES: &[(&str, &str)] = &[
-    ("num_hidden_layers", "n_layer"),
-    ("num_attention_heads", "n_head"),
-    ("hidden_size", "n_embd"),
-    ("intermediate_size", "n_inner"),
-    ("max_position_embeddings", "n_positions"),
-    ("num_key_value_heads", ""),
-    ("hidden_act", ""),
-    NO_ROPE,
-];
-
-const T5_NAMES: &[(&str, &str)] = &[
-    ("num_hidden_layers", "num_layers"),
-    ("num_attention_heads", "num_heads"),
-    ("hidden_size", "d_model"),
-    ("intermediate_size", "d_ff"),
-    ("head_dim", "d_kv"),
-    ("max_position_embeddings", ""),
-    ("num_key_value_heads", ""),
-    ("hidden_act", ""),
-    NO_ROPE,
 ];
 
 /// Every kind that a table reads, in the order of its architecture.
@@ -235,6 +210,7 @@ pub(super) static KINDS: &[Kind] = &[
         ..PLAIN
     },
     FALCON_H1,
+    GEMMA3N,
     GEMMA4,
     Kind {
         architecture: "glm4",

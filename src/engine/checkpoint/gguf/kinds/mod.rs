@@ -2,6 +2,7 @@
 
 mod hybrids;
 mod list;
+mod renames;
 
 use serde_json::{Map, Value, json};
 
