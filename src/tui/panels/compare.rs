@@ -129,9 +129,7 @@ fn draw_nothing(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             .to_owned(),
     ];
     let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
-    let text = Paragraph::new(lines)
-        .style(app.theme.dim())
-        .wrap(Wrap { trim: false });
+    let text = Paragraph::new(lines).wrap(Wrap { trim: false });
     let indented = inside.inner(Margin {
         horizontal: 1,
         vertical: 0,

@@ -294,6 +294,7 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
     let first = at.unwrap_or(0).saturating_sub(n_rows.saturating_sub(1));
     let name_width = if inside.width >= 50 { 19 } else { 12 };
     let bar_width = (inside.width as usize).saturating_sub(name_width + 11);
+    let differences = app.theme.diverging();
     let lines = all
         .iter()
         .skip(first)
@@ -305,11 +306,9 @@ fn draw_ranking(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &Effec
             } else {
                 Style::new()
             };
-            let bar_style = if *value < 0.0 {
-                app.theme.bad()
-            } else {
-                app.theme.accent()
-            };
+            // The colours of the grid's ends: a bar and a cell of one sign look alike.
+            let end = if *value < 0.0 { 0.0 } else { 1.0 };
+            let bar_style = Style::new().fg(differences.heat(end));
             Line::from(vec![
                 Span::styled(format!(" {}", fit(name, name_width - 1)), style),
                 Span::styled(bar_around(*value, most, bar_width), bar_style),
