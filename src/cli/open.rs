@@ -279,7 +279,8 @@ pub fn run(args: &Args) -> Result<()> {
         prompt.positional(text)?;
         let keeps = settings::keeps_history(args.no_history);
         let setup = args.screen.setup()?;
-        return open_training::run(sources, prompt, &args.run, keeps, setup);
+        let last = session.and_then(|session| resumed_prompt(&prompt, &session));
+        return open_training::run(sources, prompt, &args.run, (keeps, last), setup);
     }
     let prompt = args.positional.with(&args.prompt)?;
     let asked = prompt.request()?;

@@ -14,6 +14,7 @@ use crate::tui::{self, HistoryReader, HistoryView, InFront, Remembered, Setup, S
 use crate::worker::{PromptOrigin, UsualPrompt};
 use attnscope_engine::error::Error;
 use attnscope_engine::model::Model;
+use attnscope_engine::prompt::Request;
 
 /// The training that targets are; `None` where they are one checkpoint, a trace, or nothing.
 ///
@@ -43,7 +44,7 @@ pub fn training_of(targets: &[PathBuf]) -> Result<Option<Sources>> {
     }
 }
 
-/// Shows a training, and reads it while it is shown.
+/// Shows a training, and reads it while it is shown; `last` is what ran last of it, where a session goes on.
 ///
 /// # Errors
 /// When there is no terminal, or the device is not to be had.
@@ -51,10 +52,10 @@ pub fn run(
     sources: Sources,
     prompt: PromptArgs,
     run: &RunArgs,
-    keeps: bool,
+    (keeps, last): (bool, Option<Request>),
     setup: Setup,
 ) -> Result<()> {
-    let asked_prompt = prompt.request()?;
+    let asked_prompt = prompt.request()?.or(last);
     let chosen = run.set_up()?;
     if !stdout().is_terminal() || !stdin().is_terminal() {
         bail!(

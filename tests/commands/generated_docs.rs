@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use super::generated_wrapped::wrapped_table;
 use attnscope::report::{SCHEMAS, schema};
 use attnscope_engine::attention::{AttentionSpec, Bias};
 use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
@@ -350,7 +351,12 @@ fn families_page() -> String {
          ## Layouts of other libraries\n\n\
          Small models with random weights in the classes of each library lose on some ids what the library computes\n\
          (`cargo test --test commands library_layouts`; `fixtures/formats/make_layouts.py` makes them).\n\n\
-         | checkpoint | read as | said with `--set` |\n|---|---|---|\n{layouts}"
+         | checkpoint | read as | said with `--set` |\n|---|---|---|\n{layouts}\n\
+         ## Packed weights, adapters and containers\n\n\
+         What libraries made of small models (`make_packed.py`, `make_adapters.py` and `make_containers.py` in\n\
+         `fixtures/formats`), how it is read, and what it is held against (`cargo test --test formats wrapped`).\n\n\
+         | files | what they hold | read as | held against |\n|---|---|---|---|\n{}",
+        wrapped_table()
     );
     for family in family::FAMILIES {
         let file = family.model_type.replace('-', "_");

@@ -21,6 +21,7 @@ mod export_data;
 mod figures;
 mod generated_docs;
 mod generated_docs_capture;
+mod generated_wrapped;
 mod guesses;
 mod history_command;
 mod hostile_names;

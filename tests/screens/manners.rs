@@ -297,6 +297,16 @@ fn hints_and_the_badge_are_clicked_and_a_cell_tells_its_value_under_the_pointer(
     );
     screen.key(KeyCode::Esc);
     assert!(screen.text().contains("? help"), "{}", screen.text());
+    // A bar of a key beside the map.
+    let (column, row) = find(&mut screen, "keys it gives most to");
+    let text = screen.text();
+    let line = text.lines().nth(usize::from(row) + 3).expect("a third key");
+    let line: String = line.chars().skip(usize::from(column)).collect();
+    let key = line.split_whitespace().nth(1).expect("an index");
+    screen.click(column + 2, row + 3);
+    assert_eq!(screen.app.selection.key_idx.to_string(), key, "{text}");
+    screen.click(column, row - 2);
+    assert_eq!(screen.app.selection.key_idx.to_string(), key);
 }
 
 #[test]

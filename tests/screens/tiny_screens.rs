@@ -38,7 +38,7 @@ fn every_panel_takes_every_size_and_keys_in_it() {
         Depth::Truecolor,
     );
     for mut screen in [demo, trace] {
-        some_of(tiny.clone(), 4)
+        some_of(tiny.clone(), 8)
             .chain(odd)
             .for_each(|size| try_all(&mut screen, size));
     }

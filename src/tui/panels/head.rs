@@ -473,9 +473,14 @@ pub fn place_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option
     (query < n_queries && key < n_keys).then_some((query, key))
 }
 
-/// Puts the crosshair under the pointer. On the rim beyond the last token, that is the last one.
+/// Puts the crosshair under the pointer, or on the key whose line is there. On the rim beyond the last token, that is the last one.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
-    let map = parts(app.scene(), area).map;
+    let Parts { map, side, .. } = parts(app.scene(), area);
+    if let Some(key_idx) = head_row::key_at(app.scene(), side, (column, row)) {
+        app.selection.key_idx = key_idx;
+        app.keep_crosshair_in_sight();
+        return;
+    }
     let [n_queries, n_keys] = [Axis::Query, Axis::Key].map(|axis| app.scene().n_along(axis));
     if !map.contains(Position::new(column, row)) || n_queries * n_keys == 0 {
         return;

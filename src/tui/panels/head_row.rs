@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use ratatui::Frame;
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Block, Paragraph};
 
 use crate::tui::app::Axis;
 use crate::tui::figure::{bar, change, figure, fit, share};
@@ -17,8 +17,7 @@ use attnscope_engine::stats::HeadReport;
 
 /// The selected query: its figures, and the keys it gives most to; of A and of B where the difference is shown.
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDetail) {
-    let theme = &app.theme;
-    let (query, key) = (app.selection.query_idx, app.selection.key_idx);
+    let query = app.selection.query_idx;
     let both = both(app);
     let side = match both {
         Some(_) => "· A → B ",
@@ -27,6 +26,33 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
     };
     let title = format!(" query {query} “{}” {side}", app.token(Axis::Query, query));
     let inside = framed(frame, area, app, title);
+    let mut lines: Vec<Line<'static>> = lines(app, both, inside, detail)
+        .into_iter()
+        .map(|(line, _)| line)
+        .collect();
+    lines.truncate(inside.height as usize);
+    frame.render_widget(Paragraph::new(lines), inside);
+}
+
+/// The key that a line under the pointer is of.
+pub fn key_at(app: Scene<'_>, area: Rect, (column, row): (u16, u16)) -> Option<usize> {
+    let inside = Block::bordered().inner(area);
+    if !inside.contains(Position::new(column, row)) {
+        return None;
+    }
+    let lines = lines(app, both(app), inside, app.shown_detail()?);
+    lines.get(usize::from(row - inside.y))?.1
+}
+
+/// All lines, and of which key each of them is, where it is of one.
+fn lines(
+    app: Scene<'_>,
+    both: Option<[&HeadDetail; 2]>,
+    inside: Rect,
+    detail: &HeadDetail,
+) -> Vec<(Line<'static>, Option<usize>)> {
+    let theme = &app.theme;
+    let (query, key) = (app.selection.query_idx, app.selection.key_idx);
     let width = inside.width as usize;
     let head_idx = app.selection.head_idx;
     let mut lines = vec![Line::styled(
@@ -68,6 +94,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
         ]));
     }
     lines.push(Line::default());
+    let mut lines: Vec<_> = lines.into_iter().map(|line| (line, None)).collect();
     let keys = match (detail.pooling(), app.head_map()) {
         (1, HeadMap::Contribution) => "keys it takes most from",
         (1, _) => "keys it gives most to",
@@ -76,15 +103,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, detail: &HeadDeta
     };
     match both {
         Some(both) => lines.extend(keys_of_both(app, both, keys, inside)),
-        None => lines.push(Line::styled(format!(" {keys}"), theme.title())),
+        None => lines.push((Line::styled(format!(" {keys}"), theme.title()), None)),
     }
     if both.is_none() {
         let n_bars = (inside.height as usize).saturating_sub(lines.len());
         let row_idx = query / detail.pooling();
         lines.extend(top_keys(app, detail, row_idx, n_bars, width));
     }
-    lines.truncate(inside.height as usize);
-    frame.render_widget(Paragraph::new(lines), inside);
+    lines
 }
 
 /// The head in A and in B, where the difference is shown and a row of one is a row of the other.
@@ -198,7 +224,7 @@ fn keys_of_both(
     both: [&HeadDetail; 2],
     title: &str,
     inside: Rect,
-) -> Vec<Line<'static>> {
+) -> Vec<(Line<'static>, Option<usize>)> {
     const NUMBER: usize = 7;
     const NARROW: usize = 34;
     let theme = &app.theme;
@@ -216,7 +242,7 @@ fn keys_of_both(
     if has_change {
         let _ = write!(heads, "{:>NUMBER$}", "change");
     }
-    let mut lines = vec![Line::styled(heads, theme.title())];
+    let mut lines = vec![(Line::styled(heads, theme.title()), None)];
     let pooling = both[0].pooling();
     let row_idx = app.selection.query_idx / pooling;
     let rows = both.map(|detail| {
@@ -247,7 +273,7 @@ fn keys_of_both(
         if has_change {
             spans.push(Span::styled(change(a, b, NUMBER), theme.title()));
         }
-        lines.push(Line::from(spans));
+        lines.push((Line::from(spans), Some(key)));
     }
     lines
 }
@@ -259,7 +285,7 @@ fn top_keys(
     row_idx: usize,
     n: usize,
     width: usize,
-) -> Vec<Line<'static>> {
+) -> Vec<(Line<'static>, Option<usize>)> {
     let theme = &app.theme;
     let map = match app.head_map() {
         HeadMap::Contribution => detail.contribution.as_ref().unwrap_or(&detail.pattern),
@@ -284,7 +310,7 @@ fn top_keys(
         };
         let value = f64::from(row[*cell]);
         let length = share(value, (0.0, most));
-        Line::from(vec![
+        let line = Line::from(vec![
             Span::styled(
                 format!(
                     " {} {key:>4}",
@@ -298,7 +324,8 @@ fn top_keys(
                 Style::new().fg(theme.heat(length.max(0.35))),
             ),
             Span::raw(figure(value, 6)),
-        ])
+        ]);
+        (line, Some(key))
     };
     keys.iter().take(n).map(line).collect()
 }
