@@ -298,6 +298,7 @@ fn hints_and_the_badge_are_clicked_and_a_cell_tells_its_value_under_the_pointer(
     screen.key(KeyCode::Esc);
     assert!(screen.text().contains("? help"), "{}", screen.text());
     // A bar of a key beside the map.
+    screen.typed("2");
     let (column, row) = find(&mut screen, "keys it gives most to");
     let text = screen.text();
     let line = text.lines().nth(usize::from(row) + 3).expect("a third key");
