@@ -330,6 +330,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         }
         let (ops, tensors) = (self.ops, &self.model.checkpoint.tensors);
         let stack = self.model.spec.main_stack();
+        let _reuse = reuse_buffers();
         for layer_idx in 0..stack.n_layers() {
             let read = LayerWeights::read_for_few_rows(ops, tensors, stack, layer_idx, self.pace);
             match read {
@@ -363,6 +364,7 @@ impl<'a, O: Ops> Writer<'a, O> {
         }
         if self.unembedding.is_empty() {
             let pace = self.pace;
+            let _reuse = reuse_buffers();
             let read = ranges.into_iter().map(|range| {
                 let weights = unembedding_for_few_rows(ops, model, head, range.clone(), pace)?;
                 Ok((range, weights))
