@@ -6,6 +6,7 @@ use attnscope_engine::family;
 use attnscope_engine::model::Model;
 use attnscope_engine::prompt::Request;
 use testing::checkpoint_copy::Weights;
+use testing::effort::some_of;
 use testing::judged::{
     Said, fixture, healthy_with, ids, judged, judged_by, prompt_of, stories, text, thresholds,
 };
@@ -16,7 +17,7 @@ const D_HEAD: usize = 16;
 
 fn judged_on_stories(name: &str, set: &[&str]) -> Said {
     let model = opened(&fixture(name), set);
-    let prompts = stories(&model);
+    let prompts: Vec<_> = some_of(stories(&model), 3).collect();
     judged(&model, &prompts)
 }
 
@@ -128,8 +129,8 @@ fn no_single_story_accuses_the_healthy_twin() {
     let model = opened(&fixture("healthy"), &[]);
     let all = stories(&model);
     assert_eq!(all.len(), 24);
-    // The race of readings is what may go wrong on little text; it takes most stories, the other checks every eighth.
-    for (nth, one) in all.into_iter().enumerate().filter(|(nth, _)| nth % 4 != 1) {
+    // The race of readings is what may go wrong on little text; it takes many stories, the other checks every eighth.
+    for (nth, one) in some_of(all.into_iter().enumerate(), 2) {
         let race: &[&str] = &["trained-otherwise"];
         let asked = if nth % 8 == 0 { &[] } else { race };
         let one = std::slice::from_ref(&one);
@@ -141,8 +142,9 @@ fn no_single_story_accuses_the_healthy_twin() {
 #[test]
 fn a_single_story_is_enough_to_expose_the_degenerate_twin() {
     let model = opened(&fixture("degenerate"), &[]);
-    let mut n_accused = 0;
-    for one in stories(&model).into_iter().step_by(2) {
+    let stories: Vec<_> = some_of(stories(&model), 4).collect();
+    let (mut n_accused, n_stories) = (0, stories.len());
+    for one in stories {
         let said = judged_by(
             &model,
             &[one],
@@ -151,7 +153,7 @@ fn a_single_story_is_enough_to_expose_the_degenerate_twin() {
         );
         n_accused += usize::from(said.status("trained-otherwise") == Status::Fired);
     }
-    assert_eq!(n_accused, 12);
+    assert_eq!(n_accused, n_stories);
 }
 
 fn demo() -> Model {
@@ -167,7 +169,7 @@ fn the_induction_demo_is_not_accused_on_repeated_text_nor_on_text_it_does_not_kn
     let sets = [
         text(&model, DEMO_PROMPT),
         text(&model, built_in),
-        stories(&model),
+        some_of(stories(&model), 3).collect(),
     ];
     for prompts in sets {
         let said = judged(&model, &prompts);

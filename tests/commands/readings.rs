@@ -5,7 +5,7 @@
 use attnscope_engine::checks::{Severity, Status, Thresholds};
 use attnscope_engine::model::Input;
 use serde_json::Value;
-use testing::effort::some_of;
+use testing::effort::{some_of, tries_all};
 use testing::judged::{Said, fixture, judged, judged_by, prompts_in};
 use testing::opening::opened;
 
@@ -78,7 +78,7 @@ fn asked(name: &str, texts: &str) -> Said {
 
 /// Every model of these families is accused of its mistake and of no other.
 fn are_named(families: &[&str]) {
-    for case in some_of(cases(families), 3) {
+    for case in some_of(cases(families), 5) {
         let (name, said) = (&case.name, asked(&case.name, &case.texts));
         let verdict = said.of("trained-otherwise");
         if WITHOUT_EFFECT.contains(&name.as_str()) {
@@ -163,7 +163,7 @@ fn healthy_models_are_accused_of_nothing_and_the_order_of_prompts_does_not_matte
         ("bert_healthy", "texts.jsonl"),
         ("t5_healthy", "pairs.jsonl"),
     ];
-    for (name, texts) in models {
+    for (idx, (name, texts)) in models.into_iter().enumerate() {
         let model = opened(&fixture("readings").join(name), &[]);
         let mut prompts = prompts(&model, texts);
         let said = judged(&model, &prompts);
@@ -172,6 +172,9 @@ fn healthy_models_are_accused_of_nothing_and_the_order_of_prompts_does_not_matte
         }
         assert_eq!(said.status("trained-otherwise"), Status::Passed, "{name}");
         assert_eq!(said.status("knows-nothing"), Status::Passed, "{name}");
+        if idx > 0 && !tries_all() {
+            continue;
+        }
         prompts.reverse();
         let other = judged_by(
             &model,
@@ -191,7 +194,7 @@ fn a_verdict_on_a_broken_model_does_not_depend_on_the_order_of_prompts() {
         ("rope_twice", "texts.jsonl"),
         ("t5_scaled", "pairs.jsonl"),
     ];
-    for (name, texts) in some_of(models, 3) {
+    for (name, texts) in some_of(models, 4) {
         let model = opened(&fixture("readings").join(name), &[]);
         let mut prompts = prompts(&model, texts);
         let first = asked(name, texts).one("trained-otherwise").clone();

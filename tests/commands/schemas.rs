@@ -256,7 +256,7 @@ fn every_document_fits_its_schema_and_no_longer_does_with_a_key_renamed() {
         let mut names = BTreeSet::new();
         keys(&document, &mut names);
         assert!(names.len() > 3, "{command}: {names:?}");
-        for key in some_of(names, 8) {
+        for key in some_of(names, 16) {
             let mut renamed = document.clone();
             assert!(rename(&mut renamed, &key));
             assert!(compiled.refusal(&renamed).is_some(), "{command}: {key}");

@@ -12,6 +12,7 @@ use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{Reading, prepare};
 use attnscope_engine::stats::LayerReport;
 use safetensors::SafeTensors;
+use testing::effort::one_of_each;
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 use testing::oracle_tap::Collected;
 
@@ -141,8 +142,10 @@ fn compare(model: &Model, input: &Input, n_before: usize) -> Result<bool, String
 }
 
 /// The cases of models that write, with their prompts.
-pub(super) fn writing_cases() -> impl Iterator<Item = (PathBuf, Model, Input)> {
-    cases().into_iter().filter_map(|case| {
+pub(super) fn writing_cases(
+    cases: impl IntoIterator<Item = PathBuf>,
+) -> impl Iterator<Item = (PathBuf, Model, Input)> {
+    cases.into_iter().filter_map(|case| {
         let model = model_of(&case).expect("is read");
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
@@ -158,7 +161,7 @@ pub(super) fn writing_cases() -> impl Iterator<Item = (PathBuf, Model, Input)> {
 #[test]
 fn every_family_goes_on_from_what_it_has_read() {
     let (mut told, mut n_kept, mut again) = (Vec::new(), 0, Vec::new());
-    for (case, model, input) in writing_cases() {
+    for (case, model, input) in writing_cases(one_of_each(cases())) {
         match compare(&model, &input, input.sequence.len() - 2) {
             Ok(true) => n_kept += 1,
             Ok(false) => again.push(case.file_name().expect("a name").to_owned()),
@@ -166,34 +169,32 @@ fn every_family_goes_on_from_what_it_has_read() {
         }
     }
     assert!(told.is_empty(), "{}", told.join("\n"));
-    assert!(n_kept > 100, "{n_kept}");
+    assert!(n_kept > 60, "{n_kept}");
     // Frequencies that change with the length of a text, beyond the model's context.
     assert!(again.len() <= 2, "{again:?}");
 }
 
 #[test]
 fn an_edited_end_reads_only_what_is_new() {
-    for (case, model, input) in writing_cases() {
+    const CHOSEN: [&str; 11] = [
+        "llama",
+        "gpt2_b",
+        "t5",
+        "lfm2",
+        "bamba",
+        "falcon_h1",
+        "jamba",
+        "gemma4_text_d",
+        "minimax",
+        "qwen3_next",
+        "recurrent_gemma",
+    ];
+    let is_chosen = |case: &PathBuf| CHOSEN.iter().any(|name| case.ends_with(name));
+    for (case, model, input) in writing_cases(cases().into_iter().filter(is_chosen)) {
         let name = case
             .file_name()
             .and_then(|name| name.to_str())
             .expect("a name");
-        const CHOSEN: [&str; 11] = [
-            "llama",
-            "gpt2_b",
-            "t5",
-            "lfm2",
-            "bamba",
-            "falcon_h1",
-            "jamba",
-            "gemma4_text_d",
-            "minimax",
-            "qwen3_next",
-            "recurrent_gemma",
-        ];
-        if !CHOSEN.contains(&name) {
-            continue;
-        }
         let go_on = || false;
         let mut edited = input.clone();
         let n = edited.sequence.len();

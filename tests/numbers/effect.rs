@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use attnscope_engine::analysis::effect::{
     Ablation, Asked, Base, Pair, Part, Patching, Replaced, ShareOf, attribute, check_linear,
@@ -13,7 +14,7 @@ use attnscope_engine::ops::Cpu;
 use attnscope_engine::place::Place;
 use attnscope_engine::prompt::{self, Reading, Request};
 use safetensors::SafeTensors;
-use testing::effort::some_of;
+use testing::effort::{one_of_each, some_of};
 use testing::hooks::hooks_of;
 use testing::oracle_case::{cases, model_of, reference_bytes, request_of};
 
@@ -25,8 +26,18 @@ pub struct Case {
     pub input: Input,
 }
 
-pub fn all_cases() -> impl Iterator<Item = Case> {
-    cases().into_iter().map(|path| {
+/// The cases of some names.
+pub fn cases_called(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = Case> {
+    let is_wanted = move |path: &PathBuf| is_wanted(&name_of(path));
+    loaded(cases().into_iter().filter(is_wanted))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().expect("a name").to_string_lossy().into()
+}
+
+fn loaded(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Case> {
+    paths.into_iter().map(|path| {
         let bytes = reference_bytes(&path);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let model = model_of(&path);
@@ -35,7 +46,7 @@ pub fn all_cases() -> impl Iterator<Item = Case> {
         let no_text = Reading::Ids("not asked for".to_owned());
         let prompt = prompt::prepare(&request, &no_text, model.spec.limits()).expect("fits");
         Case {
-            name: path.file_name().expect("a name").to_string_lossy().into(),
+            name: name_of(&path),
             input: input_of(&prompt),
             model,
             request,
@@ -56,7 +67,7 @@ fn last_real(input: &Input) -> usize {
 #[test]
 fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
     let (mut n_decoders, mut refused) = (0, Vec::new());
-    for case in all_cases() {
+    for case in loaded(one_of_each(cases())) {
         let Case { model, input, .. } = &case;
         let reasons = ["activation", "the residual has streams"];
         if let Err(e) = check_linear(model) {
@@ -115,7 +126,7 @@ fn shares_sum_to_the_logit_in_every_family_whose_logits_are_linear() {
             assert!(n_heads.count() > 0, "{}", case.name);
         }
     }
-    assert!(n_decoders > 60, "{n_decoders} were looked at");
+    assert!(n_decoders > 40, "{n_decoders} were looked at");
     assert!(refused.contains(&"bert") && !refused.contains(&"llama"));
 }
 
@@ -161,7 +172,7 @@ fn by_hand(case: &Case, base: &[f32], then: &[f32]) -> (f64, f64) {
 #[test]
 fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
     let mut n_compared = 0;
-    for case in some_of(all_cases(), 3) {
+    for case in loaded(some_of(cases(), 5)) {
         let Case {
             model,
             input,
@@ -235,14 +246,12 @@ fn heads_ablated_in_batches_are_those_that_a_changed_model_drops() {
             n_compared += 1;
         }
     }
-    assert!(n_compared > 150, "{n_compared} were compared");
+    assert!(n_compared > 90, "{n_compared} were compared");
 }
 
 #[test]
 fn the_lens_ends_with_what_the_model_predicts_and_its_ranks_are_those_of_the_logits() {
-    for case in all_cases()
-        .filter(|case| ["gpt2", "gemma2_b", "bert", "t5_v11"].contains(&case.name.as_str()))
-    {
+    for case in cases_called(|name| ["gpt2", "gemma2_b", "bert", "t5_v11"].contains(&name)) {
         let Case {
             model,
             input,
@@ -280,9 +289,7 @@ fn the_lens_ends_with_what_the_model_predicts_and_its_ranks_are_those_of_the_log
 
 #[test]
 fn a_whole_residual_that_is_patched_brings_all_back_and_a_prompt_of_its_own_changes_nothing() {
-    for case in all_cases()
-        .filter(|case| ["gpt2", "gptj_b", "llama", "t5_v11"].contains(&case.name.as_str()))
-    {
+    for case in cases_called(|name| ["gpt2", "gptj_b", "llama", "t5_v11"].contains(&name)) {
         let Case { model, input, .. } = &case;
         let mut corrupted = input.clone();
         // Another token early in what the first stack reads.
@@ -357,9 +364,7 @@ fn a_whole_residual_that_is_patched_brings_all_back_and_a_prompt_of_its_own_chan
 
 #[test]
 fn a_mean_over_the_set_and_another_prompt_take_the_place_of_what_is_ablated() {
-    let case = all_cases()
-        .find(|case| case.name == "gpt2")
-        .expect("a case");
+    let case = cases_called(|name| name == "gpt2").next().expect("a case");
     let Case { model, input, .. } = &case;
     let mut other = input.clone();
     other.sequence.tokens.rotate_left(1);

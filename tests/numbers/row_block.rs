@@ -5,6 +5,7 @@ use attnscope_engine::attention::{
     SoftmaxAxis, Visibility, Window,
 };
 use proptest::prelude::*;
+use testing::effort::tries;
 use testing::head_reference::Case;
 use testing::head_reference::compare::{Path, compare, filled, noise, paths, run};
 use testing::random_specs::{N_BUCKETS, specs};
@@ -38,7 +39,7 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 100,
+        cases: tries(40, 3),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -270,6 +270,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         remarks.extend(wrapper.apply(&mut spec));
     }
     remarks.extend(versions::remark(&checkpoint.config, &spec));
+    remarks.extend(reading::two_names::remarks(&checkpoint.config, &spec.knobs));
     remarks.extend(mixers::remark(&spec));
     classes::without_false_head(&checkpoint.config, &mut spec);
     spec.knobs.extend(checkpoint.knobs.iter().cloned());

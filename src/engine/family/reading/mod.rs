@@ -21,6 +21,7 @@ pub(super) mod state_space;
 pub(super) mod tasks;
 pub(super) mod torch_layers;
 pub(super) mod torch_lstm;
+pub(super) mod two_names;
 pub(super) mod vit_like;
 pub(super) mod windows;
 
