@@ -1,8 +1,12 @@
 //! The trained translators on pairs whose alignment is known: what their training recorded, within stated bounds.
 
+use std::collections::BTreeMap;
+use std::thread::ScopedJoinHandle;
+
 use attnscope_engine::analysis::{self, Layers, Options, input_of};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{self, Request, Target, Tokenizer};
+use testing::effort::tries_all;
 use testing::gold::{Alignments, fixture_json, gold_pairs};
 use testing::opening::opened;
 
@@ -71,13 +75,21 @@ fn measured(name: &str) -> Measured {
 
 #[test]
 fn each_does_what_its_training_recorded() {
-    // Their order in alignment error, and how hard their softmax is.
+    // In the order of their alignment error.
     let names = ["additive", "unscaled", "scaled", "general"];
-    let all = std::thread::scope(|scope| {
-        let threads = names.map(|name| scope.spawn(move || measured(name)));
-        threads.map(|thread| thread.join().expect("measured"))
+    let names = names
+        .into_iter()
+        .filter(|name| tries_all() || ["unscaled", "scaled"].contains(name));
+    let all: BTreeMap<&str, Measured> = std::thread::scope(|scope| {
+        let threads: Vec<_> = names
+            .clone()
+            .map(|name| (name, scope.spawn(move || measured(name))))
+            .collect();
+        let measured =
+            |(name, thread): (_, ScopedJoinHandle<'_, _>)| (name, thread.join().expect("measured"));
+        threads.into_iter().map(measured).collect()
     });
-    for (name, measured) in names.iter().zip(&all) {
+    for (name, measured) in &all {
         let record = fixture_json(&format!("seq2seq/{name}/readings.json"));
         let stated = |pointer: &str| {
             let value = record.pointer(pointer).and_then(serde_json::Value::as_f64);
@@ -106,13 +118,15 @@ fn each_does_what_its_training_recorded() {
             near(found, &held_out(key), bound);
         }
     }
-    let [additive, unscaled, scaled, general] = &all;
-    for [less, more] in [[additive, unscaled], [unscaled, scaled], [scaled, general]] {
-        assert!(less.alignment_error < more.alignment_error);
-    }
+    let errors: Vec<f64> = names.map(|name| all[name].alignment_error).collect();
+    assert!(errors.is_sorted(), "{errors:?}");
     // Scaled scores leave the softmax soft, others do not; and more words are right with them.
+    let (scaled, unscaled) = (&all["scaled"], &all["unscaled"]);
     assert!(scaled.relative_entropy > 0.6 && unscaled.relative_entropy < 0.2);
-    assert!(general.relative_entropy < 0.05);
-    assert!(scaled.right > unscaled.right && unscaled.right > general.right);
+    assert!(scaled.right > unscaled.right);
     assert!((unscaled.score_std / scaled.score_std) > 4.0);
+    if let Some(general) = all.get("general") {
+        assert!(general.relative_entropy < 0.05);
+        assert!(unscaled.right > general.right);
+    }
 }
