@@ -78,7 +78,7 @@ fn asked(name: &str, texts: &str) -> Said {
 
 /// Every model of these families is accused of its mistake and of no other.
 fn are_named(families: &[&str]) {
-    for case in some_of(cases(families), 5) {
+    for case in some_of(cases(families), 8) {
         let (name, said) = (&case.name, asked(&case.name, &case.texts));
         let verdict = said.of("trained-otherwise");
         if WITHOUT_EFFECT.contains(&name.as_str()) {

@@ -89,7 +89,7 @@ pub fn run_target(target: &Target, plan: &Plan) -> bool {
     for (name, case, expects) in regressions::of(target.name) {
         run.regression(name, &case, expects);
     }
-    let quick = target.n_quick.div_ceil(if tries_all() { 1 } else { 8 });
+    let quick = target.n_quick.div_ceil(if tries_all() { 1 } else { 12 });
     let n_runs = plan.n_runs.unwrap_or(quick);
     let begun = Instant::now();
     let (mut from, end) = (plan.from, plan.from + n_runs);

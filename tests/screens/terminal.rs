@@ -204,6 +204,10 @@ fn the_terminal_is_given_back_however_the_program_ends() {
 }
 
 #[test]
+#[cfg_attr(
+    not(debug_assertions),
+    ignore = "what makes it panic is in debug builds alone"
+)]
 fn a_panic_of_the_screen_is_told_after_the_terminal_is_given_back() {
     let Started { mut terminal, .. } = start_with(&[("ATTNSCOPE_TEST_PANIC", "1")], (100, 30));
     terminal.shows("3 notes");
