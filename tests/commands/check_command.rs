@@ -262,7 +262,7 @@ fn the_same_input_gives_the_same_bytes_whatever_the_threads() {
     let all = fs::read_to_string(path("healthy/prompts.jsonl")).expect("reads");
     let directory = tempfile::tempdir().expect("a directory");
     let prompts = directory.path().join("prompts.jsonl");
-    let first: Vec<&str> = all.lines().take(4).collect();
+    let first: Vec<&str> = all.lines().take(8).collect();
     fs::write(&prompts, first.join("\n")).expect("writes");
     let prompts = prompts.to_str().expect("a path").to_owned();
     let of = |threads: &str| {

@@ -11,7 +11,7 @@ use attnscope_engine::model::{FeedForward, Input, Model, ModelSpec, Stack};
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::{PositionRule, Request};
 use attnscope_engine::stats::LayerReport;
-use testing::effort::{family_of, some_of};
+use testing::effort::{family_of, some_of, tries_all};
 use testing::judged::{
     fixture, judged, prompt_of, reference_request, references, references_of_kinds, stories,
 };
@@ -148,7 +148,8 @@ fn what_is_declared_loses_in_a_race_of_readings_what_it_loses_in_a_run() {
         }
         n_compared += 1;
     }
-    assert!(n_compared >= 20, "{n_compared} checkpoints have a loss");
+    let least = if tries_all() { 30 } else { 20 };
+    assert!(n_compared >= least, "{n_compared} checkpoints have a loss");
 }
 
 #[test]

@@ -24,7 +24,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("report-several", "report @healthy @unscaled quiet"),
     (
         "check",
-        "check @degenerate --inputs @history/prompts.jsonl --format json",
+        "check @degenerate --inputs @degenerate/prompts.jsonl --format json",
     ),
     (
         "check",

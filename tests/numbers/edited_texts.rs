@@ -13,7 +13,7 @@ use attnscope_engine::ops::Cpu;
 use attnscope_engine::pace::Pace;
 use attnscope_engine::stats::LayerReport;
 
-use testing::effort::some_of;
+use testing::effort::{some_of, tries_all};
 use testing::oracle_case::cases;
 
 use super::cache_parity::writing_cases;
@@ -163,7 +163,8 @@ fn every_family_tells_of_an_edited_text_what_a_whole_run_tells() {
         }
     }
     assert!(told.is_empty(), "{}", told.join("\n"));
-    assert!(n_shared > 70, "{n_shared}");
+    let least = if tries_all() { 100 } else { 70 };
+    assert!(n_shared > least, "{n_shared}");
 }
 
 #[test]
