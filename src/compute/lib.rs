@@ -8,3 +8,4 @@ pub mod error;
 pub mod kernels;
 pub mod ops;
 pub mod pace;
+pub mod sample;

@@ -15,7 +15,7 @@ pub mod place;
 pub mod prompt;
 pub mod stats;
 
-pub use attnscope_compute::{attention, bootstrap, error, kernels, on_device, ops, pace};
+pub use attnscope_compute::{attention, bootstrap, error, kernels, on_device, ops, pace, sample};
 
 /// A file of the repository's fixtures, for tests.
 #[cfg(test)]

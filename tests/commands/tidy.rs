@@ -10,6 +10,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("checkpoint", 0),
     ("prompt", 0),
     ("kernels", 0),
+    ("sample", 0),
     ("machine", 0),
     ("nearest", 0),
     ("pace", 0),
@@ -39,6 +40,7 @@ const LEVELS: &[(&str, u32)] = &[
 /// Imports inside one level that are allowed.
 const EDGES: &[(&str, &str)] = &[
     ("checkpoint", "error"),
+    ("checkpoint", "kernels"),
     ("checkpoint", "machine"),
     ("machine", "error"),
     ("prompt", "caught"),

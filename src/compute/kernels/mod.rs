@@ -8,7 +8,10 @@ mod product;
 pub mod recurrent;
 pub mod residual;
 pub mod simd;
+pub mod softmax_row;
+pub mod stored;
 mod tiles;
+pub mod vectors;
 
 pub use elementwise::{
     Activation, activate, add_assign, are_finite, clamped_gate_assign, first_nonfinite, layer_norm,

@@ -30,7 +30,6 @@ mod repeated;
 mod rerun;
 mod resume;
 mod separators;
-mod softmax_row;
 mod subject;
 mod sweep;
 mod tap;
@@ -44,6 +43,7 @@ mod what_if;
 mod work;
 mod writing;
 
+pub use crate::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 pub use captured::{
     ArrayNames, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured, is_probe,
     judge_captured, judge_trace, read_trace,
@@ -68,7 +68,6 @@ pub use repeated::{Stripes, stripes};
 pub use rerun::head_with;
 pub use resume::Resume;
 pub use separators::separates;
-pub use softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 pub use subject::{Ability, Sizes, Subject};
 pub use sweep::{Averaged, MOST_SCALES, Sweep, SweepPoint, round_scales, sweep_scales};
 pub use tap::Tap;

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::softmax_row::SoftmaxRow;
 use crate::error::{Error, Result};
+use crate::kernels::softmax_row::SoftmaxRow;
 
 /// Rows that one thread takes at a time. Cut by numbers alone and put together in order: the same sums for any number of threads.
 const ROWS_AT_ONCE: usize = 16;

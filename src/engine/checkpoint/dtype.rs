@@ -7,6 +7,7 @@ use half::slice::HalfFloatSliceExt;
 
 use super::blocks::BlockType;
 use super::small_floats::{E4M3, E5M2};
+use crate::kernels::stored;
 
 /// Values that share one scale of MXFP4, and the bytes they take.
 pub(super) const GROUP: usize = 32;
@@ -77,45 +78,18 @@ impl Dtype {
         Some(match self {
             Self::F32 => match bytemuck::try_cast_slice(bytes) {
                 Ok(aligned) => Cow::Borrowed(aligned),
-                Err(_) => Cow::Owned(
-                    bytes
-                        .as_chunks::<4>()
-                        .0
-                        .iter()
-                        .map(|b| f32::from_le_bytes(*b))
-                        .collect(),
-                ),
+                Err(_) => widened(bytes, 4, stored::f32_into),
             },
-            Self::F64 => Cow::Owned(
-                bytes
-                    .as_chunks::<8>()
-                    .0
-                    .iter()
-                    .map(|b| f64::from_le_bytes(*b) as f32)
-                    .collect(),
-            ),
-            Self::F16 => Cow::Owned(match bytemuck::try_cast_slice::<u8, half::f16>(bytes) {
+            Self::F64 => widened(bytes, 8, stored::f64_into),
+            Self::F16 => match bytemuck::try_cast_slice::<u8, half::f16>(bytes) {
                 Ok(aligned) => {
                     let mut wide = vec![0.0; aligned.len()];
                     aligned.convert_to_f32_slice(&mut wide);
-                    wide
+                    Cow::Owned(wide)
                 }
-                Err(_) => bytes
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|b| half::f16::from_le_bytes(*b).to_f32())
-                    .collect(),
-            }),
-            // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
-            Self::Bf16 => Cow::Owned(
-                bytes
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|b| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16))
-                    .collect(),
-            ),
+                Err(_) => widened(bytes, 2, stored::f16_into),
+            },
+            Self::Bf16 => widened(bytes, 2, stored::bf16_into),
             Self::Block(block) => Cow::Owned(block.decode(bytes)?),
             Self::F8E4m3 => Cow::Owned(bytes.iter().map(|b| E4M3[usize::from(*b)]).collect()),
             Self::F8E5m2 => Cow::Owned(bytes.iter().map(|b| E5M2[usize::from(*b)]).collect()),
@@ -129,17 +103,19 @@ impl Dtype {
     /// When there is another number of elements.
     pub fn widen_into(self, bytes: &[u8], to: &mut [f32]) -> Option<()> {
         match self {
-            Self::Bf16 => {
-                let from = bytes.as_chunks::<2>().0;
-                assert_eq!(from.len(), to.len(), "as many elements as values");
-                for (to, bits) in to.iter_mut().zip(from) {
-                    *to = f32::from_bits(u32::from(u16::from_le_bytes(*bits)) << 16);
-                }
-            }
+            Self::Bf16 => stored::bf16_into(bytes, to),
+            Self::F64 => stored::f64_into(bytes, to),
             _ => to.copy_from_slice(&self.widen(bytes)?),
         }
         Some(())
     }
+}
+
+/// Whole elements of `size` bytes, turned by a kernel into f32 of their own.
+fn widened(bytes: &[u8], size: usize, into: fn(&[u8], &mut [f32])) -> Cow<'_, [f32]> {
+    let mut wide = vec![0.0; bytes.len() / size];
+    into(bytes, &mut wide);
+    Cow::Owned(wide)
 }
 
 impl fmt::Display for Dtype {

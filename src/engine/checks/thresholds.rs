@@ -3,7 +3,7 @@
 use crate::checkpoint::{CONFIGURATION, read_text};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use crate::error::{Error, Result};
 
@@ -19,7 +19,9 @@ pub struct Thresholds(BTreeMap<String, f64>);
 
 impl Default for Thresholds {
     fn default() -> Self {
-        Self(numbers(DEFAULTS).unwrap_or_default())
+        static READ: LazyLock<BTreeMap<String, f64>> =
+            LazyLock::new(|| numbers(DEFAULTS).unwrap_or_default());
+        Self(READ.clone())
     }
 }
 

@@ -426,7 +426,8 @@ fn sources_of<O: Ops>(ops: &O, group: &[&Segment<'_>], whose: Whose) -> Result<O
     }
     let width = first.len() / sequence.len().max(1);
     let all = group.iter().filter_map(|one| one.source);
-    let together: Vec<f32> = all.flat_map(|(values, _)| values.iter().copied()).collect();
+    let all: Vec<&[f32]> = all.map(|(values, _)| values).collect();
+    let together = all.concat();
     let mut hidden = O::Buffer::default();
     ops.put(&together, width, &mut hidden)?;
     Ok(Some(hidden))

@@ -61,7 +61,9 @@ pub(super) fn in_groups<O: Ops, K, const N: usize>(
         step(key, std::array::from_fn(|idx| &parts[idx]), &mut out)?;
         let host = ops.get(&out)?;
         width = host.width;
-        together.resize(n_rows * width, 0.0);
+        if together.is_empty() {
+            together = vec![0.0; n_rows * width];
+        }
         let mut at = 0;
         for range in own {
             let n = range.len() * width;

@@ -9,6 +9,7 @@ use super::hook::{Hook, Hooks};
 use super::spec::BlockSpec;
 use super::streams::{StreamMaps, StreamsSpec};
 use crate::error::Result;
+use crate::kernels::vectors;
 use crate::ops::Ops;
 
 /// What the rows of a stack hold.
@@ -68,9 +69,7 @@ pub enum KeySharing {
 
 /// Some columns of rows. // [row, width] → [row, columns]
 pub(super) fn columns(rows: &[f32], width: usize, first: usize, n: usize) -> Vec<f32> {
-    let rows = rows.chunks(width.max(1));
-    rows.flat_map(|row| row[first..first + n].iter().copied())
-        .collect()
+    vectors::columns(rows, width, first..first + n)
 }
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]

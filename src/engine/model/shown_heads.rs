@@ -14,6 +14,7 @@ use crate::attention::{
     AttentionSpec, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run, Visibility,
 };
 use crate::error::Result;
+use crate::kernels::vectors::columns;
 use crate::ops::Ops;
 
 /// Runs the self-attention of some heads alone, from a block's input: for the head on screen. All of them have the spec of
@@ -103,11 +104,8 @@ impl<O: Ops> AttendedHeads<O> {
     ) -> Result<HeadRows> {
         let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
             let host = context.ops.get(buffer)?;
-            let rows = host.values.chunks(host.width);
-            let columns = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
-            Ok(rows
-                .flat_map(|row| row[columns.clone()].iter().copied())
-                .collect())
+            let range = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
+            Ok(columns(&host.values, host.width, range))
         };
         let ops = context.ops;
         let (q, k) = (ops.get(&self.q)?, ops.get(&self.k)?);

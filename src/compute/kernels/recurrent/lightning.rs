@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 
 use super::{begun, side_by_side};
+use crate::kernels::vectors::columns;
 
 /// Sizes of the heads, and how fast each forgets.
 #[derive(Debug, Clone, Copy)]
@@ -111,9 +112,7 @@ pub fn lightning(
     let state = begun(state, of.n_heads * d * d);
     let together = &*tail;
     let column = |rows: &[f32], stride: usize, first: usize| -> Vec<f32> {
-        let rows = rows.chunks(stride);
-        rows.flat_map(|row| row[first..first + d].iter().copied())
-            .collect()
+        columns(rows, stride, first..first + d)
     };
     let heads = state.par_chunks_mut(d * d).enumerate();
     let outputs: Vec<Vec<f32>> = heads

@@ -1,9 +1,9 @@
 //! Steps of attribution over what few blocks have: heads that share a norm with a partner, and what ends a block.
 
-use super::frozen::dot;
 use crate::attention::AttentionSpec;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
+use crate::kernels::vectors::dot;
 use crate::model::{BlockSpec, ProjectionSpec};
 
 /// What weighs the outputs of heads, whose partners may share the scale of a norm with them: it is frozen at what it was.

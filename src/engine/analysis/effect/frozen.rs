@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Tensors;
 use crate::error::Result;
+use crate::kernels::vectors::dot;
 use crate::model::{LinearSource, NormSource, linear_on_host, norm_on_host};
 use crate::ops::{HostLinear, NormKind};
 
@@ -133,11 +134,6 @@ fn transposed_times(linear: &HostLinear<'_>, weights: &[f64]) -> Vec<f64> {
         pairs.for_each(|(to, v)| *to += weight * f64::from(*v));
     }
     back
-}
-
-/// Σ a·b.
-pub fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// a + b.

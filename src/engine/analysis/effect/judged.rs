@@ -57,9 +57,10 @@ pub fn hidden_of<O: Ops>(
     let width = model.spec.d_input(main);
     let chosen = residuals.iter().flat_map(|values| {
         rows.iter()
-            .flat_map(|row| values[row * width..(row + 1) * width].iter().copied())
+            .map(|row| &values[row * width..(row + 1) * width])
     });
-    let chosen: Vec<f32> = chosen.collect();
+    let chosen: Vec<&[f32]> = chosen.collect();
+    let chosen = chosen.concat();
     let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
     ops.put(&chosen, width, &mut resid)?;
     final_hidden(ops, model, main, &resid, &mut hidden)?;

@@ -21,6 +21,7 @@ mod rollout;
 mod shares;
 mod together;
 mod variant;
+mod walk;
 
 pub use ablation::{Ablation, PartEffect, Replaced, Step};
 pub use attribution::{attribute, check_linear};

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::random::{Distribution, Family, Purpose, Random};
 use super::room::{check_count, check_memory, refused};
-use super::shape::Shape;
 use crate::analysis::sweep::Sweep;
 use crate::error::Result;
+use crate::sample::Shape;
+use crate::sample::{Distribution, Family, Purpose, Random};
 
 /// What is asked of every row; what is not said follows from the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

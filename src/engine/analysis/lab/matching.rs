@@ -4,11 +4,11 @@
 
 use rayon::prelude::*;
 
-use super::random::{Distribution, Purpose, Random};
-use super::rescale::dot;
 use super::room::{check_count, check_distribution, check_memory, refused};
-use crate::analysis::softmax_row::softmax_in_place;
 use crate::error::Result;
+use crate::kernels::softmax_row::softmax_in_place;
+use crate::kernels::vectors::dot;
+use crate::sample::{Distribution, Purpose, Random};
 
 /// How alike a query and a key are. Each is scaled such that independent standard normal components give scores with a deviation
 /// near 1, whatever the width.
@@ -247,7 +247,7 @@ type Row = (f64, f64, f64, Vec<f64>);
 
 fn point(setup: &MatchSetup, (matching, temperature): (Match, f64)) -> MatchPoint {
     let values = Distribution {
-        family: super::random::Family::Normal,
+        family: crate::sample::Family::Normal,
         mean: 0.0,
         std: 1.0,
     };

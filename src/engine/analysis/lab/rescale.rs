@@ -2,13 +2,14 @@
 
 use rayon::prelude::*;
 
-use super::density::Density;
 use super::divisor::Divisor;
-use super::random::{Distribution, Purpose, Random};
 use super::room::{check_count, check_distribution, check_memory};
-use super::shape::{Shape, ks_distance};
-use crate::analysis::softmax_row::{SoftmaxRow, softmax_in_place};
 use crate::error::Result;
+use crate::kernels::softmax_row::{SoftmaxRow, softmax_in_place};
+use crate::kernels::vectors::dot;
+use crate::sample::Density;
+use crate::sample::{Distribution, Purpose, Random};
+use crate::sample::{Shape, ks_distance};
 
 /// Points of a density curve.
 const DENSITY_POINTS: usize = 320;
@@ -150,10 +151,6 @@ fn products(setup: &RescaleSetup, keys: &[f64]) -> Vec<f64> {
         },
     );
     products
-}
-
-pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// One key's values over the queries.

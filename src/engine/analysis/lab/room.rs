@@ -1,8 +1,8 @@
 //! Whether a simulation can be held: bad sizes and sizes beyond the machine's memory are refused before anything is drawn.
 
-use super::random::{Distribution, MOST_VECTORS, MOST_WIDE};
 use crate::error::{Error, Result};
 use crate::machine::{available_memory, mebibytes};
+use crate::sample::{Distribution, MOST_VECTORS, MOST_WIDE};
 
 /// Means and deviations at most: beyond, squares of squares of products leave what f64 can hold.
 const FARTHEST: f64 = 1e6;

@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::random::{Distribution, Purpose, Random};
-use super::rescale::dot;
 use super::room::{check_count, check_distribution, check_memory};
-use crate::analysis::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 use crate::error::Result;
+use crate::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
+use crate::kernels::vectors::dot;
+use crate::sample::{Distribution, Purpose, Random};
 
 /// One simulation: pairs of vectors for the variance, rows of scores for the gradients.
 #[derive(Debug, Clone, PartialEq)]

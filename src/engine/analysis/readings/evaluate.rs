@@ -317,10 +317,11 @@ fn unembed<O: Ops>(
     let (mut hidden, mut known) = (Vec::with_capacity(states.len()), Vec::new());
     for state in states {
         let all = normed(ops, model, state, stack_idx, &mut known)?;
-        let chosen = rows
-            .iter()
-            .flat_map(|row| all[row * d_model..(row + 1) * d_model].to_vec());
-        hidden.push(chosen.collect::<Vec<f32>>());
+        let mut chosen = Vec::with_capacity(rows.len() * d_model);
+        for row in &rows {
+            chosen.extend_from_slice(&all[row * d_model..(row + 1) * d_model]);
+        }
+        hidden.push(chosen);
     }
     let head_of = |state: &State<'_>| state.reading.spec_of(model).head.clone();
     let no_head = || Error::Prompt("the model has no head to predict with".to_owned());
@@ -338,10 +339,8 @@ fn unembed<O: Ops>(
                 .flat_map(move |text| text.labels(offset).iter().copied())
         });
         let labels: Vec<u32> = labels.collect();
-        let rows: Vec<f32> = group
-            .iter()
-            .flat_map(|idx| hidden[*idx].iter().copied())
-            .collect();
+        let parts: Vec<&[f32]> = group.iter().map(|idx| hidden[*idx].as_slice()).collect();
+        let rows = parts.concat();
         let together = losses_of_rows(ops, model, &head, &rows, &labels, pace)?;
         let n = together.len() / group.len();
         for (nth, idx) in group.into_iter().enumerate() {

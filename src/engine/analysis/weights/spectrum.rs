@@ -2,6 +2,8 @@
 
 use rayon::prelude::*;
 
+use crate::kernels::vectors::{add_scaled, dot_f32, length};
+
 /// Steps of power iteration: the largest singular value of noise is not apart from the next, and is not needed to many digits.
 const STEPS: usize = 24;
 const SEED: u64 = 0x5eed;
@@ -34,7 +36,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
         normalise(&mut vector);
         let image: Vec<f32> = matrix
             .par_chunks(width)
-            .map(|row| dot(row, &vector))
+            .map(|row| dot_f32(row, &vector))
             .collect();
         ratio = (length(&image) / edge).max(ratio);
         if !ratio.is_finite() || ratio > enough {
@@ -46,9 +48,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
             .map(|(rows, image)| {
                 let mut sum = vec![0.0f32; width];
                 for (row, by) in rows.chunks(width).zip(image) {
-                    sum.iter_mut()
-                        .zip(row)
-                        .for_each(|(sum, value)| *sum += by * value);
+                    add_scaled(&mut sum, row, *by);
                 }
                 sum
             })
@@ -67,25 +67,6 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
 /// How far above 1 the ratio of noise lies by chance: largest singular values fluctuate as n^(−2/3) (Tracy and Widom 1994).
 pub(super) fn chance(n_rows: usize, width: usize) -> f64 {
     0.5 * (n_rows.min(width).max(1) as f64).powf(-2.0 / 3.0)
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    // Several sums, which the compiler keeps in one register of vectors.
-    let mut sums = [0.0f32; 16];
-    let (a, a_rest) = a.as_chunks::<16>();
-    let (b, b_rest) = b.as_chunks::<16>();
-    for (a, b) in a.iter().zip(b) {
-        for lane in 0..16 {
-            sums[lane] += a[lane] * b[lane];
-        }
-    }
-    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-    sums.iter().sum::<f32>() + rest
-}
-
-fn length(values: &[f32]) -> f64 {
-    let squares = values.iter().map(|v| f64::from(*v) * f64::from(*v));
-    squares.sum::<f64>().sqrt()
 }
 
 fn normalise(values: &mut [f32]) {

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::memory::MixerMemory;
 use crate::error::Result;
+use crate::kernels::vectors::columns;
 use crate::model::context::BlockContext;
 use crate::ops::Ops;
 
@@ -99,11 +100,9 @@ pub(super) fn apart<const N: usize>(rows: &[f32], widths: [usize; N]) -> [Vec<f3
     let whole: usize = widths.iter().sum();
     let mut first = 0;
     widths.map(|width| {
-        let columns = first..first + width;
+        let range = first..first + width;
         first += width;
-        let rows = rows.chunks(whole.max(1));
-        rows.flat_map(|row| row[columns.clone()].iter().copied())
-            .collect()
+        columns(rows, whole, range)
     })
 }
 

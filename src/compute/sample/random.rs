@@ -85,7 +85,7 @@ impl Distribution {
     };
 
     /// Fills a vector with independent components.
-    pub(super) fn fill(&self, random: &mut Random, components: &mut [f64]) {
+    pub fn fill(&self, random: &mut Random, components: &mut [f64]) {
         for component in components {
             *component = self.mean + self.std * self.family.standard(random);
         }
@@ -94,7 +94,7 @@ impl Distribution {
 
 /// What a stream of random numbers is for: no two purposes share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub enum Purpose {
     Key = 1,
     Query = 2,
     Pair = 3,
@@ -104,13 +104,13 @@ pub(super) enum Purpose {
 }
 
 /// Widths and indices at most: both stand in a stream's number.
-pub(super) const MOST_WIDE: usize = (1 << 24) - 1;
-pub(super) const MOST_VECTORS: usize = u32::MAX as usize;
+pub const MOST_WIDE: usize = (1 << 24) - 1;
+pub const MOST_VECTORS: usize = u32::MAX as usize;
 
 /// One stream of random numbers. Every vector has its own, so that it does not matter which thread draws it. The generator is
 /// defined bit by bit, and logarithms are computed by our own code rather than the system's: the figures are the same everywhere.
 #[derive(Debug, Clone)]
-pub(super) struct Random {
+pub struct Random {
     bits: ChaCha8Rng,
     spare: Option<f64>,
 }
@@ -143,7 +143,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::lab::shape::Shape;
+    use crate::sample::Shape;
 
     fn sample(family: Family, n: usize) -> Vec<f64> {
         let mut random = Random::of(7, Purpose::Pair, 1, 0);

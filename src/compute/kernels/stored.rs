@@ -1,0 +1,37 @@
+//! Numbers as files store them, the least byte first, widened or narrowed to f32.
+
+/// Writes f32 to where they are used.
+///
+/// # Panics
+/// When there is another number of elements; so do all functions of this file.
+pub fn f32_into(bytes: &[u8], to: &mut [f32]) {
+    each(bytes.as_chunks::<4>().0, to, |b| f32::from_le_bytes(*b));
+}
+
+/// Writes f64, rounded to the nearest f32.
+pub fn f64_into(bytes: &[u8], to: &mut [f32]) {
+    each(bytes.as_chunks::<8>().0, to, |b| {
+        f64::from_le_bytes(*b) as f32
+    });
+}
+
+/// Writes f16, which need not be aligned.
+pub fn f16_into(bytes: &[u8], to: &mut [f32]) {
+    each(bytes.as_chunks::<2>().0, to, |b| {
+        half::f16::from_le_bytes(*b).to_f32()
+    });
+}
+
+/// Writes bf16: the upper half of an f32, so that a shift is all, which the compiler turns into vector code.
+pub fn bf16_into(bytes: &[u8], to: &mut [f32]) {
+    each(bytes.as_chunks::<2>().0, to, |b| {
+        f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16)
+    });
+}
+
+fn each<T>(from: &[T], to: &mut [f32], widen: impl Fn(&T) -> f32) {
+    assert_eq!(from.len(), to.len(), "as many elements as values");
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = widen(from);
+    }
+}
