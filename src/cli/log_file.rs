@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -19,9 +20,22 @@ pub fn begin(path: &Path) -> Result<()> {
     let file = open(path)?;
     // A command may not replace the log by what it writes.
     will_read(path);
-    let config = simplelog::Config::default();
-    simplelog::WriteLogger::init(log::LevelFilter::Debug, config, file)?;
+    env_logger::Builder::new()
+        .filter_level(log::LevelFilter::Debug)
+        .target(env_logger::Target::Pipe(Box::new(file)))
+        .format(|line, record| {
+            let time = time_of_day(SystemTime::now());
+            writeln!(line, "{time} [{}] {}", record.level(), record.args())
+        })
+        .try_init()?;
     Ok(())
+}
+
+/// `hh:mm:ss` in UTC.
+fn time_of_day(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (hours, minutes, seconds) = (since / 3600 % 24, since / 60 % 60, since % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}")
 }
 
 fn open(path: &Path) -> Result<File> {

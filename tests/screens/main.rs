@@ -1,6 +1,8 @@
 //! What is on screen.
 
 mod align_screen;
+#[cfg(unix)]
+mod answered_keys;
 mod beside_a_trainer;
 mod broken_runs;
 mod changed_files;
