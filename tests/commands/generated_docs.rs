@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::generated_wrapped::wrapped_table;
+use super::generated_wrapped::{heads_table, wrapped_table};
 use attnscope::report::{SCHEMAS, schema};
 use attnscope_engine::attention::{AttentionSpec, Bias};
 use attnscope_engine::checkpoint::{Checkpoint, Opening, gguf};
@@ -355,8 +355,13 @@ fn families_page() -> String {
          ## Packed weights, adapters and containers\n\n\
          What libraries made of small models (`make_packed.py`, `make_adapters.py` and `make_containers.py` in\n\
          `fixtures/formats`), how it is read, and what it is held against (`cargo test --test formats wrapped`).\n\n\
-         | files | what they hold | read as | held against |\n|---|---|---|---|\n{}",
-        wrapped_table()
+         | files | what they hold | read as | held against |\n|---|---|---|---|\n{}\n\
+         ## Heads that give labels\n\n\
+         Small models of classes of transformers whose labels are those that the class computes, for a text alone, filled up and\n\
+         shorter (`cargo test --test formats heads`; `fixtures/formats/make_heads.py` makes them).\n\n\
+         | files | class | read as | labels | at the |\n|---|---|---|---|---|\n{}",
+        wrapped_table(),
+        heads_table()
     );
     for family in family::FAMILIES {
         let file = family.model_type.replace('-', "_");

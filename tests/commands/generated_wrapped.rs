@@ -90,3 +90,25 @@ pub fn wrapped_table() -> String {
     }
     table
 }
+
+/// One line for each fixture of a head: its class, how it is read, and where its labels are.
+pub fn heads_table() -> String {
+    let mut table = String::new();
+    for path in directories("heads") {
+        let class = &json(&path.join("config.json"))["architectures"][0];
+        let checkpoint = Checkpoint::open(&path).expect("opens");
+        let spec = family::read(checkpoint).expect("is understood").spec;
+        let head = spec.head.as_ref().expect("a head");
+        let labels = head.labels.as_deref().expect("labels");
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {} | {} |",
+            name(&path),
+            class.as_str().unwrap_or_default(),
+            spec.family,
+            labels.names.len(),
+            labels.pooled.word()
+        );
+    }
+    table
+}

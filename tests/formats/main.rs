@@ -13,6 +13,7 @@ mod gguf_damage;
 mod gguf_files;
 mod gguf_kinds;
 mod gguf_texts;
+mod heads;
 mod homegrown_files;
 mod hostile_tokenizers;
 mod judged_files;

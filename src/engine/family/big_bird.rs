@@ -1,6 +1,7 @@
 //! BigBird: BERT, whose attention is sparse in long texts alone: it is read up to where it is full.
 
 use super::reading::bert_like::{self, BertLike};
+use super::reading::tasks::refuse_classes;
 use super::{Family, bert};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
 use crate::error::{Error, Result};
@@ -17,6 +18,12 @@ const LIKE: BertLike = BertLike {
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     const KIND: &str = "attention_type";
+    refuse_classes(
+        reader,
+        &["ForQuestionAnswering"],
+        "a class that takes tokens as they are, such as BigBirdModel or BigBirdForMaskedLM",
+        "tells the question from the text by separators, which is not read",
+    )?;
     let kind = reader.word_or("attention_type", KIND, "block_sparse")?;
     let mut spec = bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
     match kind.as_str() {

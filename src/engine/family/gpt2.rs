@@ -1,9 +1,11 @@
 //! GPT-2: learned positions, norms before each branch, fused projections stored input-major.
 
+use serde_json::Value;
+
 use super::Family;
 use super::reading::{
-    activation, activation_named, even_heads, grouped, layer_norm, layer_norm_bias_if_stored,
-    must_be_off, note_attention, prefix, stacked, tied_head,
+    activation, activation_named, either, even_heads, grouped, layer_norm,
+    layer_norm_bias_if_stored, must_be_off, note_attention, prefix, stacked, tied_head,
 };
 use crate::attention::{AttentionSpec, Scale};
 use crate::checkpoint::{Checkpoint, Origin, Reader};
@@ -171,7 +173,12 @@ pub(super) fn read_stored(
         n_rows,
         width: d_model,
     };
-    let tokens = table(words, d_vocab);
+    let mut tokens = table(words, d_vocab);
+    let is_tied = reader.value("tie_word_embeddings") != Some(&Value::Bool(false));
+    if store.norms_after && is_tied {
+        // The first GPT with two heads is stored with what is tied under the name of the head alone.
+        tokens.tensor = either(tensors, [tokens.tensor, "lm_head.weight".to_owned()]);
+    }
     let unembed = tied_head(reader, tensors, &["lm_head.weight"], &tokens.tensor, true)?;
     let embed = EmbedSpec {
         positions: Some(PositionTable::Stored(table(positions, n_ctx))),

@@ -2,6 +2,7 @@
 
 use super::Family;
 use super::reading::speech::{Generation, sound_rule};
+use super::reading::tasks::refuse_classes;
 use super::reading::{
     activation, even_heads, layer_norm, linear, note_attention, prefix, tied_head,
 };
@@ -39,6 +40,12 @@ struct Side<'a> {
 }
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    refuse_classes(
+        reader,
+        &["ForCausalLM", "ForAudioClassification"],
+        "a class with an encoder of sound and a decoder, such as WhisperForConditionalGeneration or WhisperModel",
+        "has one of them alone, which is not read",
+    )?;
     let tensors = &checkpoint.tensors;
     let d_model = reader.size("d_model", "d_model")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;

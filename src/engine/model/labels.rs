@@ -38,6 +38,8 @@ pub enum Pooled {
     Highest,
     /// The mean of the hidden states of all real positions: each position has the same outputs.
     Mean,
+    /// The mean over real positions of what the head's own layer makes of each: the outputs, averaged.
+    MeanOfOutputs,
     /// The mean of the hidden states from a position on, the same for each position.
     MeanFrom(usize),
     /// The first hidden state, and behind it the mean of those from a position on.
@@ -55,6 +57,7 @@ impl Pooled {
             Self::Every => None,
             Self::First
             | Self::Mean
+            | Self::MeanOfOutputs
             | Self::MeanFrom(_)
             | Self::FirstAndMeanFrom(_)
             | Self::FirstTwo
@@ -90,6 +93,7 @@ impl Pooled {
             Self::FirstOf(_) => "first end token",
             Self::Highest => "token of the highest id",
             Self::Mean => "mean of tokens",
+            Self::MeanOfOutputs => "mean of all tokens' outputs",
             Self::MeanFrom(_) => "mean of patches",
             Self::FirstAndMeanFrom(_) => "first token and mean of patches",
             Self::FirstTwo => "first two tokens",

@@ -58,6 +58,11 @@ pub fn pool_hidden<O: Ops>(
         let row = probed::row(ops, model, probe, sequence, hidden)?;
         return ops.put(&row.repeat(sequence.len()), row.len(), hidden);
     }
+    if labels.pooled == Pooled::MeanOfOutputs
+        && let Some(of_each) = transformed(ops, model, head, hidden, &|| false)?
+    {
+        *hidden = of_each;
+    }
     let host = match labels.pooled {
         Pooled::Every
         | Pooled::First
@@ -77,6 +82,32 @@ pub fn pool_hidden<O: Ops>(
         _ => mean(0),
     };
     ops.put(&pooled.repeat(n), pooled.len(), hidden)
+}
+
+/// What a head's own layer makes of rows; `None` where it has none.
+fn transformed<O: Ops>(
+    ops: &O,
+    model: &Model,
+    head: &HeadSpec,
+    hidden: &O::Buffer,
+    pace: &dyn Pace,
+) -> Result<Option<O::Buffer>> {
+    let Some(transform) = &head.transform else {
+        return Ok(None);
+    };
+    let mut wide = O::Buffer::default();
+    let tensors = &model.checkpoint.tensors;
+    let dense = Shelf::new(ops, tensors, pace).linear(&transform.dense)?;
+    ops.linear(hidden, &dense, &mut wide, pace)?;
+    if let Some(activation) = transform.activation {
+        ops.activate(activation, &mut wide)?;
+    }
+    let Some(norm) = &transform.norm else {
+        return Ok(Some(wide));
+    };
+    let mut normed = O::Buffer::default();
+    apply_norm(ops, model, norm, &wide, &mut normed)?;
+    Ok(Some(normed))
 }
 
 /// The mean of the rows of real tokens from one on. // [width]
@@ -146,25 +177,16 @@ impl<'a, O: Ops> Unembedding<'a, O> {
         pace: &'a dyn Pace,
     ) -> Result<Self> {
         let tensors = &model.checkpoint.tensors;
-        let mut transformed = None;
-        if let Some(transform) = &head.transform {
-            let mut wide = O::Buffer::default();
-            ops.linear(
-                hidden,
-                &Shelf::new(ops, tensors, pace).linear(&transform.dense)?,
-                &mut wide,
-                pace,
-            )?;
-            if let Some(activation) = transform.activation {
-                ops.activate(activation, &mut wide)?;
-            }
-            if let Some(norm) = &transform.norm {
-                let mut normed = O::Buffer::default();
-                apply_norm(ops, model, norm, &wide, &mut normed)?;
-                wide = normed;
-            }
-            transformed = Some(wide);
-        }
+        // What is averaged behind it has been through it.
+        let is_through = head
+            .labels
+            .as_ref()
+            .is_some_and(|labels| labels.pooled == Pooled::MeanOfOutputs);
+        let transformed = if is_through {
+            None
+        } else {
+            transformed(ops, model, head, hidden, pace)?
+        };
         let extra_bias = match &head.extra_bias {
             Some(name) => Some(tensors.expect(name, &[head.unembed.n_out()])?.widen()?),
             None => None,

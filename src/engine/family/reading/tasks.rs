@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::projections;
 use crate::checkpoint::{Checkpoint, Origin, Reader, Tensors};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::{
     HeadSpec, LabelKind, Labels, LinearSource, ModelSpec, NormSource, Pooled, TransformSpec,
 };
@@ -35,13 +35,15 @@ enum Task {
 
 impl Task {
     fn of(class: &str) -> Self {
-        const ENDS: [(&str, Task); 25] = [
+        const ENDS: [(&str, Task); 27] = [
             ("EncoderDecoderModel", Task::Words),
             ("ForCausalLM", Task::Words),
             ("ForMaskedLM", Task::Words),
             ("LMHeadModel", Task::Words),
             ("DoubleHeadsModel", Task::Words),
+            ("ElectraForPreTraining", Task::Token),
             ("ForPreTraining", Task::Words),
+            ("ForNextSentencePrediction", Task::Sequence),
             ("ForConditionalGeneration", Task::Words),
             ("MTModel", Task::Words),
             ("LMHead", Task::Words),
@@ -116,8 +118,8 @@ pub fn settle(
         (Some(head), _) => {
             let n_labels = head.unembed.n_out();
             let labels = Labels {
-                names: names(reader, task, n_labels),
-                kind: kind(reader, task, n_labels),
+                names: names(reader, task, &head),
+                kind: kind(reader, task, &head),
                 pooled: pooled(reader, task, &head, spec),
             };
             let said = format!("{n_labels} labels at the {}", labels.pooled.word());
@@ -135,12 +137,41 @@ pub fn settle(
         (None, _) => {
             let origin = Origin::Derived(format!("class {class}"));
             drop_head_knobs(reader);
+            let transform = spec.head.as_ref().and_then(|head| head.transform.as_ref());
+            if let Some(map) =
+                transform.filter(|own| own.activation.is_none() && task == Task::Hidden)
+            {
+                reader.remark(format!(
+                    "last hidden states are those before {}, which {class} applies to them",
+                    map.dense.weight
+                ));
+            }
             reader.note("head", "none", origin);
             spec.head = None;
             spec.is_causal_lm = false;
         }
     }
     Ok(())
+}
+
+/// Refuses the classes of a family that compute something else than its others, by the ends of their names.
+///
+/// # Errors
+/// When the class is one of them: what was expected, and what this class does.
+pub(in crate::family) fn refuse_classes(
+    reader: &mut Reader<'_>,
+    ends: &[&str],
+    expected: &str,
+    does: &str,
+) -> Result<()> {
+    const KEY: &str = "architectures";
+    let class = reader.value(KEY).and_then(|list| list.get(0));
+    let class = class.and_then(Value::as_str).unwrap_or_default();
+    if !ends.iter().any(|end| class.ends_with(end)) {
+        return Ok(());
+    }
+    let problem = format!("expected {expected}: {class} {does}");
+    Err(Error::config(reader.path(), KEY, problem))
 }
 
 /// What a family said of a head that is not the one that counts.
@@ -155,7 +186,7 @@ fn label_head(
     task: Task,
     between: Between,
 ) -> Option<HeadSpec> {
-    const OF_TEXT: [&str; 14] = [
+    const OF_TEXT: [&str; 17] = [
         "score",
         "score.2",
         "classifier.out_proj",
@@ -170,6 +201,9 @@ fn label_head(
         "regression_head",
         "logits_proj",
         "reward_model_head",
+        SUMMARY,
+        NEXT,
+        REPLACED,
     ];
     const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
     const OF_PICTURE: [&str; 2] = ["classifier", "cls_classifier"];
@@ -199,10 +233,17 @@ fn label_head(
         Some(Transform::Own(transform)) => Some(*transform),
         Some(Transform::Dense(name, activation)) => Some(TransformSpec {
             dense: linear(&name, d_model, n_in),
-            activation: Some(activation),
+            activation,
             norm: None::<NormSource>,
         }),
-        None => None,
+        // What a family sets between its hidden states and any head narrows them for this one too.
+        None => {
+            let own = spec.head.as_ref().and_then(|head| head.transform.clone());
+            own.filter(|own| {
+                let is_map = own.activation.is_none() && own.norm.is_none();
+                is_map && own.dense.n_out() == n_in && n_in != d_model
+            })
+        }
     };
     let second = (out == "cls_classifier").then_some(TEACHER);
     Some(HeadSpec {
@@ -220,7 +261,7 @@ enum Transform {
     /// One that the family knows.
     Own(Box<TransformSpec>),
     /// A map of this name, and what follows it.
-    Dense(String, Activation),
+    Dense(String, Option<Activation>),
 }
 
 /// What follows the maps before a head's last one.
@@ -230,15 +271,36 @@ struct Between {
     dense: Activation,
     /// After the map of the first token's state.
     pooler: Activation,
+    /// After the map of a text's summary.
+    summary: Option<Activation>,
+    /// Before the score of a token that was replaced or not.
+    discriminator: Activation,
 }
+
+/// The map of a text's summary: one hidden state, or the mean of all.
+const SUMMARY: &str = "sequence_summary.summary";
+/// Whether the second sentence follows the first.
+const NEXT: &str = "cls.seq_relationship";
+/// Whether a token was replaced.
+const REPLACED: &str = "discriminator_predictions.dense_prediction";
 
 impl Between {
     fn read(reader: &mut Reader<'_>, family: &str) -> Result<Self> {
-        let mut named = |key: &str, default: &str| {
+        let mut stated = |key: &str, default: Option<&str>| {
             let stated = reader.value(key).and_then(Value::as_str);
-            super::activation_named(reader, key, stated.unwrap_or(default))
+            let name = stated.filter(|name| !name.is_empty()).or(default);
+            name.map(|name| super::activation_named(reader, key, name))
+                .transpose()
+        };
+        let summary = stated(
+            "summary_activation",
+            (family == "electra").then_some("gelu"),
+        )?;
+        let mut named = |key: &str, default: &str| -> Result<Activation> {
+            Ok(stated(key, Some(default))?.unwrap_or(Activation::Gelu))
         };
         Ok(Self {
+            summary,
             dense: match family {
                 "electra" => Activation::Gelu,
                 "big_bird" => named("hidden_act", "gelu_new")?,
@@ -248,6 +310,10 @@ impl Between {
             pooler: match family {
                 "deberta" | "deberta-v2" => named("pooler_hidden_act", "gelu")?,
                 _ => Activation::Tanh,
+            },
+            discriminator: match family {
+                "electra" => named("hidden_act", "gelu")?,
+                _ => Activation::Gelu,
             },
         })
     }
@@ -260,8 +326,9 @@ fn transform_of(
     out: &str,
 ) -> Option<Transform> {
     let has = |name: &str| tensors.contains(&format!("{name}.weight"));
-    let dense =
-        |name: &str, activation| has(name).then(|| Transform::Dense(name.to_owned(), activation));
+    let dense = |name: &str, activation| {
+        has(name).then(|| Transform::Dense(name.to_owned(), Some(activation)))
+    };
     let is_text = matches!(task, Task::Sequence | Task::Unknown);
     match out {
         "score.2" => dense("score.0", Activation::Relu),
@@ -271,29 +338,40 @@ fn transform_of(
             let own = spec.head.as_ref().and_then(|head| head.transform.clone());
             own.map(|transform| Transform::Own(Box::new(transform)))
         }
-        "classifier" if is_text => dense("pre_classifier", Activation::Relu).or_else(|| {
+        "classifier" | "logits_proj" if is_text && has(SUMMARY) => {
+            Some(Transform::Dense(SUMMARY.to_owned(), between.summary))
+        }
+        "classifier" if is_text && spec.family == "eurobert" => dense("dense", Activation::Gelu),
+        REPLACED => dense("discriminator_predictions.dense", between.discriminator),
+        "classifier" | NEXT if is_text => dense("pre_classifier", Activation::Relu).or_else(|| {
             let ends = ["pooler.dense.weight", "pooler.weight"];
             let found = ends.iter().find_map(|end| {
                 let mut names = tensors.iter().map(|(name, _)| name);
                 names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
             })?;
             let name = found.strip_suffix(".weight")?;
-            Some(Transform::Dense(name.to_owned(), between.pooler))
+            Some(Transform::Dense(name.to_owned(), Some(between.pooler)))
         }),
         _ => None,
     }
 }
 
 /// What the configuration calls the labels.
-fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
+fn names(reader: &mut Reader<'_>, task: Task, head: &HeadSpec) -> Vec<String> {
     reader.value("label2id");
     reader.value("num_labels");
     let stored = reader.value("id2label").and_then(Value::as_object);
-    let of_span = ["start", "end"];
+    let n_labels = head.unembed.n_out();
+    let own: &[&str] = match out_of(head) {
+        _ if task == Task::Question => &["start", "end"],
+        NEXT => &["follows", "does not follow"],
+        REPLACED => &["replaced"],
+        _ => &[],
+    };
     (0..n_labels)
         .map(|idx| {
-            if task == Task::Question && n_labels == of_span.len() {
-                return of_span[idx].to_owned();
+            if own.len() == n_labels {
+                return own[idx].to_owned();
             }
             let name = stored.and_then(|names| names.get(&idx.to_string())?.as_str());
             name.map_or_else(|| format!("LABEL_{idx}"), str::to_owned)
@@ -301,13 +379,19 @@ fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
         .collect()
 }
 
-fn kind(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> LabelKind {
+/// The name of a head's last map.
+fn out_of(head: &HeadSpec) -> &str {
+    head.unembed.weight.trim_end_matches(".weight")
+}
+
+fn kind(reader: &mut Reader<'_>, task: Task, head: &HeadSpec) -> LabelKind {
     let problem = reader.value("problem_type").and_then(Value::as_str);
     match (task, problem) {
         (Task::Question, _) => LabelKind::Span,
+        _ if out_of(head) == REPLACED => LabelKind::Several,
         (Task::Value, _) | (_, Some("regression")) => LabelKind::Value,
         (_, Some("multi_label_classification")) => LabelKind::Several,
-        _ if n_labels == 1 => LabelKind::Value,
+        _ if head.unembed.n_out() == 1 => LabelKind::Value,
         _ => LabelKind::OneOf,
     }
 }
@@ -329,10 +413,24 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
             _ => Pooled::First,
         };
     }
-    if reader.value("classifier_pooling").and_then(Value::as_str) == Some("mean") {
-        return Pooled::Mean;
+    match reader.value("classifier_pooling").and_then(Value::as_str) {
+        Some("mean") => return Pooled::Mean,
+        None | Some("late") if spec.family == "eurobert" => return Pooled::MeanOfOutputs,
+        _ => {}
     }
-    let out = head.unembed.weight.trim_end_matches(".weight");
+    let out = out_of(head);
+    let through = head.transform.as_ref().map(|map| map.dense.weight.as_str());
+    // RoFormer sums a text up by its last state where nothing is said, and without a map.
+    let takes_last = spec.family == "roformer" && out == "classifier";
+    let has_map = out == SUMMARY || through.is_some_and(|through| through.starts_with(SUMMARY));
+    if has_map || takes_last {
+        return match reader.value("summary_type").and_then(Value::as_str) {
+            Some("mean") => Pooled::Mean,
+            Some("last" | "cls_index") => Pooled::Last(None),
+            None if takes_last => Pooled::Last(None),
+            _ => Pooled::First,
+        };
+    }
     if out.starts_with("classification_head") {
         return match id(reader, "eos_token_id") {
             Some(end) => Pooled::LastOf(end),
