@@ -1,5 +1,6 @@
 //! Adapters, packed weights and everything else that stands around a model: held against what the libraries compute.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use attnscope_engine::checkpoint::{Checkpoint, Opening};
@@ -254,16 +255,39 @@ fn packed_weights_mean_to_the_bit_what_they_mean_to_their_library() {
 }
 
 /// What stands around the model's own files, as PyTorch, Lightning, DeepSpeed and NumPy write it.
-const CONTAINERS: [&str; 8] = [
+const CONTAINERS: [&str; 9] = [
     "averaged",
     "deepspeed",
     "lightning_logs_around",
     "nest_twice",
     "npz",
+    "npz_compressed",
     "torchscript",
     "whole_module_alone",
     "whole_module_legacy",
 ];
+
+#[test]
+fn compressed_arrays_that_would_fill_the_memory_are_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("weights.npz");
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&path).expect("a file"));
+    let deflated = zip::write::SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Deflated);
+    archive.start_file("w.npy", deflated).expect("an entry");
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (25000000,), }";
+    let header = format!("{header:117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    archive.write_all(&bytes).expect("a header");
+    let zeros = vec![0u8; 1_000_000];
+    (0..100).for_each(|_| archive.write_all(&zeros).expect("zeros"));
+    archive.finish().expect("an archive");
+    let error = Checkpoint::open(&path).expect_err("is refused").to_string();
+    for part in ["weights.npz", "claim 95 MiB", "numpy.savez"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
 
 #[test]
 fn a_model_inside_something_else_computes_what_it_computes_alone() {

@@ -39,6 +39,7 @@ pub struct DataFile {
 enum Held {
     Open(Arc<Opened>),
     Memory(Cow<'static, [u8]>),
+    Unpacked(Arc<[u8]>),
 }
 
 #[derive(Debug)]
@@ -101,6 +102,23 @@ impl DataFile {
         }
     }
 
+    /// Bytes that were unpacked from a file of this path; clones share them.
+    pub(super) fn unpacked(path: &Path, bytes: Vec<u8>) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            held: Held::Unpacked(bytes.into()),
+        }
+    }
+
+    /// All of it, where it is in memory.
+    fn in_hand(&self) -> Option<&[u8]> {
+        match &self.held {
+            Held::Open(_) => None,
+            Held::Memory(bytes) => Some(bytes),
+            Held::Unpacked(bytes) => Some(bytes),
+        }
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -118,15 +136,13 @@ impl DataFile {
         match &self.held {
             Held::Open(opened) => opened.identity.len(),
             Held::Memory(bytes) => bytes.len(),
+            Held::Unpacked(bytes) => bytes.len(),
         }
     }
 
     /// A part of the file that needs no reading; `None` for files on disk.
     pub fn borrowed(&self, range: Range<usize>) -> Option<&[u8]> {
-        match &self.held {
-            Held::Open(_) => None,
-            Held::Memory(bytes) => bytes.get(range),
-        }
+        self.in_hand()?.get(range)
     }
 
     /// A part of the file; less of it where the file ends before.
@@ -192,8 +208,8 @@ impl DataFile {
                 self.unwritten(opened)?;
                 read.map_err(|e| Error::file(&self.path, format!("cannot be read ({e})")))
             }
-            Held::Memory(bytes) => {
-                let from = bytes.get(start..start.saturating_add(to.len()));
+            Held::Memory(_) | Held::Unpacked(_) => {
+                let from = self.borrowed(start..start.saturating_add(to.len()));
                 let from = from.ok_or_else(|| Error::file(&self.path, "ends early"))?;
                 to.copy_from_slice(from);
                 Ok(())

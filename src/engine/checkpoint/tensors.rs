@@ -124,9 +124,11 @@ impl Tensors {
         self.index.iter().map(|(name, info)| (name.as_str(), info))
     }
 
-    /// The files they lie in.
+    /// The files they lie in; one whose arrays were unpacked counts once.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(DataFile::path)
+        let mut last = None;
+        let paths = self.files.iter().map(DataFile::path);
+        paths.filter(move |path| last.replace(*path) != Some(*path))
     }
 
     /// What each file says of itself, where the format has a place for it.

@@ -32,6 +32,7 @@ const NESTS: &[&str] = &[
     "state",
     "app",
     "policy",
+    "actor",
     "student",
     "generator",
     "ema",

@@ -101,6 +101,12 @@ impl Archive {
         self.entries.keys().map(String::as_str)
     }
 
+    /// What a compressed entry claims to unpack to; `None` for one that is not, or that nothing can unpack.
+    pub fn unpacks_to(&self, name: &str) -> Option<u64> {
+        let entry = self.entries.get(name)?;
+        (entry.method == 8 && !entry.is_encrypted).then_some(entry.inflated)
+    }
+
     /// The bytes of an entry that lies in the file as it is; `None` when there is none of that name.
     ///
     /// # Errors
