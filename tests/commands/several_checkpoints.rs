@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use attnscope::record::Table;
 use serde_json::Value;
 use testing::checkpoint_copy::{Copy, attnscope, text};
+use testing::effort::some_of;
 use testing::running::TOKENS;
 
 /// A training with two checkpoints, and something that is none.
@@ -305,11 +306,12 @@ fn a_damaged_table_is_refused_in_one_line() {
         "--format",
     ];
     let whole = ran(&[&asked[..], &["parquet"]].concat());
-    let mut n_read = 0;
-    for at in (0..whole.len()).step_by(29) {
+    let (mut n_read, mut n_tried) = (0, 0);
+    for at in some_of((0..whole.len()).step_by(29), 4) {
         for bit in [0, 7] {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
+            n_tried += 1;
             fs::write(&path, &bytes).expect("writes");
             match Table::read_parquet(&path) {
                 Ok(_) => n_read += 1,
@@ -317,7 +319,7 @@ fn a_damaged_table_is_refused_in_one_line() {
             }
         }
     }
-    assert!(n_read < whole.len() / 29 * 2, "no change was noticed");
+    assert!(n_read < n_tried, "no change was noticed");
     fs::write(&path, "checkpoint,prompt,n_tokens,layer\na,b,x,0\n").expect("writes");
     let said = Table::read_csv(&path).expect_err("refused").to_string();
     assert!(
