@@ -1,7 +1,7 @@
 //! Two engines side by side: they agree on every family, and a fault of one is found where it is.
 
 use std::path::Path;
-use testing::effort::one_of_each;
+use testing::effort::{one_of_each, some_of};
 use testing::on_each_device;
 
 use attnscope_engine::analysis::{
@@ -110,7 +110,7 @@ fn assert_agree(case: &Path, model: &Model, found: &[HookDifference]) {
 }
 
 fn every_family(candle: &Candle) {
-    for case in one_of_each(cases()) {
+    for case in some_of(one_of_each(cases()), 2) {
         let bytes = reference_bytes(&case);
         let reference = SafeTensors::deserialize(&bytes).expect("a reference");
         let model = model_of(&case).expect("opens");
