@@ -25,7 +25,12 @@ pub fn begin(path: &Path) -> Result<()> {
         .target(env_logger::Target::Pipe(Box::new(file)))
         .format(|line, record| {
             let time = time_of_day(SystemTime::now());
-            writeln!(line, "{time} [{}] {}", record.level(), record.args())
+            let (level, said) = (record.level(), record.args());
+            if level < log::Level::Debug {
+                return writeln!(line, "{time} [{level}] {said}");
+            }
+            // Details say which part of the program they are of.
+            writeln!(line, "{time} [{level}] {}: {said}", record.target())
         })
         .try_init()?;
     Ok(())
@@ -83,6 +88,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn times_are_those_of_a_day_in_utc() {
+        // 2001-09-09T01:46:40Z is a billion seconds after the epoch.
+        let at = |seconds| time_of_day(UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        assert_eq!(at(0), "00:00:00");
+        assert_eq!(at(1_000_000_000), "01:46:40");
+        assert_eq!(at(86_399), "23:59:59");
+    }
 
     #[test]
     fn a_log_is_added_to_and_another_file_is_left_alone() {

@@ -78,6 +78,22 @@ fn what_would_be_computed_otherwise_is_refused() {
             vec![("is_gated_act", json!(false))],
             "is_gated_act",
         ),
+        // It takes its segments from separators.
+        (
+            "big_bird",
+            vec![("architectures", json!(["BigBirdForQuestionAnswering"]))],
+            "BigBirdForQuestionAnswering",
+        ),
+        (
+            "whisper",
+            vec![("architectures", json!(["WhisperForCausalLM"]))],
+            "WhisperForCausalLM",
+        ),
+        (
+            "whisper",
+            vec![("architectures", json!(["WhisperForAudioClassification"]))],
+            "WhisperForAudioClassification",
+        ),
     ] {
         let copy = Copy::of(fixture);
         opened(&copy);
@@ -96,6 +112,26 @@ fn an_untied_head_that_is_not_stored_is_missed() {
     set(&copy, "tie_word_embeddings", json!(false));
     let said = refused_report(&copy, &["--tokens", "5,9,2,5"]);
     assert_says(&said, &["decoder.weight"]);
+}
+
+#[test]
+fn a_tied_embedding_is_found_under_the_name_of_the_head() {
+    // As transformers stores the first GPT with two heads.
+    let copy = Copy::of("openai_gpt");
+    copy.weights(|weights| {
+        let names: Vec<String> = weights.keys().cloned().collect();
+        let name = names
+            .iter()
+            .find(|name| name.ends_with("tokens_embed.weight"));
+        let table = weights.remove(name.expect("a table")).expect("a table");
+        weights.insert("lm_head.weight".to_owned(), table);
+    });
+    set(&copy, "architectures", json!(["OpenAIGPTDoubleHeadsModel"]));
+    let renamed = opened(&copy);
+    assert_eq!(
+        renamed.spec.main_stack().embed.tokens.tensor,
+        "lm_head.weight"
+    );
 }
 
 #[test]

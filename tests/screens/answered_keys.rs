@@ -1,5 +1,6 @@
-//! Every key is answered, whatever else comes from a terminal. This takes longest of all screens: its name begins with the letter
-//! of what is started first.
+//! Every key is answered, whatever else comes from a terminal.
+//!
+//! Tests start in the order of their names. This one waits longest of all, and is not to be waited for at the end.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

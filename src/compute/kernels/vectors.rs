@@ -1,7 +1,5 @@
 //! Sums over vectors, and columns of rows.
 
-use std::ops::Range;
-
 /// The inner product, summed from the first component on.
 pub fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
@@ -28,19 +26,13 @@ pub fn add_scaled(sum: &mut [f32], values: &[f32], by: f32) {
     pairs.for_each(|(sum, value)| *sum += by * value);
 }
 
-/// The Euclidean length, in f64.
-pub fn length(values: &[f32]) -> f64 {
-    let squares = values.iter().map(|v| f64::from(*v) * f64::from(*v));
-    squares.sum::<f64>().sqrt()
-}
-
 /// Some columns of rows. // [row, width] → [row, columns]
 ///
 /// # Panics
 /// When a row is shorter than the columns reach.
-pub fn columns(rows: &[f32], width: usize, columns: Range<usize>) -> Vec<f32> {
+pub fn columns(rows: &[f32], width: usize, first: usize, n: usize) -> Vec<f32> {
     let rows = rows.chunks(width.max(1));
-    let mut taken = Vec::with_capacity(rows.len() * columns.len());
-    rows.for_each(|row| taken.extend_from_slice(&row[columns.clone()]));
+    let mut taken = Vec::with_capacity(rows.len() * n);
+    rows.for_each(|row| taken.extend_from_slice(&row[first..first + n]));
     taken
 }

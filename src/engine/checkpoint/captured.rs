@@ -8,6 +8,7 @@ use zip::ZipArchive;
 
 use super::Dtype;
 use super::data_file::{DataFile, Reader};
+use super::inflation::too_large;
 use super::npy::Npy;
 use super::safetensors::{open_file, open_with_metadata};
 use super::tensors::Tensors;
@@ -16,10 +17,6 @@ use crate::machine::{mebibytes, too_much};
 
 /// Elements of one array at most: more would not be a pattern.
 const MOST_ELEMENTS: u64 = 1 << 31;
-
-/// How many times larger than its archive an array may be in memory, and how large it may be in any case.
-const MOST_INFLATION: usize = 64;
-const ALWAYS_READ: usize = 64 << 20;
 
 /// One array, widened.
 #[derive(Debug, Clone, PartialEq)]
@@ -221,13 +218,10 @@ impl Captured {
         let (shape, is_fortran) = (array.shape.clone(), array.is_fortran);
         // A list that grows is copied to a larger one: for a moment there are two.
         let needed = array.n_elements().saturating_mul(2 * size_of::<T>());
-        let most = ALWAYS_READ.saturating_add(file.len().saturating_mul(MOST_INFLATION));
-        if needed > most {
+        if let Some(expected) = too_large(file, needed as u64) {
+            let needed = mebibytes(needed as u64);
             return Err(refused(format!(
-                "shape {shape:?} needs {} of memory, expected at most {} of a file of {}: save it without compression",
-                mebibytes(needed as u64),
-                mebibytes(most as u64),
-                mebibytes(file.len() as u64)
+                "shape {shape:?} needs {needed} of memory, {expected}"
             )));
         }
         if let Some(problem) = too_much(needed) {

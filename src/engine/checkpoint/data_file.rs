@@ -38,7 +38,7 @@ pub struct DataFile {
 #[derive(Debug, Clone)]
 enum Held {
     Open(Arc<Opened>),
-    Memory(Cow<'static, [u8]>),
+    CompiledIn(&'static [u8]),
     Unpacked(Arc<[u8]>),
 }
 
@@ -89,17 +89,14 @@ impl DataFile {
     pub fn compiled_in(path: &str, bytes: &'static [u8]) -> Self {
         Self {
             path: PathBuf::from(path),
-            held: Held::Memory(Cow::Borrowed(bytes)),
+            held: Held::CompiledIn(bytes),
         }
     }
 
     /// Bytes in memory, for tests of what reads files.
     #[cfg(test)]
     pub(super) fn in_memory(bytes: &[u8]) -> Self {
-        Self {
-            path: PathBuf::from("memory"),
-            held: Held::Memory(Cow::Owned(bytes.to_vec())),
-        }
+        Self::unpacked(Path::new("memory"), bytes.to_vec())
     }
 
     /// Bytes that were unpacked from a file of this path; clones share them.
@@ -114,7 +111,7 @@ impl DataFile {
     fn in_hand(&self) -> Option<&[u8]> {
         match &self.held {
             Held::Open(_) => None,
-            Held::Memory(bytes) => Some(bytes),
+            Held::CompiledIn(bytes) => Some(bytes),
             Held::Unpacked(bytes) => Some(bytes),
         }
     }
@@ -135,7 +132,7 @@ impl DataFile {
     pub fn len(&self) -> usize {
         match &self.held {
             Held::Open(opened) => opened.identity.len(),
-            Held::Memory(bytes) => bytes.len(),
+            Held::CompiledIn(bytes) => bytes.len(),
             Held::Unpacked(bytes) => bytes.len(),
         }
     }
@@ -208,7 +205,7 @@ impl DataFile {
                 self.unwritten(opened)?;
                 read.map_err(|e| Error::file(&self.path, format!("cannot be read ({e})")))
             }
-            Held::Memory(_) | Held::Unpacked(_) => {
+            Held::CompiledIn(_) | Held::Unpacked(_) => {
                 let from = self.borrowed(start..start.saturating_add(to.len()));
                 let from = from.ok_or_else(|| Error::file(&self.path, "ends early"))?;
                 to.copy_from_slice(from);

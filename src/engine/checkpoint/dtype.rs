@@ -171,9 +171,24 @@ mod tests {
 
     #[test]
     fn an_unaligned_slice_widens_like_an_aligned_one() {
-        let mut bytes = vec![0u8];
-        bytes.extend(2.5f32.to_le_bytes());
-        assert_eq!(Dtype::F32.widen(&bytes[1..]).expect("f32").as_ref(), [2.5]);
+        let stored: [(Dtype, &[u8]); 4] = [
+            (Dtype::F32, &2.5f32.to_le_bytes()),
+            (Dtype::F64, &2.5f64.to_le_bytes()),
+            (Dtype::F16, &half::f16::from_f32(2.5).to_le_bytes()),
+            (Dtype::Bf16, &half::bf16::from_f32(2.5).to_le_bytes()),
+        ];
+        for (dtype, stored) in stored {
+            // One of these two lies where no element may.
+            for before in [0, 1] {
+                let mut bytes = vec![0u8; before];
+                bytes.extend(stored);
+                let bytes = &bytes[before..];
+                let mut placed = [0.0];
+                dtype.widen_into(bytes, &mut placed).expect("a float");
+                assert_eq!(placed, [2.5], "{dtype}");
+                assert_eq!(dtype.widen(bytes).expect("a float").as_ref(), [2.5]);
+            }
+        }
     }
 
     #[test]

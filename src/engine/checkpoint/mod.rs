@@ -14,6 +14,7 @@ pub mod gguf;
 mod hdf5;
 pub mod hub;
 mod identity;
+mod inflation;
 mod iq_blocks;
 mod kinds;
 mod llama2c;

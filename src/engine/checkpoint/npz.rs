@@ -6,8 +6,9 @@ use std::path::Path;
 
 use zip::ZipArchive;
 
-use super::data_file::DataFile;
+use super::data_file::{DataFile, Reader};
 use super::dtype::Dtype;
+use super::inflation::too_large;
 use super::npy::{Npy, unreadable};
 use super::pytorch::state_dict::Problem;
 use super::pytorch::zip::Archive;
@@ -20,9 +21,6 @@ use crate::machine::{mebibytes, too_much};
 const ENDING: &str = ".npy";
 /// Bytes of a header that are read: NumPy's own are far shorter.
 const HEADER: usize = 1 << 12;
-/// How many times larger than the file its compressed arrays may be, and what is never too large.
-const MOST_INFLATION: u64 = 64;
-const ALWAYS_READ: u64 = 64 << 20;
 /// Elements of an array at most.
 const MOST_ELEMENTS: u64 = 1 << 40;
 
@@ -39,23 +37,26 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
     let names: Vec<String> = archive.names().map(str::to_owned).collect();
     let mut tensors = Tensors::default();
     tensors.files.push(file.clone());
-    let unpacked_bytes = names.iter().filter_map(|name| archive.unpacks_to(name));
-    check_room(&file, unpacked_bytes.fold(0, u64::saturating_add))?;
+    let arrays = names.iter().filter(|name| name.ends_with(ENDING));
+    let sizes = arrays.filter_map(|name| archive.unpacks_to(name));
+    let mut packed = packed(&file, sizes.fold(0, u64::saturating_add))?;
     for member in &names {
         let Some(name) = member.strip_suffix(ENDING) else {
             continue;
         };
         let refused = |problem: String| Error::tensor(path, name, problem);
-        let (file_idx, place) = if archive.unpacks_to(member).is_some() {
-            let bytes = unpacked(&file, member).map_err(&refused)?;
-            let place = 0..bytes.len();
-            tensors.files.push(DataFile::unpacked(path, bytes));
-            (tensors.files.len() - 1, place)
-        } else {
-            match archive.stored(member).map_err(&refused)? {
+        let is_packed = archive.unpacks_to(member).is_some();
+        let (file_idx, place) = match packed.as_mut().filter(|_| is_packed) {
+            Some(packed) => {
+                let bytes = unpacked(packed, member).map_err(&refused)?;
+                let place = 0..bytes.len();
+                tensors.files.push(DataFile::unpacked(path, bytes));
+                (tensors.files.len() - 1, place)
+            }
+            None => match archive.stored(member).map_err(&refused)? {
                 Some(place) => (0, place),
                 None => continue,
-            }
+            },
         };
         let held = &tensors.files[file_idx];
         let beginning = held.read(place.start..place.end.min(place.start + HEADER))?;
@@ -99,29 +100,32 @@ pub fn open_file(path: &Path) -> Result<Tensors> {
     Ok(tensors)
 }
 
-/// Refuses compressed arrays that would fill the memory: they are held unpacked for as long as the checkpoint is open.
-fn check_room(file: &DataFile, unpacked: u64) -> Result<()> {
-    let most = ALWAYS_READ.saturating_add(MOST_INFLATION * file.len() as u64);
-    let problem = if unpacked > most {
-        format!(
-            "its compressed arrays claim {}, expected at most {} of a file of {}",
-            mebibytes(unpacked),
-            mebibytes(most),
-            mebibytes(file.len() as u64)
-        )
-    } else if let Some(problem) = too_much(usize::try_from(unpacked).unwrap_or(usize::MAX)) {
-        format!("unpacking its compressed arrays {problem}")
-    } else {
-        return Ok(());
-    };
-    let advice = "numpy.savez writes arrays without compression, which are read where they lie";
-    Err(Error::file(file.path(), format!("{problem}; {advice}")))
+/// The compressed arrays of an archive.
+type Packed = ZipArchive<BufReader<Reader>>;
+
+/// Opens what is compressed, where something is; it is held unpacked for as long as the checkpoint is open.
+fn packed(file: &DataFile, unpacked: u64) -> Result<Option<Packed>> {
+    if unpacked == 0 {
+        return Ok(None);
+    }
+    let refused = |problem: String| Error::file(file.path(), problem);
+    if let Some(expected) = too_large(file, unpacked) {
+        let unpacked = mebibytes(unpacked);
+        return Err(refused(format!(
+            "its compressed arrays inflate to {unpacked}, {expected}"
+        )));
+    }
+    if let Some(problem) = too_much(usize::try_from(unpacked).unwrap_or(usize::MAX)) {
+        return Err(refused(format!(
+            "unpacking its compressed arrays {problem}: save it without compression"
+        )));
+    }
+    let archive = ZipArchive::new(BufReader::new(file.reader()?));
+    archive.map(Some).map_err(|e| refused(unreadable(&e)))
 }
 
-/// A compressed array, unpacked; its checksum is that of the archive.
-fn unpacked(file: &DataFile, member: &str) -> std::result::Result<Vec<u8>, String> {
-    let reader = file.reader().map_err(|e| e.to_string())?;
-    let mut archive = ZipArchive::new(BufReader::new(reader)).map_err(|e| unreadable(&e))?;
+/// A compressed array; its checksum is compared with the archive's.
+fn unpacked(archive: &mut Packed, member: &str) -> std::result::Result<Vec<u8>, String> {
     let stored = archive.by_name(member).map_err(|e| unreadable(&e))?;
     let size = stored.size();
     let mut bytes = Vec::new();

@@ -9,7 +9,7 @@ use super::hook::{Hook, Hooks};
 use super::spec::BlockSpec;
 use super::streams::{StreamMaps, StreamsSpec};
 use crate::error::Result;
-use crate::kernels::vectors;
+use crate::kernels::vectors::columns;
 use crate::ops::Ops;
 
 /// What the rows of a stack hold.
@@ -65,11 +65,6 @@ pub enum KeySharing {
         /// Tensors of the layer's own that a file may hold, and nobody reads.
         in_vain: Vec<String>,
     },
-}
-
-/// Some columns of rows. // [row, width] → [row, columns]
-pub(super) fn columns(rows: &[f32], width: usize, first: usize, n: usize) -> Vec<f32> {
-    vectors::columns(rows, width, first..first + n)
 }
 
 /// Writes some columns of rows. // rows: [row, width]; from: [row, n]

@@ -104,8 +104,8 @@ impl<O: Ops> AttendedHeads<O> {
     ) -> Result<HeadRows> {
         let of_head = |buffer: &O::Buffer, head_idx: usize| -> Result<Vec<f32>> {
             let host = context.ops.get(buffer)?;
-            let range = head_idx * spec.d_head..(head_idx + 1) * spec.d_head;
-            Ok(columns(&host.values, host.width, range))
+            let first = head_idx * spec.d_head;
+            Ok(columns(&host.values, host.width, first, spec.d_head))
         };
         let ops = context.ops;
         let (q, k) = (ops.get(&self.q)?, ops.get(&self.k)?);

@@ -2,12 +2,12 @@
 //! runs on one prediction, and corrects the others by how far that one was off.
 
 use super::context::BlockContext;
-use super::rows::columns;
 use super::source::{LinearSource, NormSource};
 use super::token_branch::{TokenBranch, of_tokens};
 use super::weights::Shelf;
 use crate::checkpoint::Tensors;
 use crate::error::Result;
+use crate::kernels::vectors::columns;
 use crate::ops::{Activation, Ops};
 
 /// How a block predicts and corrects streams. Both maps read tanh(router(norm(x))).

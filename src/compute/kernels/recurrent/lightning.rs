@@ -111,9 +111,8 @@ pub fn lightning(
     });
     let state = begun(state, of.n_heads * d * d);
     let together = &*tail;
-    let column = |rows: &[f32], stride: usize, first: usize| -> Vec<f32> {
-        columns(rows, stride, first..first + d)
-    };
+    let column =
+        |rows: &[f32], stride: usize, first: usize| -> Vec<f32> { columns(rows, stride, first, d) };
     let heads = state.par_chunks_mut(d * d).enumerate();
     let outputs: Vec<Vec<f32>> = heads
         .map(|(head_idx, state)| {

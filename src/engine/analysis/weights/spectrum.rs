@@ -2,7 +2,8 @@
 
 use rayon::prelude::*;
 
-use crate::kernels::vectors::{add_scaled, dot_f32, length};
+use crate::kernels::sum_of_squares;
+use crate::kernels::vectors::{add_scaled, dot_f32};
 
 /// Steps of power iteration: the largest singular value of noise is not apart from the next, and is not needed to many digits.
 const STEPS: usize = 24;
@@ -16,11 +17,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
     let n_rows = matrix.len() / width.max(1);
     let squares: f64 = matrix
         .par_chunks(ROWS * width.max(1))
-        .map(|rows| {
-            rows.iter()
-                .map(|v| f64::from(*v) * f64::from(*v))
-                .sum::<f64>()
-        })
+        .map(sum_of_squares)
         .collect::<Vec<f64>>()
         .iter()
         .sum();
@@ -38,7 +35,7 @@ pub(super) fn edge_ratio(matrix: &[f32], width: usize, enough: f64) -> f64 {
             .par_chunks(width)
             .map(|row| dot_f32(row, &vector))
             .collect();
-        ratio = (length(&image) / edge).max(ratio);
+        ratio = (sum_of_squares(&image).sqrt() / edge).max(ratio);
         if !ratio.is_finite() || ratio > enough {
             return ratio;
         }
@@ -70,7 +67,7 @@ pub(super) fn chance(n_rows: usize, width: usize) -> f64 {
 }
 
 fn normalise(values: &mut [f32]) {
-    let length = length(values) as f32;
+    let length = sum_of_squares(values).sqrt() as f32;
     if length > 0.0 {
         values.iter_mut().for_each(|value| *value /= length);
     }

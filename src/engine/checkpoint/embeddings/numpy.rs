@@ -7,6 +7,7 @@ use zip::ZipArchive;
 
 use super::{Embeddings, Source, chosen, table_of};
 use crate::checkpoint::data_file::{DataFile, Reader};
+use crate::checkpoint::inflation::too_large;
 use crate::checkpoint::npy::{Npy, unreadable};
 use crate::error::{Error, Result};
 use crate::machine::mebibytes;
@@ -15,11 +16,6 @@ use crate::machine::mebibytes;
 const MOST_NUMBERS: u64 = 1 << 32;
 /// What a member may inflate to, whatever its entry claims.
 const MOST_BYTES: u64 = MOST_NUMBERS * 8 + (1 << 20);
-
-/// How many times larger than the file its table may be: one that is read in seconds, whatever it says.
-const MOST_INFLATION: u64 = 64;
-/// A table of this many bytes is never too large for its file.
-const ALWAYS_READ: u64 = 64 << 20;
 
 type Archive = ZipArchive<BufReader<Reader>>;
 
@@ -41,14 +37,8 @@ pub(super) fn open_archive(file: DataFile) -> Result<Embeddings> {
     let header = {
         let stored = opened.by_name(&member);
         let stored = stored.map_err(|e| damaged(&file, &name, &unreadable(&e)))?;
-        let most = ALWAYS_READ + MOST_INFLATION * file.len() as u64;
-        if stored.size() > most {
-            let problem = format!(
-                "inflates to {}, expected at most {} of a file of {}: save it without compression",
-                mebibytes(stored.size()),
-                mebibytes(most),
-                mebibytes(file.len() as u64)
-            );
+        if let Some(expected) = too_large(&file, stored.size()) {
+            let problem = format!("inflates to {}, {expected}", mebibytes(stored.size()));
             return Err(damaged(&file, &name, &problem));
         }
         let n_bytes = stored.size();

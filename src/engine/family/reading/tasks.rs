@@ -23,6 +23,10 @@ enum Task {
     Sequence,
     /// A label for each token.
     Token,
+    /// Whether a second sentence follows the first.
+    Next,
+    /// Whether each token was replaced.
+    Replaced,
     /// Where an answer starts and ends.
     Question,
     /// A number at each token beside words.
@@ -41,9 +45,9 @@ impl Task {
             ("ForMaskedLM", Task::Words),
             ("LMHeadModel", Task::Words),
             ("DoubleHeadsModel", Task::Words),
-            ("ElectraForPreTraining", Task::Token),
+            ("ElectraForPreTraining", Task::Replaced),
             ("ForPreTraining", Task::Words),
-            ("ForNextSentencePrediction", Task::Sequence),
+            ("ForNextSentencePrediction", Task::Next),
             ("ForConditionalGeneration", Task::Words),
             ("MTModel", Task::Words),
             ("LMHead", Task::Words),
@@ -118,8 +122,8 @@ pub fn settle(
         (Some(head), _) => {
             let n_labels = head.unembed.n_out();
             let labels = Labels {
-                names: names(reader, task, &head),
-                kind: kind(reader, task, &head),
+                names: names(reader, task, n_labels),
+                kind: kind(reader, task, n_labels),
                 pooled: pooled(reader, task, &head, spec),
             };
             let said = format!("{n_labels} labels at the {}", labels.pooled.word());
@@ -137,10 +141,7 @@ pub fn settle(
         (None, _) => {
             let origin = Origin::Derived(format!("class {class}"));
             drop_head_knobs(reader);
-            let transform = spec.head.as_ref().and_then(|head| head.transform.as_ref());
-            if let Some(map) =
-                transform.filter(|own| own.activation.is_none() && task == Task::Hidden)
-            {
+            if let Some(map) = narrowing(spec).filter(|_| task == Task::Hidden) {
                 reader.remark(format!(
                     "last hidden states are those before {}, which {class} applies to them",
                     map.dense.weight
@@ -174,6 +175,13 @@ pub(in crate::family) fn refuse_classes(
     Err(Error::config(reader.path(), KEY, problem))
 }
 
+/// The map by which a family narrows its hidden states for any head, where it has one.
+fn narrowing(spec: &ModelSpec) -> Option<&TransformSpec> {
+    let own = spec.head.as_ref()?.transform.as_ref()?;
+    let is_map = own.activation.is_none() && own.norm.is_none();
+    (is_map && own.dense.n_out() != spec.d_hidden()).then_some(own)
+}
+
 /// What a family said of a head that is not the one that counts.
 fn drop_head_knobs(reader: &mut Reader<'_>) {
     reader.forget(&["head", "unembedding", "tied_unembedding"]);
@@ -186,7 +194,7 @@ fn label_head(
     task: Task,
     between: Between,
 ) -> Option<HeadSpec> {
-    const OF_TEXT: [&str; 17] = [
+    const OF_TEXT: [&str; 15] = [
         "score",
         "score.2",
         "classifier.out_proj",
@@ -202,14 +210,14 @@ fn label_head(
         "logits_proj",
         "reward_model_head",
         SUMMARY,
-        NEXT,
-        REPLACED,
     ];
     const OF_SPAN: [&str; 2] = ["qa_outputs", "classifier"];
     const OF_PICTURE: [&str; 2] = ["classifier", "cls_classifier"];
     let outs: &[&str] = match task {
         Task::Picture => &OF_PICTURE,
         Task::Question => &OF_SPAN,
+        Task::Next => &["cls.seq_relationship"],
+        Task::Replaced => &["discriminator_predictions.dense_prediction"],
         _ => &OF_TEXT,
     };
     // Names may stand in a wrapper.
@@ -237,13 +245,9 @@ fn label_head(
             norm: None::<NormSource>,
         }),
         // What a family sets between its hidden states and any head narrows them for this one too.
-        None => {
-            let own = spec.head.as_ref().and_then(|head| head.transform.clone());
-            own.filter(|own| {
-                let is_map = own.activation.is_none() && own.norm.is_none();
-                is_map && own.dense.n_out() == n_in && n_in != d_model
-            })
-        }
+        None => narrowing(spec)
+            .filter(|map| map.dense.n_out() == n_in)
+            .cloned(),
     };
     let second = (out == "cls_classifier").then_some(TEACHER);
     Some(HeadSpec {
@@ -279,10 +283,6 @@ struct Between {
 
 /// The map of a text's summary: one hidden state, or the mean of all.
 const SUMMARY: &str = "sequence_summary.summary";
-/// Whether the second sentence follows the first.
-const NEXT: &str = "cls.seq_relationship";
-/// Whether a token was replaced.
-const REPLACED: &str = "discriminator_predictions.dense_prediction";
 
 impl Between {
     fn read(reader: &mut Reader<'_>, family: &str) -> Result<Self> {
@@ -342,30 +342,33 @@ fn transform_of(
             Some(Transform::Dense(SUMMARY.to_owned(), between.summary))
         }
         "classifier" if is_text && spec.family == "eurobert" => dense("dense", Activation::Gelu),
-        REPLACED => dense("discriminator_predictions.dense", between.discriminator),
-        "classifier" | NEXT if is_text => dense("pre_classifier", Activation::Relu).or_else(|| {
-            let ends = ["pooler.dense.weight", "pooler.weight"];
-            let found = ends.iter().find_map(|end| {
-                let mut names = tensors.iter().map(|(name, _)| name);
-                names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
-            })?;
-            let name = found.strip_suffix(".weight")?;
-            Some(Transform::Dense(name.to_owned(), Some(between.pooler)))
-        }),
+        _ if task == Task::Replaced => {
+            dense("discriminator_predictions.dense", between.discriminator)
+        }
+        _ if task == Task::Next || (out == "classifier" && is_text) => {
+            dense("pre_classifier", Activation::Relu).or_else(|| {
+                let ends = ["pooler.dense.weight", "pooler.weight"];
+                let found = ends.iter().find_map(|end| {
+                    let mut names = tensors.iter().map(|(name, _)| name);
+                    names.find(|name| *name == *end || name.ends_with(&format!(".{end}")))
+                })?;
+                let name = found.strip_suffix(".weight")?;
+                Some(Transform::Dense(name.to_owned(), Some(between.pooler)))
+            })
+        }
         _ => None,
     }
 }
 
 /// What the configuration calls the labels.
-fn names(reader: &mut Reader<'_>, task: Task, head: &HeadSpec) -> Vec<String> {
+fn names(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> Vec<String> {
     reader.value("label2id");
     reader.value("num_labels");
     let stored = reader.value("id2label").and_then(Value::as_object);
-    let n_labels = head.unembed.n_out();
-    let own: &[&str] = match out_of(head) {
-        _ if task == Task::Question => &["start", "end"],
-        NEXT => &["follows", "does not follow"],
-        REPLACED => &["replaced"],
+    let own: &[&str] = match task {
+        Task::Question => &["start", "end"],
+        Task::Next => &["follows", "does not follow"],
+        Task::Replaced => &["replaced"],
         _ => &[],
     };
     (0..n_labels)
@@ -379,19 +382,14 @@ fn names(reader: &mut Reader<'_>, task: Task, head: &HeadSpec) -> Vec<String> {
         .collect()
 }
 
-/// The name of a head's last map.
-fn out_of(head: &HeadSpec) -> &str {
-    head.unembed.weight.trim_end_matches(".weight")
-}
-
-fn kind(reader: &mut Reader<'_>, task: Task, head: &HeadSpec) -> LabelKind {
+fn kind(reader: &mut Reader<'_>, task: Task, n_labels: usize) -> LabelKind {
     let problem = reader.value("problem_type").and_then(Value::as_str);
     match (task, problem) {
         (Task::Question, _) => LabelKind::Span,
-        _ if out_of(head) == REPLACED => LabelKind::Several,
+        (Task::Replaced, _) => LabelKind::Several,
         (Task::Value, _) | (_, Some("regression")) => LabelKind::Value,
         (_, Some("multi_label_classification")) => LabelKind::Several,
-        _ if head.unembed.n_out() == 1 => LabelKind::Value,
+        _ if n_labels == 1 => LabelKind::Value,
         _ => LabelKind::OneOf,
     }
 }
@@ -401,7 +399,10 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
         let id = reader.value(key).and_then(Value::as_u64);
         id.and_then(|id| u32::try_from(id).ok())
     };
-    if matches!(task, Task::Token | Task::Question | Task::Value) {
+    if matches!(
+        task,
+        Task::Token | Task::Replaced | Task::Question | Task::Value
+    ) {
         return Pooled::Every;
     }
     if let Some(look) = spec.look() {
@@ -418,7 +419,7 @@ fn pooled(reader: &mut Reader<'_>, task: Task, head: &HeadSpec, spec: &ModelSpec
         None | Some("late") if spec.family == "eurobert" => return Pooled::MeanOfOutputs,
         _ => {}
     }
-    let out = out_of(head);
+    let out = head.unembed.weight.trim_end_matches(".weight");
     let through = head.transform.as_ref().map(|map| map.dense.weight.as_str());
     // RoFormer sums a text up by its last state where nothing is said, and without a map.
     let takes_last = spec.family == "roformer" && out == "classifier";
@@ -465,6 +466,8 @@ mod tests {
             ("BertForPreTraining", Task::Words),
             ("GPT2Model", Task::Hidden),
             ("T5EncoderModel", Task::Hidden),
+            ("BertForNextSentencePrediction", Task::Next),
+            ("ElectraForPreTraining", Task::Replaced),
             ("Qwen2ForRewardModel", Task::Sequence),
             ("BertForSequenceClassification", Task::Sequence),
             ("BertForTokenClassification", Task::Token),

@@ -100,9 +100,8 @@ pub(super) fn apart<const N: usize>(rows: &[f32], widths: [usize; N]) -> [Vec<f3
     let whole: usize = widths.iter().sum();
     let mut first = 0;
     widths.map(|width| {
-        let range = first..first + width;
         first += width;
-        columns(rows, whole, range)
+        columns(rows, whole, first - width, width)
     })
 }
 
