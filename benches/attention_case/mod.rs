@@ -53,6 +53,7 @@ impl Case {
             positions: &self.positions,
             repeats: Some(&self.repeats),
             value_norms: None,
+            globals: None,
             sink: None,
             kept: None,
             pace: &|| false,

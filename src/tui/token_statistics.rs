@@ -103,9 +103,7 @@ impl Scene<'_> {
         let run = self.state().runs.shown(side);
         let attention = run.and_then(|run| run.subject.attention(layer.stack, layer.layer_idx));
         let n = head.rows.iter().filter(|row| row.is_real).count();
-        let n_seeing = attention.map_or(n, |spec| {
-            spec.mask.n_queries_seeing(key_idx, head.rows.len()).min(n)
-        });
+        let n_seeing = attention.map_or(n, |spec| head.n_queries_seeing(spec.mask, key_idx).min(n));
         f64::from(*sum) / n_seeing.max(1) as f64
     }
 

@@ -62,12 +62,13 @@ impl Observer for Keeping {
 }
 
 #[test]
-fn heads_run_alone_from_rows_that_hold_more_than_the_residual() {
+fn heads_run_alone_as_among_others() {
     for (name, budget) in [
         ("gemma3n_text", usize::MAX),
         ("gemma3n_text", 0),
         ("gemma4_text_c", usize::MAX),
         ("gemma4_text_c", 0),
+        ("longformer_c", usize::MAX),
     ] {
         let case = testing::root().join("fixtures/oracle").join(name);
         let model = model_of(&case).expect("is understood");

@@ -7,7 +7,8 @@ use attnscope_engine::attention::{
 use proptest::prelude::*;
 use testing::effort::tries;
 use testing::head_reference::Case;
-use testing::head_reference::compare::{Path, compare, filled, noise, paths, run};
+use testing::head_reference::compare::{Path, compare, paths, run};
+use testing::head_reference::made::{filled, noise, with_globals};
 use testing::random_specs::{N_BUCKETS, specs};
 
 /// A whole random case and the head to look at.
@@ -32,6 +33,9 @@ fn cases() -> impl Strategy<Value = (Case, usize)> {
         // Positions of some do not begin at 0, and pass over some numbers.
         if seed % 3 == 0 {
             case.positions = (0..n).map(|idx| 5 + idx + idx / 7).collect();
+        }
+        if seed % 5 == 1 {
+            case = with_globals(case, u64::from(seed), 0.1);
         }
         (case, head_idx)
     })
@@ -89,6 +93,41 @@ fn a_long_bidirectional_head_with_padding_agrees() {
     let mut case = filled(AttentionSpec::plain(1, 1, 32, false), 517, 5, 1.5);
     case.real = Some((0..517).map(|i| (40..490).contains(&i)).collect());
     compare(&case, 0);
+}
+
+#[test]
+fn global_tokens_see_all_by_keys_and_values_of_their_own() {
+    for (n, reach, share, axis) in [
+        (1, 3, 1.0, SoftmaxAxis::Keys),
+        (131, 4, 0.02, SoftmaxAxis::Keys),
+        (300, 40, 0.3, SoftmaxAxis::Keys),
+        (517, 16, 0.01, SoftmaxAxis::Keys),
+        (140, 5, 0.1, SoftmaxAxis::Queries),
+    ] {
+        let mut spec = AttentionSpec::plain(4, 2, 24, false);
+        spec.mask.window = Some(Window::Around(reach));
+        spec.softmax_axis = axis;
+        let mut case = with_globals(filled(spec, n, n as u64, 1.5), n as u64, share);
+        compare(&case, 3);
+        case.real = (n > 1).then(|| (0..n).map(|i| i < n - n / 4).collect());
+        compare(&case, 0);
+    }
+}
+
+#[test]
+fn a_value_that_is_no_number_reaches_global_tokens_alone() {
+    let mut spec = AttentionSpec::plain(2, 2, 16, false);
+    spec.mask.window = Some(Window::Around(3));
+    let mut case = with_globals(filled(spec, 90, 3, 1.0), 3, 0.05);
+    let (flags, keys) = case.global.as_mut().expect("global tokens");
+    keys.v[40 * 32 + 3] = f32::NAN;
+    let flags = flags.clone();
+    for path in paths() {
+        let z = run(&case, 0, path).run.z;
+        for (idx, row) in z.chunks(16).enumerate() {
+            assert_eq!(row[3].is_nan(), flags[idx], "{path:?}: {idx}");
+        }
+    }
 }
 
 #[test]
@@ -277,19 +316,32 @@ fn a_part_of_a_map_computed_alone_is_that_part_of_the_whole() {
         bias: Bias::Alibi(Alibi::new(4, 8.0)),
         ..AttentionSpec::plain(4, 2, 24, true)
     };
-    let (n, head_idx) = (130, 3);
-    let mut case = filled(spec, n, 3, 2.0);
+    let mut case = filled(spec, 130, 3, 2.0);
     case.sinks = Some(vec![0.1, 0.2, 0.3, 0.4]);
-    let whole = run(&case, head_idx, Path::Definition);
+    part_of_whole(&case, 3);
+    let mut spec = AttentionSpec::plain(4, 2, 24, false);
+    spec.mask.window = Some(Window::Around(6));
+    part_of_whole(&with_globals(filled(spec, 130, 4, 2.0), 4, 0.2), 3);
+}
+
+fn part_of_whole(case: &Case, head_idx: usize) {
+    let n = case.n;
+    let whole = run(case, head_idx, Path::Definition);
     let columns = |values: &[f32], stride: usize, at: usize| -> Vec<f32> {
         let rows = values.chunks(stride);
         rows.flat_map(|row| row[at..at + 24].to_vec()).collect()
     };
+    let mut visibility = Visibility::of_self(case.spec.mask, n, None);
+    if let Some((flags, _)) = &case.global {
+        visibility = visibility.with_global(flags.clone());
+    }
+    let global = case.global.as_ref();
     let rows = HeadRows {
-        visibility: Visibility::of_self(case.spec.mask, n, None),
+        visibility,
         q: columns(&case.q, 4 * 24, 3 * 24),
         k: columns(&case.k, 2 * 24, 24),
-        sink: Some(0.4),
+        global_k: global.map(|(_, keys)| columns(&keys.k, 2 * 24, 24)),
+        sink: case.sinks.as_ref().map(|sinks| sinks[head_idx]),
         learned: HeadBias::None,
         positions: Vec::new(),
         value_norms: None,
@@ -307,7 +359,7 @@ fn a_part_of_a_map_computed_alone_is_that_part_of_the_whole() {
                 (p - expected).abs() < 1e-6,
                 "{query_idx} {key_idx}: {p} {expected}"
             );
-            let is_masked = key_idx > query_idx;
+            let is_masked = !case.sees(query_idx, key_idx);
             assert_eq!(part.scores[nth * 17 + at] == f32::NEG_INFINITY, is_masked);
         }
     }

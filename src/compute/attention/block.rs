@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::globals::GlobalKeys;
 use super::head_bias::{HeadBias, RelativeTables};
 use super::kv_head::KeptKeys;
 use super::log_sums::LogSumsOverQueries;
@@ -51,6 +52,8 @@ pub struct Run<'a> {
     pub repeats: Option<&'a Repeats>,
     /// ‖v W_O‖ of every head, where it is known. // [head][key]
     pub value_norms: Option<&'a [Vec<f32>]>,
+    /// Keys and values of what global tokens see, where the visibility has such.
+    pub globals: Option<&'a GlobalKeys>,
     pub sink: Option<&'a dyn BlockSink>,
     /// What was packed for the queries before, and is kept for those that follow.
     pub kept: Option<&'a KeptKeys>,
@@ -89,15 +92,20 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     let spec = run.spec;
     let (n_queries, n_keys) = (run.visibility.n_queries, run.visibility.n_keys);
     let first_query = run.visibility.first_query();
-    let head = Head::new(spec, input, head_idx).with_first_query(first_query);
-    let k_norms: Vec<f32> = (0..n_keys)
-        .map(|key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32)
-        .collect();
+    let head_of = |input| Head::new(spec, input, head_idx).with_first_query(first_query);
+    let norms_of = |head: &Head<'_>| -> Vec<f32> {
+        let norm = |key_idx| sum_of_squares(head.key(key_idx)).sqrt() as f32;
+        (0..n_keys).map(norm).collect()
+    };
+    let head = head_of(input);
+    let k_norms = norms_of(&head);
+    let global = run.globals.map(|globals| head_of(globals.input(input.q)));
+    let global_norms = global.as_ref().map(norms_of).unwrap_or_default();
     let mut scores = vec![0.0; BLOCK_ROWS.min(n_queries) * n_keys];
     let mut pattern = vec![0.0; scores.len()];
 
     let learned = HeadBias::of(run, input, head_idx);
-    let mut math = HeadMath {
+    let own = HeadMath {
         spec,
         head_idx,
         positions: run.positions,
@@ -108,24 +116,37 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
         value_norms: run.value_norms_of(head_idx),
         column_log_sum_exp: None,
     };
+    let mut sides = Sides {
+        global: global.map(|head| {
+            let norms = run.globals.and_then(|of| of.value_norms_of(head_idx));
+            let math = HeadMath {
+                k_norms: &global_norms,
+                value_norms: norms,
+                ..own
+            };
+            (head, math)
+        }),
+        own: (head, own),
+    };
     let columns = match spec.softmax_axis {
         SoftmaxAxis::Keys => None,
-        SoftmaxAxis::Queries => Some(column_log_sum_exp(
-            run,
-            &head,
-            &math,
-            &mut scores,
-            &mut pattern,
-        )?),
+        SoftmaxAxis::Queries => {
+            let columns = column_log_sum_exp(run, &sides, &mut scores, &mut pattern);
+            Some(columns?)
+        }
     };
-    math.column_log_sum_exp = columns.as_deref();
+    sides.own.1.column_log_sum_exp = columns.as_deref();
+    if let Some((_, math)) = &mut sides.global {
+        math.column_log_sum_exp = columns.as_deref();
+    }
 
     let mut z = vec![0.0; (n_queries - first_query) * spec.d_value];
     let mut tally = Tally::new(run.visibility, run.repeats);
-    for block in blocks(first_query..n_queries) {
+    for block in run.visibility.blocks(first_query..n_queries, BLOCK_ROWS) {
         if run.pace.stops() {
             return None;
         }
+        let (head, math) = sides.of(&block);
         let n_rows = block.len();
         let scores = &mut scores[..n_rows * n_keys];
         let pattern = &mut pattern[..n_rows * n_keys];
@@ -134,7 +155,7 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
             let row = row_idx * n_keys..(row_idx + 1) * n_keys;
             let q_norm = sum_of_squares(head.query(query_idx)).sqrt() as f32;
             let pattern_row = &mut pattern[row.clone()];
-            let summary = finish_row(&math, query_idx, q_norm, &mut scores[row], pattern_row);
+            let summary = finish_row(math, query_idx, q_norm, &mut scores[row], pattern_row);
             tally.add(summary, pattern_row);
         }
         if let Some(sink) = run.sink {
@@ -149,18 +170,26 @@ pub fn run_head(run: &Run<'_>, input: HeadInput<'_>, head_idx: usize) -> Option<
     Some(HeadRun { z, summary })
 }
 
-fn blocks(queries: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let end = queries.end;
-    queries
-        .step_by(BLOCK_ROWS)
-        .map(move |start| start..(start + BLOCK_ROWS).min(end))
+/// A head of most tokens, and of those that see all others.
+struct Sides<'a> {
+    own: (Head<'a>, HeadMath<'a>),
+    global: Option<(Head<'a>, HeadMath<'a>)>,
+}
+
+impl<'a> Sides<'a> {
+    /// The head of a block's queries.
+    fn of(&self, block: &Range<usize>) -> &(Head<'a>, HeadMath<'a>) {
+        let visibility = self.own.1.visibility;
+        let global = self.global.as_ref();
+        let global = global.filter(|_| visibility.is_global(block.start));
+        global.unwrap_or(&self.own)
+    }
 }
 
 /// log Σ over queries of exp(s), per key: the first of two passes of a softmax over queries.
 fn column_log_sum_exp(
     run: &Run<'_>,
-    head: &Head<'_>,
-    math: &HeadMath<'_>,
+    sides: &Sides<'_>,
     scores: &mut [f32],
     pattern: &mut [f32],
 ) -> Option<Vec<f32>> {
@@ -168,16 +197,17 @@ fn column_log_sum_exp(
     let mut sums = LogSumsOverQueries::new(n_keys);
     let over_keys = AttentionSpec {
         softmax_axis: SoftmaxAxis::Keys,
-        ..math.spec.clone()
+        ..run.spec.clone()
     };
-    let math = HeadMath {
-        spec: &over_keys,
-        ..*math
-    };
-    for block in blocks(0..n_queries) {
+    for block in run.visibility.blocks(0..n_queries, BLOCK_ROWS) {
         if run.pace.stops() {
             return None;
         }
+        let (head, math) = sides.of(&block);
+        let math = HeadMath {
+            spec: &over_keys,
+            ..*math
+        };
         let scores = &mut scores[..block.len() * n_keys];
         head.products(&block, n_keys, scores);
         for (row_idx, query_idx) in block.clone().enumerate() {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::fast_row::FastRow;
+use super::plan::HeadPlan;
 use super::spec::SoftmaxAxis;
-use super::strip::HeadPlan;
 use super::summary::RowSummary;
 use crate::kernels::simd::weighed_sums;
 

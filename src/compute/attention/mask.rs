@@ -4,6 +4,15 @@ use std::ops::Range;
 
 use super::spec::{Mask, Window};
 
+/// Tokens that see all others, and that all others see.
+#[derive(Debug, Clone)]
+struct GlobalTokens {
+    /// [token]
+    flags: Vec<bool>,
+    first: usize,
+    last: usize,
+}
+
 /// The visible keys of every query of one sequence.
 #[derive(Debug, Clone)]
 pub struct Visibility {
@@ -14,6 +23,7 @@ pub struct Visibility {
     real_keys: Option<Vec<bool>>,
     /// What each query may see, where no mask of one direction and one window says it.
     ranges: Option<Vec<Range<usize>>>,
+    global: Option<GlobalTokens>,
     first_query: usize,
 }
 
@@ -29,6 +39,7 @@ impl Visibility {
             real_queries: real.clone(),
             real_keys: real,
             ranges: None,
+            global: None,
             first_query: 0,
         }
     }
@@ -48,8 +59,55 @@ impl Visibility {
             real_queries: padded(queries.1),
             real_keys: padded(keys.1),
             ranges: None,
+            global: None,
             first_query: 0,
         }
+    }
+
+    /// Lets some tokens see all others, and all others see them, as far as the direction of the mask allows. A list of another
+    /// length than queries and keys changes nothing.
+    #[must_use]
+    pub fn with_global(self, flags: Vec<bool>) -> Self {
+        let fits = [self.n_queries, self.n_keys] == [flags.len(); 2];
+        let ends = [
+            flags.iter().position(|is| *is),
+            flags.iter().rposition(|is| *is),
+        ];
+        let global = match ends {
+            [Some(first), Some(last)] if fits => Some(GlobalTokens { flags, first, last }),
+            _ => None,
+        };
+        Self { global, ..self }
+    }
+
+    /// Whether a token sees all others.
+    pub fn is_global(&self, token_idx: usize) -> bool {
+        let global = self.global.as_ref();
+        global.is_some_and(|global| global.flags[token_idx])
+    }
+
+    /// The tokens that see all others.
+    pub fn global_tokens(&self) -> Vec<usize> {
+        let flags = self.global.iter().flat_map(|global| &global.flags);
+        let indices = flags.enumerate();
+        indices.filter_map(|(idx, is)| is.then_some(idx)).collect()
+    }
+
+    /// Blocks of at most `n` queries that follow each other, in each of which either all are global or none.
+    pub(super) fn blocks(&self, queries: Range<usize>, n: usize) -> Vec<Range<usize>> {
+        let mut blocks = Vec::with_capacity(queries.len().div_ceil(n));
+        let mut start = queries.start;
+        while start < queries.end {
+            let mut end = (start + n).min(queries.end);
+            if let Some(global) = &self.global {
+                let flags = &global.flags;
+                let other = (start..end).find(|idx| flags[*idx] != flags[start]);
+                end = other.unwrap_or(end);
+            }
+            blocks.push(start..end);
+            start = end;
+        }
+        blocks
     }
 
     /// Lets each query see one range of keys of its own, in place of what the mask says: a prefix, or queries that begin later
@@ -83,8 +141,37 @@ impl Visibility {
         self.mask
     }
 
-    /// The keys that the declared mask lets a query see, padding aside: one range.
+    /// The keys that the declared mask lets a query see, padding aside: one range, which has holes where global tokens lie apart
+    /// from a window.
     pub fn range(&self, query_idx: usize) -> Range<usize> {
+        let near = self.near(query_idx);
+        let Some(global) = &self.global else {
+            return near;
+        };
+        let end = if self.mask.causal {
+            query_idx + 1
+        } else {
+            self.n_keys
+        };
+        if global.flags[query_idx] {
+            return 0..end;
+        }
+        let earlier = &global.flags[..end.min(global.last + 1)];
+        let last = match earlier.iter().rposition(|is| *is) {
+            Some(last) if near.is_empty() => return global.first..last + 1,
+            Some(last) => last,
+            None => return near,
+        };
+        near.start.min(global.first)..near.end.max(last + 1)
+    }
+
+    /// Whether a query sees some keys of its range and others not, padding aside.
+    pub(super) fn has_holes(&self, query_idx: usize) -> bool {
+        self.global.is_some() && !self.is_global(query_idx)
+    }
+
+    /// The keys that the mask lets a query see, were no token global.
+    fn near(&self, query_idx: usize) -> Range<usize> {
         if let Some(range) = self.ranges.as_ref().and_then(|all| all.get(query_idx)) {
             return range.start.min(self.n_keys)..range.end.min(self.n_keys);
         }
@@ -146,7 +233,16 @@ impl Visibility {
 
     /// Whether a query sees a key.
     pub fn sees(&self, query_idx: usize, key_idx: usize) -> bool {
-        self.range(query_idx).contains(&key_idx) && self.is_real_key(key_idx)
+        self.range(query_idx).contains(&key_idx) && self.is_seen(query_idx, key_idx)
+    }
+
+    /// Whether a query sees a key of its range.
+    pub(super) fn is_seen(&self, query_idx: usize, key_idx: usize) -> bool {
+        let is_near = self.global.as_ref().is_none_or(|global| {
+            let is_either = global.flags[key_idx] || global.flags[query_idx];
+            is_either || self.near(query_idx).contains(&key_idx)
+        });
+        is_near && self.is_real_key(key_idx)
     }
 
     /// The first key that is a token, not padding.
@@ -176,6 +272,11 @@ impl Visibility {
     /// How many keys a query sees.
     pub fn n_visible(&self, query_idx: usize) -> usize {
         let range = self.range(query_idx);
+        if self.has_holes(query_idx) {
+            return range
+                .filter(|key_idx| self.is_seen(query_idx, *key_idx))
+                .count();
+        }
         match &self.real_keys {
             Some(real) => real[range].iter().filter(|r| **r).count(),
             None => range.len(),
@@ -222,6 +323,40 @@ mod tests {
         };
         assert_eq!((seen(4), seen(5)), (vec![2, 3, 4], vec![5]));
         assert_eq!((padded.range(0), padded.range(1)), (0..1, 0..2));
+    }
+
+    #[test]
+    fn global_tokens_see_all_and_are_seen_by_all() {
+        let mask = Mask {
+            causal: false,
+            window: Some(Window::Around(1)),
+        };
+        let n = 7;
+        let real = [true, true, true, true, true, true, false];
+        let global = vec![true, false, false, false, true, false, false];
+        let visibility = Visibility::of_self(mask, n, Some(&real)).with_global(global.clone());
+        for query_idx in 0..n {
+            let seen = |key_idx: usize| {
+                let is_near = query_idx.abs_diff(key_idx) <= 1;
+                real[key_idx] && (is_near || global[query_idx] || global[key_idx])
+            };
+            let counted = (0..n).filter(|key_idx| seen(*key_idx)).count();
+            assert_eq!(visibility.n_visible(query_idx), counted, "{query_idx}");
+            for key_idx in 0..n {
+                assert_eq!(visibility.sees(query_idx, key_idx), seen(key_idx));
+            }
+        }
+        assert_eq!(visibility.blocks(0..n, 2), [0..1, 1..3, 3..4, 4..5, 5..7]);
+        let causal = Mask {
+            causal: true,
+            window: Some(Window::Back(2)),
+        };
+        let causal = Visibility::of_self(causal, n, None).with_global(global);
+        assert_eq!(
+            (causal.range(6), causal.range(4), causal.range(2)),
+            (0..7, 0..5, 0..3)
+        );
+        assert!(causal.sees(6, 4) && !causal.sees(6, 3) && !causal.sees(2, 4));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct HeadRows {
     pub q: Vec<f32>,
     /// [key, d_head]
     pub k: Vec<f32>,
+    /// The keys that global tokens look at. // [key, d_head]
+    pub global_k: Option<Vec<f32>>,
     pub sink: Option<f32>,
     /// What the head adds by learned values.
     pub learned: HeadBias,
@@ -51,7 +53,8 @@ impl HeadRows {
     ) -> HeadPart {
         let (n_keys, d_head) = (self.visibility.n_keys, self.spec.d_head);
         let level = Level::current();
-        let k_norms = row_norms(level, &self.k, d_head, n_keys, d_head);
+        let norms = |k: &[f32]| row_norms(level, k, d_head, n_keys, d_head);
+        let k_norms = norms(&self.k);
         let math = HeadMath {
             spec: &self.spec,
             head_idx: self.head_idx,
@@ -64,13 +67,17 @@ impl HeadRows {
             learned: &self.learned,
         };
         let mut products = vec![0.0; queries.len() * n_keys];
-        product(
-            &mut MatrixMut::new(&mut products, queries.len(), n_keys, n_keys),
-            Matrix::row_major(&self.q[queries.start * d_head..], queries.len(), d_head),
-            Matrix::row_major(&self.k, n_keys, d_head).transposed(),
-            false,
-            Threads::Pool,
-        );
+        let multiply = |queries: Range<usize>, k: &[f32], products: &mut [f32]| {
+            product(
+                &mut MatrixMut::new(products, queries.len(), n_keys, n_keys),
+                Matrix::row_major(&self.q[queries.start * d_head..], queries.len(), d_head),
+                Matrix::row_major(k, n_keys, d_head).transposed(),
+                false,
+                Threads::Pool,
+            );
+        };
+        multiply(queries.clone(), &self.k, &mut products);
+        let global = self.global_k.as_ref().map(|k| (k, norms(k)));
         let mut part = HeadPart {
             scores: Vec::with_capacity(queries.len() * keys.len()),
             pattern: Vec::with_capacity(queries.len() * keys.len()),
@@ -79,6 +86,13 @@ impl HeadRows {
         };
         let mut pattern = vec![0.0; n_keys];
         for (row, query_idx) in products.chunks_mut(n_keys).zip(queries) {
+            let mut math = math;
+            if let Some((k, norms)) = &global
+                && self.visibility.is_global(query_idx)
+            {
+                multiply(query_idx..query_idx + 1, k, row);
+                math.k_norms = norms;
+            }
             finish_row(&math, query_idx, 1.0, row, &mut pattern);
             adjust(&mut pattern);
             part.scores.extend_from_slice(&row[keys.clone()]);

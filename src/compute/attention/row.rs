@@ -80,10 +80,9 @@ pub fn row_scale(
     if !matches!(spec.scale, Scale::OfKeys(_)) {
         return spec.scale.factor(spec.d_head);
     }
-    let real = visibility.real_keys();
     let visible = visibility
         .range(query_idx)
-        .filter(|key_idx| real.is_none_or(|real| real[*key_idx]));
+        .filter(|key_idx| visibility.is_seen(query_idx, *key_idx));
     let norms = visible.map(|key_idx| k_norms[key_idx]);
     spec.scale.of_row(spec.d_head, norms)
 }
@@ -151,8 +150,7 @@ pub fn finish_row(
     pattern: &mut [f32],
 ) -> RowSummary {
     let range = head.visibility.range(query_idx);
-    let real_keys = head.visibility.real_keys();
-    let is_visible = |key_idx: usize| real_keys.is_none_or(|real| real[key_idx]);
+    let is_visible = |key_idx: usize| head.visibility.is_seen(query_idx, key_idx);
     let mut summary = RowSummary {
         q_norm,
         ..RowSummary::empty(head.visibility.is_real_query(query_idx))

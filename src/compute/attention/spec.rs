@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::bias::{Alibi, Buckets, Relative};
+use super::globals::Globals;
 use super::rope::RopeSpec;
 use super::scale::Scale;
 
@@ -41,11 +42,6 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// How many of `n` queries may see a key, padding aside.
-    pub fn n_queries_seeing(self, key_idx: usize, n: usize) -> usize {
-        self.queries_seeing(key_idx, n).len()
-    }
-
     /// Which of `n` queries may see a key, padding aside: one range.
     pub fn queries_seeing(self, key_idx: usize, n: usize) -> std::ops::Range<usize> {
         let first = match self.window {
@@ -142,6 +138,8 @@ pub struct AttentionSpec {
     pub growth: Option<Growth>,
     /// Keys are tokens of another sequence: an encoder's output.
     pub is_cross: bool,
+    /// Tokens that see all others and that all others see.
+    pub globals: Option<Globals>,
 }
 
 impl AttentionSpec {
@@ -164,6 +162,7 @@ impl AttentionSpec {
             rope: None,
             growth: None,
             is_cross: false,
+            globals: None,
         }
     }
 
@@ -200,7 +199,7 @@ mod tests {
             for key_idx in 0..n {
                 let counted = (0..n).filter(|q| visibility.sees(*q, key_idx)).count();
                 assert_eq!(
-                    mask.n_queries_seeing(key_idx, n),
+                    mask.queries_seeing(key_idx, n).len(),
                     counted,
                     "{mask} key {key_idx}"
                 );

@@ -7,17 +7,17 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::block::{Head, HeadInput, Run, run_head};
+use super::block::{HeadInput, Run, run_head};
 use super::head_bias::HeadBias;
 use super::kv_head::{KvHead, PACKED_BYTES};
+use super::plan::{HeadPlan, MARGIN, block_rows};
 use super::pooled::Pooled;
 use super::row::HeadMath;
-use super::row_bias::RowBias;
 use super::samples::sampled_queries;
 use super::spec::SoftmaxAxis;
-use super::strip::{HeadPlan, Strip, StripRun, block_rows};
+use super::strip::{Strip, StripRun};
 use super::summary::{HeadSummary, RowSummary};
-use crate::kernels::simd::{ColumnLogSums, KeyWeights, Keys, Level};
+use crate::kernels::simd::{ColumnLogSums, Keys, Level};
 use crate::kernels::tiles;
 
 /// Strips of one head at most: each holds a row of column sums until they are put together.
@@ -76,17 +76,21 @@ fn some_heads(
     });
     let first_kv = spec.kv_head_of(heads.start);
     let kv_heads = first_kv..spec.kv_head_of(heads.end - 1) + 1;
-    let packed: Vec<Option<KvHead>> = kv_heads
-        .into_par_iter()
-        .map(|kv_head_idx| KvHead::of(run, input, level, kv_head_idx))
-        .collect();
+    let pack = |input: HeadInput<'_>| -> Vec<Option<KvHead>> {
+        let heads = kv_heads.clone().into_par_iter();
+        let packed = heads.map(|kv_head_idx| KvHead::of(run, input, level, kv_head_idx));
+        packed.collect()
+    };
+    let packed = pack(input);
+    let of_globals = run.globals.map(|globals| (globals, globals.input(input.q)));
+    let packed_globals = of_globals.map(|(_, input)| pack(input));
     let learned = |head_idx: usize| HeadBias::of(run, input, head_idx);
     let learned: Vec<HeadBias> = heads.clone().into_par_iter().map(learned).collect();
     let sampled = sampled_queries(run.visibility);
     let mut plans = Vec::new();
     for (nth, head_idx) in heads.clone().enumerate() {
-        let head = Head::new(spec, input, head_idx).with_first_query(run.visibility.first_query());
-        let Some(kv) = &packed[spec.kv_head_of(head_idx) - first_kv] else {
+        let kv_idx = spec.kv_head_of(head_idx) - first_kv;
+        let Some(kv) = &packed[kv_idx] else {
             continue;
         };
         let math = HeadMath {
@@ -100,19 +104,30 @@ fn some_heads(
             positions: run.positions,
             learned: &learned[nth],
         };
+        let shared = (visible.as_deref(), sampled.as_slice());
+        let global = match (of_globals, &packed_globals) {
+            (Some((globals, input)), Some(packed)) => {
+                let Some(kv) = &packed[kv_idx] else {
+                    continue;
+                };
+                let math = HeadMath {
+                    k_norms: &kv.norms,
+                    value_norms: globals.value_norms_of(head_idx),
+                    ..math
+                };
+                Some(Box::new(HeadPlan::new(
+                    run,
+                    level,
+                    shared,
+                    (input, kv),
+                    math,
+                )))
+            }
+            _ => None,
+        };
         plans.push(HeadPlan {
-            run,
-            level,
-            head,
-            kv,
-            bias: RowBias::of(&math),
-            math,
-            visible: visible.as_deref(),
-            column_log_sums: Vec::new(),
-            weights: run
-                .value_norms_of(head_idx)
-                .map(|norms| KeyWeights::new(norms, kv.keys.width())),
-            sampled: &sampled,
+            global,
+            ..HeadPlan::new(run, level, shared, (input, kv), math)
         });
     }
     if spec.softmax_axis == SoftmaxAxis::Queries {
@@ -124,6 +139,9 @@ fn some_heads(
         if let Some(kv) = kv {
             kv.put_aside(run.kept, kv_head_idx);
         }
+    }
+    for kv in packed_globals.into_iter().flatten().flatten() {
+        kv.put_aside(None, 0);
     }
     let mut by_definition = |head_idx: usize| {
         let head = run_head(run, input, head_idx)?;
@@ -141,9 +159,6 @@ fn some_heads(
         })
         .collect()
 }
-
-/// Values beyond the last key, so that whole vectors can be read there.
-const MARGIN: usize = 64;
 
 /// Queries of a strip: a number that depends on lengths alone.
 fn strip_rows(plan: &HeadPlan<'_>) -> usize {
@@ -177,6 +192,9 @@ fn sum_columns(plans: &mut [HeadPlan<'_>]) -> Option<()> {
         }
         plan.column_log_sums = all.log_sums();
         plan.column_log_sums.resize(plan.kv.keys.width(), 0.0);
+        if let Some(global) = &mut plan.global {
+            global.column_log_sums.clone_from(&plan.column_log_sums);
+        }
     }
     Some(())
 }
@@ -237,6 +255,7 @@ fn together(plan: &HeadPlan<'_>, rows: Vec<RowSummary>, strips: &[StripRun]) -> 
         k_norms: plan.kv.norms.clone(),
         value_norms: plan.math.value_norms.unwrap_or_default().to_vec(),
         real_keys: visibility.real_keys().map(<[bool]>::to_vec),
+        global_tokens: visibility.global_tokens(),
         pooled,
         samples,
     }

@@ -5,42 +5,18 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::block::{Head, Run};
 use super::fast_row::FastRow;
-use super::kv_head::KvHead;
+use super::plan::HeadPlan;
 use super::pooled::PooledPart;
-use super::row::{HeadMath, fill_unseen, finish_row};
+use super::row::{fill_unseen, finish_row};
 use super::row_bias::RowBias;
 use super::spec::{NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
 use crate::kernels::Tile;
 use crate::kernels::simd::{
-    ColumnLogSums, KeyWeights, Level, Queries, RowKnobs, ScoreSums, add_columns, exp_row,
-    over_queries_row, row_norms, score_row, scores_of, weigh,
+    ColumnLogSums, Queries, ScoreSums, add_columns, exp_row, over_queries_row, row_norms,
+    score_row, scores_of, weigh,
 };
-
-/// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
-const BLOCK_ROWS: usize = 48;
-/// Of rows longer than this, half as many.
-const LONG_ROW: usize = 4096;
-
-/// One head to run.
-pub(super) struct HeadPlan<'a> {
-    pub run: &'a Run<'a>,
-    pub level: Level,
-    pub head: Head<'a>,
-    pub kv: &'a KvHead,
-    pub math: HeadMath<'a>,
-    pub bias: RowBias,
-    /// 1 where a key is not padding, as long as a row of scores.
-    pub visible: Option<&'a [f32]>,
-    /// log Σ over queries, as long as a row of scores; for a softmax over queries.
-    pub column_log_sums: Vec<f32>,
-    /// ‖v W_O‖, where it is known.
-    pub weights: Option<KeyWeights>,
-    /// Queries whose rows are kept.
-    pub sampled: &'a [usize],
-}
 
 /// Some queries of a head to run, and where what they give is put.
 pub(super) struct Strip<'a> {
@@ -74,6 +50,8 @@ struct Scratch {
     bias: Vec<f32>,
     /// The scores of a row whose weights are weighed by lengths of values.
     row_scores: Vec<f32>,
+    /// 1 where a row with holes sees a key.
+    seen: Vec<f32>,
     /// One row each, for rows that are not finite.
     products: Vec<f32>,
     pattern: Vec<f32>,
@@ -87,27 +65,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Queries of a block whose rows are `width` scores long.
-pub(super) fn block_rows(width: usize) -> usize {
-    if width > LONG_ROW {
-        BLOCK_ROWS / 2
-    } else {
-        BLOCK_ROWS
-    }
-}
-
 impl HeadPlan<'_> {
-    fn width(&self) -> usize {
-        self.kv.keys.width()
-    }
-
-    fn blocks(&self, queries: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (n, end) = (block_rows(self.width()), queries.end);
-        queries
-            .step_by(n)
-            .map(move |start| start..(start + n).min(end))
-    }
-
     /// Runs some queries; `None` when it was stopped.
     pub(super) fn strip(&self, strip: Strip<'_>) -> Option<StripRun> {
         SCRATCH.with_borrow_mut(|scratch| self.strip_in(strip, scratch))
@@ -125,7 +83,7 @@ impl HeadPlan<'_> {
             if self.run.pace.stops() {
                 return None;
             }
-            self.block(block, &mut to, &mut strip, s);
+            self.of(&block).block(block, &mut to, &mut strip, s);
         }
         Some(strip)
     }
@@ -198,33 +156,6 @@ impl HeadPlan<'_> {
         panels
     }
 
-    /// The keys that some query of a block sees, or fills for want of any.
-    fn keys_of(&self, block: &Range<usize>) -> Range<usize> {
-        let visibility = self.run.visibility;
-        let spreads = self.math.spec.no_visible != NoVisible::Zero;
-        let mut all = visibility.n_keys..0;
-        for query_idx in block.clone() {
-            if spreads && visibility.n_visible(query_idx) == 0 {
-                return 0..visibility.n_keys;
-            }
-            let range = visibility.range(query_idx);
-            if !range.is_empty() {
-                all = all.start.min(range.start)..all.end.max(range.end);
-            }
-        }
-        if all.start > all.end { 0..0 } else { all }
-    }
-
-    fn knobs<'a>(&'a self, query_idx: usize, bias: Option<&'a [f32]>) -> RowKnobs<'a> {
-        RowKnobs {
-            scale: self.math.scale(query_idx),
-            cap: self.math.spec.softcap,
-            bias,
-            visible: self.visible,
-            inverse_norms: &self.kv.inverse_norms,
-        }
-    }
-
     /// One row: products become weights in place, zero outside of what it sees.
     fn row(
         &self,
@@ -245,7 +176,9 @@ impl HeadPlan<'_> {
         };
         let row = &mut s.scores[at..at + width];
         let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
-        let scores = score_row(self.level, row, range.clone(), &self.knobs(query_idx, bias));
+        let visible = self.visible(query_idx, &mut s.seen);
+        let knobs = self.knobs(query_idx, bias, visible);
+        let scores = score_row(self.level, row, range.clone(), &knobs);
         let is_finite = scores.sum.is_finite() && scores.raw_sum.is_finite();
         if scores.n == 0 {
             row[keys.clone()].fill(0.0);
@@ -269,14 +202,14 @@ impl HeadPlan<'_> {
                 s.row_scores.clear();
                 s.row_scores.extend_from_slice(row);
             }
-            let fast = self.weights(row, &range, query_idx, scores);
+            let fast = self.weights(row, (&range, visible), query_idx, scores);
             self.weigh_values(row, &s.row_scores, &range, &fast, &mut summary);
             row[keys.start..range.start].fill(0.0);
             row[range.end..keys.end].fill(0.0);
             s.factors.push(fast.factor());
             s.ends.push(range.end);
             fast.summarise(row[scores.argmax], &mut summary);
-            summary.k_norm_sq_sum = self.key_squares(&range);
+            summary.k_norm_sq_sum = self.key_squares(query_idx, &range);
         }
         let factor = s.factors.last().copied().unwrap_or(0.0);
         let row = &s.scores[at..at + width];
@@ -311,7 +244,7 @@ impl HeadPlan<'_> {
     fn weights(
         &self,
         row: &mut [f32],
-        range: &Range<usize>,
+        (range, visible): (&Range<usize>, Option<&[f32]>),
         query_idx: usize,
         scores: ScoreSums,
     ) -> FastRow {
@@ -321,10 +254,10 @@ impl HeadPlan<'_> {
         let axis = self.math.spec.softmax_axis;
         let (level, range) = (self.level, range.clone());
         let pattern = match axis {
-            SoftmaxAxis::Keys => exp_row(level, row, range, self.visible, around, query_idx),
+            SoftmaxAxis::Keys => exp_row(level, row, range, visible, around, query_idx),
             SoftmaxAxis::Queries => {
                 let log_sums = &self.column_log_sums;
-                over_queries_row(level, row, range, self.visible, log_sums, around, query_idx)
+                over_queries_row(level, row, range, visible, log_sums, around, query_idx)
             }
         };
         FastRow {
@@ -335,20 +268,6 @@ impl HeadPlan<'_> {
             sink,
             is_plain: self.math.spec.softcap.is_none() && matches!(self.bias, RowBias::None),
         }
-    }
-
-    /// Σ ‖k‖² of the visible keys of a range.
-    fn key_squares(&self, range: &Range<usize>) -> f32 {
-        let before = &self.kv.squares_before;
-        if before.last().is_some_and(|all| all.is_finite()) {
-            return (before[range.end] - before[range.start]) as f32;
-        }
-        // Somewhere is a key without a norm, perhaps outside the range.
-        let visible = range
-            .clone()
-            .filter(|key_idx| self.run.visibility.is_real_key(*key_idx));
-        let norms = visible.map(|key_idx| f64::from(self.kv.norms[key_idx]));
-        norms.map(|norm| norm * norm).sum::<f64>() as f32
     }
 
     /// A row with a score that is not finite, by the definition; its probabilities stand in the row.
@@ -475,14 +394,17 @@ impl HeadPlan<'_> {
                 if self.run.pace.stops() {
                     return None;
                 }
-                let panels = self.products(&block, s);
-                let n_panel = self.kv.keys.n_panel();
+                let of = self.of(&block);
+                let panels = of.products(&block, s);
+                let n_panel = of.kv.keys.n_panel();
                 let keys = panels.start * n_panel..panels.end * n_panel;
                 for (row_idx, query_idx) in block.clone().enumerate() {
                     let range = self.run.visibility.range(query_idx);
                     let row = &mut s.scores[row_idx * width..][..width];
-                    let bias = self.bias.row(&self.math, query_idx, &mut s.bias);
-                    score_row(self.level, row, range.clone(), &self.knobs(query_idx, bias));
+                    let bias = of.bias.row(&of.math, query_idx, &mut s.bias);
+                    let visible = of.visible(query_idx, &mut s.seen);
+                    let knobs = of.knobs(query_idx, bias, visible);
+                    score_row(self.level, row, range.clone(), &knobs);
                     row[keys.start..range.start.max(keys.start)].fill(f32::NEG_INFINITY);
                     row[range.end.min(keys.end)..keys.end].fill(f32::NEG_INFINITY);
                 }

@@ -1,6 +1,9 @@
 //! What one pass over a row of scores and pattern leaves behind. Every statistic derives from these.
 
+use std::ops::Range;
+
 use super::pooled::Pooled;
+use super::spec::Mask;
 
 /// One query of one head. Sums run over the visible keys.
 ///
@@ -116,7 +119,32 @@ pub struct HeadSummary {
     pub value_norms: Vec<f32>,
     /// Which keys are not padding; `None` when none is. // [key]
     pub real_keys: Option<Vec<bool>>,
+    /// Tokens that see all others, and that all others see.
+    pub global_tokens: Vec<usize>,
     pub pooled: Pooled,
     /// Whole rows of a few queries, while the layer's heads are compared. // [sample, key]
     pub samples: Vec<f32>,
+}
+
+impl HeadSummary {
+    /// The queries that a mask lets see a key, padding aside, in ranges that do not overlap.
+    pub fn queries_seeing(&self, mask: Mask, key_idx: usize) -> impl Iterator<Item = Range<usize>> {
+        let n = self.rows.len();
+        let is_global = self.global_tokens.contains(&key_idx);
+        let first = if mask.causal { key_idx.min(n) } else { 0 };
+        let near = if is_global {
+            first..n
+        } else {
+            mask.queries_seeing(key_idx, n)
+        };
+        let apart = |idx: &&usize| **idx >= first && !near.contains(*idx);
+        let apart: Vec<usize> = self.global_tokens.iter().filter(apart).copied().collect();
+        std::iter::once(near).chain(apart.into_iter().map(|idx| idx..idx + 1))
+    }
+
+    /// How many queries a mask lets see a key, padding aside.
+    pub fn n_queries_seeing(&self, mask: Mask, key_idx: usize) -> usize {
+        let ranges = self.queries_seeing(mask, key_idx);
+        ranges.map(|range| range.len()).sum()
+    }
 }

@@ -63,6 +63,7 @@ impl<'a> Tally<'a> {
             k_norms,
             value_norms: Vec::new(),
             real_keys: visibility.real_keys().map(<[bool]>::to_vec),
+            global_tokens: visibility.global_tokens(),
             pooled: self.pooled,
             samples: self.samples,
         }

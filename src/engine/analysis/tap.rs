@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::attention::BlockSink;
+use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::model::{Hook, Stack};
 
@@ -53,6 +53,14 @@ pub trait Tap {
     fn rows(&mut self, _: Stack, _: usize, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
+
+    /// Whether it is wanted what global tokens look at.
+    fn wants_globals(&self) -> bool {
+        false
+    }
+
+    /// What global tokens look at in a layer's own attention.
+    fn globals(&mut self, _: Stack, _: &GlobalKeys) {}
 
     /// Called when a layer is done.
     ///

@@ -2,7 +2,8 @@
 
 use super::first_nonfinite::NonFinite;
 use super::tap::Tap;
-use crate::attention::BlockSink;
+
+use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::kernels::residual::shape_of;
 use crate::kernels::{first_nonfinite, norms_of_rows};
@@ -143,6 +144,16 @@ impl Hooks for Watch<'_> {
                 tap.values(seen_from, self.layer_idx, hook, values, width)
             }
             _ => Ok(()),
+        }
+    }
+
+    fn wants_globals(&self) -> bool {
+        self.tap.as_ref().is_some_and(|tap| tap.wants_globals())
+    }
+
+    fn globals(&mut self, keys: &GlobalKeys) {
+        if let Some(tap) = &mut self.tap {
+            tap.globals(self.stack, keys);
         }
     }
 

@@ -99,8 +99,10 @@ fn sink(
     let n_real = before[n];
     let sums = head.summary.column_sums.iter().enumerate();
     let alphas = sums.filter_map(|(key_idx, sum)| {
-        let seeing = layer.spec.mask.queries_seeing(key_idx, n);
-        let n_seeing = before[seeing.end] - before[seeing.start];
+        let seeing = head.summary.queries_seeing(layer.spec.mask, key_idx);
+        let n_seeing: usize = seeing
+            .map(|range| before[range.end] - before[range.start])
+            .sum();
         let is_seen = n_real >= 4 && 2 * n_seeing >= n_real;
         is_seen.then(|| (key_idx, f64::from(*sum) / n_seeing as f64))
     });

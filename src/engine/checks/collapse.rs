@@ -242,9 +242,8 @@ fn share_looking_at(layer: &LayerReport, key_idx: usize) -> f64 {
     let (mut n, mut n_looking) = (0usize, 0usize);
     for head in &layer.heads {
         let rows = &head.summary.rows;
-        let seeing = layer.spec.mask.queries_seeing(key_idx, rows.len());
-        let seeing = seeing.start.min(rows.len())..seeing.end.min(rows.len());
-        for row in &rows[seeing] {
+        let seeing = head.summary.queries_seeing(layer.spec.mask, key_idx);
+        for row in seeing.flat_map(|range| &rows[range]) {
             if row.is_real && row.n_visible >= 2 {
                 n += 1;
                 n_looking += usize::from(row.argmax as usize == key_idx);

@@ -193,7 +193,8 @@ pub(super) fn explains(
     let mask = layer.spec.mask;
     let columns = head.summary.column_sums.iter().enumerate();
     let mut columns = columns.filter(|(key_idx, _)| {
-        is_real(*key_idx) && (layer.spec.is_cross || mask.n_queries_seeing(*key_idx, n_queries) > 0)
+        is_real(*key_idx)
+            && (layer.spec.is_cross || head.summary.n_queries_seeing(mask, *key_idx) > 0)
     });
     columns
         .all(|(_, sum)| (f64::from(*sum) - 1.0).abs() <= near)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::gap::{Axes, HookGap, same_bits};
 use super::rows::{Compare, Keep, RowGaps, Shared, changed, looked_at};
 use crate::analysis::Tap;
-use crate::attention::{AttentionSpec, BlockSink};
+use crate::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::model::{Hook, Input, ModelSpec, Sequence, Stack};
 
@@ -37,6 +37,8 @@ pub(super) struct Exchange<'a> {
     pub layer_idx: Cell<usize>,
     /// What A gave.
     pub of_a: RefCell<BTreeMap<(Stack, Hook), Kept>>,
+    /// What global tokens of A and of B look at in the layer that runs.
+    pub globals: [RefCell<BTreeMap<Stack, GlobalKeys>>; 2],
     /// A's input of the layer, where its rows hold more than the residual.
     pub rows_of_a: RefCell<Option<Kept>>,
     /// What B's heads are computed from again, where not all heads of A could be kept.
@@ -63,6 +65,7 @@ impl<'a> Exchange<'a> {
             is_on: Cell::new(false),
             layer_idx: Cell::new(0),
             of_a: RefCell::default(),
+            globals: Default::default(),
             rows_of_a: RefCell::default(),
             of_b: RefCell::default(),
             own: Shared::default(),
@@ -193,6 +196,7 @@ impl<'a> Exchange<'a> {
     pub fn end_layer(&self) {
         self.is_on.set(false);
         let (of_a, of_b) = (self.of_a.take(), self.of_b.take());
+        self.globals.iter().for_each(|of| drop(of.take()));
         let rows = self.rows_of_a.take();
         let all = of_a.into_values().chain(of_b.into_values()).chain(rows);
         self.spare.borrow_mut().extend(all.map(|kept| kept.values));
@@ -266,6 +270,15 @@ impl Tap for Keeper<'_> {
         exchange.sink(stack, &self.own, &self.cross)
     }
 
+    fn wants_globals(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
+        let mut of_a = self.exchange.globals[0].borrow_mut();
+        of_a.insert(stack, keys.clone());
+    }
+
     fn wants_rows(&self) -> bool {
         self.exchange.is_on.get()
     }
@@ -336,6 +349,15 @@ impl Tap for Comparer<'_> {
     fn blocks(&self, stack: Stack, _: usize) -> Option<&dyn BlockSink> {
         let exchange = self.exchange;
         exchange.sink(stack, &self.own, &self.cross)
+    }
+
+    fn wants_globals(&self) -> bool {
+        self.exchange.is_on.get()
+    }
+
+    fn globals(&mut self, stack: Stack, keys: &GlobalKeys) {
+        let mut of_b = self.exchange.globals[1].borrow_mut();
+        of_b.insert(stack, keys.clone());
     }
 
     fn wants_rows(&self) -> bool {

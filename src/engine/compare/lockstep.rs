@@ -402,7 +402,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
         }
         let again = {
             let of_a = self.exchange.of_a.borrow();
-            self.again(self.sides.a, (stack, layer_a), &of_a)?
+            self.again(0, (stack, layer_a), &of_a)?
         };
         if let Some(again) = again {
             changed(shared).compute_again(again);
@@ -418,8 +418,8 @@ impl<'a, O: Ops> Work<'a, '_, O> {
             return Ok(());
         }
         let (of_a, of_b) = (self.exchange.of_a.borrow(), self.exchange.of_b.borrow());
-        let a = self.again(self.sides.a, (stack, layer_a), &of_a)?;
-        let b = self.again(self.sides.b, (stack, layer_b), &of_b)?;
+        let a = self.again(0, (stack, layer_a), &of_a)?;
+        let b = self.again(1, (stack, layer_b), &of_b)?;
         let (Some(a), Some(b)) = (a, b) else {
             return Ok(());
         };
@@ -436,10 +436,11 @@ impl<'a, O: Ops> Work<'a, '_, O> {
     /// An attention with the queries, keys and values that it had.
     fn again(
         &self,
-        model: &Model,
+        side: usize,
         (stack, layer_idx): (Stack, usize),
         values: &BTreeMap<(Stack, Hook), Kept>,
     ) -> Result<Option<Again>> {
+        let model = [self.sides.a, self.sides.b][side];
         let of = |hook: Hook| values.get(&(stack, hook)).map(|kept| kept.values.clone());
         let found = (of(Hook::RotQ), of(Hook::RotK), of(Hook::V));
         let (Some(spec), (Some(q), Some(k), Some(v))) =
@@ -457,6 +458,7 @@ impl<'a, O: Ops> Work<'a, '_, O> {
             sinks: tables.sinks.map(Cow::into_owned),
             buckets: tables.buckets.map(Cow::into_owned),
             relative: tables.relative,
+            globals: self.exchange.globals[side].borrow().get(&stack).cloned(),
             values: [q, k, v],
             n_at_once: rows.at_once(self.sides.row_bytes),
         }))
@@ -474,7 +476,7 @@ fn visibility(
         let keys = (keys.len(), keys.real.as_deref());
         Visibility::of_cross(spec.mask, (queries.len(), real), keys)
     } else {
-        Visibility::of_self(spec.mask, queries.len(), real)
+        queries.visibility(spec)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use super::gap::{Axes, HeadGap, HookGap};
 use crate::attention::{
-    AttentionSpec, BlockSink, HeadInput, RelativeTables, Run, Visibility, stream_heads,
+    AttentionSpec, BlockSink, GlobalKeys, HeadInput, RelativeTables, Run, Visibility, stream_heads,
 };
 use crate::kernels::simd::{self, Level};
 use crate::pace::Pace;
@@ -337,6 +337,8 @@ pub(super) struct Again {
     /// [bucket, head]
     pub buckets: Option<Vec<f32>>,
     pub relative: Option<RelativeTables>,
+    /// What global tokens look at.
+    pub globals: Option<GlobalKeys>,
     /// Rotated queries, rotated keys and values. // [position, heads · width] each
     pub values: [Vec<f32>; 3],
     /// How many heads are computed before they are compared.
@@ -357,6 +359,7 @@ impl Again {
             positions: &self.positions,
             repeats: None,
             value_norms: None,
+            globals: self.globals.as_ref(),
             sink: Some(sink),
             kept: None,
             pace,

@@ -297,6 +297,9 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
         Some(Window::Chunk(width)) => KnobValue::word(format!("chunks of {width}")),
     };
     list.add(Computation, "window", window);
+    let globals = spec.globals.map(|globals| globals.to_string());
+    let globals = KnobValue::or_none(globals, KnobValue::Word);
+    list.add(Computation, "global_tokens", globals);
     list.word(
         Computation,
         "row_without_keys",

@@ -1,10 +1,15 @@
-//! LED: BART whose encoder sees a window to both sides, as it runs where no token is named that sees all others.
+//! LED: BART whose encoder sees a window to both sides; a person may let the first tokens see all others.
 
 use super::Family;
-use super::reading::bart_like::{BartLike, Positions};
-use crate::model::ReadsAgain;
+use super::reading::bart_like::{self, BartLike, Positions};
+use super::reading::global_tokens;
+use crate::checkpoint::{Checkpoint, Reader};
+use crate::error::Result;
+use crate::model::{ModelSpec, ReadsAgain, Stack};
 
-pub const FAMILY: Family = Family::translator("led", "LED", || BartLike {
+pub const FAMILY: Family = Family::own("led", "LED", read);
+
+const LIKE: BartLike = BartLike {
     positions: Positions::Learned { n_rows_before: 0 },
     norms_embedding: true,
     base: "led.",
@@ -16,4 +21,13 @@ pub const FAMILY: Family = Family::translator("led", "LED", || BartLike {
     window: Some("attention_window"),
     reads_again: ReadsAgain::Shifted,
     ..BartLike::PLAIN
-});
+};
+
+fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
+    let mut spec = bart_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
+    let encoder = spec.stacks.iter_mut().find(|of| of.stack == Stack::Encoder);
+    if let Some(encoder) = encoder {
+        global_tokens::settle(reader, encoder, false)?;
+    }
+    Ok(spec)
+}

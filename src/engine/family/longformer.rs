@@ -1,7 +1,7 @@
-//! Longformer: RoBERTa whose tokens see a window to both sides; without global tokens, as its base runs by itself.
+//! Longformer: RoBERTa whose tokens see a window to both sides; some classes let some tokens see all others.
 
 use super::reading::bert_like::{self, BertLike};
-use super::reading::tasks::refuse_classes;
+use super::reading::global_tokens;
 use super::{Family, roberta};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
@@ -16,16 +16,7 @@ const LIKE: BertLike = BertLike {
 };
 
 fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
-    // Classes that let some tokens see all others, by themselves.
-    refuse_classes(
-        reader,
-        &[
-            "ForSequenceClassification",
-            "ForQuestionAnswering",
-            "ForMultipleChoice",
-        ],
-        "a class whose tokens see windows alone, such as LongformerModel or LongformerForMaskedLM",
-        "lets some tokens see all others, which is not read",
-    )?;
-    bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)
+    let mut spec = bert_like::read(FAMILY.model_type, checkpoint, reader, LIKE)?;
+    global_tokens::settle(reader, &mut spec.stacks[0], true)?;
+    Ok(spec)
 }

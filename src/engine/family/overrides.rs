@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use self::changes::change;
 
-use super::reading::is_activation;
+use super::reading::{global_tokens, is_activation};
 use crate::attention::{Scale, SoftmaxAxis};
 use crate::checkpoint::{Config, Knob, Origin, Reader, SetBy, Setting, Settings, Tensors};
 use crate::error::{Error, Result};
@@ -158,6 +158,11 @@ static FIELDS: &[Field] = &[
             "none" => Some(Given::LogitSoftcap(None)),
             cap => above_zero(cap).map(|cap| Given::LogitSoftcap(Some(cap as f32))),
         },
+    ),
+    field(
+        "global_tokens",
+        "none, first, question or answer: tokens that see all others",
+        |text| one_of(text, &global_tokens::WORDS),
     ),
     field("tower", "text or vision", |text| {
         one_of(text, &["text", "vision"])

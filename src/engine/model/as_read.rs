@@ -382,6 +382,7 @@ fn attend_group<O: Ops>(
             bucket_values: weights.bucket_values.as_deref().or(shared),
             relative: weights.relative.as_ref(),
             positions: &segment.sequence.positions,
+            globals: None,
             sink: None,
             kept: None,
             pace: context.pace,

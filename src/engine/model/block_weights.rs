@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::difference::Difference;
 use super::feed_forward::{FeedForward, LearnedActivation, MlpSpec};
+use super::global_tokens::GlobalWeights;
 use super::mixer::TokenMixerWeights;
 use super::source::NormSource;
 use super::spec::{BlockSpec, Mixer, ProjectionSpec};
@@ -40,6 +41,8 @@ pub struct AttentionWeights<'a, O: Ops> {
     pub relative: Option<RelativeTables>,
     pub gate: Option<O::Linear<'a>>,
     pub difference: Option<Difference>,
+    /// Maps of global tokens.
+    pub global: Option<GlobalWeights<'a, O>>,
 }
 
 impl<'a, O: Ops> AttentionWeights<'a, O> {
@@ -97,6 +100,10 @@ impl<'a, O: Ops> AttentionWeights<'a, O> {
             },
             difference: match &spec.difference {
                 Some(difference) => Some(difference.read(shelf.tensors)?),
+                None => None,
+            },
+            global: match &spec.global {
+                Some(maps) => Some(GlobalWeights::read(shelf, maps)?),
                 None => None,
             },
         })

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::embed::Sequence;
+use super::global_tokens::GlobalBuffers;
 use super::known::KnownRows;
 use super::past::KeysAndValues;
 use super::recurrent::Ends;
@@ -154,7 +155,8 @@ impl<'a, O: Ops> BlockContext<'a, O> {
     pub(super) fn visibility(&self, spec: &AttentionSpec) -> Visibility {
         let (n_queries, real) = (self.sequence.len(), self.sequence.real.as_deref());
         if !spec.is_cross {
-            return Visibility::of_self(spec.mask, n_queries, real).with_first_query(self.n_past);
+            let visibility = self.sequence.visibility(spec);
+            return visibility.with_first_query(self.n_past);
         }
         let keys = self.memory.as_ref().map(|memory| memory.sequence);
         let n_keys = keys.map_or(0, Sequence::len);
@@ -180,6 +182,8 @@ pub struct AttentionScratch<O: Ops> {
     pub(super) gate: O::Buffer,
     /// What rows keep for later layers. // [position, n_kept]
     pub(super) kept: Vec<f32>,
+    /// What global tokens look at.
+    pub(super) global: Option<GlobalBuffers<O>>,
     /// Keys and values of tokens that are over, and of those that run once they have.
     pub(super) past: Option<KeysAndValues<O>>,
 }
@@ -220,6 +224,7 @@ impl<O: Ops> Default for AttentionScratch<O> {
             out: buffer(),
             gate: buffer(),
             kept: Vec::new(),
+            global: None,
             past: None,
         }
     }

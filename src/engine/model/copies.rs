@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
+use super::global_tokens::global_keys;
 use crate::attention::{AttentionSpec, Run, Visibility};
 use crate::error::Result;
 use crate::ops::Ops;
@@ -30,12 +31,24 @@ pub(super) fn attend_copies<O: Ops>(
         bucket_values: weights.bucket_values.as_deref().or(shared),
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
+        globals: None,
         sink: None,
         kept: None,
         pace: context.pace,
     };
     if copies == 1 {
-        ops.attend(&run, &s.q, &s.k, &s.v, &mut s.z)?;
+        let globals = global_keys(context, s, 0)?;
+        ops.attend(
+            &Run {
+                globals: globals.as_ref(),
+                heads: run.heads.clone(),
+                ..run
+            },
+            &s.q,
+            &s.k,
+            &s.v,
+            &mut s.z,
+        )?;
         return Ok(());
     }
     let mut together: Vec<f32> = Vec::new(); // [copy · position, n_heads · d_value]
@@ -46,7 +59,18 @@ pub(super) fn attend_copies<O: Ops>(
         part_of(ops, &s.q, (copy_idx, visibility.n_queries), &mut q)?;
         part_of(ops, &s.k, (copy_idx, visibility.n_keys), &mut k)?;
         part_of(ops, &s.v, (copy_idx, visibility.n_keys), &mut v)?;
-        ops.attend(&run, &q, &k, &v, &mut z)?;
+        let globals = global_keys(context, s, copy_idx)?;
+        ops.attend(
+            &Run {
+                globals: globals.as_ref(),
+                heads: run.heads.clone(),
+                ..run
+            },
+            &q,
+            &k,
+            &v,
+            &mut z,
+        )?;
         let host = ops.get(&z)?;
         width = host.width;
         together.reserve_exact(if copy_idx == 0 {

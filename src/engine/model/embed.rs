@@ -11,6 +11,7 @@ use super::rows;
 use super::source::{NormSource, TableSource};
 use super::spec::StackSpec;
 use super::weights::Shelf;
+use crate::attention::{AttentionSpec, Globals, Visibility};
 use crate::error::{Error, Result};
 use crate::ops::Ops;
 use crate::prompt::{Picture, Sound};
@@ -37,6 +38,21 @@ impl Sequence {
             positions,
             ..Self::default()
         }
+    }
+
+    /// Which tokens see each other in an attention among themselves.
+    pub fn visibility(&self, spec: &AttentionSpec) -> Visibility {
+        let visibility = Visibility::of_self(spec.mask, self.len(), self.real.as_deref());
+        match spec.globals {
+            Some(globals) => visibility.with_global(self.global(globals)),
+            None => visibility,
+        }
+    }
+
+    /// Which tokens see all others; padding does not.
+    pub(super) fn global(&self, globals: Globals) -> Vec<bool> {
+        let among = globals.among(&self.tokens).into_iter().enumerate();
+        among.map(|(idx, is)| is && self.is_real(idx)).collect()
     }
 
     /// Its first tokens.

@@ -12,6 +12,7 @@ use super::difference::{Difference, difference_of, pair_values};
 use super::emit::{emit, offer, raw};
 use super::experts::experts;
 use super::feed_forward::{FeedForward, GateRule, MlpSpec};
+use super::global_tokens::{global_keys, project_globals};
 use super::heads::{Attending, run_heads};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::known::feed_forward_of_all;
@@ -250,6 +251,7 @@ pub(super) fn project<O: Ops>(
     hooks: &mut dyn Hooks,
 ) -> Result<()> {
     project_only(context, attention, spec, weights, resid, s)?;
+    project_globals(context, attention, weights, resid, s)?;
     let ops = context.ops;
     let has_keys = !s.past.as_ref().is_some_and(|past| past.is_whole);
     if !spec.norms_after_rope {
@@ -397,6 +399,7 @@ pub(super) fn attend<O: Ops>(
     let repeats = (!spec.is_cross)
         .then(|| Repeats::of_real(&context.sequence.tokens, context.sequence.real.as_deref()));
     let shared = context.bucket_values.as_deref();
+    let globals = global_keys(context, s, 0)?;
     let run = Run {
         spec,
         repeats: repeats.as_ref(),
@@ -407,6 +410,7 @@ pub(super) fn attend<O: Ops>(
         bucket_values: weights.bucket_values.as_deref().or(shared),
         relative: weights.relative.as_ref(),
         positions: &context.sequence.positions,
+        globals: globals.as_ref(),
         sink,
         kept: s.past.as_ref().and_then(KeysAndValues::packed),
         pace: context.pace,

@@ -4,6 +4,7 @@ use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::exception::{Ablation, Exceptions, Variant};
 use super::forward::{attend, project};
+use super::global_tokens::{measure_globals, tell_globals};
 use super::hook::{Hooks, NoHooks};
 use super::source::NormSource;
 use super::spec::ProjectionSpec;
@@ -39,12 +40,14 @@ pub(super) fn run_heads<O: Ops>(
     } else {
         value_norms(context, spec, of.o, s)?
     };
+    measure_globals(context, spec, of.o, s)?;
     if let Some(past) = &mut s.past {
         past.join(ops, spec.is_cross, &mut s.k, &mut s.v)?;
         norms = past.join_norms(norms);
     }
     let norms = norms.as_deref();
     tell_norms(norms, hooks)?;
+    tell_globals(context, s, hooks)?;
     let mut summaries = Vec::with_capacity(spec.n_heads);
     let mut together = None; // [position, n_heads · d_value]
     let mut at = 0;

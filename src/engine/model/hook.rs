@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::attention::BlockSink;
+use crate::attention::{BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::place::Stack;
 
@@ -162,6 +162,12 @@ pub trait Hooks {
     fn rows(&mut self, _: Hook, _: &[f32], _: usize) -> Result<()> {
         Ok(())
     }
+    /// Whether it is wanted what global tokens look at.
+    fn wants_globals(&self) -> bool {
+        false
+    }
+    /// What global tokens look at, where an attention has such.
+    fn globals(&mut self, _: &GlobalKeys) {}
     /// Looks at the block's attention to the encoder's output.
     fn cross(&mut self) -> Option<&mut dyn Hooks> {
         None

@@ -15,6 +15,7 @@ mod exception;
 mod experts;
 mod feed_forward;
 mod forward;
+mod global_tokens;
 mod grouped;
 mod head_order;
 mod heads;
@@ -61,6 +62,7 @@ pub use feed_forward::{
     MlpSpec, RouterRule, RouterScores,
 };
 pub use forward::AttentionRun;
+pub use global_tokens::GlobalMaps;
 pub use hook::{Hook, Hooks, NoHooks};
 pub use known::KnownRows;
 pub use labels::{LabelKind, Labels, Pooled};

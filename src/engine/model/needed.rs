@@ -135,6 +135,8 @@ impl BlockSpec {
                 linears.extend([&latent.kv, &latent.shared_key]);
             }
             linears.extend(&projections.gate);
+            let global = projections.global.iter();
+            linears.extend(global.flat_map(|maps| maps.linears()));
         }
         let mixer = self.other_mixer().into_iter();
         linears.extend(mixer.flat_map(TokenMixer::linears));
@@ -293,6 +295,9 @@ impl<'a> Needed<'a> {
         ] {
             self.linear(linear);
         }
+        let global = projections.global.iter();
+        let global = global.flat_map(|maps| maps.linears());
+        global.for_each(|linear| self.linear(linear));
         self.norm(projections.q_norm.as_ref());
         self.norm(projections.k_norm.as_ref());
         self.norm(projections.v_norm.as_ref());

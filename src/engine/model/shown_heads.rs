@@ -6,12 +6,14 @@ use std::ops::Range;
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::forward::{attend, project};
+use super::global_tokens::{global_keys, measure_globals};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::rows::read_of;
 use super::spec::{BlockSpec, SelfSpec};
 use super::value_norms::{tell_norms, value_norms};
 use crate::attention::{
-    AttentionSpec, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run, Visibility,
+    AttentionSpec, GlobalKeys, HeadBias, HeadInput, HeadRows, HeadSummary, RelativeTables, Run,
+    Visibility,
 };
 use crate::error::Result;
 use crate::kernels::vectors::columns;
@@ -52,6 +54,7 @@ pub fn attend_heads<O: Ops>(
     // Lengths of values are worth another matrix only where somebody asks for them.
     let norms = if hooks.wants(Hook::ValueNorms) {
         let o = context.shelf().linear(&projections.o)?;
+        measure_globals(context, attention, &o, &mut s)?;
         value_norms(context, attention, &o, &s)?
     } else {
         None
@@ -73,6 +76,7 @@ pub fn attend_heads<O: Ops>(
         sinks: weights.sinks.map(Cow::into_owned),
         bucket_values: weights.bucket_values.map(Cow::into_owned),
         relative: weights.relative,
+        globals: global_keys(context, &s, 0)?,
         q: s.q,
         k: s.k,
     })
@@ -87,6 +91,7 @@ pub struct AttendedHeads<O: Ops> {
     sinks: Option<Vec<f32>>,
     bucket_values: Option<Vec<f32>>,
     relative: Option<RelativeTables>,
+    globals: Option<GlobalKeys>,
     q: O::Buffer,
     k: O::Buffer,
 }
@@ -120,6 +125,7 @@ impl<O: Ops> AttendedHeads<O> {
             positions: &context.sequence.positions,
             repeats: None,
             value_norms: None,
+            globals: None,
             sink: None,
             kept: None,
             pace: context.pace,
@@ -132,6 +138,11 @@ impl<O: Ops> AttendedHeads<O> {
         Ok(HeadRows {
             q: of_head(&self.q, head_idx)?,                  // [query, d_head]
             k: of_head(&self.k, spec.kv_head_of(head_idx))?, // [key, d_head]
+            global_k: self.globals.as_ref().map(|globals| {
+                let kv_head_idx = spec.kv_head_of(head_idx);
+                let width = spec.n_kv_heads * spec.d_head;
+                columns(&globals.k, width, kv_head_idx * spec.d_head, spec.d_head)
+            }),
             spec: spec.clone(),
             head_idx,
             visibility: self.visibility.clone(),

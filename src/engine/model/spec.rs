@@ -5,6 +5,7 @@ use super::difference::DifferenceSource;
 use super::embed_spec::EmbedSpec;
 use super::exception::Exceptions;
 use super::feed_forward::{FeedForward, MlpSpec};
+use super::global_tokens::GlobalMaps;
 use super::labels::Labels;
 use super::mixer::TokenMixer;
 use super::narrow::NarrowBranch;
@@ -50,6 +51,8 @@ pub struct ProjectionSpec {
     pub difference: Option<Box<DifferenceSource>>,
     /// Keys and values are those of another layer, or left for others.
     pub shared: Option<Box<KeySharing>>,
+    /// Maps of the tokens that see all others, where an attention has such.
+    pub global: Option<Box<GlobalMaps>>,
 }
 
 impl ProjectionSpec {
@@ -71,6 +74,7 @@ impl ProjectionSpec {
             gate: None,
             difference: None,
             shared: None,
+            global: None,
         }
     }
 

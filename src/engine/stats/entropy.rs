@@ -101,6 +101,7 @@ mod tests {
             k_norms: vec![1.0; n_keys],
             value_norms: Vec::new(),
             real_keys: None,
+            global_tokens: Vec::new(),
             pooled: crate::attention::Pooled::new(n_keys, n_keys),
             samples: Vec::new(),
         };

@@ -374,7 +374,7 @@ fn draw_query_axis(
 pub fn received(app: Scene<'_>, summary: &HeadSummary, key_idx: usize) -> Option<f32> {
     let n = summary.rows.len();
     let spec = app.attention();
-    let n_seeing = spec.map_or(n, |spec| spec.mask.n_queries_seeing(key_idx, n));
+    let n_seeing = spec.map_or(n, |spec| summary.n_queries_seeing(spec.mask, key_idx));
     Some(summary.column_sums.get(key_idx)? / n_seeing.max(1) as f32)
 }
 

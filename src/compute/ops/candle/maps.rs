@@ -187,6 +187,7 @@ impl Tally {
                     .unwrap_or_default()
                     .to_vec(),
                 real_keys: real_keys.clone(),
+                global_tokens: Vec::new(),
                 pooled,
                 samples,
             });

@@ -234,8 +234,9 @@ impl Ops for Candle {
         v: &OnCandle,
         z: &mut OnCandle,
     ) -> Result<Vec<HeadSummary>> {
-        if run.visibility.first_query() > 0 {
-            // A row or two: what the device would gain is less than what it takes to lay them out.
+        // A row or two: what the device would gain is less than what it takes to lay them out. Global tokens look at keys of
+        // their own, row by row.
+        if run.visibility.first_query() > 0 || run.globals.is_some() {
             let (q, k, v) = (self.get(q)?, self.get(k)?, self.get(v)?);
             let input = HeadInput {
                 q: &q.values,

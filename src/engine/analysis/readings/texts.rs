@@ -39,6 +39,10 @@ impl Task {
                     .to_owned(),
             );
         }
+        let mut blocks = spec.stacks.iter().flat_map(|stack| stack.blocks());
+        if blocks.any(|block| block.attention().is_some_and(|of| of.globals.is_some())) {
+            return Err("readings are of models without global tokens".to_owned());
+        }
         if head.unembed.n_out() != spec.d_vocab {
             return Err("a classifier's loss needs labels that a text does not have".to_owned());
         }

@@ -5,6 +5,7 @@ pub(super) mod bert_like;
 pub(super) mod deberta_like;
 pub mod described;
 pub(super) mod experts;
+pub(super) mod global_tokens;
 mod head_norms;
 pub(super) mod hybrid;
 pub(super) mod key_sharing;

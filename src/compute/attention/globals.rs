@@ -1,0 +1,96 @@
+//! Global tokens: they see every other token, and every other token sees them, whatever the window (Longformer, Beltagy et al. 2020,
+//! arXiv 2004.05150). What they find, they find by keys and values of their own.
+
+use std::fmt;
+
+use super::block::HeadInput;
+
+/// Which tokens are global.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Globals {
+    /// The first one.
+    First,
+    /// Those before the first separator: the question, where a text follows it.
+    Question { separator: u32 },
+    /// Those behind the two separators that end the question: an answer to choose.
+    Answer { separator: u32 },
+}
+
+impl Globals {
+    /// Which of some tokens are global.
+    pub fn among(self, tokens: &[u32]) -> Vec<bool> {
+        let first_separator = |separator: u32| tokens.iter().position(|token| *token == separator);
+        let range = match self {
+            Self::First => 0..1,
+            Self::Question { separator } => 0..first_separator(separator).unwrap_or(0),
+            Self::Answer { separator } => match first_separator(separator) {
+                Some(end) => end + 2..tokens.len(),
+                None => 0..0,
+            },
+        };
+        (0..tokens.len()).map(|idx| range.contains(&idx)).collect()
+    }
+}
+
+impl fmt::Display for Globals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First => f.write_str("the first token"),
+            Self::Question { separator } => {
+                write!(f, "those before the first separator (id {separator})")
+            }
+            Self::Answer { separator } => {
+                write!(
+                    f,
+                    "those behind the two separators (id {separator}) after a question"
+                )
+            }
+        }
+    }
+}
+
+/// What global tokens look with and look at, of all heads, in place of the keys and values of the other tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GlobalKeys {
+    /// [key, n_kv_heads · d_head]
+    pub k: Vec<f32>,
+    /// [key, n_kv_heads · d_value]
+    pub v: Vec<f32>,
+    /// ‖v W_O‖ of every head, where it is known. // [head][key]
+    pub value_norms: Option<Vec<Vec<f32>>>,
+}
+
+impl GlobalKeys {
+    /// What global tokens have for input, among the queries of all tokens.
+    pub(super) fn input<'a>(&'a self, q: &'a [f32]) -> HeadInput<'a> {
+        HeadInput {
+            q,
+            k: &self.k,
+            v: &self.v,
+        }
+    }
+
+    /// ‖v W_O‖ of a head's keys, where it is known.
+    pub(super) fn value_norms_of(&self, head_idx: usize) -> Option<&[f32]> {
+        Some(self.value_norms.as_ref()?.get(head_idx)?.as_slice())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_ends_at_the_first_separator_and_an_answer_begins_behind_the_second() {
+        // <s> question </s></s> answer </s>
+        let tokens = [0, 7, 8, 2, 2, 9, 9, 2];
+        let global = |which: Globals| -> Vec<usize> {
+            let flags = which.among(&tokens);
+            (0..tokens.len()).filter(|idx| flags[*idx]).collect()
+        };
+        assert_eq!(global(Globals::First), [0]);
+        assert_eq!(global(Globals::Question { separator: 2 }), [0, 1, 2]);
+        assert_eq!(global(Globals::Answer { separator: 2 }), [5, 6, 7]);
+        assert_eq!(global(Globals::Question { separator: 5 }), [0usize; 0]);
+    }
+}

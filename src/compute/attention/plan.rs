@@ -1,0 +1,157 @@
+//! One head that is run in strips: its queries, its packed keys and values, and which keys each row sees.
+
+use std::ops::Range;
+
+use super::block::{Head, HeadInput, Run};
+use super::kv_head::KvHead;
+use super::row::HeadMath;
+use super::row_bias::RowBias;
+use super::spec::NoVisible;
+use crate::kernels::simd::{KeyWeights, Level, RowKnobs};
+
+/// Queries of one block: whole tiles of both products, and few enough that a block of scores stays in the second cache.
+const BLOCK_ROWS: usize = 48;
+/// Of rows longer than this, half as many.
+const LONG_ROW: usize = 4096;
+
+/// Values beyond the last key, so that whole vectors can be read there.
+pub(super) const MARGIN: usize = 64;
+
+/// One head to run.
+pub(super) struct HeadPlan<'a> {
+    pub run: &'a Run<'a>,
+    pub level: Level,
+    pub head: Head<'a>,
+    pub kv: &'a KvHead,
+    pub math: HeadMath<'a>,
+    pub bias: RowBias,
+    /// 1 where a key is not padding, as long as a row of scores.
+    pub visible: Option<&'a [f32]>,
+    /// log Σ over queries, as long as a row of scores; for a softmax over queries.
+    pub column_log_sums: Vec<f32>,
+    /// ‖v W_O‖, where it is known.
+    pub weights: Option<KeyWeights>,
+    /// Queries whose rows are kept.
+    pub sampled: &'a [usize],
+    /// The head as global tokens have it, where there are such.
+    pub global: Option<Box<HeadPlan<'a>>>,
+}
+
+/// Queries of a block whose rows are `width` scores long.
+pub(super) fn block_rows(width: usize) -> usize {
+    if width > LONG_ROW {
+        BLOCK_ROWS / 2
+    } else {
+        BLOCK_ROWS
+    }
+}
+
+impl<'a> HeadPlan<'a> {
+    /// A head whose tokens are alike.
+    pub(super) fn new(
+        run: &'a Run<'a>,
+        level: Level,
+        (visible, sampled): (Option<&'a [f32]>, &'a [usize]),
+        (input, kv): (HeadInput<'a>, &'a KvHead),
+        math: HeadMath<'a>,
+    ) -> Self {
+        let head = Head::new(run.spec, input, math.head_idx);
+        let weights = |norms| KeyWeights::new(norms, kv.keys.width());
+        Self {
+            run,
+            level,
+            head: head.with_first_query(run.visibility.first_query()),
+            kv,
+            bias: RowBias::of(&math),
+            visible,
+            column_log_sums: Vec::new(),
+            weights: math.value_norms.map(weights),
+            math,
+            sampled,
+            global: None,
+        }
+    }
+}
+
+impl HeadPlan<'_> {
+    pub(super) fn width(&self) -> usize {
+        self.kv.keys.width()
+    }
+
+    pub(super) fn blocks(&self, queries: Range<usize>) -> Vec<Range<usize>> {
+        let n = block_rows(self.width());
+        self.run.visibility.blocks(queries, n)
+    }
+
+    /// The head of a block's queries.
+    pub(super) fn of(&self, block: &Range<usize>) -> &Self {
+        let global = self.global.as_deref();
+        let global = global.filter(|_| self.run.visibility.is_global(block.start));
+        global.unwrap_or(self)
+    }
+
+    /// The keys that some query of a block sees, or fills for want of any.
+    pub(super) fn keys_of(&self, block: &Range<usize>) -> Range<usize> {
+        let visibility = self.run.visibility;
+        let spreads = self.math.spec.no_visible != NoVisible::Zero;
+        let mut all = visibility.n_keys..0;
+        for query_idx in block.clone() {
+            if spreads && visibility.n_visible(query_idx) == 0 {
+                return 0..visibility.n_keys;
+            }
+            let range = visibility.range(query_idx);
+            if !range.is_empty() {
+                all = all.start.min(range.start)..all.end.max(range.end);
+            }
+        }
+        if all.start > all.end { 0..0 } else { all }
+    }
+
+    /// 1 where a query sees a key of its range, as long as a row of scores; `None` where it sees all of them.
+    pub(super) fn visible<'a>(
+        &'a self,
+        query_idx: usize,
+        seen: &'a mut Vec<f32>,
+    ) -> Option<&'a [f32]> {
+        let visibility = self.run.visibility;
+        if !visibility.has_holes(query_idx) {
+            return self.visible;
+        }
+        seen.clear();
+        seen.resize(self.width() + MARGIN, 0.0);
+        for key_idx in visibility.range(query_idx) {
+            seen[key_idx] = f32::from(u8::from(visibility.is_seen(query_idx, key_idx)));
+        }
+        Some(seen)
+    }
+
+    pub(super) fn knobs<'a>(
+        &'a self,
+        query_idx: usize,
+        bias: Option<&'a [f32]>,
+        visible: Option<&'a [f32]>,
+    ) -> RowKnobs<'a> {
+        RowKnobs {
+            scale: self.math.scale(query_idx),
+            cap: self.math.spec.softcap,
+            bias,
+            visible,
+            inverse_norms: &self.kv.inverse_norms,
+        }
+    }
+
+    /// Σ ‖k‖² of the visible keys of a range.
+    pub(super) fn key_squares(&self, query_idx: usize, range: &Range<usize>) -> f32 {
+        let (before, visibility) = (&self.kv.squares_before, self.run.visibility);
+        let has_holes = visibility.has_holes(query_idx);
+        if !has_holes && before.last().is_some_and(|all| all.is_finite()) {
+            return (before[range.end] - before[range.start]) as f32;
+        }
+        // Somewhere is a key without a norm, perhaps outside the range.
+        let visible = range
+            .clone()
+            .filter(|key_idx| visibility.is_seen(query_idx, *key_idx));
+        let norms = visible.map(|key_idx| f64::from(self.kv.norms[key_idx]));
+        norms.map(|norm| norm * norm).sum::<f64>() as f32
+    }
+}
