@@ -445,8 +445,8 @@ mod tests {
 
     #[test]
     fn heads_that_are_not_kept_are_computed_again_to_the_same_figures() {
-        // Plain, with sinks, with windows and softcaps, and with learned biases and attention to an encoder.
-        for family in ["gpt2", "gpt_oss", "gemma2_b", "t5_v11", "bloom_b"] {
+        // Plain, with sinks, with windows and softcaps, with learned biases and attention to an encoder, and with global tokens.
+        for family in ["gpt2", "gpt_oss", "gemma2_b", "t5_v11", "bloom_b", "led_c"] {
             let (kept, again) = (compared(family, usize::MAX), compared(family, 0));
             assert_eq!(kept.hooks.len(), again.hooks.len());
             for (a, b) in kept.hooks.iter().zip(&again.hooks) {
