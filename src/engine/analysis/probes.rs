@@ -2,7 +2,7 @@
 
 use super::lockstep::{Copy, Span, lockstep};
 use super::observer::Progress;
-use crate::attention::Bias;
+use crate::attention::{Bias, Globals};
 use crate::checks::{
     FutureProbe, Influence, InvarianceProbe, OrderProbe, Place, Probed, Reordered, Worst,
 };
@@ -251,8 +251,11 @@ pub fn probe_padding<O: Ops>(
     };
     // Positions that are counted from the first token whatever it is move with pads on the left.
     let mut blocks = model.spec.stacks.iter().flat_map(|stack| stack.blocks());
-    let reads_padding =
-        blocks.any(|block| block.other_mixer().is_some_and(TokenMixer::reads_padding));
+    let reads_padding = blocks.any(|block| {
+        let mixer = block.other_mixer();
+        let globals = block.attention().and_then(|of| of.globals);
+        mixer.is_some_and(TokenMixer::reads_padding) || globals == Some(Globals::First)
+    });
     let shifts = !matches!(rule, PositionRule::Shifted { .. }) && !reads_padding;
     let mut cases = vec![(format!("{N_PADS} pads on the right"), padded(0, N_PADS))];
     if shifts {

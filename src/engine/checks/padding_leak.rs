@@ -17,8 +17,9 @@
 //!
 //! ## False alarms
 //! Families whose learned positions cannot be shifted are told positions explicitly; one that takes none is not tried. Pads on the
-//! left are not tried where layers without attention read padding by design: recurrent ones, and those with a bias before a convolution. A
-//! probed model that takes no `position_ids` and counts positions from the first pad on is not compared with pads on the left.
+//! left are not tried where layers without attention read padding by design: recurrent ones, and those with a bias before a convolution;
+//! nor where the first token sees all others, which a pad in its place does not. A probed model that takes no `position_ids` and
+//! counts positions from the first pad on is not compared with pads on the left.
 //!
 //! ## Example
 //! An encoder that is given no attention mask: every layer moves from the first on.
