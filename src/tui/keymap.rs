@@ -39,6 +39,9 @@ impl Keymap {
     /// Every change that names no action or no key, and every key that would mean two actions in one panel.
     pub fn with(changes: &[KeyChange]) -> Result<Self, Vec<String>> {
         let mut keymap = Self::default();
+        if changes.is_empty() {
+            return Ok(keymap);
+        }
         let mut problems = Vec::new();
         // Rows that were changed, and by what.
         let mut changed: Vec<Option<&KeyChange>> = vec![None; BINDINGS.len()];

@@ -171,6 +171,11 @@ impl Ops for Cpu {
         Ok(())
     }
 
+    fn put_own(&self, values: Vec<f32>, width: usize, to: &mut Values) -> Result<()> {
+        (to.width, to.data) = (width, values);
+        Ok(())
+    }
+
     fn get<'b>(&self, from: &'b Values) -> Result<OnHost<'b>> {
         Ok(OnHost {
             width: from.width,

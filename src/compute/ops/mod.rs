@@ -122,6 +122,10 @@ pub trait Ops: Sync {
 
     /// Host → buffer. // values: [row, width]
     fn put(&self, values: &[f32], width: usize, to: &mut Self::Buffer) -> Result<()>;
+    /// Host → buffer, without a copy where buffers are of the host. // values: [row, width]
+    fn put_own(&self, values: Vec<f32>, width: usize, to: &mut Self::Buffer) -> Result<()> {
+        self.put(&values, width, to)
+    }
     /// Buffer → host. // [row, width]
     fn get<'b>(&self, from: &'b Self::Buffer) -> Result<OnHost<'b>>;
     fn copy(&self, from: &Self::Buffer, to: &mut Self::Buffer) -> Result<()>;

@@ -404,7 +404,7 @@ fn attend_group<O: Ops>(
         .collect::<Result<Vec<Vec<f32>>>>()?;
     let width = attention.n_heads * attention.d_value;
     drop((q, k, v));
-    ops.put(&parts.concat(), width, to) // [row, n_heads · d_value]
+    ops.put_own(parts.concat(), width, to) // [row, n_heads · d_value]
 }
 
 impl Segment<'_> {
@@ -430,7 +430,7 @@ fn sources_of<O: Ops>(ops: &O, group: &[&Segment<'_>], whose: Whose) -> Result<O
     let all: Vec<&[f32]> = all.map(|(values, _)| values).collect();
     let together = all.concat();
     let mut hidden = O::Buffer::default();
-    ops.put(&together, width, &mut hidden)?;
+    ops.put_own(together, width, &mut hidden)?;
     Ok(Some(hidden))
 }
 

@@ -80,14 +80,14 @@ pub(super) fn attend_copies<O: Ops>(
         });
         together.extend_from_slice(&host.values);
     }
-    ops.put(&together, width, &mut s.z)
+    ops.put_own(together, width, &mut s.z)
 }
 
 /// Puts as many copies of all rows one after another.
 pub(super) fn repeat<O: Ops>(ops: &O, values: &mut O::Buffer, copies: usize) -> Result<()> {
     let host = ops.get(values)?;
     let (width, repeated) = (host.width, host.values.repeat(copies));
-    ops.put(&repeated, width, values)
+    ops.put_own(repeated, width, values)
 }
 
 /// The rows of one copy; all rows where there is one copy for all.

@@ -97,7 +97,7 @@ pub(super) fn difference_of<O: Ops>(
     let host = ops.get(z)?;
     let (width, mut values) = (host.width, host.values.into_owned());
     difference.apply(&mut values, n_heads, width);
-    ops.put(&values, width, z)
+    ops.put_own(values, width, z)
 }
 
 /// Gives every head of keys the values of two: its own in its half of all, and that one's partner in the other half.
@@ -121,7 +121,7 @@ pub(super) fn pair_values<O: Ops>(
             }
         }
     }
-    shelf.ops.put(&paired, 2 * width, v)
+    shelf.ops.put_own(paired, 2 * width, v)
 }
 
 #[cfg(test)]

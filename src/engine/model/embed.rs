@@ -161,7 +161,7 @@ pub fn embed<O: Ops>(
     if let Some(table) = &spec.token_types {
         add_rows(model, table, &vec![0; sequence.len()], &mut rows)?;
     }
-    ops.put(&rows, width, resid)?;
+    ops.put_own(rows, width, resid)?;
     let projects_last = spec.projection.is_some() && !spec.projects_first;
     let norm = spec.norm.as_ref().filter(|_| !spec.norms_before_positions);
     // Which of the two comes first, of those that are there.
@@ -300,24 +300,37 @@ fn add_rows(model: &Model, table: &TableSource, indices: &[usize], rows: &mut [f
     } else {
         Some(view.widen()?)
     };
-    for (row, at) in rows.chunks_mut(table.width).zip(indices.iter().copied()) {
-        if at >= table.n_rows {
-            let problem = format!(
-                "row {at} of {} does not exist in {}",
-                table.n_rows, table.tensor
-            );
-            return Err(Error::Prompt(problem));
-        }
+    if let Some(at) = indices.iter().find(|at| **at >= table.n_rows) {
+        let problem = format!(
+            "row {at} of {} does not exist in {}",
+            table.n_rows, table.tensor
+        );
+        return Err(Error::Prompt(problem));
+    }
+    let mut order: Vec<usize> = (0..indices.len()).collect();
+    order.sort_unstable_by_key(|row_idx| indices[*row_idx]);
+    // Rows that lie one after another are read at once, and none is read twice.
+    let follows = |a: &usize, b: &usize| indices[*b] - indices[*a] <= 1;
+    for together in order
+        .chunk_by(follows)
+        .flat_map(|run| run.chunks(READ_AT_ONCE))
+    {
+        let (first, last) = (indices[together[0]], indices[together[together.len() - 1]]);
         let from = match &whole {
-            Some(whole) => Cow::Borrowed(&whole[at * table.width..(at + 1) * table.width]),
-            None => view.widen_rows(at..at + 1)?,
+            Some(whole) => Cow::Borrowed(&whole[first * table.width..(last + 1) * table.width]),
+            None => view.widen_rows(first..last + 1)?,
         };
-        for (to, from) in row.iter_mut().zip(from.iter()) {
-            *to += from;
+        for row_idx in together {
+            let from = &from[(indices[*row_idx] - first) * table.width..][..table.width];
+            let row = &mut rows[row_idx * table.width..][..table.width];
+            row.iter_mut().zip(from).for_each(|(to, from)| *to += from);
         }
     }
     Ok(())
 }
+
+/// Rows of a table that are widened at once.
+const READ_AT_ONCE: usize = 256;
 
 /// Sines and cosines whose frequencies fall from 1 to 1/10,000.
 fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {

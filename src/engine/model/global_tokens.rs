@@ -83,7 +83,7 @@ pub(super) fn project_globals<O: Ops>(
             row.copy_from_slice(global);
         }
     }
-    ops.put(&queries, width, &mut s.q)?;
+    ops.put_own(queries, width, &mut s.q)?;
     s.global = Some(GlobalBuffers {
         k,
         v,

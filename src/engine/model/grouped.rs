@@ -30,7 +30,7 @@ pub(super) fn gathered<O: Ops>(
     for range in rows {
         together.extend_from_slice(&host.values[range.start * host.width..range.end * host.width]);
     }
-    ops.put(&together, host.width, &mut to)?;
+    ops.put_own(together, host.width, &mut to)?;
     Ok(to)
 }
 
@@ -72,7 +72,7 @@ pub(super) fn in_groups<O: Ops, K, const N: usize>(
             at += n;
         }
     }
-    ops.put(&together, width, &mut to)?;
+    ops.put_own(together, width, &mut to)?;
     Ok(to)
 }
 

@@ -186,5 +186,5 @@ fn ablate<O: Ops>(
             }
         }
     }
-    context.ops.put(&values, width, z)
+    context.ops.put_own(values, width, z)
 }

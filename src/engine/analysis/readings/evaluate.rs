@@ -252,8 +252,7 @@ fn step<O: Ops>(
     }
     let ops = context.ops;
     let mut resid = O::Buffer::default();
-    ops.put(&together, d_model, &mut resid)?;
-    drop(together);
+    ops.put_own(together, d_model, &mut resid)?;
     run_layer_as_read(context, &segments, &mut resid, scratch)?;
     let host = ops.get(&resid)?;
     let mut from = 0;
