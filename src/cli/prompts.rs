@@ -152,9 +152,7 @@ pub fn prepare(
     let Some(set) = set else {
         let request = request(args, model, reading)?;
         let prompt = prompt::prepare(&request, reading, model.spec.limits())?;
-        let said = model.spec.limits().beyond(&prompt);
-        let said = said.into_iter().chain(prompt.lost_words());
-        said.for_each(|said| note(&said));
+        told_of(model, &prompt).for_each(|said| note(&said));
         return Ok(vec![Named {
             id: ONLY.to_owned(),
             prompt,
@@ -172,11 +170,22 @@ pub fn prepare(
     });
     let prepared = prepared.collect::<Result<Vec<Named>>>()?;
     for named in &prepared {
-        let said = model.spec.limits().beyond(&named.prompt);
-        let said = said.into_iter().chain(named.prompt.lost_words());
+        let said = told_of(model, &named.prompt);
         said.for_each(|said| note(&format!("{}: {said}", named.id)));
     }
     Ok(prepared)
+}
+
+/// What a person should hear of a prompt that runs all the same.
+fn told_of(model: &Model, prompt: &Prompt) -> impl Iterator<Item = String> {
+    let head = model.spec.head.as_ref();
+    let labels = head.and_then(|head| head.labels.as_ref());
+    let at_padding =
+        labels.and_then(|labels| labels.at_padding(&prompt.tokens, prompt.real.as_deref()));
+    let beyond = model.spec.limits().beyond(prompt);
+    [beyond, prompt.lost_words(), at_padding]
+        .into_iter()
+        .flatten()
 }
 
 fn request(args: &PromptArgs, model: &Model, reading: &Reading) -> Result<Request> {

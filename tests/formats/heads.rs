@@ -101,3 +101,19 @@ fn every_kind_of_head_gives_what_its_class_computes() {
         }
     }
 }
+
+#[test]
+fn a_label_that_is_read_at_padding_is_told() {
+    let model = root().join("fixtures/formats/heads/bert_sequence");
+    for (mask, is_told) in [("0,0,1,1,1", true), ("1,1,1,0,0", false)] {
+        let output = Command::new(program())
+            .args(["report", "--format", "json", "--no-settings"])
+            .args(["--tokens", "1,1,5,6,2", "--attention-mask", mask])
+            .arg(&model)
+            .output()
+            .expect("the program");
+        assert!(output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("which is padding"), is_told, "{said}");
+    }
+}

@@ -9,6 +9,22 @@ pub struct Labels {
     pub pooled: Pooled,
 }
 
+impl Labels {
+    /// What to say where the one position that counts is padding; `None` where it is a token, or where several count.
+    pub fn at_padding(&self, tokens: &[u32], real: Option<&[bool]>) -> Option<String> {
+        let counts_several = matches!(
+            self.pooled,
+            Pooled::Mean | Pooled::MeanOfOutputs | Pooled::MeanFrom(_) | Pooled::Probed
+        );
+        let at = self.pooled.position(tokens).filter(|_| !counts_several)?;
+        let is_padding = real?.get(at) == Some(&false);
+        is_padding.then(|| {
+            let word = self.pooled.word();
+            format!("labels are read at the {word}, position {at}, which is padding: they mean nothing there")
+        })
+    }
+}
+
 /// How outputs become figures between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelKind {
@@ -120,5 +136,25 @@ mod tests {
         assert_eq!(Pooled::FirstOf(9).position(&tokens), Some(0));
         assert_eq!(Pooled::Highest.position(&[1, 8, 3, 8]), Some(1));
         assert_eq!(Pooled::LastOf(9).position(&tokens), Some(5));
+    }
+
+    #[test]
+    fn a_label_at_padding_is_told() {
+        let tokens = [0, 0, 7, 2];
+        let labels = |pooled| Labels {
+            names: vec!["one".to_owned()],
+            kind: LabelKind::Value,
+            pooled,
+        };
+        let (in_front, behind) = ([false, false, true, true], [true, true, true, false]);
+        let told = |pooled, real: &[bool]| labels(pooled).at_padding(&tokens, Some(real));
+        let said = told(Pooled::First, &in_front).expect("is told");
+        assert!(said.contains("first token, position 0"), "{said}");
+        assert_eq!(told(Pooled::First, &behind), None);
+        assert!(told(Pooled::Last(None), &behind).is_some());
+        assert_eq!(told(Pooled::Last(None), &in_front), None);
+        assert_eq!(told(Pooled::Mean, &in_front), None);
+        assert_eq!(told(Pooled::Every, &in_front), None);
+        assert_eq!(labels(Pooled::First).at_padding(&tokens, None), None);
     }
 }
