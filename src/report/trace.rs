@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::trace_plan::{ENCODER_OUTPUT, Planned, TracePlan};
 use attnscope_engine::analysis::Tap;
-use attnscope_engine::attention::BlockSink;
+use attnscope_engine::attention::{BlockSink, GlobalKeys};
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::model::{Hook, ModelSpec, Stack};
 use attnscope_engine::prompt::Prompt;
@@ -54,6 +54,8 @@ struct BlockState<'a> {
     file: Placed<'a>,
     /// ‖v W_O‖ of the attention that runs, where contributions are written. // [head][key]
     value_norms: Vec<Vec<f32>>,
+    /// What global tokens look at.
+    globals: Option<GlobalKeys>,
     failed: Option<io::Error>,
 }
 
@@ -94,6 +96,7 @@ impl<'a> TraceWriter<'a> {
             at: (Stack::Only, 0),
             file: placed,
             value_norms: Vec::new(),
+            globals: None,
             failed: None,
         });
         Ok(Self {
@@ -139,6 +142,16 @@ impl Tap for TraceWriter<'_> {
             && (hook == Hook::Logits || self.plan.layers.contains(&(stack, layer_idx)))
     }
 
+    fn wants_globals(&self) -> bool {
+        self.plan.hooks.contains(&Hook::Contribution)
+    }
+
+    fn globals(&mut self, _: Stack, keys: &GlobalKeys) {
+        let state = &self.blocks.state;
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.globals = Some(keys.clone());
+    }
+
     fn values(
         &mut self,
         stack: Stack,
@@ -148,11 +161,11 @@ impl Tap for TraceWriter<'_> {
         width: usize,
     ) -> Result<()> {
         if hook == Hook::ValueNorms {
-            self.blocks
-                .state
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .value_norms = values.chunks(width.max(1)).map(<[f32]>::to_vec).collect();
+            let state = &self.blocks.state;
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.value_norms = values.chunks(width.max(1)).map(<[f32]>::to_vec).collect();
+            // Those of this attention come next, where it has some.
+            state.globals = None;
         }
         let name = hook.full_name(stack, layer_idx);
         let (Some(tensor), Some(attention)) = (
@@ -257,8 +270,12 @@ impl BlockSink for Blocks<'_> {
         let carried: Vec<f32> =
             match norms.filter(|_| self.plan.hooks.contains(&Hook::Contribution)) {
                 Some(norms) => {
-                    let rows = pattern.chunks(norms.len().max(1));
-                    let rows = rows.flat_map(|row| row.iter().zip(norms));
+                    let globals = state.globals.as_ref();
+                    let rows = (first_query..).zip(pattern.chunks(norms.len().max(1)));
+                    let rows = rows.flat_map(|(query_idx, row)| {
+                        let global = globals.and_then(|of| of.norms_of_query(head_idx, query_idx));
+                        row.iter().zip(global.unwrap_or(norms))
+                    });
                     rows.map(|(p, norm)| p * norm).collect()
                 }
                 None => Vec::new(),

@@ -194,3 +194,39 @@ fn a_recurrent_decoders_attention_is_weighed_by_what_its_context_adds() {
 fn a_softmax_over_queries_is_weighed_as_it_is() {
     compare("fixtures/degenerate", None, 16);
 }
+
+/// What global tokens look at is as long as their own maps make it: the row's own figure is compared with f64 elsewhere.
+#[test]
+fn rows_of_global_tokens_carry_what_they_look_at() {
+    let directory = "fixtures/oracle/longformer_d/model";
+    let (model, tensors, layers) = run(directory, None, 12);
+    let input = Input {
+        source: None,
+        sequence: Sequence::of_text(
+            (0..12)
+                .map(|i| ((i * i * 5 + 2 * i + 3) % 19) as u32)
+                .collect(),
+            (0..12).collect(),
+        ),
+    };
+    let found = analysis::effect::contributions(&Cpu, &model, &input, &|| false).expect("runs");
+    let mut found = found.iter();
+    let mut n_apart = 0;
+    for layer in &layers {
+        let pattern = &tensors[&Hook::Pattern.full_name(layer.stack, layer.layer_idx)];
+        for (head_idx, head) in layer.heads.iter().enumerate() {
+            let rows = &head.summary.rows;
+            let total: f64 = rows.iter().map(|row| f64::from(row.contribution)).sum();
+            let told = found.next().expect("one for each head").total * rows.len() as f64;
+            assert!((told - total).abs() < 1e-4 * total, "{told} {total}");
+            // With the lengths of the other tokens the first row would be another.
+            let first = pattern[head_idx * 144..][..12].iter();
+            let by_others = first
+                .zip(&head.summary.value_norms)
+                .map(|(p, norm)| p * norm);
+            let by_others: f32 = by_others.sum();
+            n_apart += usize::from((by_others - rows[0].contribution).abs() > 0.01 * by_others);
+        }
+    }
+    assert!(n_apart >= 6, "{n_apart}");
+}

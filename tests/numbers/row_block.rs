@@ -345,6 +345,7 @@ fn part_of_whole(case: &Case, head_idx: usize) {
         learned: HeadBias::None,
         positions: Vec::new(),
         value_norms: None,
+        global_value_norms: None,
         spec: case.spec.clone(),
         head_idx,
     };

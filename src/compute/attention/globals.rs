@@ -52,6 +52,8 @@ impl fmt::Display for Globals {
 /// What global tokens look with and look at, of all heads, in place of the keys and values of the other tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GlobalKeys {
+    /// Which tokens are global. // [token]
+    pub tokens: Vec<bool>,
     /// [key, n_kv_heads · d_head]
     pub k: Vec<f32>,
     /// [key, n_kv_heads · d_value]
@@ -68,6 +70,12 @@ impl GlobalKeys {
             k: &self.k,
             v: &self.v,
         }
+    }
+
+    /// ‖v W_O‖ of what a query looks at in a head, where the query is global and it is known.
+    pub fn norms_of_query(&self, head_idx: usize, query_idx: usize) -> Option<&[f32]> {
+        let is_global = self.tokens.get(query_idx) == Some(&true);
+        self.value_norms_of(head_idx).filter(|_| is_global)
     }
 
     /// ‖v W_O‖ of a head's keys, where it is known.

@@ -28,6 +28,8 @@ pub struct HeadRows {
     pub positions: Vec<usize>,
     /// ‖v W_O‖, where it is known. // [key]
     pub value_norms: Option<Vec<f32>>,
+    /// That of what global tokens look at. // [key]
+    pub global_value_norms: Option<Vec<f32>>,
 }
 
 /// Some cells of a head.

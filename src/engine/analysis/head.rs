@@ -7,7 +7,7 @@ use super::histogram::Histogram;
 use super::kept::Kept;
 use super::pyramid::Pyramid;
 use super::rerun::{Streams, input_of_layer};
-use crate::attention::{BlockSink, HeadRows, Pooled, SoftmaxAxis};
+use crate::attention::{BlockSink, GlobalKeys, HeadRows, Pooled, SoftmaxAxis};
 use crate::error::{Error, Result};
 use crate::model::{
     BlockContext, Hook, Hooks, Input, LayerWeights, Model, Scratch, Stack, attend_heads, run_layer,
@@ -124,6 +124,7 @@ pub fn head_detail<O: Ops>(
         hides_first_key,
         weighs_values,
         value_norms: Vec::new(),
+        globals: None,
         held: Mutex::new(Maps {
             scores,
             contribution: weighs_values.then(|| empty.clone()),
@@ -217,8 +218,14 @@ pub fn part_detail(
     };
     let norms = rows.value_norms.as_ref().filter(|_| query.weighs_values);
     let contribution = norms.map(|norms| {
-        let rows = part.pattern.chunks(part.keys.len().max(1));
-        let weighed = rows.flat_map(|row| row.iter().zip(&norms[part.keys.clone()]));
+        let patterns = part.pattern.chunks(part.keys.len().max(1));
+        let weighed = patterns
+            .zip(part.queries.clone())
+            .flat_map(|(row, query_idx)| {
+                let global = rows.global_value_norms.as_ref();
+                let global = global.filter(|_| rows.visibility.is_global(query_idx));
+                row.iter().zip(&global.unwrap_or(norms)[part.keys.clone()])
+            });
         pyramid(weighed.map(|(p, norm)| p * norm).collect())
     });
     PartDetail {
@@ -262,6 +269,14 @@ impl Hooks for Collect {
         Ok(())
     }
 
+    fn wants_globals(&self) -> bool {
+        self.weighs_values
+    }
+
+    fn globals(&mut self, keys: &GlobalKeys) {
+        self.globals = Some(keys.clone());
+    }
+
     fn blocks(&self) -> Option<&dyn BlockSink> {
         Some(self)
     }
@@ -275,6 +290,8 @@ struct Collect {
     weighs_values: bool,
     /// ‖v W_O‖ of the head, before its blocks come. // [key]
     value_norms: Vec<f32>,
+    /// What global tokens look at.
+    globals: Option<GlobalKeys>,
     held: Mutex<Maps>,
 }
 
@@ -300,7 +317,9 @@ impl BlockSink for Collect {
                 held.pattern.add_row(query_idx, pattern);
             }
             if let Some(contribution) = &mut held.contribution {
-                let weighed = pattern.iter().zip(&self.value_norms);
+                let globals = self.globals.as_ref();
+                let global = globals.and_then(|keys| keys.norms_of_query(head_idx, query_idx));
+                let weighed = pattern.iter().zip(global.unwrap_or(&self.value_norms));
                 let weighed: Vec<f32> = weighed.map(|(p, norm)| p * norm).collect();
                 contribution.add_row(query_idx, &weighed);
             }

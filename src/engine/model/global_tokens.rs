@@ -45,6 +45,7 @@ impl<'a, O: Ops> GlobalWeights<'a, O> {
 
 /// Keys and values that global tokens look at.
 pub(super) struct GlobalBuffers<O: Ops> {
+    tokens: Vec<bool>,
     k: O::Buffer,
     v: O::Buffer,
     value_norms: Option<Vec<Vec<f32>>>,
@@ -85,6 +86,7 @@ pub(super) fn project_globals<O: Ops>(
     }
     ops.put_own(queries, width, &mut s.q)?;
     s.global = Some(GlobalBuffers {
+        tokens: is_global,
         k,
         v,
         value_norms: None,
@@ -124,6 +126,7 @@ pub(super) fn global_keys<O: Ops>(
         Ok(host.values[copy_idx * n..(copy_idx + 1) * n].to_vec())
     };
     Ok(Some(GlobalKeys {
+        tokens: global.tokens.clone(),
         k: part(&global.k)?,
         v: part(&global.v)?,
         value_norms: global.value_norms.clone(),

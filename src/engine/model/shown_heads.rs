@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::block_weights::AttentionWeights;
 use super::context::{AttentionScratch, BlockContext};
 use super::forward::{attend, project};
-use super::global_tokens::{global_keys, measure_globals};
+use super::global_tokens::{global_keys, measure_globals, tell_globals};
 use super::hook::{Hook, Hooks, NoHooks};
 use super::rows::read_of;
 use super::spec::{BlockSpec, SelfSpec};
@@ -60,6 +60,7 @@ pub fn attend_heads<O: Ops>(
         None
     };
     tell_norms(norms.as_deref(), hooks)?;
+    tell_globals(context, &s, hooks)?;
     let summaries = attend(
         context,
         attention,
@@ -142,6 +143,10 @@ impl<O: Ops> AttendedHeads<O> {
                 let kv_head_idx = spec.kv_head_of(head_idx);
                 let width = spec.n_kv_heads * spec.d_head;
                 columns(&globals.k, width, kv_head_idx * spec.d_head, spec.d_head)
+            }),
+            global_value_norms: self.globals.as_ref().and_then(|globals| {
+                let norms = globals.value_norms.as_ref()?;
+                norms.get(head_idx).cloned()
             }),
             spec: spec.clone(),
             head_idx,

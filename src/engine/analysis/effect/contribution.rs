@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::capture::{of_blocks, sequence_of};
 use crate::analysis::{Layers, Options, Tap, run};
-use crate::attention::{AttentionSpec, BlockSink};
+use crate::attention::{AttentionSpec, BlockSink, GlobalKeys};
 use crate::error::Result;
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
 use crate::model::{Hook, Input, LinearSource, Model, Stack, linear_on_host};
@@ -48,6 +48,8 @@ struct Sums {
 struct Now {
     /// [head][key]
     norms: Vec<Vec<f32>>,
+    /// What global tokens look at.
+    globals: Option<GlobalKeys>,
     real: Vec<bool>,
     /// [head]
     sums: Mutex<Vec<Sums>>,
@@ -69,6 +71,10 @@ impl BlockSink for Now {
                 continue;
             }
             let (mut total, mut weighed) = (0.0f64, 0.0f64);
+            let globals = self.globals.as_ref();
+            let global =
+                globals.and_then(|keys| keys.norms_of_query(head_idx, first_query + offset));
+            let norms = global.unwrap_or(norms);
             for (p, norm) in row.iter().zip(norms) {
                 let c = f64::from(p * norm);
                 if c > 0.0 {
@@ -240,6 +246,7 @@ impl Tap for Weighing<'_> {
         let sequence = sequence_of(self.input, grid);
         let now = Now {
             norms: written.norms(values, width, column),
+            globals: None,
             real: (0..sequence.len())
                 .map(|idx| sequence.is_real(idx))
                 .collect(),
@@ -247,6 +254,16 @@ impl Tap for Weighing<'_> {
         };
         self.now.insert(grid, (now, written));
         Ok(())
+    }
+
+    fn wants_globals(&self) -> bool {
+        true
+    }
+
+    fn globals(&mut self, grid: Stack, keys: &GlobalKeys) {
+        if let Some((now, _)) = self.now.get_mut(&grid) {
+            now.globals = Some(keys.clone());
+        }
     }
 
     fn blocks(&self, grid: Stack, _: usize) -> Option<&dyn BlockSink> {
