@@ -178,7 +178,10 @@ fn figures(
         return found;
     };
     let mut entry = |name: &str, value: String| found.push((name.to_owned(), value));
-    if let Some(norm) = head.summary.value_norms.get(key) {
+    // Its keys and values are not those that lengths are kept of.
+    let is_global = head.summary.global_tokens.contains(&query);
+    let norm = head.summary.value_norms.get(key);
+    if let Some(norm) = norm.filter(|_| !is_global) {
         entry("‖v W_O‖", figure(f64::from(*norm), 0));
         if is_exact {
             let carried = f64::from(probability) * f64::from(*norm);
@@ -194,12 +197,18 @@ fn figures(
     if is_shown && is_plain && app.knows_width() && !masked && pooling == 1 {
         let product = score / spec.map_or(1.0, |s| s.scale.factor(s.d_head));
         entry("q·k", figure(f64::from(product), 0));
-        let cosine = f64::from(product / (row.q_norm * k_norm));
-        entry("cos(q, k)", figure(cosine, 0));
+        if !is_global {
+            let cosine = f64::from(product / (row.q_norm * k_norm));
+            entry("cos(q, k)", figure(cosine, 0));
+        }
     }
     if app.knows_width() {
         let norms = [row.q_norm, k_norm].map(|norm| figure(f64::from(norm), 0));
-        if digits == Digits::All {
+        if is_global {
+            let [of_query, _] = norms;
+            entry("‖q‖", of_query);
+            entry("global token", "own keys".to_owned());
+        } else if digits == Digits::All {
             entry("‖q‖  ‖k‖", norms.join("  "));
         } else {
             let [of_query, of_key] = norms;
