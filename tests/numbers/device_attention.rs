@@ -109,6 +109,29 @@ fn long_rows(candle: &Candle) {
     }
 }
 
+/// Under a softmax over queries, all that a row has may be too small for f32: it has no shares then, on either side.
+fn next_to_nothing(candle: &Candle) {
+    let (mut n_without, mut n_small) = (0, 0);
+    for seed in 0..60 {
+        let spec = AttentionSpec {
+            softmax_axis: SoftmaxAxis::Queries,
+            ..AttentionSpec::plain(2, 1, 16, true)
+        };
+        let case = Case::filled(spec, 12, seed, 9.0);
+        let found = on_device(candle, &case);
+        compare(&case, &found);
+        for row in found.summaries.iter().flat_map(|head| &head.rows) {
+            n_without += usize::from(row.contribution < 1e-32);
+            n_small += usize::from((1e-28..1e-15).contains(&row.contribution));
+            assert!((0.0..3.0).contains(&row.contribution_entropy), "{row:?}");
+        }
+    }
+    assert!(
+        n_without > 5 && n_small > 5,
+        "{n_without} without shares, {n_small} small"
+    );
+}
+
 fn large_scores(candle: &Candle) {
     for size in [17.0, 40.0] {
         let case = Case::filled(AttentionSpec::plain(1, 1, 16, false), 80, 5, size);
@@ -173,6 +196,7 @@ fn stopping(candle: &Candle) {
 on_each_device! {
     every_knob_gives_what_the_cpu_gives: every_knob;
     long_rows_in_many_blocks_agree: long_rows;
+    rows_that_carry_next_to_nothing_have_no_shares: next_to_nothing;
     scores_beyond_the_range_of_exp_still_give_a_pattern: large_scores;
     what_is_not_a_number_reaches_the_rows_that_see_it_and_no_other: not_a_number;
     an_infinite_value_reaches_the_output: an_infinite_value;

@@ -28,8 +28,9 @@ impl HeadPlan<'_> {
         };
         let reference = (fast.max, log_sums);
         let sums = weighed_sums(self.level, row, scores, range.clone(), weights, reference);
-        summary.contribution = (sums.sum * f64::from(fast.factor())) as f32;
-        summary.contribution_entropy = if sums.entropy < 0.0 {
+        let carried = sums.sum * f64::from(fast.factor());
+        summary.contribution = carried as f32;
+        summary.contribution_entropy = if carried < weights.least_shared() || sums.entropy < 0.0 {
             0.0
         } else {
             sums.entropy as f32

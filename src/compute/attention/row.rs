@@ -5,6 +5,7 @@ use super::mask::Visibility;
 use super::scale::Scale;
 use super::spec::{AttentionSpec, Bias, NoVisible, SoftmaxAxis};
 use super::summary::RowSummary;
+use crate::kernels::simd::{LEAST_SHARED, unit_of};
 
 /// What all rows of one head share.
 #[derive(Debug, Clone, Copy)]
@@ -245,10 +246,12 @@ pub fn finish_row(
     }
     sums.write(&mut summary);
     summary.contribution = carried as f32;
-    summary.contribution_entropy = if carried == 0.0 {
+    let unit = head.value_norms.map_or(f32::NAN, unit_of);
+    let entropy = carried.ln() - with_logs / carried;
+    summary.contribution_entropy = if carried < LEAST_SHARED * f64::from(unit) || entropy < 0.0 {
         0.0
     } else {
-        (carried.ln() - with_logs / carried) as f32
+        entropy as f32
     };
     summarise_places(head.visibility, query_idx, pattern, &mut summary);
     summary

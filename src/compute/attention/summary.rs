@@ -55,7 +55,8 @@ pub struct RowSummary {
     pub induction_mass: f32,
     /// Σ p·|query − key|.
     pub distance: f32,
-    /// Σ p·‖v W_O‖, and the entropy of the keys' shares of it, in nats; NaN where lengths of values are not known.
+    /// Σ p·‖v W_O‖, and the entropy of the keys' shares of it, in nats; NaN where lengths of values are not known. A sum below
+    /// 1e-30 of the head's largest length has no shares: its entropy is 0.
     pub contribution: f32,
     pub contribution_entropy: f32,
 

@@ -21,12 +21,7 @@ impl KeyWeights {
     /// `width` is that of a row of scores; keys beyond the last weigh nothing. The numbers are divided by the largest, so that
     /// no digit is lost in their logarithms.
     pub fn new(numbers: &[f32], width: usize) -> Self {
-        let most = numbers.iter().copied().fold(0.0f32, f32::max);
-        let unit = if most > 0.0 && most.is_finite() {
-            most
-        } else {
-            1.0
-        };
+        let unit = unit_of(numbers);
         let mut numbers: Vec<f32> = numbers.iter().map(|n| n / unit).collect();
         numbers.resize(width, 0.0);
         let times_log = |n: &f32| if *n == 0.0 { 0.0 } else { n * n.ln() };
@@ -35,6 +30,24 @@ impl KeyWeights {
             numbers,
             unit: f64::from(unit),
         }
+    }
+
+    /// The least sum that has shares.
+    pub fn least_shared(&self) -> f64 {
+        LEAST_SHARED * self.unit
+    }
+}
+
+/// Shares of a sum that is smaller than this many of the largest number are not told: its parts have no digits left in f32.
+pub const LEAST_SHARED: f64 = 1e-30;
+
+/// The largest number; 1 where none is above 0 and finite.
+pub fn unit_of(numbers: &[f32]) -> f32 {
+    let most = numbers.iter().copied().fold(0.0f32, f32::max);
+    if most > 0.0 && most.is_finite() {
+        most
+    } else {
+        1.0
     }
 }
 

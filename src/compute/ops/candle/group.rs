@@ -7,6 +7,7 @@ use candle_core::{DType, Result, Tensor};
 use super::buffer::host;
 use super::input::Input;
 use crate::attention::{Bias, HeadBias, HeadInput, Run};
+use crate::kernels::simd::unit_of;
 
 /// Which heads run together: those of some kv heads in a row, or a part of one's.
 #[derive(Debug, Clone)]
@@ -70,8 +71,10 @@ pub(super) struct Group<'a> {
     pub v: Tensor,
     /// 1/‖k‖. // [head, 1, key]
     pub inverse_k_norms: Tensor,
-    /// ‖v W_O‖, where it is known. // [head, 1, key]
+    /// ‖v W_O‖ in units of the head's largest, where it is known. // [head, 1, key]
     pub value_norms: Option<Tensor>,
+    /// The largest ‖v W_O‖. // [head]
+    pub value_units: Vec<f32>,
     /// Learned sink logits. // [head, 1, 1]
     pub sinks: Option<Tensor>,
     pub bias: BiasTable,
@@ -123,16 +126,30 @@ impl<'a> Group<'a> {
             )?),
             None => None,
         };
-        let value_norms = match run.value_norms {
+        let of_heads = run.value_norms.map(|norms| &norms[heads.clone()]);
+        let value_units: Vec<f32> = of_heads
+            .into_iter()
+            .flatten()
+            .map(|of| unit_of(of))
+            .collect();
+        let value_norms = match of_heads {
             Some(norms) => {
-                let norms = norms[heads.clone()].concat();
-                Some(Tensor::from_vec(norms, (n_heads, 1, n_keys), q.device())?)
+                let in_units = norms.iter().zip(&value_units);
+                let in_units =
+                    in_units.flat_map(|(norms, unit)| norms.iter().map(move |n| n / unit));
+                let in_units: Vec<f32> = in_units.collect();
+                Some(Tensor::from_vec(
+                    in_units,
+                    (n_heads, 1, n_keys),
+                    q.device(),
+                )?)
             }
             None => None,
         };
         Ok(Self {
             run,
             value_norms,
+            value_units,
             inverse_k_norms: inverse.reshape((n_heads, 1, n_keys))?,
             sinks,
             bias: bias_table(run, &heads, &learned, &q)?,

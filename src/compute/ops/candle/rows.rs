@@ -9,6 +9,7 @@ use super::group::Group;
 use super::maps::Copies;
 use super::scores::{Block, products, scaled, scores};
 use crate::attention::{Bias, NoVisible, RowSummary, SoftmaxAxis, Visibility};
+use crate::kernels::simd::LEAST_SHARED;
 
 /// Figures of a row that the device computes.
 const N_FIGURES: usize = 26;
@@ -192,7 +193,7 @@ fn figures(
     Ok((scores.masked, pattern, figures))
 }
 
-/// Σ c and Σ c log c of c = p·‖v W_O‖. // [head, row, 1] each
+/// Σ c and Σ c log c of c = p·‖v W_O‖ in units of the head's largest ‖v W_O‖. // [head, row, 1] each
 fn carried(pattern: &Tensor, value_norms: &Tensor) -> Result<[Tensor; 2]> {
     let carries = pattern.broadcast_mul(value_norms)?;
     let logs = carries.maximum(f32::MIN_POSITIVE)?.log()?;
@@ -340,10 +341,12 @@ fn summary(
     row.distance = distance;
     if group.value_norms.is_some() {
         let (sum, with_logs) = (f64::from(carried), f64::from(carried_logs));
-        row.contribution = carried;
-        row.contribution_entropy = match sum {
-            0.0 => 0.0,
-            _ => (sum.ln() - with_logs / sum) as f32,
+        row.contribution = carried * group.value_units[idx];
+        let entropy = sum.ln() - with_logs / sum;
+        row.contribution_entropy = if sum < LEAST_SHARED || entropy < 0.0 {
+            0.0
+        } else {
+            entropy as f32
         };
     }
     row.k_norm_sq_sum = group.k_norm_sq_sum(idx, query_idx);
