@@ -8,6 +8,7 @@ use attnscope_engine::kernels::amx::{self, Bf16Product};
 use attnscope_engine::model::Model;
 use attnscope_engine::ops::Cpu;
 use attnscope_engine::prompt::Request;
+use testing::alone::is_alone;
 use testing::hooks::hooks_of;
 
 /// Largest relative difference of anything a hook shows, by Frobenius norms. Measured: at most 6e-7, but 1.3e-6 in the third block of
@@ -28,9 +29,12 @@ fn run(model: &Model, n_tokens: u32) -> BTreeMap<String, Vec<f32>> {
     hooks_of(&Cpu, model, &request)
 }
 
-// One test, not several: the arithmetic is chosen for the whole process.
+// The arithmetic is chosen for the whole process.
 #[test]
 fn weights_left_as_bf16_compute_what_widened_ones_do() {
+    if !is_alone("bf16_weights::weights_left_as_bf16_compute_what_widened_ones_do") {
+        return;
+    }
     let cases = testing::root().join("fixtures/oracle");
     for case in CASES {
         let model = family::read(Checkpoint::open(&cases.join(case).join("model")).expect("opens"))
