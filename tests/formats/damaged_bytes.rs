@@ -8,6 +8,7 @@ use attnscope_engine::model::Model;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
+use testing::alone::{is_alone, peak_memory};
 use testing::checkpoint_copy::{Copy, Weights, file_of, put_together, take_apart, weights};
 use testing::effort::tries;
 
@@ -165,13 +166,6 @@ impl Tally {
     }
 }
 
-/// Peak memory of this process in KiB, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[test]
 fn damaged_bytes_of_a_header_are_refused_or_read_correctly() {
     let copy = small("gpt2");
@@ -225,6 +219,9 @@ fn odd_values_in_a_header_are_refused_or_read_correctly() {
 
 #[test]
 fn damaged_configurations_are_refused_or_read_correctly() {
+    if !is_alone("damaged_bytes::damaged_configurations_are_refused_or_read_correctly") {
+        return;
+    }
     let before = peak_memory();
     for family in ["gpt2", "llama", "bert"] {
         let copy = small(family);
@@ -255,7 +252,8 @@ fn damaged_configurations_are_refused_or_read_correctly() {
         tally.holds_at_least(15, 15);
     }
     if let (Some(before), Some(after)) = (before, peak_memory()) {
-        let grown = after - before;
+        // The kernel counts in steps: what was the peak may be a few pages less when it is asked again.
+        let grown = after.saturating_sub(before);
         assert!(grown < 256 * 1024, "memory grew by {grown} KiB");
     }
 }

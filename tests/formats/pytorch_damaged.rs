@@ -5,6 +5,7 @@ use std::path::Path;
 use attnscope_engine::checkpoint::pytorch;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use testing::alone::{is_alone, peak_memory};
 use testing::effort::{some_of, tries};
 use testing::pickle_parts::open;
 
@@ -66,15 +67,11 @@ fn damage(bytes: &mut Vec<u8>, at: usize, how: u8, byte: u8) {
     }
 }
 
-/// Peak memory of this process in KiB, where the system tells.
-fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
 #[test]
 fn damaged_files_are_refused_or_read_within_their_bytes() {
+    if !is_alone("pytorch_damaged::damaged_files_are_refused_or_read_within_their_bytes") {
+        return;
+    }
     let before = peak_memory();
     let n_edits = tries(250, 4);
     for file in ["zip.pt", "legacy.pt", "trainer.pt", "trainer_legacy.pt"] {
@@ -98,7 +95,8 @@ fn damaged_files_are_refused_or_read_within_their_bytes() {
         );
     }
     if let (Some(before), Some(after)) = (before, peak_memory()) {
-        let grown = after - before;
+        // The kernel counts in steps: what was the peak may be a few pages less when it is asked again.
+        let grown = after.saturating_sub(before);
         assert!(grown < 128 * 1024, "memory grew by {grown} KiB");
     }
 }
