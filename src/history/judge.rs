@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::change_point::{self, ChangePoint, change_point};
+use super::crossing::Crossing;
 use super::lines::{LINES, Line, Scope};
 use super::moved::moved_from;
 use super::onset::Follower;
@@ -13,22 +14,6 @@ use super::weigh::{Weight, weigh};
 use attnscope_engine::checks::{Severity, Thresholds};
 use attnscope_engine::place::Place;
 use attnscope_engine::stats::STATISTICS;
-
-/// A statistic beyond a line.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Crossing {
-    /// The series of the line, and its cell in the grid.
-    pub unit: usize,
-    pub cell: usize,
-    /// The first record beyond the line, and the value there.
-    pub begin: usize,
-    pub to: f64,
-    /// The first record that is back.
-    pub end: Option<usize>,
-    pub is_confirmed: bool,
-    /// The record from which it moved there, and the value there; `None` where it was beyond the line from the first record on.
-    pub from: Option<(usize, f64)>,
-}
 
 /// A finding of a history.
 #[derive(Debug, Clone, PartialEq)]

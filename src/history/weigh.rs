@@ -1,6 +1,6 @@
 //! How bad a crossing is: what came before it, whether the head does so by design, and what the loss did.
 
-use super::judge::Crossing;
+use super::crossing::Crossing;
 use super::lines::{Line, Scope};
 use super::robust::{median, noise};
 use super::value::{History, Origin};

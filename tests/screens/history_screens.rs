@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use attnscope::bundles::{COLLAPSING_LOG, named};
-use attnscope::history::log::of_text;
+use attnscope::history::of_text;
 use attnscope::history::{
     Again, Grid, History, Judge, LayerShape, Numbers, Origin, Reading, State, Update,
 };

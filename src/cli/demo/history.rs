@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use super::ran::Ran;
 use super::story::Telling;
 use crate::bundles::{COLLAPSING_LOG, STEADY_LOG, named};
-use crate::history::log::of_text;
+use crate::history::of_text;
 use crate::history::{Finding, History, Judge, beginning, grouped, heading, reasons};
 use crate::report::{digits, text_table, wrapped};
 use crate::tui::{HistoryView, Steps, Training};

@@ -1,6 +1,6 @@
 //! A pattern that somebody else computed, held against what it is declared to be, cell by cell.
 
-use super::comparison::Comparison;
+use super::comparison::{Comparison, Mismatch};
 use super::mask::Visibility;
 use super::normaliser::{self, Explained, Fault, Head, Normaliser, Vectors};
 use super::shape::Shape;
@@ -25,14 +25,6 @@ impl Forbidden {
             (self.largest, self.query_idx, self.key_idx) = (p, query_idx, key_idx);
         }
     }
-}
-
-/// A cell that is not what the scores say.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Mismatch {
-    pub difference: f32,
-    pub query_idx: usize,
-    pub key_idx: usize,
 }
 
 /// What a whole pattern showed. Padded queries count nowhere; each forbidden cell counts once, under what is most specific.

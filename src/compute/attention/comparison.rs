@@ -1,8 +1,15 @@
 //! A pattern held against the softmax of its scores, cell by cell.
 
-use super::audit::Mismatch;
 use super::mask::Visibility;
 use super::spec::SoftmaxAxis;
+
+/// A cell that is not what the scores say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mismatch {
+    pub difference: f32,
+    pub query_idx: usize,
+    pub key_idx: usize,
+}
 
 /// A pattern beside the softmax of its scores.
 #[derive(Default)]

@@ -30,9 +30,10 @@ mod summary;
 mod support;
 mod tally;
 
-pub use audit::{Against, Audit, Forbidden, LayerAudit, Mismatch, RecordedCall};
+pub use audit::{Against, Audit, Forbidden, LayerAudit, RecordedCall};
 pub use bias::{Alibi, Buckets, Relative};
 pub use block::{BlockSink, HeadInput, HeadRun, Run, run_head};
+pub use comparison::Mismatch;
 pub use globals::{GlobalKeys, Globals};
 pub use head_bias::{HeadBias, RelativeTables};
 pub use kv_head::KeptKeys;

@@ -2,32 +2,12 @@
 
 use rayon::prelude::*;
 
+use super::activation::Activation;
 use super::simd::{Level, activate_values, row_norms};
+use super::squares::sum_of_squares;
 
 /// Elements of one parallel task: large enough to outweigh handing it over.
 const TASK: usize = 16 * 1024;
-
-/// Activation functions of feed-forward layers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// x·Φ(x) through the error function.
-    Gelu,
-    /// The tanh approximation of gelu.
-    GeluTanh,
-    Relu,
-    /// x·sigmoid(x).
-    Silu,
-    /// x·sigmoid(1.702 x), a cheaper likeness of gelu.
-    QuickGelu,
-    /// The square of relu.
-    ReluSquared,
-    Tanh,
-    Sigmoid,
-    /// x where it is positive, x / 100 where it is not.
-    LeakyRelu,
-    /// x itself: a gate without a function.
-    Identity,
-}
 
 /// Applies an activation in place.
 pub fn activate(activation: Activation, values: &mut [f32]) {
@@ -161,20 +141,6 @@ pub fn norms_of_rows(values: &[f32], width: usize) -> Vec<f32> {
     chunks
         .flat_map_iter(|rows| row_norms(level, rows, width, rows.len() / width.max(1), width))
         .collect()
-}
-
-/// Σ v², accumulated in f64.
-pub fn sum_of_squares(values: &[f32]) -> f64 {
-    // Eight sums side by side, which the compiler keeps in vectors.
-    let (chunks, rest) = values.as_chunks::<8>();
-    let mut sums = [0.0f64; 8];
-    for chunk in chunks {
-        for (sum, v) in sums.iter_mut().zip(chunk) {
-            *sum += f64::from(*v) * f64::from(*v);
-        }
-    }
-    let rest: f64 = rest.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-    sums.iter().sum::<f64>() + rest
 }
 
 #[cfg(test)]

@@ -35,3 +35,10 @@ fn each<T>(from: &[T], to: &mut [f32], widen: impl Fn(&T) -> f32) {
         *to = widen(from);
     }
 }
+
+/// Numbers given as the bits of bf16, as f32.
+pub fn widen_bf16(bits: &[u16]) -> Vec<f32> {
+    // bf16 is the upper half of an f32: a shift, which the compiler turns into vector code.
+    let wide = |bits: &u16| f32::from_bits(u32::from(*bits) << 16);
+    bits.iter().map(wide).collect()
+}

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::job::Outcome;
 use super::kept::Kept;
-use super::pipeline::Outcome;
 use super::predictions::Predictions;
 use crate::model::{Input, ModelSpec, Recomputed};
 

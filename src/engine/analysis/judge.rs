@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::job::{Job, Options, Outcome};
 use super::kept::Kept;
 use super::observer::{Observer, Progress};
-use super::pipeline::{Job, Options, Outcome, run_all};
+use super::pipeline::run_all;
 use super::probes::{probe_future, probe_order, probe_padding};
 use super::readings::{Lines, probe_readings};
 use super::remedies::{Measure, add_remedies};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::{Mutex, PoisonError};
 
+use super::job::Options;
 use super::observer::{Observer, Progress};
-use super::pipeline::{Options, run};
+use super::pipeline::run;
 use super::sweep::Sweep;
 use super::tap::Tap;
 use crate::attention::BlockSink;

@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
+use super::job::{Job, Options};
 use super::observer::{Observer, Progress};
-use super::pipeline::{Job, Options, run_all};
+use super::pipeline::run_all;
 use super::tap::Tap;
 use crate::attention::RowSummary;
 use crate::checks::{Movement, Place};

@@ -1,6 +1,7 @@
 //! How much memory a run will need, told before it begins.
 
-use super::pipeline::{KEEP_BYTES, Options};
+use super::job::Options;
+use super::pipeline::KEEP_BYTES;
 use crate::attention::{AttentionSpec, POOLED_CELLS, RowSummary};
 use crate::checkpoint::{Dtype, Tensors};
 use crate::model::{BlockRow, BlockSpec, Input, LinearSource, Model, Stack, StackSpec, TokenMixer};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::edited::Shared;
 use super::first_nonfinite::{NonFinite, guilty_tensor};
+use super::job::{Job, Options, Outcome};
 use super::kept::Kept;
 use super::label_scan::LabelScan;
 use super::layer::report;
 use super::observer::Progress;
-use super::pipeline::{Job, Options, Outcome};
 use super::predictions::Scan;
 use super::resume::{Begin, Resume};
 use super::tap::Tap;

@@ -1,10 +1,9 @@
 //! A prompt through the model, layer by layer, under an observer that can stop it. Batch and screen both run this.
 
 use super::edited::Shared;
-use super::first_nonfinite::NonFinite;
+use super::job::{Job, Options, Outcome};
 use super::observer::Observer;
 use super::pass::Pass;
-use super::predictions::Predictions;
 use super::resume::Resume;
 use super::tap::Tap;
 use super::together::predict_all;
@@ -15,32 +14,6 @@ use crate::pace::Pace;
 
 /// Memory for kept layer inputs unless something else is asked for: 256 MiB.
 pub const KEEP_BYTES: usize = 256 << 20;
-
-/// What a run is to do beside running.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Memory for layer inputs, so that heads can be looked at later; `None` keeps none.
-    pub keep_bytes: Option<usize>,
-    /// Whether to predict tokens, for models that can.
-    pub predicts: bool,
-}
-
-/// What is left of a run beside its layers.
-#[derive(Debug, Clone, Default)]
-pub struct Outcome {
-    pub predictions: Option<Predictions>,
-    pub nonfinite: Option<NonFinite>,
-    /// The tokens that ran, and those of the encoder where there is one.
-    pub tokens: Vec<u32>,
-    pub source_tokens: Vec<u32>,
-}
-
-/// One prompt to run, and who hears of it.
-pub struct Job<'a> {
-    pub input: &'a Input,
-    pub observer: &'a mut dyn Observer,
-    pub tap: Option<&'a mut dyn Tap>,
-}
 
 /// Runs a prompt through the model.
 ///

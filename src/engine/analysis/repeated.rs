@@ -3,8 +3,9 @@
 
 use std::ops::ControlFlow;
 
+use super::job::{Job, Options};
 use super::observer::{Observer, Progress};
-use super::pipeline::{Job, Options, run_all};
+use super::pipeline::run_all;
 use crate::error::Result;
 use crate::model::{BlockSpec, Input, Model, Sequence, Stack};
 use crate::ops::Ops;

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use super::pipeline::Outcome;
+use super::job::Outcome;
 use crate::model::{Model, Stack};
 use crate::prompt::{Reading, Tokenizer};
 

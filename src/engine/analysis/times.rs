@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use super::job::Options;
 use super::observer::Silent;
-use super::pipeline::{Options, run};
+use super::pipeline::run;
 use super::tap::Tap;
 use crate::attention::BlockSink;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! How much arithmetic a run is, told before it begins, so that progress is that of work and not of layers.
 
 use super::edited::Shared;
-use super::pipeline::Options;
+use super::job::Options;
 use crate::attention::Visibility;
 use crate::model::recurrent::Recurrence;
 use crate::model::{BlockSpec, FeedForward, Input, LinearSource, Model, Sequence, Stack};

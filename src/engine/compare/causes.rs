@@ -1,7 +1,8 @@
 //! Which knobs and tensors explain where two runs part first.
 
 use super::comparison::Comparison;
-use super::knobs::{KnobDifference, KnobKind};
+use super::knob::KnobKind;
+use super::knobs::KnobDifference;
 use super::roles::layer_of;
 use super::suspects::layer_name;
 use super::tensor_difference::TensorDifference;

@@ -4,7 +4,8 @@
 use super::causes::Cause;
 use super::floors::Floors;
 use super::gap::{Axes, HookGap};
-use super::knobs::{KnobDifference, KnobKind, knob_differences};
+use super::knob::KnobKind;
+use super::knobs::{KnobDifference, knob_differences};
 use super::lockstep::{HeadSums, ROW_BYTES, Ran, Sides, run};
 use super::map::LayerMap;
 use super::predictions::PredictionDifference;

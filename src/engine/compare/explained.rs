@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::beside::Beside;
 use super::comparison::Side;
 use super::gap::HeadGap;
 use super::knobs::KnobDifference;
-use super::recorded::Beside;
 use super::recording::Form;
 use super::supposed;
 use crate::error::Result;

@@ -1,6 +1,7 @@
 //! Two models side by side: knobs, weights, and runs in lockstep, hook by hook, with the first place where they part.
 
 mod alone;
+mod beside;
 mod by_output;
 mod causes;
 mod comparison;
@@ -8,6 +9,7 @@ mod exchange;
 mod explained;
 mod floors;
 mod gap;
+mod knob;
 mod knobs;
 mod lockstep;
 mod map;
@@ -34,17 +36,18 @@ mod tensor_difference;
 mod weight_pair;
 mod weights;
 
+pub use beside::Beside;
 pub use causes::Cause;
 pub use comparison::{
     Comparing, Comparison, HeadDifference, HookDifference, IsolatedLayer, PromptDifference, Side,
 };
 pub use floors::{F32_FLOOR, Floors, HALF_FLOOR, Precision};
-pub use knobs::{KnobDifference, KnobKind, KnobValue, knob_differences, preventing};
+pub use knob::{KnobKind, KnobValue};
+pub use knobs::{KnobDifference, knob_differences, preventing};
 pub use lockstep::ROW_BYTES;
 pub use map::LayerMap;
 pub use predictions::PredictionDifference;
 pub use prompts::{beyond_one_context, tokenizers_differ};
-pub use recorded::Beside;
 pub use recording::{RecordedTokens, Recording, is_recording};
 pub use relation::Relation;
 pub use tables::TableHead;

@@ -1,9 +1,9 @@
 //! A layer of a model by itself, beside a recording: it runs once more, on the input that was recorded.
 
 use super::alone::Beyond;
+use super::beside::Beside;
 use super::exchange::is_value;
 use super::floors::Floors;
-use super::recorded::Beside;
 use super::recording::Form;
 use crate::analysis::Pass;
 use crate::attention::BlockSink;

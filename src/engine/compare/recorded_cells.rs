@@ -2,9 +2,9 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use super::beside::Beside;
 use super::gap::HookGap;
 use super::lockstep::HeadSums;
-use super::recorded::Beside;
 use super::recording::Form;
 use super::rows::Rows;
 use crate::attention::BlockSink;

@@ -1,6 +1,6 @@
 //! A spec as a flat list of knobs, under the names that `--set` gives them where it has one.
 
-use super::knobs::{KnobKind, KnobValue, SpecKnob};
+use super::knob::{KnobKind, KnobValue, SpecKnob};
 use crate::attention::{AttentionSpec, Bias, Scale, Window};
 use crate::model::{
     BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec, NormSource,

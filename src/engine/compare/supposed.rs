@@ -1,6 +1,7 @@
 //! What a recording was computed with, told from its values where they first differ: another rotation, another scale.
 
-use super::knobs::{KnobDifference, KnobKind, KnobValue};
+use super::knob::{KnobKind, KnobValue};
+use super::knobs::KnobDifference;
 use crate::attention::{AttentionSpec, RopeScaling, RopeSpec, RopeTable};
 
 /// Bases that models are trained with.

@@ -1,9 +1,9 @@
 //! DeepSeek V2: queries, keys and values through latent vectors, experts weighed by a softmax over all.
 
+use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
 use super::reading::must_be_off;
-use super::reading::recipe::BiasRule;
 use super::{Family, deepseek_v3};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::{Error, Result};

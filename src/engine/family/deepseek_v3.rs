@@ -1,9 +1,9 @@
 //! DeepSeek V3: queries, keys and values through latent vectors, experts chosen in groups by sigmoids.
 
 use super::Family;
+use super::reading::bias_rule::BiasRule;
 use super::reading::experts::{ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
-use super::reading::recipe::BiasRule;
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
 use crate::model::{ModelSpec, RouterScores};

@@ -6,4 +6,4 @@ mod reader;
 
 pub use header::{Header, is_monitor_log};
 pub use line::{Item, Logged};
-pub use reader::{BadLine, Batch, LogReader, of_text};
+pub use reader::{BadLine, Batch, LogReader, batch_of};

@@ -9,7 +9,6 @@ use rayon::prelude::*;
 
 use super::header::{Header, may_begin_segment};
 use super::line::{self, Item};
-use crate::history::value::{History, Origin, Update};
 use attnscope_engine::error::{Error, Result};
 
 /// Bytes that are read and taken apart together.
@@ -276,22 +275,20 @@ fn read_lines(lines: &[(u64, &[u8])], header: &Header) -> (Vec<Item>, Vec<BadLin
     (items, bad)
 }
 
-/// The history of a log that is part of the program.
+/// A whole log as one batch.
 ///
 /// # Errors
 /// When its first line is not that of a log.
-pub fn of_text(name: &str, text: &str) -> Result<History> {
+pub fn batch_of(name: &str, text: &str) -> Result<Batch> {
     let problem = |problem: String| Error::file(name, problem);
     let mut lines = text.lines();
     let header = Header::read(lines.next().unwrap_or_default().as_bytes()).map_err(problem)?;
     let lines: Vec<(u64, &[u8])> = (2..).zip(lines.map(str::as_bytes)).collect();
     let (items, bad) = read_segments(&lines, &mut header.clone());
-    let mut history = History::new(name.to_owned(), Origin::Log);
-    history.apply(Update::Log(Batch {
+    Ok(Batch {
         header: Some(header),
         items,
         bad,
         ..Batch::default()
-    }));
-    Ok(history)
+    })
 }

@@ -1,6 +1,6 @@
 //! The columns of each measure's table.
 
-use super::sheet::{Column, Kind};
+use super::column::{Column, Kind};
 
 const NATS: Option<&str> = Some("nats");
 

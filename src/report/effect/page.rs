@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::sheet::{Cell, Column, EffectReport, Kind};
+use super::column::{Column, Kind};
+use super::sheet::{Cell, EffectReport};
 use crate::report::text_table::digits;
 
 /// The column that bars are drawn of: the first number that has a unit of effect, around 0.

@@ -11,7 +11,8 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use super::sheet::{Cell, EffectReport, Kind};
+use super::column::Kind;
+use super::sheet::{Cell, EffectReport};
 
 impl EffectReport {
     /// Writes the rows. The same rows give the same bytes.

@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use super::column::Column;
 use crate::report::document::ModelRecord;
 use crate::report::json::write_pretty;
 use crate::report::number::{Number, number};
@@ -16,25 +17,6 @@ use crate::report::text_table::{digits, text_table, wrapped};
 const VERSION: u32 = 1;
 /// Widest lines of remarks in text.
 const WIDTH: usize = 100;
-
-/// What a column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    Text,
-    Integer,
-    Number,
-}
-
-/// One column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Column {
-    pub id: &'static str,
-    pub kind: Kind,
-    /// Unit, where it has one.
-    pub unit: Option<&'static str>,
-    pub about: &'static str,
-}
 
 /// One value; empty where a column does not apply.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,15 +1,6 @@
 //! What a terminal says of itself when it is asked: its background (OSC 11), and that it is a terminal at all (DA1).
 
-use super::parser::Read;
-
-/// What a terminal said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// The colour of its background.
-    Background([u8; 3]),
-    /// Its kind: whoever gives no colour before that gives none.
-    Attributes,
-}
+use super::read::{Answer, Read};
 
 /// Longer answers are none to what we ask.
 const LONGEST: usize = 48;
@@ -65,7 +56,8 @@ fn colour_of(channels: &[u8]) -> Option<[u8; 3]> {
 mod tests {
     use crossterm::event::{Event, KeyCode, KeyModifiers};
 
-    use super::super::parser::{Parser, key};
+    use super::super::control::key;
+    use super::super::parser::Parser;
     use super::*;
 
     /// What some bytes mean that come one by one, and that come at once.

@@ -1,8 +1,17 @@
 //! What whole control sequences of terminals mean: the table of keys, and the mouse.
 
-use crossterm::event::{Event, KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{
+    Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
+};
 
-use super::parser::key;
+pub(super) fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
+    // As crossterm has it: a capital letter says that Shift was held.
+    let shift = match code {
+        KeyCode::Char(c) if c.is_uppercase() => KeyModifiers::SHIFT,
+        _ => KeyModifiers::NONE,
+    };
+    Event::Key(KeyEvent::new(code, modifiers | shift))
+}
 
 /// What a sequence means, from what stands before its last byte, and that byte.
 pub(super) fn event(parameters: &[u8], last: u8) -> Option<Event> {

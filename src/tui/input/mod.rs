@@ -7,12 +7,13 @@
 mod answer;
 mod control;
 mod parser;
+mod read;
 #[cfg(unix)]
 mod reader;
 
 use crossterm::event::Event;
 
-pub use self::answer::Answer;
+pub use self::read::Answer;
 
 /// What comes from a terminal.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 
-use super::answer::{self, Answer};
-use super::control;
+use super::answer;
+use super::control::{self, key};
+use super::read::{Answer, Read};
 
 /// For a lone Escape: it is a key, unless more follows at once.
 const ESCAPE_WAITS: Duration = Duration::from_millis(35);
@@ -30,19 +31,6 @@ pub struct Parser {
     paste: Option<Vec<u8>>,
     /// What the terminal answered, until somebody takes it.
     answers: Vec<Answer>,
-}
-
-/// What some bytes begin with.
-#[derive(Debug, PartialEq)]
-pub(super) enum Read {
-    /// More bytes are needed to tell.
-    Half,
-    /// So many bytes, and what they mean, if anything.
-    Whole(usize, Option<Event>),
-    /// So many bytes, in which the terminal says something of itself.
-    Answer(usize, Answer),
-    /// So many bytes, after which what is pasted follows.
-    PasteBegins(usize),
 }
 
 impl Parser {
@@ -145,15 +133,6 @@ impl Parser {
         self.pending.clear();
         events.extend(alone.map(|(code, modifiers)| key(code, modifiers)));
     }
-}
-
-pub(super) fn key(code: KeyCode, modifiers: KeyModifiers) -> Event {
-    // As crossterm has it: a capital letter says that Shift was held.
-    let shift = match code {
-        KeyCode::Char(c) if c.is_uppercase() => KeyModifiers::SHIFT,
-        _ => KeyModifiers::NONE,
-    };
-    Event::Key(KeyEvent::new(code, modifiers | shift))
 }
 
 /// What some bytes, of which there is at least one, begin with.

@@ -15,8 +15,36 @@ mod tests;
 mod tiles;
 mod usable;
 
-pub use product::{Bf16Matrix, product_bf16};
+use super::Threads;
+pub use product::Bf16Matrix;
+
 pub use usable::{Bf16Product, choose, is_usable};
+
+/// out = x·Wᵀ, or out += x·Wᵀ when `accumulate`, by the engine in use. // x: [row, n_in], out: [row, n_out]
+///
+/// `did` hears how many multiplications and additions were done, and says whether to go on. Gives whether all was done. A row
+/// whose sums are not all finite in some block is computed there once more, in f32 alone, so that infinities and NaN come out as they
+/// would without tiles. The bits do not depend on the number of threads.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn product_bf16(
+    out: &mut [f32],
+    x: &[f32],
+    weights: Bf16Matrix<'_>,
+    accumulate: bool,
+    did: &(dyn Fn(u64) -> bool + Sync),
+) -> bool {
+    product::product_by(
+        usable::engine().unwrap_or(Engine::Portable),
+        Threads::Pool,
+        out,
+        x,
+        weights,
+        accumulate,
+        did,
+    )
+}
 
 /// What multiplies packed tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use super::pack::{
     ActivationStep, PAIR, SIDE, STEP, Sums, WeightStep, pack_activations, pack_weights,
     pack_weights_by_input, transpose,
 };
-use super::usable::engine;
 use crate::kernels::{self, Matrix, MatrixMut, Threads, Tile};
 
 /// Outputs that one task computes, and rows: what is packed for them stays in a core's own cache.
@@ -67,33 +66,7 @@ impl<'a> Bf16Matrix<'a> {
     }
 }
 
-/// out = x·Wᵀ, or out += x·Wᵀ when `accumulate`, by the engine in use. // x: [row, n_in], out: [row, n_out]
-///
-/// `did` hears how many multiplications and additions were done, and says whether to go on. Gives whether all was done. A row
-/// whose sums are not all finite in some block is computed there once more, in f32 alone, so that infinities and NaN come out as they
-/// would without tiles. The bits do not depend on the number of threads.
-///
-/// # Panics
-/// When the shapes do not fit.
-pub fn product_bf16(
-    out: &mut [f32],
-    x: &[f32],
-    weights: Bf16Matrix<'_>,
-    accumulate: bool,
-    did: &(dyn Fn(u64) -> bool + Sync),
-) -> bool {
-    product_by(
-        engine().unwrap_or(Engine::Portable),
-        Threads::Pool,
-        out,
-        x,
-        weights,
-        accumulate,
-        did,
-    )
-}
-
-/// As [`product_bf16`], by a given engine, on this thread alone or on all.
+/// As [`super::product_bf16`], by a given engine, on this thread alone or on all.
 pub(super) fn product_by(
     engine: Engine,
     threads: Threads,

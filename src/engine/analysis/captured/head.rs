@@ -1,7 +1,8 @@
 //! One captured head at full resolution, for the head on screen.
 
 use super::ArrayNames;
-use super::arrays::{Heads, heads_of};
+use super::arrays::heads_of;
+use super::heads::Heads;
 use crate::analysis::head::{FULL_CELLS, HeadDetail, HeadQuery, without_first};
 use crate::analysis::{Histogram, Pyramid};
 use crate::attention::Pooled;

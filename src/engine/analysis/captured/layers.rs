@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::arrays::{
-    BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Heads, Parts, first_nonfinite,
-    head_axis_deviation, heads_of, hide_masked, tolerance_of,
+    BF16_TOLERANCE, F16_TOLERANCE, F32_TOLERANCE, Parts, first_nonfinite, head_axis_deviation,
+    heads_of, hide_masked, tolerance_of,
 };
 use super::declared::{Declared, Stated, first_row};
+use super::heads::Heads;
 use super::layout::Axes;
 use super::names::{Layer, Name, Part, has_positions_first, parse};
 use super::shapes::observe;

@@ -1,6 +1,6 @@
 //! Which axis of an array is which: heads, queries and keys stand in different orders in different code.
 
-use super::arrays::Heads;
+use super::heads::Heads;
 use crate::checkpoint::captured::{Array, Captured};
 use crate::error::Result;
 

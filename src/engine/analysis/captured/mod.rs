@@ -4,6 +4,7 @@ mod arrays;
 mod calls;
 mod declared;
 mod head;
+mod heads;
 mod layers;
 mod layout;
 mod names;
@@ -21,8 +22,9 @@ pub use head::captured_head;
 pub use layout::Axes;
 pub use recorded::Recorded;
 
-pub(super) use arrays::{F32_TOLERANCE, Heads, first_nonfinite};
+pub(super) use arrays::{F32_TOLERANCE, first_nonfinite};
 pub(super) use head::whole_head;
+pub(super) use heads::Heads;
 
 use self::layers::layer_reports;
 use crate::checkpoint::captured::{Captured, holds};

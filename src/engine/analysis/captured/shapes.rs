@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::arrays::{Heads, Parts, hide_masked};
+use super::arrays::{Parts, hide_masked};
 use super::calls::Calls;
 use super::declared::Stated;
+use super::heads::Heads;
 use super::layout::{Axes, Known, Ordered, axes_of};
 use super::names::{Layer, Part};
 use super::padding;

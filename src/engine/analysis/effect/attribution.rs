@@ -174,7 +174,7 @@ fn uncapped<O: Ops>(
     // What rows hold beside the residual predicts nothing.
     let mut row = last.to_vec();
     row.resize(model.spec.d_input(model.spec.main_stack()), 0.0);
-    let hidden = super::judged::hidden_of(ops, model, &[&row], &[0])?;
+    let hidden = super::hidden::hidden_of(ops, model, &[&row], &[0])?;
     let mut unembedding = Unembedding::new(ops, model, &head, &hidden, 1, pace)?;
     let mut logit = |token: u32| -> Result<f64> {
         let at = token as usize;

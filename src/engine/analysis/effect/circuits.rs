@@ -5,11 +5,11 @@ use rayon::prelude::*;
 
 use super::capture::{of_blocks, of_one_stream};
 use super::eigen::{eigenvalues, factor, symmetric_eigenvalues};
+use super::fold::Fold;
 use super::maps::{HeadMaps, maps_of};
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
-use crate::model::{Model, NormSource, linear_rows_on_host, norm_on_host};
-use crate::ops::NormKind;
+use crate::model::{Model, linear_rows_on_host};
 use crate::pace::Pace;
 use crate::place::Place;
 
@@ -77,39 +77,6 @@ pub struct Circuits {
     pub compositions: Vec<Composition>,
     /// What was folded or left out, for a person.
     pub notes: Vec<String>,
-}
-
-/// A norm's gain, and whether it takes the mean away.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Fold {
-    gain: Option<Vec<f32>>,
-    centres: bool,
-}
-
-impl Fold {
-    pub fn read(model: &Model, norm: &Option<NormSource>) -> Result<Self> {
-        let Some(norm) = norm else {
-            return Ok(Self::default());
-        };
-        let norm = norm_on_host(&model.checkpoint.tensors, norm)?;
-        Ok(Self {
-            gain: norm.gain.map(std::borrow::Cow::into_owned),
-            centres: norm.kind == NormKind::LayerNorm,
-        })
-    }
-
-    /// Rows that read what the norm gives, as rows that read the residual.
-    pub fn fold_into(&self, rows: &mut [f32], width: usize) {
-        for row in rows.chunks_mut(width.max(1)) {
-            if let Some(gain) = &self.gain {
-                row.iter_mut().zip(gain).for_each(|(w, g)| *w *= g);
-            }
-            if self.centres {
-                let mean = row.iter().sum::<f32>() / width as f32;
-                row.iter_mut().for_each(|w| *w -= mean);
-            }
-        }
-    }
 }
 
 /// Reads the circuits of all heads, and the compositions that end at heads which `wants` chooses.

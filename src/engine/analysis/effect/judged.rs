@@ -1,10 +1,11 @@
 //! What changed copies of a run predict otherwise: loss, divergence and logits, from their last residuals.
 
 use super::capture::Base;
+use super::hidden::hidden_of;
 use super::logit_rows::{Reference, Row, Wanted, rows_of};
 use crate::analysis::pass::targets;
 use crate::error::{Error, Result};
-use crate::model::{HeadSpec, Input, Model, Unembedding, final_hidden};
+use crate::model::{HeadSpec, Input, Model, Unembedding};
 use crate::ops::Ops;
 use crate::pace::Pace;
 
@@ -44,27 +45,6 @@ pub fn head_of(model: &Model) -> Result<&HeadSpec> {
         return Err(Error::Setting(problem));
     }
     Ok(head)
-}
-
-/// Hidden states behind the final norm, chosen rows of what the last layer left. // [row, d_model]
-pub fn hidden_of<O: Ops>(
-    ops: &O,
-    model: &Model,
-    residuals: &[&[f32]],
-    rows: &[usize],
-) -> Result<O::Buffer> {
-    let main = model.spec.main_stack();
-    let width = model.spec.d_input(main);
-    let chosen = residuals.iter().flat_map(|values| {
-        rows.iter()
-            .map(|row| &values[row * width..(row + 1) * width])
-    });
-    let chosen: Vec<&[f32]> = chosen.collect();
-    let chosen = chosen.concat();
-    let (mut resid, mut hidden) = (O::Buffer::default(), O::Buffer::default());
-    ops.put(&chosen, width, &mut resid)?;
-    final_hidden(ops, model, main, &resid, &mut hidden)?;
-    Ok(hidden)
 }
 
 /// The logit that is asked for, or the difference of two, of every residual.

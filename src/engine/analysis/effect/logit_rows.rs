@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::judged::hidden_of;
+use super::hidden::hidden_of;
 use crate::error::{Error, Result};
 use crate::kernels::simd::{Level, exp_sum};
 use crate::model::{HeadSpec, Model, Unembedding};

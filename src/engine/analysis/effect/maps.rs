@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::circuits::Fold;
 use super::eigen::factor;
+use super::fold::Fold;
 use crate::error::{Error, Result};
 use crate::kernels::{Matrix, MatrixMut, Threads, product};
 use crate::model::{KeySharing, LinearSource, Model, Stack, linear_on_host};

@@ -1,6 +1,6 @@
 //! Which tensor is which part: every way that shapes allow, the likeliest by names first.
 
-use super::groups::{Groups, NormGroup, norm_groups};
+use super::groups::{Groups, NormGroup};
 use super::inventory::{Inventory, Tensor, Told};
 use super::maps::{LayerMaps, layer_maps};
 use super::names::{Role, norm_score, score};
@@ -153,7 +153,7 @@ fn of_width(
     }
     let mut all = Vec::new();
     for maps in &inside {
-        let norms = norm_groups(&groups, maps, d_model);
+        let norms = maps.norms(&groups, d_model);
         for way in &around_ways {
             all.push(put_together(inventory, way, maps, &norms, d_model));
         }

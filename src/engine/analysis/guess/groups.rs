@@ -1,7 +1,6 @@
 //! Weights with their biases, and gains with theirs: which tensors belong together by names and shapes.
 
 use super::inventory::Tensor;
-use super::maps::LayerMaps;
 use super::names::{is_bias, stem};
 use crate::family::description::NormPart;
 
@@ -162,14 +161,4 @@ fn fits(weight: &Tensor, vector: &Tensor) -> bool {
     n > 0
         && all.is_multiple_of(n)
         && (vector.shape.iter().all(|n| weight.shape.contains(n)) || n == first || n == *last)
-}
-
-/// Norms of a layer, of its residual and of its heads.
-pub fn norm_groups(groups: &Groups, maps: &LayerMaps, d_model: usize) -> Vec<NormGroup> {
-    let is_one = |norm: &&NormGroup| {
-        norm.width == d_model
-            || maps.d_q.is_multiple_of(norm.width.max(1))
-            || maps.d_kv.is_multiple_of(norm.width.max(1))
-    };
-    groups.norms.iter().filter(is_one).cloned().collect()
 }

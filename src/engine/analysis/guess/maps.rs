@@ -1,6 +1,6 @@
 //! The maps of a layer: every way in which its matrices can be queries, keys, values, an output and a feed-forward layer.
 
-use super::groups::{Groups, MapGroup};
+use super::groups::{Groups, MapGroup, NormGroup};
 use super::names::{Role, score};
 use crate::family::description::{Axis, FusedPart, MapPart, Mlp, Per, Qkv};
 
@@ -25,6 +25,16 @@ type QkvWay = (Vec<usize>, Qkv, usize, Option<usize>, i32);
 impl LayerMaps {
     pub fn is_gated(&self) -> bool {
         !matches!(self.mlp, Mlp::Plain(_))
+    }
+
+    /// Norms of the layer, of its residual and of its heads.
+    pub fn norms(&self, groups: &Groups, d_model: usize) -> Vec<NormGroup> {
+        let is_one = |norm: &&NormGroup| {
+            norm.width == d_model
+                || self.d_q.is_multiple_of(norm.width.max(1))
+                || self.d_kv.is_multiple_of(norm.width.max(1))
+        };
+        groups.norms.iter().filter(is_one).cloned().collect()
     }
 }
 

@@ -1,8 +1,8 @@
 //! How much memory a second engine needs beside a first one, and what is kept to compare the two.
 
 use super::rows::CELL_BYTES;
+use crate::analysis::job::Options;
 use crate::analysis::memory::MemoryNeed;
-use crate::analysis::pipeline::Options;
 use crate::attention::AttentionSpec;
 use crate::model::recurrent::Recurrence;
 use crate::model::{BlockSpec, Input, LinearSource, Model, Sequence, Stack, StackSpec};

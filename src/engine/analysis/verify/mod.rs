@@ -19,8 +19,8 @@ use self::exchange::{Comparer, Exchange, Keeper, RowsOnly, unequal};
 use self::largest::Largest;
 use self::rows::{Compare, Keep, held};
 use self::side::{Side, Told};
+use super::job::Job;
 use super::observer::{Progress, Silent};
-use super::pipeline::Job;
 use crate::error::{Error, Result};
 use crate::model::{
     Hook, Input, Model, Sequence, Stack, StackSpec, Unembedding, final_hidden, pool_hidden,

@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 
 use super::exchange::RowsOnly;
+use crate::analysis::job::{Job, Options};
 use crate::analysis::observer::{Observer, Progress};
 use crate::analysis::pass::Pass;
-use crate::analysis::pipeline::{Job, Options};
 use crate::error::Result;
 use crate::model::{LayerWeights, Model, Scratch, StackSpec};
 use crate::ops::Ops;

@@ -1,6 +1,6 @@
 //! Feed-forward layers of many experts: the keys that describe them, and the names under which they are stored.
 
-use super::recipe::BiasRule;
+use super::bias_rule::BiasRule;
 use super::{check_counts, check_used, sparse_layers};
 use crate::checkpoint::{Origin, Reader, Tensors};
 use crate::error::{Error, Result};

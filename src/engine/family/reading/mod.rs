@@ -2,6 +2,7 @@
 
 pub(super) mod bart_like;
 pub(super) mod bert_like;
+pub(super) mod bias_rule;
 pub(super) mod deberta_like;
 pub mod described;
 pub(super) mod experts;
@@ -17,6 +18,7 @@ mod projections;
 pub(super) mod recipe;
 pub(super) mod rope;
 mod rotation;
+mod sizes;
 pub(super) mod speech;
 pub(super) mod state_space;
 pub(super) mod tasks;

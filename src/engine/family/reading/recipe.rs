@@ -1,30 +1,12 @@
 //! What a family of Llama's kind changes, as data: one field per quirk.
 
+use super::bias_rule::BiasRule;
 use super::experts::{ExpertsKeys, GatedNames, USUAL};
 use super::windows::WindowRule;
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::NormSource;
 use crate::ops::NormKind;
-
-/// Whether a map has a bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BiasRule {
-    Never,
-    Always,
-    /// As a key of the configuration says; and what holds without it.
-    Key(&'static str, bool),
-}
-
-impl BiasRule {
-    pub(super) fn read(self, reader: &mut Reader<'_>, knob: &'static str) -> Result<bool> {
-        match self {
-            Self::Never => Ok(false),
-            Self::Always => Ok(true),
-            Self::Key(key, default) => reader.flag_or(knob, key, default),
-        }
-    }
-}
 
 /// The norms of a family.
 #[derive(Debug, Clone, Copy)]

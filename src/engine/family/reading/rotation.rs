@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::llama_like::Sizes;
 use super::recipe::{Recipe, RopeLayers, ScorePower};
 use super::rope::{RopeRule, rope};
+use super::sizes::Sizes;
 use crate::attention::{Growth, RopeSpec, Scale};
 use crate::checkpoint::{Origin, Reader};
 use crate::error::{Error, Result};

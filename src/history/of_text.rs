@@ -1,0 +1,15 @@
+//! A history from a log that is part of the program.
+
+use super::log::batch_of;
+use super::value::{History, Origin, Update};
+use attnscope_engine::error::Result;
+
+/// The history of a log.
+///
+/// # Errors
+/// When its first line is not that of a log.
+pub fn of_text(name: &str, text: &str) -> Result<History> {
+    let mut history = History::new(name.to_owned(), Origin::Log);
+    history.apply(Update::Log(batch_of(name, text)?));
+    Ok(history)
+}
