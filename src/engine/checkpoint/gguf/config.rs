@@ -3,12 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::architectures::Architecture;
+use super::facts::{Facts, Sizes};
 use super::kinds::Kind;
 use super::metadata::Metadata;
 use super::names::Meaning;
 use super::rope;
-use super::special::Facts;
 use super::value::Value as Stored;
+use super::windows::slides;
 use crate::checkpoint::tensors::Tensors;
 use crate::error::{Error, Result};
 
@@ -52,16 +53,6 @@ const KV_HEADS: &str = "attention.head_count_kv";
 
 /// The key of a window.
 pub(super) const WINDOW: &str = "attention.sliding_window";
-
-/// The sizes that the tensors' order depends on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    pub n_layers: u64,
-    pub d_model: u64,
-    pub n_heads: u64,
-    pub n_kv_heads: u64,
-    pub d_head: u64,
-}
 
 /// Reads the sizes.
 ///
@@ -454,35 +445,6 @@ fn gemma(
         own.push(("rope_local_base_freq", json!(local)));
     }
     Ok(own)
-}
-
-/// Which layers see a window only: listed, or all but every so many; 0 for all.
-pub(super) fn slides(
-    metadata: &Metadata<'_>,
-    key: &str,
-    usual: u64,
-    n_layers: u64,
-) -> Result<Vec<bool>> {
-    if let Some(Stored::List(list)) = metadata.get(key) {
-        let listed: Option<Vec<bool>> = metadata
-            .elements(list)?
-            .into_iter()
-            .map(|value| match value {
-                Stored::Bool(slides) => Some(slides),
-                _ => None,
-            })
-            .collect();
-        return listed
-            .filter(|listed| listed.len() as u64 == n_layers)
-            .ok_or_else(|| {
-                let problem = format!("expected one truth value for each of {n_layers} layers");
-                Error::config(metadata.path, key, problem)
-            });
-    }
-    let every = metadata.whole(key)?.unwrap_or(usual);
-    Ok((1..=n_layers)
-        .map(|n| every == 0 || n % every != 0)
-        .collect())
 }
 
 /// Adds what nobody asked for under the file's own keys.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::special::{Facts, set};
+use super::facts::{Facts, set};
 use super::value::Value as Stored;
 use crate::error::Result;
 

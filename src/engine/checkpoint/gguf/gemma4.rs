@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::config::slides;
-use super::special::{Facts, set};
+use super::facts::{Facts, set};
 use super::value::Value as Stored;
+use super::windows::slides;
 use crate::error::{Error, Result};
 
 const KV_HEADS: &str = "attention.head_count_kv";

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::architectures::Architecture;
-use super::config::Sizes;
+use super::facts::Sizes;
 use super::metadata::Metadata;
 use crate::checkpoint::made::{Joined, Made};
 use crate::checkpoint::stored::Stored;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::special::{Facts, set};
+use super::facts::{Facts, set};
 use crate::error::Result;
 
 /// The width of chunks, and every how many layers one sees everything and does not rotate.

@@ -3,6 +3,7 @@
 mod architectures;
 mod config;
 mod element_types;
+mod facts;
 mod gemma3n;
 mod gemma4;
 mod header;
@@ -18,6 +19,7 @@ mod rope;
 mod special;
 mod value;
 mod vocabulary;
+mod windows;
 
 use std::path::{Path, PathBuf};
 

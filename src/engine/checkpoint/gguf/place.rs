@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::architectures::{Architecture, Fused};
-use super::config::Sizes;
+use super::facts::Sizes;
 use super::header::StoredTensor;
 use super::names::Meaning;
 use crate::checkpoint::data_file::DataFile;

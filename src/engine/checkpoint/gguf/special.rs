@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::architectures::Architecture;
-use super::config::Sizes;
+use super::facts::{Facts, Sizes, set};
 use super::header::StoredTensor;
 use super::metadata::Metadata;
 use super::value::Kind;
@@ -16,52 +16,6 @@ use crate::error::{Error, Result};
 const T5_DISTANCE: u64 = 128;
 /// What the published models of a mixture by Microsoft were trained with.
 const PHI_JITTER: f64 = 0.01;
-
-/// What is known of a file when its configuration is made.
-pub(super) struct Facts<'a> {
-    pub metadata: &'a Metadata<'a>,
-    /// What keys of the architecture begin with.
-    pub prefix: &'a str,
-    pub sizes: Sizes,
-    /// Under Hugging Face's names.
-    pub tensors: &'a Tensors,
-}
-
-impl Facts<'_> {
-    pub(super) fn key(&self, tail: &str) -> String {
-        format!("{}.{tail}", self.prefix)
-    }
-
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.tensors.contains(name)
-    }
-
-    pub(super) fn number(&self, tail: &str) -> Result<Option<f64>> {
-        self.metadata.number(&self.key(tail))
-    }
-
-    pub(super) fn whole(&self, tail: &str) -> Result<Option<u64>> {
-        self.metadata.whole(&self.key(tail))
-    }
-
-    pub(super) fn flag(&self, tail: &str) -> Result<Option<bool>> {
-        self.metadata.flag(&self.key(tail))
-    }
-
-    /// The first axis of a tensor.
-    pub(super) fn rows(&self, name: &str) -> Option<u64> {
-        let info = self.tensors.info(name)?;
-        info.shape.first().map(|n| *n as u64)
-    }
-
-    pub(super) fn refuse<T>(&self, tail: &str, problem: String) -> Result<T> {
-        Err(Error::config(self.metadata.path, self.key(tail), problem))
-    }
-}
-
-pub(super) fn set(config: &mut Map<String, Value>, name: &str, value: Value) {
-    config.insert(name.to_owned(), value);
-}
 
 /// The architecture whose names fit the tensors, where a converter writes several kinds under one name: a BERT without segments
 /// is a DistilBERT, a Granite 4 without Granite's factors a Bamba, and a Granite with experts and a layer that every token uses

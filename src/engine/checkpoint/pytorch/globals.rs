@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use super::subclasses::{ARGUMENT, DTYPE};
-use super::value::{DictKind, Heap, Object, Storage, StoredTensor, Value, quote};
+use super::value::{DictKind, Global, Heap, Object, Storage, StoredTensor, Value, quote};
 use crate::checkpoint::dtype::Dtype;
 
 /// Dimensions of a tensor at most; no weight has as many.
@@ -33,32 +32,9 @@ const DTYPES: &[&str] = &[
     "int",
 ];
 
-/// What a pickle may name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Global {
-    RebuildTensor,
-    RebuildTensorV2,
-    /// Of an element type that no class of storage has.
-    RebuildTensorV3,
-    RebuildParameter,
-    /// `_rebuild_parameter_with_state`
-    RebuildParameterAndState,
-    /// The class of a storage; `None` where it does not say the element type.
-    Storage(Option<Dtype>),
-    OrderedDict,
-    Namespace,
-    Size,
-    Device,
-    /// An element type as a plain value.
-    Dtype(&'static str),
-    Dict,
-    List,
-    Tuple,
-    Set,
-    Int,
-    Float,
-    Bool,
-}
+/// Attributes that stand for what a tensor of another class is called with; no attribute of Python has such a name.
+pub const DTYPE: &str = ":dtype";
+pub const ARGUMENT: &str = ":argument";
 
 /// How much a pickle may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

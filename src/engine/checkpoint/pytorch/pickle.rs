@@ -1,9 +1,9 @@
 //! Reads the opcodes of a pickle into plain values and described tensors; nothing is imported, called or built.
 
-use super::globals::{Global, Scope};
+use super::globals::Scope;
 use super::memo::Memo;
 use super::scan::Scan;
-use super::value::{DictKind, Heap, Value, quote};
+use super::value::{DictKind, Global, Heap, Value, quote};
 
 /// Bytes of a pickle at most: far above any list of tensor names, far below a file of tensors.
 pub const LONGEST: usize = 1 << 27;

@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use super::globals::{Global, Scope, call_by_name, size};
+use super::globals::{Scope, call_by_name, size};
 use super::pickle::{MOST_CONTAINERS, Machine};
-use super::value::{DictKind, Storage, Value, quote};
+use super::value::{DictKind, Global, Storage, Value, quote};
 
 impl<'a> Machine<'a> {
     pub(super) fn global(&mut self, opcode: &str, module: &str, name: &str) -> Result<(), String> {

@@ -2,13 +2,9 @@
 //!
 //! `torch.save` writes a tensor of another class as its element type, its shape and its attributes (`_rebuild_wrapper_subclass`).
 
-use super::globals::Global;
+use super::globals::{ARGUMENT, DTYPE};
 use super::pickle::Pickled;
-use super::value::Value;
-
-/// Attributes that stand for what a tensor of another class is called with; no attribute of Python has such a name.
-pub const DTYPE: &str = ":dtype";
-pub const ARGUMENT: &str = ":argument";
+use super::value::{Global, Value};
 
 /// Classes around a tensor that only say what is done to what it is multiplied with.
 const AROUND: [&str; 2] = [

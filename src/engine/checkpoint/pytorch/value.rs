@@ -2,8 +2,34 @@
 
 use std::rc::Rc;
 
-use super::globals::Global;
 use crate::checkpoint::dtype::Dtype;
+
+/// What a pickle may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Global {
+    RebuildTensor,
+    RebuildTensorV2,
+    /// Of an element type that no class of storage has.
+    RebuildTensorV3,
+    RebuildParameter,
+    /// `_rebuild_parameter_with_state`
+    RebuildParameterAndState,
+    /// The class of a storage; `None` where it does not say the element type.
+    Storage(Option<Dtype>),
+    OrderedDict,
+    Namespace,
+    Size,
+    Device,
+    /// An element type as a plain value.
+    Dtype(&'static str),
+    Dict,
+    List,
+    Tuple,
+    Set,
+    Int,
+    Float,
+    Bool,
+}
 
 /// Characters of a name or text that a message repeats at most.
 const LONGEST_QUOTE: usize = 120;

@@ -1,6 +1,6 @@
 //! Kinds of models of which some layers mix tokens by something other than attention, and others with two kinds of layers.
 
-use super::list::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN};
+use super::plain::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN};
 use super::renames::NO_ROPE;
 use super::{Fixed, Kind};
 use crate::checkpoint::gguf::{gemma3n, gemma4, hybrids, llama4};

@@ -1,47 +1,10 @@
 //! Every kind of model whose metadata become Hugging Face's keys by a table.
 
 use super::hybrids::*;
+use super::plain::{BIASES_OF_ATTENTION, EXPERTS, GRANITE, LAYER, PLAIN, RMS};
 use super::renames::{GPT2_NAMES, NO_ROPE, T5_NAMES};
 use super::{Fixed, Kind};
 use crate::checkpoint::gguf::special;
-
-const RMS: (&str, &str) = ("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-pub(super) const LAYER: &str = "attention.layer_norm_epsilon";
-
-pub(super) const PLAIN: Kind = Kind {
-    architecture: "",
-    model_type: "",
-    numbers: &[],
-    switches: &[],
-    fixed: &[],
-    eps: RMS,
-    rotates_in_part: false,
-    full_every: None,
-    divides: false,
-    sees_both: false,
-    states_rope: false,
-    known: &[],
-    renames: &[],
-    own: None,
-};
-
-pub(super) const EXPERTS: [(&str, &str); 3] = [
-    ("expert_count", "num_experts"),
-    ("expert_used_count", "num_experts_per_tok"),
-    ("expert_feed_forward_length", "moe_intermediate_size"),
-];
-
-pub(super) const GRANITE: &[(&str, &str)] = &[
-    ("attention.scale", "attention_multiplier"),
-    ("embedding_scale", "embedding_multiplier"),
-    ("residual_scale", "residual_multiplier"),
-    ("logit_scale", "logits_scaling"),
-    ("expert_count", "num_local_experts"),
-    ("expert_used_count", "num_experts_per_tok"),
-];
-
-pub(super) const BIASES_OF_ATTENTION: [(&str, &str); 1] =
-    [("attention_bias", "self_attn.q_proj.bias")];
 
 const BIASES: &[(&str, &str)] = &[BIASES_OF_ATTENTION[0], ("mlp_bias", "mlp.up_proj.bias")];
 

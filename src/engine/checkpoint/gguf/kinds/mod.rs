@@ -2,12 +2,13 @@
 
 mod hybrids;
 mod list;
+mod plain;
 mod renames;
 
 use serde_json::{Map, Value, json};
 
 use self::list::KINDS;
-use super::special::Facts;
+use super::facts::Facts;
 use crate::error::Result;
 
 /// What becomes of one architecture's metadata.
