@@ -101,7 +101,12 @@ mod tests {
             (300, 700),
             (512, 64),
         ] {
-            let n_seeds = if n_rows * width > 10_000 { 4 } else { 20 };
+            let tries_all = std::env::var_os("ATTNSCOPE_SLOW").is_some();
+            let n_seeds = if n_rows * width > 10_000 && !tries_all {
+                4
+            } else {
+                20
+            };
             for seed in 0..n_seeds {
                 let normal = noise(n_rows, width, seed);
                 assert!(
