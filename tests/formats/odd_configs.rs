@@ -1,9 +1,9 @@
 //! Keys that transformers obeys in ways of its own: obeyed alike, or refused in one line; never passed by.
 
-use attnscope_engine::attention::Window;
+use attnscope_engine::attention::{Bias, Window};
 use attnscope_engine::checkpoint::{Checkpoint, Opening};
 use attnscope_engine::family;
-use attnscope_engine::model::Model;
+use attnscope_engine::model::{BlockSpec, FeedForward, Model};
 use serde_json::{Value, json};
 use testing::checkpoint_copy::Copy;
 use testing::refusal::{assert_says, refused_report};
@@ -291,4 +291,57 @@ fn windows_stand_where_transformers_puts_them() {
         json!(vec!["full_attention"; n_layers]),
     );
     assert_eq!(windows(&copy), vec![Some(Window::Back(4)); n_layers]);
+}
+
+/// What becomes of the biases behind attention and feed-forward layers.
+fn output_biases(copy: &Copy) -> Vec<bool> {
+    let model = opened(copy);
+    let blocks = model.spec.main_stack().blocks().iter();
+    let of = |block: &BlockSpec| {
+        let own = block.own().expect("attention");
+        let FeedForward::Dense(mlp) = &block.feed_forward else {
+            panic!("a dense layer");
+        };
+        [own.projections.o.bias.is_some(), mlp.down.bias.is_some()]
+    };
+    blocks.flat_map(of).collect()
+}
+
+#[test]
+fn sums_of_several_ranks_go_without_their_biases() {
+    let copy = Copy::of("bloom_b");
+    assert_eq!(output_biases(&copy), [true; 4]);
+    set(&copy, "slow_but_exact", json!(true));
+    assert_eq!(output_biases(&copy), [true; 4], "one rank");
+    set(&copy, "pretraining_tp", json!(2));
+    assert_eq!(output_biases(&copy), [false; 4]);
+}
+
+#[test]
+fn a_width_that_leaves_nothing_is_refused() {
+    for (family, key, value) in [
+        ("lfm2_b", "intermediate_size", json!(1)),
+        ("lfm2_b", "block_ffn_dim_multiplier", json!(0.0)),
+        ("recurrent_gemma", "intermediate_size", json!(1)),
+    ] {
+        let copy = Copy::of(family);
+        set(&copy, key, value);
+        assert_says(
+            &refused_report(&copy, &["--tokens", "1,2"]),
+            &["intermediate_size"],
+        );
+    }
+}
+
+#[test]
+fn slopes_of_one_position_are_none() {
+    let copy = Copy::of("mpt");
+    let is_none = |copy: &Copy| {
+        let model = opened(copy);
+        let block = &model.spec.main_stack().blocks()[0];
+        block.own().expect("attention").attention.bias == Bias::None
+    };
+    assert!(!is_none(&copy));
+    set(&copy, "max_seq_len", json!(1));
+    assert!(is_none(&copy));
 }

@@ -106,10 +106,11 @@ impl RopeSpec {
                 let wavelength = TAU / frequency;
                 let longest_kept = original_n_ctx / high_freq_factor;
                 let shortest_scaled = original_n_ctx / low_freq_factor;
-                if wavelength < longest_kept {
-                    frequency
-                } else if wavelength > shortest_scaled {
+                // Where a configuration makes the two overlap, scaling comes first.
+                if wavelength > shortest_scaled {
                     frequency / factor
+                } else if wavelength < longest_kept {
+                    frequency
                 } else {
                     let keep = (original_n_ctx / wavelength - low_freq_factor)
                         / (high_freq_factor - low_freq_factor);

@@ -229,6 +229,11 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.word(Computation, "router_scores", format!("{:?}", rule.scores));
             list.word(Computation, "router_normalises", rule.normalises);
             list.add(Computation, "router_power", KnobValue::single(rule.power));
+            list.add(
+                Computation,
+                "router_least_sum",
+                KnobValue::single(rule.least_sum),
+            );
             list.word(Computation, "router_scales_inputs", rule.scales_inputs);
             list.add(Computation, "router_scale", KnobValue::single(rule.scale));
             list.word(Computation, "router_groups", format!("{:?}", rule.groups));

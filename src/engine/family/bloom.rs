@@ -31,6 +31,9 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let eps = reader.number_or("norm_eps", "layer_norm_epsilon", 1e-5)?;
     let key = "apply_residual_connection_post_layernorm";
     let adds_to_normed = reader.flag_or("adds_to_normed", key, false)?;
+    // Whoever asks for the sums of several ranks gets them without the biases.
+    let is_by_rank = reader.flag_or("sums_by_rank", "slow_but_exact", false)?
+        && reader.count_or("n_ranks", "pretraining_tp", 1)? > 1;
     reader.note("activation", "gelu, tanh form", Origin::Family);
     let attention = AttentionSpec {
         bias: Bias::Alibi(Alibi::new(n_heads, 8.0)),
@@ -45,10 +48,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         let one = |name: &str, n_in, n_out| linear(&format!("{at}.{name}"), n_in, n_out, true);
         let fused = one("self_attention.query_key_value", d_model, 3 * d_model);
         let [q, k, v] = grouped(&fused, 1, d_head);
-        let o = one("self_attention.dense", d_model, d_model);
+        let last = |name: &str, n_in| linear(&format!("{at}.{name}"), n_in, d_model, !is_by_rank);
+        let o = last("self_attention.dense", d_model);
         let mlp = MlpSpec::plain(
             one("mlp.dense_h_to_4h", d_model, 4 * d_model),
-            one("mlp.dense_4h_to_h", 4 * d_model, d_model),
+            last("mlp.dense_4h_to_h", 4 * d_model),
             Activation::GeluTanh,
         );
         let norm = |name: &str| Some(layer_norm(tensors, &format!("{at}.{name}"), d_model, eps));

@@ -22,8 +22,8 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     let d_mlp = reader.size("d_mlp", "dff")?;
     let n_ctx = reader.size("n_ctx", "n_positions")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    // The norms have an epsilon of their own, whatever the configuration says.
-    reader.value("layer_norm_epsilon");
+    // The norms of layers have an epsilon of their own, whatever the configuration says of the last one.
+    let last_eps = reader.number_or("last_norm_eps", "layer_norm_epsilon", 1e-6)?;
     let eps = 1e-6;
     reader.note("norm_eps", "1e-6", Origin::Family);
     reader.note("activation", "relu", Origin::Family);
@@ -64,7 +64,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         positions: Some(PositionTable::Sinusoid(Sines::Halves)),
         ..EmbedSpec::plain(tokens)
     };
-    let last = layer_norm(tensors, &format!("{base}layernorm"), d_model, eps);
+    let last = layer_norm(tensors, &format!("{base}layernorm"), d_model, last_eps);
     let blocks = (0..n_layers).map(block).collect();
     let stack = StackSpec::only(embed, blocks, Some(last));
     let head = HeadSpec::plain(LinearSource::whole(unembed, bias, d_model, d_vocab));

@@ -174,6 +174,7 @@ impl Experts {
                 groups: None,
                 normalises: power.is_some(),
                 power: power.unwrap_or(1.0) as f32,
+                least_sum: 0.0,
                 expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,

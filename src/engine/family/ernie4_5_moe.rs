@@ -20,6 +20,7 @@ pub const FAMILY: Family = Family::decoder("ernie4_5_moe", "Ernie4_5_Moe", || Re
         n_used: "moe_k",
         choice_bias: Some(("moe_statics.e_score_correction_bias", true)),
         normalises: BiasRule::Always,
+        least_sum: Some(("moe_norm_min", 1e-12)),
         shared: Some(SharedKeys {
             name: "shared_experts",
             width: SharedWidth::Times("moe_num_shared_experts", 2),

@@ -288,6 +288,7 @@ impl Experts {
                 groups: None,
                 normalises: true,
                 power: 1.0,
+                least_sum: 0.0,
                 scale: 1.0,
                 expert_scales: Some(format!("{at}.router.per_expert_scale")),
                 scales_inputs: false,

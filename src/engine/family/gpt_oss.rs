@@ -115,6 +115,7 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
                 groups: None,
                 normalises: false,
                 power: 1.0,
+                least_sum: 0.0,
                 expert_scales: None,
                 scale: 1.0,
                 scales_inputs: false,

@@ -122,8 +122,18 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// The width of feed-forward layers: two thirds of what is stated, up to a whole multiple, unless that is switched off.
+/// The width of feed-forward layers.
 fn feed_forward_width(reader: &mut Reader<'_>) -> Result<usize> {
+    let width = stated_width(reader)?;
+    if width == 0 {
+        let problem = "expected a width whose two thirds leave something, found less".to_owned();
+        return Err(Error::config(reader.path(), "intermediate_size", problem));
+    }
+    Ok(width)
+}
+
+/// The width of feed-forward layers as the configuration has it: two thirds of what is stated, up to a whole multiple, unless that is switched off.
+fn stated_width(reader: &mut Reader<'_>) -> Result<usize> {
     let stated = reader.either_size("d_mlp", ["block_ff_dim", "intermediate_size"])?;
     if !reader.flag_or("adjusts_d_mlp", "block_auto_adjust_ff_dim", true)? {
         return Ok(stated);

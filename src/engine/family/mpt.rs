@@ -59,13 +59,19 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         return Err(Error::config(checkpoint.config.path(), key, problem));
     }
     // The rest of attn_config (alibi, alibi_bias_max, qk_ln, …) is read by no version that transformers runs.
+    // The slopes are laid out for this many positions: of one there is no distance, and all keys get the same.
+    let bias = if n_ctx == 1 {
+        Bias::None
+    } else {
+        Bias::Alibi(Alibi::new(n_heads, 8.0))
+    };
     let attention = AttentionSpec {
         scale,
-        bias: Bias::Alibi(Alibi::new(n_heads, 8.0)),
+        bias,
         ..AttentionSpec::plain(n_heads, n_heads, d_head, true)
     };
     note_attention(reader, &attention, scale_origin);
-    note_bias(reader, "alibi");
+    note_bias(reader, if n_ctx == 1 { "none" } else { "alibi" });
     reader.note("activation", "gelu", Origin::Family);
 
     let base = prefix(tensors, &["transformer.", ""], "wte.weight");

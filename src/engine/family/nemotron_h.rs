@@ -343,6 +343,7 @@ impl Experts {
                 normalises: reader.flag_or("normalises_experts", "norm_topk_prob", true)?,
                 scale: scale as f32,
                 power: 1.0,
+                least_sum: 0.0,
                 expert_scales: None,
                 scales_inputs: false,
             },

@@ -130,6 +130,7 @@ fn rule(reader: &mut Reader<'_>, n: usize) -> Result<RouterRule> {
         groups: None,
         normalises: true,
         power: 1.0,
+        least_sum: 0.0,
         scale: 1.0 - dropped as f32,
         expert_scales: None,
         scales_inputs: false,

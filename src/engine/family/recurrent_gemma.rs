@@ -42,7 +42,13 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
         d_head: d_model / n_blocks,
         ..sizes
     };
-    let d_mlp = reader.size("d_mlp", "intermediate_size")? / 2;
+    const WIDTH: &str = "intermediate_size";
+    let d_mlp = reader.size("d_mlp", WIDTH)? / 2;
+    if d_mlp == 0 {
+        let problem =
+            "expected at least 2, half of which is the width of a map, found 1".to_owned();
+        return Err(Error::config(reader.path(), WIDTH, problem));
+    }
     let act = activation(reader, "hidden_activation", "gelu_pytorch_tanh")?;
     let mlp = |_: usize, at: &str| {
         let at = format!("{at}.mlp_block");

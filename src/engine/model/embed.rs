@@ -334,9 +334,17 @@ const READ_AT_ONCE: usize = 256;
 
 /// Sines and cosines whose frequencies fall from 1 to 1/10,000.
 fn add_sinusoids(positions: &[usize], sines: Sines, width: usize, rows: &mut [f32]) {
-    let n_sines = width.div_ceil(2);
+    let n_sines = match sines {
+        // What is left of an odd width is 0.
+        Sines::HalvesToEnd => width / 2,
+        _ => width.div_ceil(2),
+    };
     for (row, position) in rows.chunks_mut(width).zip(positions) {
-        for (column, value) in row.iter_mut().enumerate() {
+        let n_columns = match sines {
+            Sines::HalvesToEnd => 2 * n_sines,
+            _ => width,
+        };
+        for (column, value) in row[..n_columns].iter_mut().enumerate() {
             let (is_sine, pair_idx) = match sines {
                 Sines::Halves | Sines::HalvesToEnd if column < n_sines => (true, column),
                 Sines::Halves | Sines::HalvesToEnd => (false, column - n_sines),

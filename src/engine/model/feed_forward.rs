@@ -113,6 +113,8 @@ pub struct RouterRule {
     pub normalises: bool,
     /// The power of the norm that stands for the sum; 1 for the sum itself.
     pub power: f32,
+    /// What the weights are divided by at least.
+    pub least_sum: f32,
     pub scale: f32,
     /// Multiplies the weight of each expert. // [expert]
     pub expert_scales: Option<String>,

@@ -28,8 +28,13 @@ pub fn route(rule: &RouterRule, outputs: &[f32], choice_bias: Option<&[f32]>) ->
         weights = softmax(&weights);
     }
     if rule.normalises {
+        let mut sum = norm(&weights, rule.power);
+        // Not the larger of the two, which a sum that is no number would not be.
+        if sum < rule.least_sum {
+            sum = rule.least_sum;
+        }
         // The tiny addend is part of how such models were trained.
-        let sum = norm(&weights, rule.power) + 1e-20;
+        let sum = sum + 1e-20;
         weights.iter_mut().for_each(|w| *w /= sum);
     }
     let weights = weights.into_iter().map(|w| w * rule.scale);
@@ -110,6 +115,7 @@ mod tests {
             groups: None,
             normalises: false,
             power: 1.0,
+            least_sum: 0.0,
             scale: 1.0,
             expert_scales: None,
             scales_inputs: false,
@@ -137,6 +143,7 @@ mod tests {
         let squares = RouterRule {
             normalises: true,
             power: 2.0,
+            least_sum: 0.0,
             ..rule(RouterScores::Softmax)
         };
         let routed = route(&squares, &[0.0, 2.0, 1.0, -1.0], None);

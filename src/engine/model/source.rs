@@ -158,7 +158,7 @@ impl LinearSource {
     }
 
     pub fn n_out(&self) -> usize {
-        self.n_stored_out / self.part.group * self.part.len
+        self.n_stored_out / self.part.group.max(1) * self.part.len
     }
 
     /// The map of the values of a patch, as the kernel of a convolution holds it.

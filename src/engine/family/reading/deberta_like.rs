@@ -248,7 +248,7 @@ fn position(
     n_rows: usize,
 ) -> Result<(usize, Option<Position>)> {
     const KINDS: &str = "pos_att_type";
-    let kinds: Vec<String> = match reader.value(KINDS) {
+    let mut kinds: Vec<String> = match reader.value(KINDS) {
         None => Vec::new(),
         Some(Value::String(words)) => words.split('|').map(|w| w.trim().to_owned()).collect(),
         Some(Value::Array(list)) => list
@@ -266,6 +266,11 @@ fn position(
     {
         let problem = format!("expected c2p or p2c, found {other:?}");
         return Err(Error::config(reader.path(), KINDS, problem));
+    }
+    // A kind that is named twice counts once, but not in the first version.
+    if like.is_second {
+        kinds.sort_unstable();
+        kinds.dedup();
     }
     let has = |kind: &str| kinds.iter().any(|known| known == kind);
     let (of_queries, of_keys) = (has("c2p"), has("p2c"));

@@ -122,6 +122,8 @@ pub struct ExpertsKeys {
     /// Whether experts stand in groups, and how many of a group's best scores judge it.
     pub groups: Option<usize>,
     pub normalises: BiasRule,
+    /// The key of what normalised weights are divided by at least, and what holds without it.
+    pub least_sum: Option<(&'static str, f64)>,
     /// The key of what multiplies the weights, and what holds without it.
     pub scale: Option<(&'static str, f64)>,
     pub shared: Option<SharedKeys>,
@@ -143,6 +145,7 @@ impl ExpertsKeys {
         choice_bias: None,
         groups: None,
         normalises: BiasRule::Key("norm_topk_prob", false),
+        least_sum: None,
         scale: None,
         shared: None,
         layers: SparseLayers::All,
@@ -180,6 +183,10 @@ impl ExpertsKeys {
                 None => 1.0,
             },
             power: 1.0,
+            least_sum: match self.least_sum {
+                Some((key, default)) => reader.number_or("least_weight_sum", key, default)? as f32,
+                None => 0.0,
+            },
             expert_scales: None,
             scales_inputs: self.scales_inputs,
         };
