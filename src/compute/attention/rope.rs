@@ -250,7 +250,18 @@ mod tests {
         assert_eq!(spec.rescaled(0, 0.01, 10), 0.01 / 8.0);
         let between = spec.rescaled(0, TAU / 32.0, 10);
         assert!(between > TAU / 32.0 / 8.0 && between < TAU / 32.0);
+        // Wavelengths from 64 on are divided, and those up to 128 would be kept.
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 0.5,
+            original_n_ctx: 64.0,
+        };
+        let spec = RopeSpec { scaling, ..plain() };
+        assert_eq!(spec.rescaled(0, TAU / 100.0, 10), TAU / 100.0 / 8.0);
+        assert_eq!(spec.rescaled(0, TAU / 50.0, 10), TAU / 50.0);
     }
+
     #[test]
     fn dynamic_scaling_begins_beyond_the_context_and_long_factors_change_there() {
         let spec = RopeSpec {
