@@ -122,36 +122,32 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
     })
 }
 
-/// The width of feed-forward layers.
+/// The width of feed-forward layers: two thirds of what is stated, up to a whole multiple, unless that is switched off.
 fn feed_forward_width(reader: &mut Reader<'_>) -> Result<usize> {
-    let width = stated_width(reader)?;
-    if width == 0 {
-        let problem = "expected a width whose two thirds leave something, found less".to_owned();
-        return Err(Error::config(reader.path(), "intermediate_size", problem));
-    }
-    Ok(width)
-}
-
-/// The width of feed-forward layers as the configuration has it: two thirds of what is stated, up to a whole multiple, unless that is switched off.
-fn stated_width(reader: &mut Reader<'_>) -> Result<usize> {
     let stated = reader.either_size("d_mlp", ["block_ff_dim", "intermediate_size"])?;
     if !reader.flag_or("adjusts_d_mlp", "block_auto_adjust_ff_dim", true)? {
         return Ok(stated);
     }
     let two_thirds = 2 * stated / 3;
     const FACTOR: &str = "block_ffn_dim_multiplier";
-    let Some(factor) = reader.number_or_none("d_mlp_factor", FACTOR, Some(1.0))? else {
-        return Ok(two_thirds);
+    let width = match reader.number_or_none("d_mlp_factor", FACTOR, Some(1.0))? {
+        None => two_thirds,
+        Some(factor) => {
+            let default = Origin::Default("block_multiple_of".to_owned());
+            let of = reader.size_or("d_mlp_multiple", "block_multiple_of", 256, default)?;
+            let wanted = (factor * two_thirds as f64) as usize;
+            let width = wanted.div_ceil(of) * of;
+            let origin = Origin::Derived("two thirds of intermediate_size".to_owned());
+            reader.note("d_mlp", width, origin);
+            width
+        }
     };
-    let default = Origin::Default("block_multiple_of".to_owned());
-    let of = reader.size_or("d_mlp_multiple", "block_multiple_of", 256, default)?;
-    let wanted = (factor * two_thirds as f64) as usize;
-    let width = wanted.div_ceil(of) * of;
-    reader.note(
-        "d_mlp",
-        width,
-        Origin::Derived("two thirds of intermediate_size".to_owned()),
-    );
+    if width == 0 {
+        let problem = format!(
+            "expected feed-forward layers of some width, found 0: two thirds of {stated}, rounded down, times {FACTOR}"
+        );
+        return Err(Error::config(reader.path(), "intermediate_size", problem));
+    }
     Ok(width)
 }
 

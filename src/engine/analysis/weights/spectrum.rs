@@ -93,6 +93,7 @@ mod tests {
 
     #[test]
     fn noise_of_any_shape_and_kind_lies_within_its_edge() {
+        let tries_all = std::env::var_os("ATTNSCOPE_SLOW").is_some();
         for (n_rows, width) in [
             (8, 8),
             (16, 64),
@@ -101,7 +102,6 @@ mod tests {
             (300, 700),
             (512, 64),
         ] {
-            let tries_all = std::env::var_os("ATTNSCOPE_SLOW").is_some();
             let n_seeds = if n_rows * width > 10_000 && !tries_all {
                 4
             } else {
