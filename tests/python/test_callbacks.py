@@ -6,6 +6,8 @@ import warnings
 from support import Case, Model, batch, loss_of, needs
 import torch
 
+import attnscope
+
 
 class Sentences(torch.utils.data.Dataset):
     def __len__(self):
@@ -21,13 +23,11 @@ class Transformers(Case):
     def train(self, with_monitor, **options):
         from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-        from attnscope.integrations.transformers import MonitorCallback
-
         torch.manual_seed(1)
         model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=4, n_embd=32, vocab_size=50, n_positions=32))
         args = TrainingArguments(self.directory, max_steps=9, per_device_train_batch_size=4, report_to=[], use_cpu=True,
                                  disable_tqdm=True, save_strategy="no", logging_strategy="no", seed=3, **options)
-        callback = MonitorCallback(self.path, every=4, rows=8)
+        callback = attnscope.integrations.transformers.MonitorCallback(self.path, every=4, rows=8)
         trainer = Trainer(model, args, train_dataset=Sentences(), callbacks=[callback] if with_monitor else [])
         trainer.train()
         return [p.detach().clone() for p in model.parameters()]

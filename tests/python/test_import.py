@@ -33,7 +33,7 @@ class Import(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_names_say_what_they_lack(self):
-        for name in ("Monitor", "capture", "probe", "record"):
+        for name in ("Monitor", "capture", "probe", "record", "statistics"):
             done = run(f"import attnscope\nattnscope.{name}", ["torch"])
             self.assertIn(f"ImportError: attnscope.{name} needs torch, which is not installed: pip install torch", done.stderr)
         done = run("import attnscope\nattnscope.read", ["pandas"])
@@ -41,10 +41,30 @@ class Import(unittest.TestCase):
         done = run("import attnscope\nattnscope.monitr", [])
         self.assertIn("has no attribute 'monitr'", done.stderr)
 
+    def test_modules_are_there_without_an_import_of_their_own(self):
+        # Stand-ins: the module asks its library for one class.
+        stand_in = "import sys, types\nlibrary = types.ModuleType({library!r})\nlibrary.{base} = object\n" \
+                   "sys.modules[{library!r}] = library\nmonitor = types.ModuleType('attnscope.monitor')\n" \
+                   "monitor.Monitor = object\nsys.modules['attnscope.monitor'] = monitor\n"
+        for name, library, base in (("transformers", "transformers", "TrainerCallback"),
+                                    ("lightning", "pytorch_lightning.callbacks", "Callback")):
+            code = stand_in.format(library=library, base=base)
+            if name == "lightning":
+                code += "sys.modules['pytorch_lightning'] = types.ModuleType('pytorch_lightning')\n"
+            code += f"import attnscope\nprint(attnscope.integrations.{name}.MonitorCallback('run.jsonl', every=7).every)"
+            done = run(code, ["lightning"])
+            self.assertEqual((done.stdout, done.stderr), ("7\n", ""))
+        done = run("import attnscope\nprint(sorted(set(dir(attnscope.integrations)) & {'lightning', 'transformers'}),\n"
+                   "'integrations' in dir(attnscope), 'torch' in sys.modules)", ["torch", "transformers", "lightning"])
+        self.assertEqual((done.stdout, done.stderr), ("['lightning', 'transformers'] True False\n", ""))
+        done = run("import attnscope\nattnscope.integrations.transformer", [])
+        self.assertIn("has no attribute 'transformer', expected lightning or transformers", done.stderr)
+
     def test_integrations_say_what_they_lack(self):
         for name, hidden in (("transformers", ["transformers"]), ("lightning", ["lightning", "pytorch_lightning"])):
-            done = run(f"import attnscope.integrations.{name}", hidden)
-            self.assertIn(f"attnscope.integrations.{name} needs {name}, which is not installed", done.stderr)
+            for code in (f"import attnscope.integrations.{name}", f"import attnscope\nattnscope.integrations.{name}"):
+                done = run(code, hidden)
+                self.assertIn(f"attnscope.integrations.{name} needs {name}, which is not installed", done.stderr)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ import importlib
 
 __all__ = ["CommandError", "Monitor", "capture", "find_program", "probe", "read", "record", "show"]
 
+# Modules that are imported when they are named, and the package that each needs: attnscope.statistics.DEFAULT.
+_MODULES = {"integrations": None, "statistics": "torch"}
 # Where each name lives, and the package that it needs.
 _HOMES = {
     "CommandError": ("_program", None),
@@ -31,20 +33,26 @@ _HOMES = {
 def __getattr__(name):
     if name == "__version__":
         return _version()
+    if name in _MODULES:
+        return _imported(name, name, _MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'attnscope' has no attribute {name!r}")
     home, needs = _HOMES[name]
+    return getattr(_imported(name, home, needs), name)
+
+
+def _imported(name, home, needs):
+    """The module `home`; an error that names the package, where what `name` needs is not installed."""
     try:
-        module = importlib.import_module(f"{__name__}.{home}")
+        return importlib.import_module(f"{__name__}.{home}")
     except ModuleNotFoundError as error:
         if needs is None or error.name != needs:
             raise
         raise ImportError(f"attnscope.{name} needs {needs}, which is not installed: pip install {needs}") from error
-    return getattr(module, name)
 
 
 def __dir__():
-    return sorted([*globals(), *_HOMES, "__version__"])
+    return sorted({*globals(), *_MODULES, *_HOMES, "__version__"})
 
 
 def _version():
