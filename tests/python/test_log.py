@@ -203,12 +203,35 @@ class Wrong(Loop):
                 finally:
                     setattr(Watch, place, before)
 
-    def test_an_exception_in_on_record(self):
-        def fails(_):
-            raise ConnectionError("no network")
+    def called(self, fails, steps):
+        """Trains with an on_record that fails at some steps; the steps that it was called at, and what was told."""
+        model, calls = Model(), []
 
-        self.assertIn("ConnectionError: no network", self.off(lambda _: None, on_record=fails))
-        self.assertEqual(len(self.records()), 1)
+        def on_record(record):
+            calls.append(record["step"])
+            if fails(record["step"]):
+                raise ConnectionError("no network")
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with Monitor(model, self.path, every=1, rows=8, on_record=on_record) as monitor:
+                self.run_steps(monitor, model, range(steps))
+                self.assertFalse(monitor.is_off)
+        self.assertEqual([record["step"] for record in self.records()], list(range(steps)))
+        return calls, [str(w.message) for w in told if "attnscope" in str(w.message)], monitor
+
+    def test_an_exception_in_on_record_is_told_and_the_log_goes_on(self):
+        calls, told, monitor = self.called(lambda step: step == 1, 4)
+        self.assertEqual(calls, [0, 1, 2, 3])
+        self.assertEqual(told, ["attnscope: on_record failed, the log goes on: ConnectionError: no network"])
+        self.assertIsNone(monitor.error)
+
+    def test_an_on_record_that_fails_ten_times_in_a_row_is_called_no_more(self):
+        calls, told, monitor = self.called(lambda step: step != 9, 24)
+        self.assertEqual(calls, list(range(20)))  # nine failures, a success, ten failures
+        self.assertEqual(told[1:], [told[0], "attnscope: on_record failed 10 times in a row and is called no more, the log "
+                                             "goes on: ConnectionError: no network"])
+        self.assertIsInstance(monitor.error, ConnectionError)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
     def test_a_full_disk(self):
@@ -258,6 +281,53 @@ class Wrong(Loop):
             ours = [str(w.message) for w in told if "attnscope" in str(w.message)]
             self.assertEqual(len(ours), 1, ours)
             self.assertIn(why, ours[0])
+
+    def test_attention_that_cannot_be_seen_is_looked_at_less_and_less_often(self):
+        """Linear attention makes no matrix of queries by keys: the watch costs its share of every step that is looked at."""
+        from attnscope.watch import Watch
+
+        class Linear(Attention):
+            def forward(self, x):
+                q, k, v = self.qkv(x).split(x.shape[-1], dim=2)
+                return self.out(q * (k * v).cumsum(1))
+
+        begin = Watch.begin
+        self.addCleanup(setattr, Watch, "begin", begin)
+        for every, expected in ((10, [0, 1, 2, 10, 30, 70, 150, 310]), (1, [0, 1, 2, 3, 5, 9, 17, 33, 65, 129, 193, 257, 321])):
+            for n_passes in (1, 2):  # in each step: accumulated batches
+                looked, model = [], Model(attention=Linear)
+                path = os.path.join(self.directory, f"{every}-{n_passes}.jsonl")
+                with warnings.catch_warnings(record=True) as told, Monitor(model, path, every=every) as monitor:
+                    warnings.simplefilter("always")
+                    for step in range(340):
+                        Watch.begin = lambda watch, step=step: (looked.append(step), begin(watch))
+                        for _ in range(n_passes):
+                            model(batch())
+                        monitor.step(step)
+                        if step + 1 not in (1, 2, *expected):
+                            self.assertEqual(len(model._forward_pre_hooks), 0, step)
+                    # It is found when it can be seen after all.
+                    Watch.begin = begin
+                    model.blocks[0].attn = Attention()
+                    for step in range(340, 700):
+                        model(batch())
+                        monitor.step(step)
+                self.assertEqual(looked, [step for step in expected for _ in range(n_passes)])
+                ours = [str(w.message) for w in told if "attnscope" in str(w.message)]
+                self.assertEqual(len(ours), 1, ours)
+                self.assertIn(f"the monitor looks again at step {max(every, 3)}, and then less often", ours[0])
+                found = [record["step"] for record in self.records(path)]
+                self.assertEqual(found[0], {10: 630, 1: 385}[every])
+                self.assertEqual(found, list(range(found[0], 700, every)))
+
+    def test_a_telling_that_is_an_error_leaves_the_monitor_on(self):
+        model = nn.Sequential(nn.Linear(4, 4))
+        with warnings.catch_warnings(), Monitor(model, self.path, every=1) as monitor:
+            warnings.simplefilter("error")
+            for step in range(5):
+                model(torch.randn(2, 4))
+                monitor.step(step)
+            self.assertIsNone(monitor.error)
 
     def test_calls_in_other_threads_are_left_alone(self):
         class Threads(nn.Module):

@@ -16,8 +16,12 @@ from .sampling import Sampler
 from .statistics import Heads, chosen, fields_of, of_heads
 from .watch import Watch
 
-# So many steps may pass without a pass that can be looked at, before one warning says so.
+# So many steps may pass without a pass that can be looked at, before one warning says so. Where passes were looked at in vain, the
+# monitor then looks when a record is due; each time that shows nothing it waits for twice as many records, up to MOST_AHEAD.
 PATIENCE = 3
+MOST_AHEAD = 64
+# on_record is called no more when it has failed so many times in a row.
+MOST_FAILURES = 10
 
 
 class Monitor:
@@ -39,13 +43,15 @@ class Monitor:
     every        record the first step, and then every so many
     rows         how many query rows of a batch are looked at in each layer; 0 looks at all of them
     statistics   ids of attnscope's registry, or "all"; see attnscope.statistics.DEFAULT
-    on_record    called with each record as a dictionary, on the process that writes
+    on_record    called with each record as a dictionary, on the process that writes. Where it fails, a warning says so and the
+                 log goes on; after ten failures in a row it is called no more
     evaluation   look at passes in eval mode and without gradients too; they are passed over otherwise
     seed         of the choice of rows, which uses no random number of the training
     tensor_parallel_group   processes that share the heads of each layer; found for DTensor and Megatron
 
     Training is not disturbed: outputs, gradients, parameters and random states are the same to the bit. Whatever goes wrong in
-    the monitor turns it off, with one warning.
+    the monitor turns it off, with one warning. Attention that it cannot see costs nothing for long: after a few steps it looks
+    only when a record is due, and less and less often.
     """
 
     def __init__(self, model, path, every=50, rows=64, *, statistics=None, on_record=None, evaluation=False, seed=0,
@@ -66,11 +72,13 @@ class Monitor:
         self.is_sharded = ranks.n_ranks() > 1 and ranks.is_sharded(self.entry.inner)
         self.log = Log(path) if self.writes else None
         self.is_off = self.is_closed = False
-        self.error = None  # what turned it off
+        self.error = None  # what turned it off, or on_record
         self.watch = self.pass_over = None
         self.seen = self.seen_loss = None  # of the pass that was looked at
         self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
         self.n_waiting, self.n_failed_beside, self.told = 0, 0, False
+        self.was_in_vain, self.n_ahead = False, 0  # a pass was looked at and showed nothing; records ahead that it then waits for
+        self.n_failed_calls = 0  # of on_record, in a row
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
         self._next = -math.inf  # the next step to record
@@ -109,21 +117,35 @@ class Monitor:
         else:
             is_done = self.seen is not None or self.is_sharded and self.was_entered
         if is_done:
-            self.is_scheduled = False
             record = self.record(step, loss)
-            self._next = (step // self.every + 1) * self.every
-            self._until = self._next - stride
-            self.n_waiting = 0
+            self.put_off(step, stride, 1)
+            self.n_waiting = self.n_ahead = 0
         elif self.is_scheduled:
             self.n_waiting += 1
             if self.n_waiting <= PATIENCE:
                 self.entry.find_compiled()
+            is_in_vain = self.was_in_vain and self.n_waiting >= PATIENCE
+            if is_in_vain:
+                self.n_ahead = min(max(2 * self.n_ahead, 1), MOST_AHEAD)
+                self.put_off(step, stride, self.n_ahead)
             if self.n_waiting == PATIENCE and self.looks and not self.told:
                 self.told = True
-                warnings.warn(f"attnscope: nothing recorded yet: {self.why_nothing()}", stacklevel=4)
+                self.tell_nothing(is_in_vain)
         if step + stride >= self._next:
             self.arm()
         return record
+
+    def put_off(self, step, stride, n_records):
+        """Looks at nothing until the record is due that is so many records ahead."""
+        self.entry.disarm()
+        self.is_scheduled = False
+        self._next = (step // self.every + n_records) * self.every
+        self._until = self._next - stride
+
+    def tell_nothing(self, is_in_vain):
+        since = "yet" if self.n_records == 0 else "lately"
+        later = f"; the monitor looks again at step {self._next}, and then less often" if is_in_vain else ""
+        self.warn(f"nothing recorded {since}: {self.why_nothing()}{later}", stacklevel=6)
 
     @property
     def must_tell(self):
@@ -144,7 +166,7 @@ class Monitor:
         """Looks at the next forward pass."""
         self.seen = self.seen_loss = None
         self._until = -math.inf
-        self.is_scheduled, self.was_entered = True, False
+        self.is_scheduled, self.was_entered, self.was_in_vain = True, False, False
         if self.is_sharded or self.looks and not self.is_off:
             self.entry.arm(self.enter)
 
@@ -252,6 +274,7 @@ class Monitor:
         if self.is_off:
             return
         if not watch.measured:
+            self.was_in_vain = True
             Patches.found = (None, ())  # a kernel may have been given a name during the pass
             self.pass_over = (f"nothing can be seen in {watch.blind}" if watch.blind else
                               "no attention was seen in the model: no softmax over a product of queries and keys, and no "
@@ -287,9 +310,24 @@ class Monitor:
                   "values": {name: [[number(v) for v in of_layer[name]] for of_layer in values] for name in self.statistics}}
         self.log.write({"model": type(self.entry.innermost).__name__, "statistics": self.statistics, "layers": head,
                         "rows": self.rows, "every": self.every}, record)
-        if self.on_record is not None:
-            self.on_record(record)
+        self.hand_on(record)
         return record
+
+    def hand_on(self, record):
+        """Calls on_record, whose failures are no reason to lose the log."""
+        if self.on_record is None:
+            return
+        try:
+            self.on_record(record)
+            self.n_failed_calls = 0
+        except Exception as error:
+            self.n_failed_calls += 1
+            if self.n_failed_calls == MOST_FAILURES:
+                self.on_record, self.error = None, error
+                self.warn(f"on_record failed {MOST_FAILURES} times in a row and is called no more, the log goes on: {_said(error)}",
+                          stacklevel=7)
+            elif self.n_failed_calls == 1:
+                self.warn(f"on_record failed, the log goes on: {_said(error)}", stacklevel=7)
 
     def values(self, layer):
         """{statistic: [per head]} of one layer."""
@@ -343,13 +381,12 @@ class Monitor:
             self._last, self._until = -math.inf, math.inf
         self.entry.disarm()
         self.seen = None
-        try:
-            lines = str(error).strip().splitlines() or [""]
-            what = f"{type(error).__name__}: {lines[0][:200]}" if lines[0] else type(error).__name__
-            warnings.warn(f"attnscope: the monitor is off, training goes on: {what}", stacklevel=5)
-        except Warning:
-            pass  # warnings are errors here: training goes on nevertheless
+        self.warn(f"the monitor is off, training goes on: {_said(error)}", stacklevel=6)
         self.shut()
+
+    def warn(self, text, stacklevel):
+        with contextlib.suppress(Warning):  # warnings are errors here: training goes on nevertheless
+            warnings.warn(f"attnscope: {text}", stacklevel=stacklevel)
 
     def close(self):
         """Takes everything off the model and closes the log."""
@@ -365,6 +402,12 @@ class Monitor:
                 self.log.close()
             except OSError:
                 pass
+
+
+def _said(error):
+    """An exception in one line."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines[0] else type(error).__name__
 
 
 def _loss(output, kwargs):
