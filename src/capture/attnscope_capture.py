@@ -26,6 +26,8 @@ pattern:
 
     $ attnscope diff CHECKPOINT port.safetensors        # where the port parts first
 
+Call model.eval() before. Where the model draws random numbers, as dropout does, the recording says so, and nothing is judged by it.
+
 Without names it finds them by itself, against a trace of the checkpoint, and prints what it matched:
 
     $ attnscope trace CHECKPOINT --tokens 5,9,2 --hooks all --output reference.safetensors
@@ -66,6 +68,7 @@ What the metadata says of a capture
     attnscope.softmax_axis     where all calls have one: keys, queries, heads or batch
     attnscope.dropout_p        the largest, where any is above 0
     attnscope.training         true, false or mixed: whether the modules were in training mode
+    attnscope.random           JSON: modules that drew random numbers while they ran, as dropout does
     attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
     attnscope.sinks            1 where a column of learned sinks was cut off after the softmax
     attnscope.tokens_shape     of the token ids that the model was given, e.g. 2,17
@@ -167,6 +170,7 @@ class capture:
         self.stack, self.root_calls, self.bytes = [], 0, 0
         self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
+        self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
         self.cleanup = contextlib.ExitStack()
@@ -241,6 +245,7 @@ class capture:
             if module is self.model:
                 self.stack.clear()  # whatever an earlier, failed call left behind
                 self.root_calls += 1
+            self.look_at_draws()
             self.stack.append(_Frame(module, path, tensors))
             if not self.recording:
                 return
@@ -260,10 +265,15 @@ class capture:
         return hook
 
     def _leave_module(self, module, args, output):
+        self.look_at_draws()
         while self.stack and self.stack.pop().module is not module:
             pass
         if module is self.model and not self.stack and not self.every_call:
             self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
+
+    def look_at_draws(self):
+        if self.recording:
+            self.draws.look(self.stack[-1].path if self.stack else None)
 
     @property
     def recording(self):
@@ -817,6 +827,7 @@ class capture:
             "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None,
             "attnscope.dropout_p": repr(dropped) if dropped else None,
             "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
+            "attnscope.random": self.draws.told(self.model),
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,
@@ -1179,11 +1190,6 @@ def _labels(tokenizer, ids):
         return tokenizer(token) if stored is None else stored
 
     return [f"<{token}>" if found is None else str(found) for token, found in ((token, text(token)) for token in ids)]
-
-
-def _said(values):
-    """One word for what every call says; "mixed" when they differ."""
-    return None if not values else values.pop() if len(values) == 1 else "mixed"
 
 
 def _argument_names(name):
@@ -1731,6 +1737,9 @@ class record:
     quiet      prints nothing about what was matched
 
     After the block, `matched` is a dict of hooks and where each came from, `missing` the hooks that nothing was found for.
+
+    Record in evaluation mode: call model.eval() before. The model runs as it is, dropout included. Where it draws random numbers, one
+    warning names the modules, the file keeps their names, and attnscope diff says that it cannot judge the recording.
     """
 
     def __init__(self, model, path, *, names=None, against=None, tokens=None, attention_mask=None, decoder_tokens=None,
@@ -1746,6 +1755,7 @@ class record:
     def __enter__(self):
         self.events, self.calls, self.found, self.stack = [], [], {}, []
         self.is_over, self.product = False, None
+        self.draws, self.modes = _Draws(self.model), set()
         self.paths = {module: path for path, module in self.model.named_modules()}
         self.cleanup = contextlib.ExitStack()
         for path, module in self.model.named_modules():
@@ -1759,6 +1769,7 @@ class record:
         self.cleanup.close()
         if kind is None:
             self._write()
+            self._tell_draws()
         self.events, self.calls = [], []
         return False
 
@@ -1766,7 +1777,9 @@ class record:
         def hook(module, args, kwargs):
             if self.is_over:
                 return
+            self._look_at_draws()
             self.stack.append(path)
+            self.modes.add(str(bool(module.training)).lower())
             if module is self.model:
                 self._read_ids(args, kwargs)
             self._note(path, "input", list(_tensors((args, kwargs))))
@@ -1776,12 +1789,27 @@ class record:
         def hook(module, args, output):
             if self.is_over:
                 return
+            self._look_at_draws()
             if self.stack and self.stack[-1] == path:
                 self.stack.pop()
             values = output.to_tuple() if hasattr(output, "to_tuple") else output
             self._note(path, "output", list(_tensors(values)))
             self.is_over = module is self.model
         return hook
+
+    def _look_at_draws(self):
+        if not _is_dynamo():
+            self.draws.look(self.stack[-1] if self.stack else None)
+
+    def _tell_draws(self):
+        named = self.draws.named(self.model)
+        if not named:
+            return
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        advice = ("look for dropout that does not ask for self.training" if self.modes == {"false"}
+                  else "call model.eval() before")
+        warnings.warn(f"attnscope: random numbers were drawn in {', '.join(named[:3])}{more} while the model was recorded, as "
+                      f"dropout does: what was recorded cannot be compared; {advice}", stacklevel=3)
 
     def _note(self, path, what, tensors):
         wanted = bool(self.reference) or any(t.pattern.fullmatch(path) and t.what == what for t in self.templates)
@@ -1845,7 +1873,8 @@ class record:
         if not self.quiet:
             for line in self.told():
                 print(line)
-        metadata = {"attnscope.source": _source(self.model), "attnscope.record": json.dumps(self.matched)}
+        metadata = {"attnscope.source": _source(self.model), "attnscope.record": json.dumps(self.matched),
+                    "attnscope.training": _said(set(self.modes)), "attnscope.random": self.draws.told(self.model)}
         _save(self.path, {**{name: t.contiguous() for name, t in tensors.items()}, **self._ids()}, metadata)
 
     def told(self):
@@ -2288,6 +2317,11 @@ def _is_ids(value):
             and not value.is_floating_point() and not value.is_complex())
 
 
+def _said(values):
+    """One word for what every call says; "mixed" when they differ."""
+    return None if not values else values.pop() if len(values) == 1 else "mixed"
+
+
 def _dtype(tensor):
     return str(tensor.dtype).replace("torch.", "")
 
@@ -2340,6 +2374,41 @@ def _save(path, tensors, metadata):
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+class _Draws:
+    """Notes which modules draw random numbers: dropout, and whatever else gives another output in a second pass.
+
+    What a module does shows in the state of torch's generators, so that functions and kernels are noticed as modules are.
+    """
+
+    def __init__(self, model):
+        devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+        self.generators = [torch.default_generator, *(torch.cuda.default_generators[i] for i in devices)]
+        self.paths = {}  # in the order of the first draw
+        self.state = self.now()
+
+    def now(self):
+        try:
+            states = [generator.get_state() for generator in self.generators]
+        except RuntimeError:  # a CUDA graph is being recorded
+            return self.state
+        return [ctypes.string_at(state.data_ptr(), state.numel()) for state in states]
+
+    def look(self, path):
+        """What was drawn since the last look was drawn by the module `path`; by nobody where it is None."""
+        state = self.now()
+        if state != self.state:
+            self.state = state
+            if path is not None:
+                self.paths.setdefault(path)
+
+    def named(self, model):
+        return [path or type(model).__name__ for path in self.paths]
+
+    def told(self, model):
+        """Metadata: a JSON list of the modules; None where there is none."""
+        return json.dumps(self.named(model), ensure_ascii=False) if self.paths else None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use testing::checkpoint_copy::{Copy, attnscope, original, text};
+use testing::checkpoint_copy::{Copy, attnscope, original, put_together, take_apart, text};
 use testing::pairs::{Pair, diff};
 use testing::refusal::{PROMPT, assert_says, misused, refused};
 
@@ -179,6 +179,78 @@ fn a_trace_stands_for_a_side_and_brings_its_tokens() {
     );
     let said = refused("diff", pair.a.path(), &[path(&of_b), "--tokens", "5,9,3"]);
     assert_says(&said, &["position 2", "3 and 2"]);
+}
+
+/// A copy of a trace that says something of itself.
+fn saying(trace: &Path, name: &str, said: &[(&str, &str)]) -> std::path::PathBuf {
+    let bytes = std::fs::read(trace).expect("the trace");
+    let (mut header, data) = take_apart(&bytes);
+    for (key, value) in said {
+        header["__metadata__"][format!("attnscope.{key}")] = json!(value);
+    }
+    let path = trace.with_file_name(name);
+    std::fs::write(&path, put_together(&header, &data)).expect("writes");
+    path
+}
+
+#[test]
+fn a_recording_with_dropout_is_not_judged() {
+    let pair = turned();
+    let of_a = trace(&pair.a, "a.safetensors", &[]);
+    let of_b = trace(&pair.b, "b.safetensors", &[]);
+    let modules = r#"["drop", "h.0.attn.drop"]"#;
+    let training = [("training", "true"), ("random", modules)];
+    let dropped = saying(&of_b, "dropped.safetensors", &training);
+    let words = "recorded in training mode with random numbers (dropout) in drop and 1 more";
+    for (a, b, side) in [
+        (pair.a.path(), dropped.as_path(), "B"),
+        (&dropped, pair.a.path(), "A"),
+        (&of_a, &dropped, "B"),
+    ] {
+        let (code, text) = written(a, b, &[]);
+        assert_eq!(code, Some(2), "{text}");
+        let first = text.lines().next().expect("a line");
+        let expected =
+            format!("cannot be judged: {side} was {words} · differs first at rot_q of L0");
+        assert!(first.starts_with(&expected), "{first}");
+        let note = format!("{side} was {words}: record it again after model.eval()");
+        assert!(text.lines().any(|line| line == note), "{text}");
+        let found = diff(a, b, &[]);
+        assert_eq!(
+            (found.code, &found.json["notes"]),
+            (Some(2), &json!([note]))
+        );
+        let expected = ["dropped: expected a recording without dropout", words];
+        assert_says(&found.said, &expected);
+    }
+    for (said, is_judged, words) in [
+        // A capture of an older version names the dropout of attention alone.
+        (
+            &[("training", "true"), ("dropout_p", "0.1")][..],
+            false,
+            "in training mode with dropout, p = 0.1",
+        ),
+        // Dropout in evaluation mode is a fault of the model.
+        (
+            &[("training", "false"), ("random", modules)],
+            true,
+            "in evaluation mode with random numbers (dropout) in drop and 1 more",
+        ),
+        (&[("training", "true")], true, "in training mode"),
+        (
+            &[("training", "true"), ("random", "{}")],
+            true,
+            "in training mode",
+        ),
+    ] {
+        let (code, text) = written(pair.a.path(), &saying(&of_b, "said.safetensors", said), &[]);
+        assert_eq!(code, Some(if is_judged { 1 } else { 2 }), "{text}");
+        assert_eq!(text.starts_with("differs first"), is_judged, "{text}");
+        assert!(text.contains(&format!("B was recorded {words}")), "{text}");
+    }
+    // What is the same is the same, however it was recorded.
+    let (code, text) = written(pair.b.path(), &dropped, &[]);
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]

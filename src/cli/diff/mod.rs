@@ -160,6 +160,14 @@ fn finish(args: &Args, compared: &Compared) -> Result<Ended> {
             difference.headline()
         );
     }
+    if let Some((side, chance)) = compared.comparison.left_to_chance() {
+        let name = if side == Side::A { a } else { b };
+        bail!(
+            "{name}: expected a recording without dropout, found one that was {}: what differs says nothing of the model; {}",
+            chance.words().unwrap_or_default(),
+            chance.advice().unwrap_or_default()
+        );
+    }
     Ok(if compared.comparison.is_same() {
         Ended::Clean
     } else {

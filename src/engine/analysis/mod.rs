@@ -46,8 +46,8 @@ mod writing;
 
 pub use crate::kernels::softmax_row::{SoftmaxRow, softmax_in_place, spectral_norm};
 pub use captured::{
-    ArrayNames, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured, is_probe,
-    judge_captured, judge_trace, read_trace,
+    ArrayNames, Chance, Declared, DeclaredMask, Recorded, Trace, captured_head, is_captured,
+    is_probe, judge_captured, judge_trace, read_trace,
 };
 pub use edited::{Earlier, Shared};
 pub use first_nonfinite::NonFinite;

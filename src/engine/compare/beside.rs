@@ -64,6 +64,14 @@ impl Beside<'_> {
         }
     }
 
+    /// The place of the recording among A and B.
+    pub(super) fn recorded_idx(&self) -> usize {
+        match self.model_is {
+            Side::A => 1,
+            Side::B => 0,
+        }
+    }
+
     /// A knob of the model and of the recording as that of A and B.
     pub(super) fn turned(&self, knob: KnobDifference) -> KnobDifference {
         match self.model_is {

@@ -11,7 +11,7 @@ use super::map::LayerMap;
 use super::predictions::PredictionDifference;
 use super::suspects::{renamed, suspects};
 use super::weights::{WeightDifferences, compare_mapped, compare_names};
-use crate::analysis::Progress;
+use crate::analysis::{Chance, Progress};
 use crate::error::Result;
 use crate::model::{Hook, Input, Model, Stack};
 use crate::ops::Ops;
@@ -177,6 +177,8 @@ pub struct Comparison {
     pub prevented_by: Option<usize>,
     /// Layers of A and of B that the map of layers leaves out.
     pub left_out: [Vec<usize>; 2],
+    /// What recordings say of dropout and other chance, of A and of B; nothing of a side that runs here.
+    pub chance: [Chance; 2],
     /// Somebody said which layers correspond: models of other depths are the same where those layers are.
     is_mapped: bool,
     /// Hooks of the prompts so far.
@@ -196,6 +198,7 @@ impl Comparison {
             prompts: Vec::new(),
             prevented_by: None,
             left_out: Default::default(),
+            chance: Default::default(),
             is_mapped: false,
             gaps: Vec::new(),
         }
@@ -341,6 +344,14 @@ impl Comparison {
     /// The first hook that holds a NaN or an infinity on one side only.
     pub fn nonfinite(&self) -> Option<&HookDifference> {
         self.hooks.iter().find(|hook| hook.nonfinite.is_some())
+    }
+
+    /// The side that was recorded in training mode while it drew random numbers, where something differs: the difference
+    /// may be dropout alone, and accuses nobody.
+    pub fn left_to_chance(&self) -> Option<(Side, &Chance)> {
+        self.first()?;
+        let mut sides = [Side::A, Side::B].into_iter().zip(&self.chance);
+        sides.find(|(_, chance)| chance.is_random() && chance.is_training)
     }
 
     /// Whether nothing differs but what rounding explains: no hook, no weight that a model reads, no knob that changes what is

@@ -107,6 +107,7 @@ impl Comparison {
         let mut floors = Floors::new(sides, beside.model.spec.d_model, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
+        comparison.chance[beside.recorded_idx()] = beside.recording.chance();
         beside.check()?;
         let ran = run(ops, beside, &floors, tell, pace)?;
         comparison.knobs.extend(ran.supposed.clone());
@@ -126,6 +127,7 @@ impl Comparison {
         let mut floors = Floors::new([a.precision, b.precision], 1024, tolerance);
         floors.follows_rounding = true;
         let mut comparison = Self::empty(floors);
+        comparison.chance = [a.chance(), b.chance()];
         let ran = recordings(a, b, &floors)?;
         if ran.hooks.is_empty() {
             return Err(nothing_in_common(b));

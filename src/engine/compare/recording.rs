@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::floors::Precision;
+use crate::analysis::Chance;
 use crate::checkpoint::Dtype;
 use crate::checkpoint::captured::{Array, Captured, holds};
 use crate::error::{Error, Result};
@@ -116,6 +117,11 @@ impl Recording {
     /// What files call it.
     pub fn name(&self) -> &str {
         &self.captured.name
+    }
+
+    /// What it says of dropout and other chance.
+    pub fn chance(&self) -> Chance {
+        Chance::of(&self.captured)
     }
 
     /// Token ids of the only stack or of the encoder, of a decoder, and which tokens are real; as far as they were recorded.

@@ -37,6 +37,9 @@ pub struct Document {
     /// Knobs that differ, those that change what is computed first.
     knobs: Vec<KnobRow>,
     prompts: Vec<PromptRow>,
+    /// What else is to be known: what-ifs, what was matched, dropout in a recording. A recording with dropout is not judged: the
+    /// program ends with 2.
+    notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -190,6 +193,7 @@ impl Document {
             },
             knobs: found.knobs.iter().map(knob).collect(),
             prompts: found.prompts.iter().map(prompt).collect(),
+            notes: difference.all_notes(),
         }
     }
 }

@@ -12,8 +12,8 @@ impl Difference<'_> {
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n", escaped(&self.headline()));
         let _ = writeln!(text, "A: {}\nB: {}", escaped(self.a), escaped(self.b));
-        for note in &self.notes {
-            let _ = write!(text, "\nNote: {}\n", escaped(note));
+        for note in self.all_notes() {
+            let _ = write!(text, "\nNote: {}\n", escaped(&note));
         }
         for section in self.sections() {
             let _ = write!(text, "\n### {}\n\n", escaped(&section.title));
@@ -62,7 +62,7 @@ impl Difference<'_> {
                         h1 { (self.headline()) }
                         p { "A: " (self.a) }
                         p { "B: " (self.b) }
-                        @for note in &self.notes {
+                        @for note in self.all_notes() {
                             p.note { "Note: " (note) }
                         }
                     }

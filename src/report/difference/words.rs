@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::Difference;
 use crate::report::text_table::{digits, text_table};
+use attnscope_engine::analysis::Chance;
 use attnscope_engine::compare::{
     Cause, HeadDifference, HookDifference, KnobKind, KnobValue, PromptDifference, Side,
     TensorDifference,
@@ -34,6 +35,9 @@ pub(super) struct Section {
 impl Difference<'_> {
     /// One line: where the two part first, and why; or that they are the same.
     pub fn headline(&self) -> String {
+        if let Some(unjudged) = self.unjudged() {
+            return format!("{unjudged} · {}", self.where_first());
+        }
         let why = self.why();
         match why.as_str() {
             "" => self.where_first(),
@@ -44,6 +48,13 @@ impl Difference<'_> {
     /// The headline in fewer and fewer words, for a line that has no room for it: what is left out is told beside it.
     pub fn headlines(&self) -> Vec<String> {
         let mut all = vec![self.headline()];
+        if let Some(unjudged) = self.unjudged() {
+            all.extend([
+                unjudged,
+                "cannot be judged: recorded with dropout".to_owned(),
+            ]);
+            return all;
+        }
         let where_first = self.where_first();
         match self.comparison.first().filter(|_| self.refused.is_none()) {
             Some(first) => {
@@ -112,12 +123,41 @@ impl Difference<'_> {
             return String::new();
         }
         let causes = self.comparison.causes();
-        let said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
+        let mut said: Vec<String> = causes.iter().take(MOST_CAUSES).map(cause).collect();
+        if self.comparison.first().is_some() {
+            let random = self.chances().filter(|(_, chance)| chance.is_random());
+            let told = random.filter_map(|(side, chance)| Some((side, chance.words()?)));
+            said.extend(told.map(|(side, words)| format!("{side} was {words}")));
+        }
         let mut line = said.join(", ");
         if causes.len() > MOST_CAUSES {
             let _ = write!(line, " and {} more", causes.len() - MOST_CAUSES);
         }
         line
+    }
+
+    /// Both sides, and what is known of dropout in them.
+    fn chances(&self) -> impl Iterator<Item = (&'static str, &Chance)> {
+        ["A", "B"].into_iter().zip(&self.comparison.chance)
+    }
+
+    /// Why a difference accuses nobody, where it may be dropout alone.
+    fn unjudged(&self) -> Option<String> {
+        let (side, chance) = self.comparison.left_to_chance()?;
+        let side = if side == Side::A { "A" } else { "B" };
+        Some(format!("cannot be judged: {side} was {}", chance.words()?))
+    }
+
+    /// What stands beside the figures: what was given, and what recordings say of themselves.
+    pub(super) fn all_notes(&self) -> Vec<String> {
+        let told = self.chances().filter_map(|(side, chance)| {
+            let words = chance.words()?;
+            Some(match chance.advice() {
+                Some(advice) => format!("{side} was {words}: {advice}"),
+                None => format!("{side} was {words}"),
+            })
+        });
+        self.notes.iter().cloned().chain(told).collect()
     }
 
     fn headline_of_same(&self) -> String {
@@ -174,7 +214,7 @@ impl Difference<'_> {
     pub fn text(&self) -> String {
         let mut text = format!("{}\n", self.headline());
         let _ = writeln!(text, "A: {}\nB: {}", self.a, self.b);
-        for note in &self.notes {
+        for note in self.all_notes() {
             let _ = writeln!(text, "{note}");
         }
         for section in self.sections() {

@@ -2,6 +2,7 @@
 
 mod arrays;
 mod calls;
+mod chance;
 mod declared;
 mod head;
 mod heads;
@@ -17,6 +18,7 @@ mod summary;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use chance::Chance;
 pub use declared::{Declared, Mask as DeclaredMask};
 pub use head::captured_head;
 pub use layout::Axes;
@@ -96,10 +98,13 @@ pub fn judge_captured(
         return Ok((judged(&evidence, thresholds, wants), about));
     }
     let trace = read_trace(&captured, declared)?;
-    let about = match &trace.source {
+    let mut about = match &trace.source {
         Some(source) => format!("a trace of {source}; {}", trace.mask_origin),
         None => format!("a trace; {}", trace.mask_origin),
     };
+    if let Some(words) = Chance::of(&captured).words() {
+        about = format!("{about}; {words}");
+    }
     let mut verdicts = judge_trace(&trace, &trace.layers, thresholds);
     verdicts.retain(|(check, _)| wants(check));
     Ok((verdicts, about))

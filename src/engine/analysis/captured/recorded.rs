@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ArrayNames, Trace};
+use super::{ArrayNames, Chance, Trace};
 use crate::attention::AttentionSpec;
 use crate::checkpoint::captured::Captured;
 use crate::error::Result;
@@ -32,7 +32,10 @@ impl Recorded {
             prompt: prompt(&captured, trace, &layers),
             layers,
             arrays: trace.arrays.clone(),
-            about: format!("a trace; {}", trace.mask_origin),
+            about: match Chance::of(&captured).words() {
+                Some(words) => format!("a trace; {}; {words}", trace.mask_origin),
+                None => format!("a trace; {}", trace.mask_origin),
+            },
             captured,
         }
     }

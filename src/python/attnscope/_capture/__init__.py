@@ -26,6 +26,8 @@ pattern:
 
     $ attnscope diff CHECKPOINT port.safetensors        # where the port parts first
 
+Call model.eval() before. Where the model draws random numbers, as dropout does, the recording says so, and nothing is judged by it.
+
 Without names it finds them by itself, against a trace of the checkpoint, and prints what it matched:
 
     $ attnscope trace CHECKPOINT --tokens 5,9,2 --hooks all --output reference.safetensors
@@ -66,6 +68,7 @@ What the metadata says of a capture
     attnscope.softmax_axis     where all calls have one: keys, queries, heads or batch
     attnscope.dropout_p        the largest, where any is above 0
     attnscope.training         true, false or mixed: whether the modules were in training mode
+    attnscope.random           JSON: modules that drew random numbers while they ran, as dropout does
     attnscope.is_causal        true, false or mixed: of scaled_dot_product_attention
     attnscope.sinks            1 where a column of learned sinks was cut off after the softmax
     attnscope.tokens_shape     of the token ids that the model was given, e.g. 2,17

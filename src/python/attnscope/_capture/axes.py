@@ -230,11 +230,6 @@ def _labels(tokenizer, ids):
     return [f"<{token}>" if found is None else str(found) for token, found in ((token, text(token)) for token in ids)]
 
 
-def _said(values):
-    """One word for what every call says; "mixed" when they differ."""
-    return None if not values else values.pop() if len(values) == 1 else "mixed"
-
-
 def _argument_names(name):
     """Of one of the kernels behind scaled_dot_product_attention."""
     schema = getattr(torch.ops.aten, name).default._schema

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from .axes import _name
 from .matching import _general, _hook_of, _Matching, _read_trace
-from .shared import _checked_path, _hook, _is_ids, _save, _source, _tensors
+from .shared import _checked_path, _Draws, _hook, _is_dynamo, _is_ids, _said, _save, _source, _tensors
 from .words import FUSED, PRODUCT, SOFTMAX
 
 
@@ -30,6 +30,9 @@ class record:
     quiet      prints nothing about what was matched
 
     After the block, `matched` is a dict of hooks and where each came from, `missing` the hooks that nothing was found for.
+
+    Record in evaluation mode: call model.eval() before. The model runs as it is, dropout included. Where it draws random numbers, one
+    warning names the modules, the file keeps their names, and attnscope diff says that it cannot judge the recording.
     """
 
     def __init__(self, model, path, *, names=None, against=None, tokens=None, attention_mask=None, decoder_tokens=None,
@@ -45,6 +48,7 @@ class record:
     def __enter__(self):
         self.events, self.calls, self.found, self.stack = [], [], {}, []
         self.is_over, self.product = False, None
+        self.draws, self.modes = _Draws(self.model), set()
         self.paths = {module: path for path, module in self.model.named_modules()}
         self.cleanup = contextlib.ExitStack()
         for path, module in self.model.named_modules():
@@ -58,6 +62,7 @@ class record:
         self.cleanup.close()
         if kind is None:
             self._write()
+            self._tell_draws()
         self.events, self.calls = [], []
         return False
 
@@ -65,7 +70,9 @@ class record:
         def hook(module, args, kwargs):
             if self.is_over:
                 return
+            self._look_at_draws()
             self.stack.append(path)
+            self.modes.add(str(bool(module.training)).lower())
             if module is self.model:
                 self._read_ids(args, kwargs)
             self._note(path, "input", list(_tensors((args, kwargs))))
@@ -75,12 +82,27 @@ class record:
         def hook(module, args, output):
             if self.is_over:
                 return
+            self._look_at_draws()
             if self.stack and self.stack[-1] == path:
                 self.stack.pop()
             values = output.to_tuple() if hasattr(output, "to_tuple") else output
             self._note(path, "output", list(_tensors(values)))
             self.is_over = module is self.model
         return hook
+
+    def _look_at_draws(self):
+        if not _is_dynamo():
+            self.draws.look(self.stack[-1] if self.stack else None)
+
+    def _tell_draws(self):
+        named = self.draws.named(self.model)
+        if not named:
+            return
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        advice = ("look for dropout that does not ask for self.training" if self.modes == {"false"}
+                  else "call model.eval() before")
+        warnings.warn(f"attnscope: random numbers were drawn in {', '.join(named[:3])}{more} while the model was recorded, as "
+                      f"dropout does: what was recorded cannot be compared; {advice}", stacklevel=3)
 
     def _note(self, path, what, tensors):
         wanted = bool(self.reference) or any(t.pattern.fullmatch(path) and t.what == what for t in self.templates)
@@ -144,7 +166,8 @@ class record:
         if not self.quiet:
             for line in self.told():
                 print(line)
-        metadata = {"attnscope.source": _source(self.model), "attnscope.record": json.dumps(self.matched)}
+        metadata = {"attnscope.source": _source(self.model), "attnscope.record": json.dumps(self.matched),
+                    "attnscope.training": _said(set(self.modes)), "attnscope.random": self.draws.told(self.model)}
         _save(self.path, {**{name: t.contiguous() for name, t in tensors.items()}, **self._ids()}, metadata)
 
     def told(self):

@@ -17,12 +17,12 @@ from torch import nn
 
 from .axes import (
     _argument_names, _axis, _dropout, _einsum_axes, _hide_masked, _is_relu, _labels, _moved_axes, _names, _operands,
-    _ordered, _padding_mask, _said, _summed_axis, _sums_over_something,
+    _ordered, _padding_mask, _summed_axis, _sums_over_something,
 )
 from .following import _Frame, _mark, _Mark, NO_MARK, _Record, _Refused, _Watch
 from .shared import (
-    _address, _blind, _check_choice, _checked_path, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
-    _plain_pytorch, _readable, _save, _source, _tensors, _uncompiled,
+    _address, _blind, _check_choice, _checked_path, _Draws, _dtype, _hook, _is_dynamo, _is_ids, _n_compiled, _no_autocast,
+    _plain_pytorch, _readable, _said, _save, _source, _tensors, _uncompiled,
 )
 from .words import ATTENTION, COMPARISONS, PRODUCT, REDUCTIONS, SCORE_STEPS, SHIFTS, SILENT, VIEWS, WEIGHTED
 
@@ -61,6 +61,7 @@ class capture:
         self.stack, self.root_calls, self.bytes = [], 0, 0
         self.n_calls, self.ran, self.refused, self.in_threads = {}, {}, None, False
         self.marked = []  # weak references to the tensors that carry a mark
+        self.draws = _Draws(self.model)
         self.thread = threading.get_ident()
         self.weights = {_address(p) for p in self.model.parameters()} - {0}
         self.cleanup = contextlib.ExitStack()
@@ -135,6 +136,7 @@ class capture:
             if module is self.model:
                 self.stack.clear()  # whatever an earlier, failed call left behind
                 self.root_calls += 1
+            self.look_at_draws()
             self.stack.append(_Frame(module, path, tensors))
             if not self.recording:
                 return
@@ -154,10 +156,15 @@ class capture:
         return hook
 
     def _leave_module(self, module, args, output):
+        self.look_at_draws()
         while self.stack and self.stack.pop().module is not module:
             pass
         if module is self.model and not self.stack and not self.every_call:
             self.root_calls = max(self.root_calls, 1) + 1  # the first call is over: nothing after it is recorded
+
+    def look_at_draws(self):
+        if self.recording:
+            self.draws.look(self.stack[-1].path if self.stack else None)
 
     @property
     def recording(self):
@@ -711,6 +718,7 @@ class capture:
             "attnscope.softmax_axis": axes.pop() if len(axes) == 1 else None,
             "attnscope.dropout_p": repr(dropped) if dropped else None,
             "attnscope.training": _said({str(call["training"]).lower() for call in calls}),
+            "attnscope.random": self.draws.told(self.model),
             "attnscope.is_causal": _said(is_causal),
             "attnscope.sinks": "1" if any(call.get("sink_columns") for call in calls) else None,
             "attnscope.tokens_shape": ",".join(map(str, tokens.shape)) if tokens is not None else None,

@@ -156,6 +156,11 @@ def _is_ids(value):
             and not value.is_floating_point() and not value.is_complex())
 
 
+def _said(values):
+    """One word for what every call says; "mixed" when they differ."""
+    return None if not values else values.pop() if len(values) == 1 else "mixed"
+
+
 def _dtype(tensor):
     return str(tensor.dtype).replace("torch.", "")
 
@@ -208,6 +213,41 @@ def _save(path, tensors, metadata):
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
+
+
+class _Draws:
+    """Notes which modules draw random numbers: dropout, and whatever else gives another output in a second pass.
+
+    What a module does shows in the state of torch's generators, so that functions and kernels are noticed as modules are.
+    """
+
+    def __init__(self, model):
+        devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == "cuda"})
+        self.generators = [torch.default_generator, *(torch.cuda.default_generators[i] for i in devices)]
+        self.paths = {}  # in the order of the first draw
+        self.state = self.now()
+
+    def now(self):
+        try:
+            states = [generator.get_state() for generator in self.generators]
+        except RuntimeError:  # a CUDA graph is being recorded
+            return self.state
+        return [ctypes.string_at(state.data_ptr(), state.numel()) for state in states]
+
+    def look(self, path):
+        """What was drawn since the last look was drawn by the module `path`; by nobody where it is None."""
+        state = self.now()
+        if state != self.state:
+            self.state = state
+            if path is not None:
+                self.paths.setdefault(path)
+
+    def named(self, model):
+        return [path or type(model).__name__ for path in self.paths]
+
+    def told(self, model):
+        """Metadata: a JSON list of the modules; None where there is none."""
+        return json.dumps(self.named(model), ensure_ascii=False) if self.paths else None
 
 
 @contextlib.contextmanager
