@@ -18,6 +18,8 @@ class CommandError(RuntimeError):
     stdout, stderr   everything that it wrote
     """
 
+    __module__ = "attnscope"  # as tracebacks name it
+
     def __init__(self, message, code=None, stdout="", stderr=""):
         super().__init__(message)
         self.code, self.stdout, self.stderr = code, stdout, stderr

@@ -14,6 +14,8 @@ pub struct Shown {
 
 /// A console block whose commands take seconds: it is run where `ATTNSCOPE_SLOW` is set.
 const SLOW: &str = "```console slow";
+/// How console blocks begin.
+pub const CONSOLE: [&str; 2] = ["```console", SLOW];
 
 /// The commands of every console block; those that take seconds only where they are asked for.
 pub fn shown(text: &str, with_slow: bool) -> Vec<Shown> {

@@ -1,9 +1,17 @@
-//! The manual: its links resolve, its commands are accepted, and what it shows is what they print.
+//! The manual: its links resolve, its commands and its Python run, and what it shows is what they print.
 
 mod blocks;
 mod gallery;
 mod links;
+#[cfg(unix)]
+mod not_run;
 mod outputs;
+mod python;
+#[cfg(unix)]
+mod shell;
+mod snippets;
+#[cfg(unix)]
+mod stand_ins;
 
 use std::path::PathBuf;
 
