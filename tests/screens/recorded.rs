@@ -1,6 +1,6 @@
 //! The recorded session of the manual: a person's keys on a terminal, and what it shows after each, as one animated SVG.
 //!
-//! `cargo test --test screens recorded -- --ignored` records it anew.
+//! It is recorded again by every run of the tests and compared with the file; `UPDATE=1 cargo test --test screens recorded` writes it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -156,29 +156,98 @@ fn animation(frames: &[(Vec<String>, &str)]) -> String {
     ) + "\n"
 }
 
+/// What a row says, without how long a run took.
+fn said_by(row: &str) -> String {
+    let parts = row.split('<').skip(1);
+    let texts = parts.filter_map(|part| Some(part.split_once('>')?.1));
+    let text = texts.collect::<Vec<_>>().join(" ");
+    let text = text.replace("&lt;", "<").replace("&amp;", "&");
+    let mut words = text.split_whitespace().peekable();
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if (word, words.peek()) == ("done", Some(&"in")) {
+            // "in", a number, its unit.
+            words.nth(2);
+        }
+        kept.push(word);
+    }
+    kept.join(" ")
+}
+
+/// What each frame of the file says, row by row.
+fn committed() -> Vec<Vec<String>> {
+    let text = std::fs::read_to_string(path()).expect("docs/pictures/session.svg");
+    let rows: BTreeMap<&str, &str> = text
+        .split(r#"<g id=""#)
+        .skip(1)
+        .filter_map(|part| part.split("</g>").next()?.split_once(r#"">"#))
+        .collect();
+    let frames = text.split(r#"<g class="f"#).skip(1);
+    let of_frame = |frame: &str| {
+        let mut said = vec![String::new(); SIZE.1.into()];
+        for part in frame.split(r##"href="#"##).skip(1) {
+            let mut quoted = part.split('"');
+            let (id, y) = (quoted.next(), quoted.nth(1).and_then(|y| y.parse().ok()));
+            let (Some(id), Some(y)): (_, Option<usize>) = (id, y) else {
+                continue;
+            };
+            said[y / CELL.1] = said_by(rows[id]);
+        }
+        said
+    };
+    frames.map(of_frame).collect()
+}
+
 #[test]
-#[ignore = "records the session of the manual: cargo test --test screens recorded -- --ignored"]
-fn the_session_is_recorded() {
+fn the_recorded_session_is_what_its_keys_show() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = testing::program();
     let arguments = [program.to_str().expect("a path"), "demo", "history"];
-    let variables = [("COLORTERM", "truecolor"), ("TERM", "xterm-256color")];
+    let variables = [
+        ("COLORTERM", "truecolor"),
+        ("TERM", "xterm-256color"),
+        ("ATTNSCOPE_SIMD", "portable"),
+    ];
     let terminal = Terminal::start(&arguments, &variables, directory.path(), SIZE);
+    let is_updated = std::env::var_os("UPDATE").is_some();
+    let committed = if is_updated { Vec::new() } else { committed() };
     let mut frames = Vec::new();
-    for (keys, shown, said) in STEPS {
+    for (idx, (keys, shown, said)) in STEPS.iter().enumerate() {
         terminal.send(keys.as_bytes());
         terminal.shows(shown);
-        // What still arrives belongs to the frame.
-        std::thread::sleep(Duration::from_millis(800));
         let rows = RefCell::new(Vec::new());
-        terminal.until(Duration::from_secs(1), |screen| {
+        let take = |screen: &Screen| {
             let all = (0..SIZE.1).map(|row_idx| row(screen, row_idx));
-            rows.borrow_mut().extend(all);
-            true
-        });
+            *rows.borrow_mut() = all.collect::<Vec<_>>();
+        };
+        if is_updated {
+            // What still arrives belongs to the frame.
+            std::thread::sleep(Duration::from_millis(1500));
+            terminal.until(Duration::from_secs(1), |screen| {
+                take(screen);
+                true
+            });
+        } else {
+            let took = terminal.until(Duration::from_secs(20), |screen| {
+                take(screen);
+                let rows = rows.borrow();
+                rows.iter()
+                    .map(|row| said_by(row))
+                    .eq(committed[idx].iter().cloned())
+            });
+            let rows = rows.borrow();
+            let now = rows.iter().map(|row| said_by(row));
+            let differing = now.zip(&committed[idx]).find(|(now, then)| now != *then);
+            assert!(
+                took.is_some(),
+                "{said}\nUPDATE=1 cargo test --test screens recorded\n{differing:#?}"
+            );
+        }
         frames.push((rows.into_inner(), *said));
     }
-    std::fs::write(path(), animation(&frames)).expect("the session is written");
+    if is_updated {
+        std::fs::write(path(), animation(&frames)).expect("the session is written");
+    }
 }
 
 #[test]
