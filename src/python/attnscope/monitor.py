@@ -77,7 +77,8 @@ class Monitor:
         self.seen = self.seen_loss = None  # of the pass that was looked at
         self.is_scheduled = self.was_entered = False  # the next pass is to be looked at; one has come
         self.n_waiting, self.n_failed_beside, self.told = 0, 0, False
-        self.was_in_vain, self.n_ahead = False, 0  # a pass was looked at and showed nothing; records ahead that it then waits for
+        self.was_in_vain, self.n_in_vain = False, 0  # a pass was looked at and showed nothing; in so many steps
+        self.n_ahead = 0  # records ahead that it then waits for
         self.n_failed_calls = 0  # of on_record, in a row
         self._last = -math.inf  # the step before
         self._until = -math.inf  # steps below this one need nothing
@@ -119,12 +120,13 @@ class Monitor:
         if is_done:
             record = self.record(step, loss)
             self.put_off(step, stride, 1)
-            self.n_waiting = self.n_ahead = 0
+            self.n_waiting = self.n_in_vain = self.n_ahead = 0
         elif self.is_scheduled:
             self.n_waiting += 1
             if self.n_waiting <= PATIENCE:
                 self.entry.find_compiled()
-            is_in_vain = self.was_in_vain and self.n_waiting >= PATIENCE
+            self.n_in_vain += self.was_in_vain
+            is_in_vain = self.was_in_vain and self.n_in_vain >= PATIENCE
             if is_in_vain:
                 self.n_ahead = min(max(2 * self.n_ahead, 1), MOST_AHEAD)
                 self.put_off(step, stride, self.n_ahead)
