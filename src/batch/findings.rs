@@ -31,6 +31,21 @@ impl Findings {
             layer: place.layer,
             head: place.head,
         };
+        if key.head.is_some() {
+            // A head has one finding of a check: the worst.
+            for other in [Severity::Info, Severity::Warning, Severity::Error] {
+                let other = Key {
+                    severity: Reverse(other),
+                    ..key.clone()
+                };
+                if other < key && self.0.contains_key(&other) {
+                    return;
+                }
+                if other > key {
+                    self.0.remove(&other);
+                }
+            }
+        }
         match self.0.get_mut(&key) {
             None => {
                 self.0.insert(key, finding);

@@ -1,15 +1,18 @@
-//! When each finding of the last step of a training began: the steps before it are judged from the newest back, for as long as a
-//! finding is open.
+//! When each finding of the last step of a training began, and how bad that makes it: the steps before it are judged from the newest
+//! back, for as long as a finding is open.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::history_reading::read;
-use super::session::Session;
-use crate::history::{Found, LINES, Scope, training_in};
+use crate::history::{
+    Found, History, Judge, LINES, Line, Origin, Reading, Scope, Update, training_in,
+};
 use crate::report::TargetVerdict;
-use attnscope_engine::checks::{Check, Finding};
+use attnscope_engine::checks::{Check, Finding, Thresholds};
+use attnscope_engine::error::Error;
 
 /// A training among the targets: its last step, which is judged, and the ones before, in order.
 #[derive(Debug, Clone)]
@@ -49,8 +52,13 @@ pub fn trainings(given: &[PathBuf], targets: &mut Vec<PathBuf>) -> Result<Vec<St
     Ok(trainings)
 }
 
-/// Judges one step by some checks, given by their ids.
-pub type JudgeStep<'a> = dyn FnMut(&Path, &[&str]) -> Result<TargetVerdict> + 'a;
+/// What steps are asked.
+pub struct Asking<'a> {
+    /// Judges one step by some checks, given by their ids.
+    pub judge: &'a mut dyn FnMut(&Path, &[&str]) -> Result<TargetVerdict>,
+    /// Runs the prompts through one step.
+    pub read: &'a mut dyn FnMut(&Found) -> Result<Reading, Error>,
+}
 
 /// A finding of the last step whose beginning is looked for.
 struct Open {
@@ -60,16 +68,23 @@ struct Open {
     begins: Option<Found>,
 }
 
+/// A finding whose beginning is known.
+struct Began {
+    check: &'static str,
+    places: Vec<String>,
+    /// The step, and by how much the statistic moved there; `None` where the first step has it.
+    at: Option<(String, String)>,
+}
+
 impl Steps {
-    /// One line for each finding of the last step: the step at which it began, and by how much its statistic moved there.
-    ///
-    /// `judge` judges one step by some checks.
-    pub fn begins(
+    /// Adds to the verdict on the last step when each of its findings began, one line for those that began together, and weighs them
+    /// as a history of the steps does: what came from afar is worse than what was always so.
+    pub fn judge(
         &self,
-        session: &Session<'_>,
-        verdict: &TargetVerdict,
-        judge: &mut JudgeStep<'_>,
-    ) -> Vec<String> {
+        verdict: &mut TargetVerdict,
+        asking: &mut Asking<'_>,
+        thresholds: &Thresholds,
+    ) {
         let mut open: Vec<Open> = Vec::new();
         for (check, verdict) in &verdict.verdicts {
             for finding in &verdict.findings {
@@ -80,19 +95,22 @@ impl Steps {
                 });
             }
         }
-        let mut lines = Vec::new();
-        for step in self.before.iter().rev() {
+        let (mut began, mut earliest): (Vec<Began>, Option<usize>) = (Vec::new(), None);
+        let mut read: BTreeMap<usize, Reading> = BTreeMap::new();
+        for (step_idx, step) in self.before.iter().enumerate().rev() {
             if open.is_empty() {
                 break;
             }
             let wanted: Vec<&str> = open.iter().map(|open| open.check.id).collect();
-            let Ok(verdict) = judge(&step.path, &wanted) else {
-                lines.push(format!("{}: could not be judged", label(Some(step))));
+            let Ok(then) = (asking.judge)(&step.path, &wanted) else {
+                verdict
+                    .notes
+                    .push(format!("{}: could not be judged", label(Some(step))));
                 continue;
             };
             let mut still = Vec::new();
             for mut of in open {
-                let mut now = verdict
+                let mut now = then
                     .verdicts
                     .iter()
                     .filter(|(check, _)| check.id == of.check.id);
@@ -106,32 +124,124 @@ impl Steps {
                         of.begins = Some(step.clone());
                         still.push(of);
                     }
-                    None => lines.push(self.began(session, &of, Some(step))),
+                    None => {
+                        if line_of(&of).is_some() {
+                            earliest = Some(step_idx);
+                            if let Entry::Vacant(vacant) = read.entry(step_idx)
+                                && let Ok(reading) = (asking.read)(step)
+                            {
+                                vacant.insert(reading);
+                            }
+                        }
+                        let was = read.get(&step_idx).and_then(|reading| was(reading, &of));
+                        self.add(&mut began, &of, Some(was));
+                    }
                 }
             }
             open = still;
         }
-        lines.extend(open.iter().map(|of| self.began(session, of, None)));
-        lines
+        for of in &open {
+            self.add(&mut began, of, None);
+        }
+        verdict.notes.extend(began.iter().map(Began::told));
+        if let Some(from) = earliest {
+            self.weigh(verdict, from, read, asking, thresholds);
+        }
     }
 
-    /// `before` is the step without the finding, where there is one.
-    fn began(&self, session: &Session<'_>, of: &Open, before: Option<&Found>) -> String {
-        let place = match of.finding.place.layer_idx {
-            Some(_) => format!(" {}", of.finding.place),
-            None => String::new(),
-        };
-        let Some(before) = before else {
-            return format!("{}{place} is there since the first step", of.check.id);
-        };
+    /// Adds a finding to those that began at the same step; `was` is its statistic at the step before, and is left out where the first
+    /// step has the finding.
+    fn add(&self, began: &mut Vec<Began>, of: &Open, was: Option<Option<f64>>) {
         let last = crate::history::alone(&self.last);
         let step = label(of.begins.as_ref().or(Some(&last)));
         let now = crate::report::digits(of.finding.value);
-        let moved = match was(session, of, before) {
-            Some(was) => format!("{} → {now}", crate::report::digits(was)),
-            None => now,
+        let at = was.map(|was| {
+            let moved = match was {
+                Some(was) => format!("{} → {now}", crate::report::digits(was)),
+                None => now,
+            };
+            (step, moved)
+        });
+        let place = match of.finding.place.layer_idx {
+            Some(_) => vec![of.finding.place.to_string()],
+            None => Vec::new(),
         };
-        format!("{}{place} begins at {step} ({moved})", of.check.id)
+        let is_with = |known: &&mut Began| {
+            let step = |at: &Option<(String, String)>| at.as_ref().map(|(step, _)| step.clone());
+            known.check == of.check.id && step(&known.at) == step(&at)
+        };
+        match began.iter_mut().find(is_with) {
+            Some(known) => known.places.extend(place),
+            None => began.push(Began {
+                check: of.check.id,
+                places: place,
+                at,
+            }),
+        }
+    }
+
+    /// Gives findings of the last step the severity that a history of the steps gives them, where that is worse.
+    fn weigh(
+        &self,
+        verdict: &mut TargetVerdict,
+        from: usize,
+        mut read: BTreeMap<usize, Reading>,
+        asking: &mut Asking<'_>,
+        thresholds: &Thresholds,
+    ) {
+        let last = crate::history::alone(&self.last);
+        let steps: Vec<&Found> = self.before[from..].iter().chain([&last]).collect();
+        let mut history = History::new(String::new(), Origin::Checkpoints);
+        let found = |step: &&Found| (step.path.clone(), step.name.clone(), step.step);
+        history.apply(Update::Found(steps.iter().map(found).collect()));
+        for (nth, step) in steps.iter().enumerate() {
+            let known = read.remove(&(from + nth));
+            match known.map_or_else(|| (asking.read)(step), Ok) {
+                Ok(reading) => {
+                    history.apply(Update::Read(step.path.clone(), Box::new(reading)));
+                }
+                Err(e) => log::warn!("{}: {e}", step.name),
+            }
+        }
+        let mut judge = Judge::new(thresholds.clone());
+        judge.look(&history);
+        let lasting = judge.findings().iter().filter(|found| found.end.is_none());
+        for known in lasting {
+            let findings = verdict
+                .verdicts
+                .iter_mut()
+                .filter(|(check, _)| check.id == known.check)
+                .flat_map(|(_, verdict)| &mut verdict.findings);
+            for finding in findings {
+                if finding.place.is_same_head(&known.place) && finding.severity < known.severity {
+                    finding.severity = known.severity;
+                    finding.evidence.push_str("; ");
+                    finding.evidence.push_str(&known.why);
+                }
+            }
+        }
+    }
+}
+
+impl Began {
+    fn told(&self) -> String {
+        /// Places that are named.
+        const MOST: usize = 5;
+        let Self { check, places, at } = self;
+        let named = places.iter().take(MOST).cloned().collect::<Vec<_>>();
+        let named = match places.len().saturating_sub(MOST) {
+            0 => named.join(", "),
+            n => format!("{} and {n} more", named.join(", ")),
+        };
+        let what = format!("{check} {named}");
+        let what = what.trim_end();
+        let is_one = places.len() <= 1;
+        match at {
+            Some((step, moved)) if is_one => format!("{what} begins at {step} ({moved})"),
+            Some((step, moved)) => format!("{what} begin at {step} (the first {moved})"),
+            None if is_one => format!("{what} is there since the first step"),
+            None => format!("{what} are there since the first step"),
+        }
     }
 }
 
@@ -143,12 +253,16 @@ fn label(found: Option<&Found>) -> String {
     }
 }
 
-/// The statistic of a finding at a step that does not have the finding.
-fn was(session: &Session<'_>, of: &Open, before: &Found) -> Option<f64> {
-    let line = LINES.iter().find(|line| {
+/// The line that a history draws for a finding.
+fn line_of(of: &Open) -> Option<&'static Line> {
+    LINES.iter().find(|line| {
         line.check == of.check.id && matches!(line.scope, Scope::Heads | Scope::Layers)
-    })?;
-    let reading = read(session, before).ok()?;
+    })
+}
+
+/// The statistic of a finding at a step that does not have the finding.
+fn was(reading: &Reading, of: &Open) -> Option<f64> {
+    let line = line_of(of)?;
     let cell = reading.grid.cell(&of.finding.place)?;
     let nth = attnscope_engine::stats::index_of(line.statistic)?;
     let value = reading

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::prompts::InputsArgs;
-use super::session::Session;
+use super::session::{Opened, Session};
 use super::{PromptArgs, RunArgs, WhatIfArgs};
 use crate::history::cache::{Cache, directory};
 use crate::history::log::is_monitor_log;
@@ -175,8 +175,20 @@ impl Asked {
 /// # Errors
 /// When it cannot be read, or a prompt cannot be run by it.
 pub fn read(session: &Session<'_>, found: &Found) -> Result<Reading, Error> {
+    read_opened(session, found, session.open(&found.path))
+}
+
+/// Runs the prompts of a checkpoint that was opened.
+///
+/// # Errors
+/// When it could not be opened, or a prompt cannot be run by it.
+pub fn read_opened(
+    session: &Session<'_>,
+    found: &Found,
+    opened: Result<Opened>,
+) -> Result<Reading, Error> {
     let ran = || -> Result<Reading> {
-        let mut opened = session.open(&found.path)?;
+        let mut opened = opened?;
         session.ready(&mut opened, OPTIONS, 0)?;
         let ran = session.run(&opened.model, &opened.named, OPTIONS, false)?;
         opened.model.checkpoint.unchanged()?;

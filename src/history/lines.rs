@@ -1,7 +1,7 @@
 //! The lines that statistics cross: which check draws each, on which side the fault lies, and what was ordinary before.
 
 use super::value::History;
-use attnscope_engine::checks::Thresholds;
+use attnscope_engine::checks::{Thresholds, weight};
 
 /// The side of a line on which the fault lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,14 +244,33 @@ impl Line {
         if !self.excuses_design {
             return None;
         }
-        let least = thresholds.of("entropy-collapse.by_design");
-        let shares = DESIGNS.map(|(id, what)| (history.at(record_idx, id, cell), what));
-        let strongest = shares
-            .into_iter()
-            .filter(|(share, _)| *share >= least)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        strongest.map(|(_, what)| what)
+        design_of(history, record_idx, cell, thresholds)
     }
+
+    /// What the line is about, as severities follow from it.
+    pub fn kind(&self) -> weight::Line {
+        weight::Line {
+            is_fault: self.is_fault,
+            excuses_design: self.excuses_design,
+            is_of_heads: self.scope == Scope::Heads,
+        }
+    }
+}
+
+/// The kind of place that a head gives most to by design at a record, as far as the history knows.
+pub fn design_of(
+    history: &History,
+    record_idx: usize,
+    cell: usize,
+    thresholds: &Thresholds,
+) -> Option<&'static str> {
+    let least = thresholds.of("entropy-collapse.by_design");
+    let shares = DESIGNS.map(|(id, what)| (history.at(record_idx, id, cell), what));
+    let strongest = shares
+        .into_iter()
+        .filter(|(share, _)| *share >= least)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    strongest.map(|(_, what)| what)
 }
 
 /// The lines of a statistic, for a chart: the check that draws each, and where it lies.

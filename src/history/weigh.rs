@@ -1,10 +1,11 @@
-//! How bad a crossing is: what came before it, whether the head does so by design, and what the loss did.
+//! What is known of a crossing, to be weighed: what came before it, whether the head does so by design, and what the loss did.
 
 use super::crossing::Crossing;
-use super::lines::{Line, Scope};
+use super::lines::{Line, design_of};
 use super::robust::{median, noise};
 use super::value::{History, Origin};
-use attnscope_engine::checks::{Severity, Thresholds};
+use attnscope_engine::checks::Thresholds;
+use attnscope_engine::checks::weight::{Before, Crossed, Loss, Weight, is_past_learning};
 
 /// Losses before a crossing that it is compared with, and losses after it.
 const BEFORE: usize = 8;
@@ -17,29 +18,8 @@ const LATEST: usize = 5;
 const WORSE: (f64, f64, f64) = (4.0, 0.02, 0.05);
 /// A loss is better when it is so many times its noise lower, and by this share of itself.
 const BETTER: (f64, f64) = (3.0, 0.05);
-/// A head whose rows are less often saturated than this, and whose scores stay below this, is sharp without having collapsed.
-const SHARP_ROWS: f64 = 0.5;
-const SHARP_SCORES: f64 = 50.0;
-/// Scores alone are an error when they have run away to so many times the threshold.
-const RUNAWAY: f64 = 4.0;
 /// A move must be so many times the noise before it.
 const MOVE: f64 = 6.0;
-
-/// What the loss did across a crossing.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Loss {
-    Unknown,
-    Better(f64, f64),
-    Alike,
-    Worse(f64, f64),
-}
-
-/// A crossing's severity, and why in a few words.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Weight {
-    pub severity: Severity,
-    pub why: String,
-}
 
 /// What the losses before `since` and after `begin` say.
 pub fn loss_across(history: &History, since: usize, begin: usize) -> Loss {
@@ -111,10 +91,16 @@ pub fn weigh(
     n_layer: (usize, usize),
     thresholds: &Thresholds,
 ) -> Option<Weight> {
-    let at = line.at(thresholds);
-    let from = crossing.from.map(|(_, value)| value);
-    let came_from_afar = from.is_some_and(|from| line.is_ordinary(from, at))
-        && is_beyond_noise(history, line, crossing);
+    let threshold = line.at(thresholds);
+    let before = match crossing.from {
+        None => Before::Unknown,
+        Some((_, from))
+            if line.is_ordinary(from, threshold) && is_beyond_noise(history, line, crossing) =>
+        {
+            Before::Afar
+        }
+        Some(_) => Before::Near,
+    };
     let since = crossing.from.map_or(crossing.begin, |(since, _)| since);
     let loss = loss_across(history, since, crossing.begin);
     let last = crossing.end.map_or(history.records().len(), |end| end);
@@ -123,79 +109,47 @@ pub fn weigh(
         .find(|idx| !line.value(history, *idx, crossing.unit).is_nan());
     let looked_at = looked_at.unwrap_or(crossing.begin);
     let design = line.design(history, looked_at, crossing.cell, thresholds);
-    let hurts = matches!(loss, Loss::Worse(..));
     if let Some(design) = design
-        && !hurts
+        && !matches!(loss, Loss::Worse(..))
     {
         let place = history.grid().place(crossing.cell);
         ::log::debug!("{place} is sharp by design: {design}");
         return None;
     }
     // From the beginning on, and evenly: an untrained head.
-    if line.check == "entropy-uniform" && !came_from_afar {
+    if line.check == "entropy-uniform" && before != Before::Afar {
         return None;
     }
-    let weight = |severity, why: String| Some(Weight { severity, why });
-    let told = match loss {
-        Loss::Worse(was, is) => format!("the loss went from {was:.3} to {is:.3}"),
-        Loss::Better(was, is) => format!("the loss fell from {was:.3} to {is:.3} meanwhile"),
-        Loss::Alike => "the loss gained nothing by it".to_owned(),
-        Loss::Unknown => "the loss is not known".to_owned(),
+    let crossed = Crossed {
+        line: line.kind(),
+        before,
+        loss,
+        is_confirmed: crossing.is_confirmed,
+        n_beyond: n_layer,
+        n_past: n_past_learning(history, looked_at, crossing.cell, thresholds),
+        saturated_rows: history.at(looked_at, "saturated_rows", crossing.cell),
+        max_abs_score: history.at(looked_at, "max_abs_score", crossing.cell),
+        worst: worst(history, line, crossing),
+        threshold,
     };
-    if !crossing.is_confirmed {
-        return weight(Severity::Warning, "one record so far".to_owned());
-    }
-    if !came_from_afar {
-        let why = match from {
-            None => "it is so from the first record on".to_owned(),
-            Some(_) => "it was near the line before".to_owned(),
-        };
-        let severity = if line.is_fault && !matches!(loss, Loss::Better(..)) {
-            Severity::Warning
-        } else {
-            Severity::Info
-        };
-        return weight(severity, why);
-    }
-    let (n_beyond, n_heads) = n_layer;
-    let is_most = n_beyond >= 2 && 2 * n_beyond > n_heads;
-    let told = if is_most {
-        format!("{n_beyond} of {n_heads} heads of the layer; {told}")
-    } else {
-        told
+    Some(crossed.weigh())
+}
+
+/// How many heads of a cell's layer are past learning at a record, those that look at one kind of place by design left out.
+fn n_past_learning(
+    history: &History,
+    record_idx: usize,
+    cell: usize,
+    thresholds: &Thresholds,
+) -> usize {
+    let layer = history.grid().layer_of(cell);
+    let is_past = |cell: &usize| {
+        let [rows, scores] =
+            ["saturated_rows", "max_abs_score"].map(|id| history.at(record_idx, id, *cell));
+        is_past_learning(rows, scores, thresholds)
+            && design_of(history, record_idx, *cell, thresholds).is_none()
     };
-    match loss {
-        Loss::Worse(..) => weight(Severity::Error, told),
-        // Some heads learn to look at one place; hardly ever do most heads of a layer.
-        Loss::Better(..) if is_most && line.excuses_design => weight(Severity::Error, told),
-        Loss::Better(..) if line.is_fault => weight(Severity::Warning, told),
-        Loss::Better(..) => weight(Severity::Info, told),
-        Loss::Alike | Loss::Unknown if !line.is_fault => weight(Severity::Warning, told),
-        Loss::Alike | Loss::Unknown if line.scope != Scope::Heads => weight(Severity::Error, told),
-        Loss::Alike | Loss::Unknown if !line.excuses_design => {
-            // Large models live with large scores; what has no end does not end well.
-            let worst = worst(history, line, crossing);
-            if worst >= RUNAWAY * at {
-                weight(
-                    Severity::Error,
-                    format!("it has reached {worst:.0}; {told}"),
-                )
-            } else {
-                weight(Severity::Warning, told)
-            }
-        }
-        Loss::Alike | Loss::Unknown => {
-            let is_hard = is_most || is_saturated(history, looked_at, crossing.cell);
-            if is_hard {
-                weight(Severity::Error, told)
-            } else {
-                weight(
-                    Severity::Warning,
-                    format!("{told}; its rows still pass a gradient"),
-                )
-            }
-        }
-    }
+    history.grid().heads_of(layer).filter(is_past).count()
 }
 
 /// The value furthest beyond the line.
@@ -210,14 +164,6 @@ fn worst(history: &History, line: &Line, crossing: &Crossing) -> f64 {
             worst
         }
     })
-}
-
-/// Whether the softmax of a head is past learning, as far as the history knows: many saturated rows, or large scores. Where neither
-/// is known, it may be.
-fn is_saturated(history: &History, record_idx: usize, cell: usize) -> bool {
-    let rows = history.at(record_idx, "saturated_rows", cell);
-    let scores = history.at(record_idx, "max_abs_score", cell);
-    (rows.is_nan() && scores.is_nan()) || rows >= SHARP_ROWS || scores >= SHARP_SCORES
 }
 
 /// Whether a statistic moved much further than it strayed before.

@@ -419,7 +419,7 @@ fn check_of_a_training_judges_its_last_step_and_tells_when_findings_began() {
         .collect();
     // One finding is there since the step before, the other one is new.
     for begins in [
-        "entropy-collapse L1H0 begins at step 400 (0.1538 → 0.0",
+        "entropy-collapse L0H2, L1H0 begin at step 400 (the first 0.2",
         "score-explosion L1H0 begins at step 250 (9.08",
     ] {
         assert!(

@@ -9,7 +9,8 @@
 //!
 //! ## How it is measured
 //! Largest |scale·q·k| over visible pairs, after rope and QK-norm, before softcap and bias; threshold 100 (τ of Kimi K2, arXiv
-//! 2507.20534). The f16 limit is 65 504 for |q·k|.
+//! 2507.20534). The f16 limit is 65 504 for |q·k|. A warning, and an error where `entropy-collapse` is one: most of the layer is
+//! past learning.
 //!
 //! ## False alarms
 //! A softcap bounds what enters the softmax: the scores before it are judged, and the finding says so.
@@ -19,13 +20,13 @@
 
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, weight};
 use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "score-explosion",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     needs: Needs::Scores,
     source: include_str!("score_explosion.rs"),
     judge,
@@ -58,12 +59,16 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             advice: advice.to_owned(),
         };
         if largest > most {
-            findings.push(finding(
+            let mut found = finding(
                 largest,
                 most,
                 format!("max |score| is {largest:.1}{capped}"),
                 "clip W_Q and W_K of this head (QK-Clip), add QK-norm, or lower the learning rate",
-            ));
+            );
+            let n_past = weight::n_past_learning(evidence, layer, thresholds);
+            let of_layer = (n_past, layer.heads.len());
+            found.severity = weight::alone(&mut found.evidence, head, of_layer, (largest, most));
+            findings.push(found);
         } else if product > f16 {
             findings.push(finding(
                 product,

@@ -8,7 +8,7 @@
 //!
 //! ## How it is measured
 //! Row saturated: tr J = m − Σp² below 1e-3 (ours), with m the mass of the row; the share of such rows among those that see at
-//! least two keys.
+//! least two keys. A warning, and an error where `entropy-collapse` is one: most of the layer is past learning.
 //!
 //! ## False alarms
 //! Heads that are one-hot by design (previous token, sinks, copies) are saturated and fine: they are left out as in
@@ -20,13 +20,13 @@
 use super::collapse;
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, weight};
 use crate::place::Place;
 use crate::stats::Stat;
 
 pub static CHECK: Check = Check {
     id: "softmax-saturation",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     needs: Needs::Pattern,
     source: include_str!("softmax_saturation.rs"),
     judge,
@@ -54,18 +54,22 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
             n_spared += 1;
             continue;
         }
+        let mut seen = format!(
+            "{:.0} % of rows are saturated; mean largest probability {:.4}",
+            100.0 * share,
+            of(Stat::MaxProbability)
+        );
+        let n_past = weight::n_past_learning(evidence, layer, thresholds);
+        let of_layer = (n_past, layer.heads.len());
+        let severity = weight::alone(&mut seen, head, of_layer, (share, most));
         findings.push(Finding {
             check: CHECK.id,
-            severity: Severity::Warning,
+            severity,
             place,
             value: share,
             threshold: most,
             unit: "of rows",
-            evidence: format!(
-                "{:.0} % of rows are saturated; mean largest probability {:.4}",
-                100.0 * share,
-                of(Stat::MaxProbability)
-            ),
+            evidence: seen,
             advice: "lower the spread of the scores: scale, QK-norm, or a temperature above 1"
                 .to_owned(),
         });

@@ -1,0 +1,300 @@
+//! How bad it is that a statistic of a head went beyond a line: one decision, for single checkpoints, for histories and for screens.
+//!
+//! A history knows more than a checkpoint alone: where the statistic was before, and what the loss did. What is not known makes
+//! nothing worse. What a layer shows by itself counts in either case: most of its heads past learning are an error however they came
+//! there.
+
+use super::evidence::Evidence;
+use super::thresholds::Thresholds;
+use super::verdict::Severity;
+use crate::stats::{HeadReport, LayerReport, Stat};
+
+/// A head whose rows are less often saturated than this, and whose scores stay below this, is sharp without having collapsed.
+const SHARP_ROWS: f64 = 0.5;
+const SHARP_SCORES: f64 = 50.0;
+/// Scores alone are an error when they have run away to so many times the threshold.
+const RUNAWAY: f64 = 4.0;
+
+/// What the loss did across a crossing.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Loss {
+    Unknown,
+    /// From one loss to another.
+    Better(f64, f64),
+    Alike,
+    Worse(f64, f64),
+}
+
+/// Where a statistic was before it went beyond its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Before {
+    /// There is nothing before: a checkpoint alone, or the first record of a history.
+    Unknown,
+    /// Near the line.
+    Near,
+    /// So far on the healthy side that crossing the line is a collapse.
+    Afar,
+}
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// Beyond it is a fault of its own; otherwise information, unless the loss suffers.
+    pub is_fault: bool,
+    /// Heads cross it rightly when they look at one kind of place.
+    pub excuses_design: bool,
+    /// Of single heads, not of whole layers.
+    pub is_of_heads: bool,
+}
+
+/// What is known of a head, or a layer, beyond a line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Crossed {
+    pub line: Line,
+    pub before: Before,
+    pub loss: Loss,
+    /// Whether a second record shows it, where one alone may stray.
+    pub is_confirmed: bool,
+    /// Heads of the layer beyond the line, and all heads of the layer.
+    pub n_beyond: (usize, usize),
+    /// Heads of the layer that are past learning.
+    pub n_past: usize,
+    /// Of the head: NaN where it is not known.
+    pub saturated_rows: f64,
+    pub max_abs_score: f64,
+    /// The value furthest beyond the line, and the line.
+    pub worst: f64,
+    pub threshold: f64,
+}
+
+/// A severity, and why in a few words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weight {
+    pub severity: Severity,
+    pub why: String,
+}
+
+/// Whether a head is past learning: most of its rows pass no gradient, and its scores have run away.
+pub fn is_past_learning(saturated_rows: f64, max_abs_score: f64, thresholds: &Thresholds) -> bool {
+    saturated_rows >= SHARP_ROWS
+        && max_abs_score >= RUNAWAY * thresholds.of("score-explosion.max_abs_score")
+}
+
+/// How many heads of a layer are past learning, those that look at one kind of place by design left out.
+pub(super) fn n_past_learning(
+    evidence: &Evidence<'_>,
+    layer: &LayerReport,
+    thresholds: &Thresholds,
+) -> usize {
+    let is_past = |head: &&HeadReport| {
+        let [rows, scores] =
+            [Stat::SaturatedRows, Stat::MaxAbsScore].map(|stat| head.stats.of(stat));
+        is_past_learning(rows, scores, thresholds)
+            && evidence.has_distributions(layer, head)
+            && evidence.by_design(layer, head, thresholds).is_none()
+    };
+    layer.heads.iter().filter(is_past).count()
+}
+
+/// Weighs a head of a run that stands alone, `n_past` of whose layer are past learning: the evidence gets the reason where it is worse
+/// than a warning.
+pub(super) fn alone(
+    evidence: &mut String,
+    head: &HeadReport,
+    (n_past, n_heads): (usize, usize),
+    (worst, threshold): (f64, f64),
+) -> Severity {
+    let weight = Crossed {
+        line: Line {
+            is_fault: true,
+            excuses_design: true,
+            is_of_heads: true,
+        },
+        before: Before::Unknown,
+        loss: Loss::Unknown,
+        is_confirmed: true,
+        n_beyond: (n_past, n_heads),
+        n_past,
+        saturated_rows: head.stats.of(Stat::SaturatedRows),
+        max_abs_score: head.stats.of(Stat::MaxAbsScore),
+        worst,
+        threshold,
+    }
+    .weigh();
+    if weight.severity == Severity::Error {
+        evidence.push_str("; ");
+        evidence.push_str(&weight.why);
+    }
+    weight.severity
+}
+
+impl Crossed {
+    /// How bad it is, and why.
+    pub fn weigh(&self) -> Weight {
+        let weight = |severity, why: String| Weight { severity, why };
+        if !self.is_confirmed {
+            return weight(Severity::Warning, "one record so far".to_owned());
+        }
+        let told = self.told();
+        let (n_beyond, n_heads) = self.n_beyond;
+        if self.is_lost() {
+            let n = self.n_past;
+            return weight(
+                Severity::Error,
+                format!(
+                    "{n} of {n_heads} heads of the layer are past learning: most rows pass no gradient, and scores have run away{}",
+                    told.map_or(String::new(), |told| format!("; {told}"))
+                ),
+            );
+        }
+        if self.before != Before::Afar {
+            let why = match self.before {
+                Before::Unknown => "it is so from the first record on",
+                Before::Near | Before::Afar => "it was near the line before",
+            };
+            let is_warning = self.line.is_fault && !matches!(self.loss, Loss::Better(..));
+            let severity = if is_warning {
+                Severity::Warning
+            } else {
+                Severity::Info
+            };
+            return weight(severity, why.to_owned());
+        }
+        let is_most = n_beyond >= 2 && 2 * n_beyond > n_heads;
+        let told = told.unwrap_or_else(|| "the loss is not known".to_owned());
+        let told = if is_most {
+            format!("{n_beyond} of {n_heads} heads of the layer; {told}")
+        } else {
+            told
+        };
+        let line = self.line;
+        match self.loss {
+            Loss::Worse(..) => weight(Severity::Error, told),
+            // Some heads learn to look at one place; hardly ever do most heads of a layer.
+            Loss::Better(..) if is_most && line.excuses_design => weight(Severity::Error, told),
+            Loss::Better(..) if line.is_fault => weight(Severity::Warning, told),
+            Loss::Better(..) => weight(Severity::Info, told),
+            Loss::Alike | Loss::Unknown if !line.is_fault => weight(Severity::Warning, told),
+            Loss::Alike | Loss::Unknown if !line.is_of_heads => weight(Severity::Error, told),
+            // Large models live with large scores; what has no end does not end well.
+            Loss::Alike | Loss::Unknown if !line.excuses_design => {
+                if self.worst >= RUNAWAY * self.threshold {
+                    let why = format!("it has reached {:.0}; {told}", self.worst);
+                    weight(Severity::Error, why)
+                } else {
+                    weight(Severity::Warning, told)
+                }
+            }
+            Loss::Alike | Loss::Unknown if is_most || self.is_saturated() => {
+                weight(Severity::Error, told)
+            }
+            Loss::Alike | Loss::Unknown => {
+                let why = format!("{told}; its rows still pass a gradient");
+                weight(Severity::Warning, why)
+            }
+        }
+    }
+
+    /// Whether so many heads of the layer are past learning that it is lost, whatever was before.
+    fn is_lost(&self) -> bool {
+        let (_, n_heads) = self.n_beyond;
+        self.line.is_fault
+            && self.line.is_of_heads
+            && self.n_past >= 2
+            && 2 * self.n_past >= n_heads
+    }
+
+    /// Whether the softmax of the head is past learning, as far as it is known: many saturated rows, or large scores. Where neither
+    /// is known, it may be.
+    fn is_saturated(&self) -> bool {
+        let (rows, scores) = (self.saturated_rows, self.max_abs_score);
+        (rows.is_nan() && scores.is_nan()) || rows >= SHARP_ROWS || scores >= SHARP_SCORES
+    }
+
+    /// What the loss did, where it is known.
+    fn told(&self) -> Option<String> {
+        match self.loss {
+            Loss::Worse(was, is) => Some(format!("the loss went from {was:.3} to {is:.3}")),
+            Loss::Better(was, is) => {
+                Some(format!("the loss fell from {was:.3} to {is:.3} meanwhile"))
+            }
+            Loss::Alike => Some("the loss gained nothing by it".to_owned()),
+            Loss::Unknown => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Crossed = Crossed {
+        line: Line {
+            is_fault: true,
+            excuses_design: true,
+            is_of_heads: true,
+        },
+        before: Before::Unknown,
+        loss: Loss::Unknown,
+        is_confirmed: true,
+        n_beyond: (1, 4),
+        n_past: 0,
+        saturated_rows: 0.9,
+        max_abs_score: 900.0,
+        worst: 0.01,
+        threshold: 0.05,
+    };
+
+    fn severity(crossed: Crossed) -> Severity {
+        crossed.weigh().severity
+    }
+
+    #[test]
+    fn a_layer_past_learning_is_an_error_with_and_without_what_was_before() {
+        for before in [Before::Unknown, Before::Near, Before::Afar] {
+            for loss in [Loss::Unknown, Loss::Alike, Loss::Worse(2.0, 3.0)] {
+                let lost = Crossed {
+                    before,
+                    loss,
+                    n_past: 2,
+                    ..HEAD
+                };
+                assert_eq!(severity(lost), Severity::Error, "{lost:?}");
+            }
+        }
+        // One head of four, or the only head of a layer, is none.
+        for (n_past, n_heads) in [(1, 4), (1, 1), (3, 8), (0, 0)] {
+            let alone = Crossed {
+                n_past,
+                n_beyond: (n_past, n_heads),
+                ..HEAD
+            };
+            assert_eq!(severity(alone), Severity::Warning, "{n_past} of {n_heads}");
+        }
+    }
+
+    #[test]
+    fn large_scores_or_saturated_rows_alone_are_not_past_learning() {
+        let thresholds = Thresholds::default();
+        let is_past = |rows, scores| is_past_learning(rows, scores, &thresholds);
+        assert!(is_past(0.5, 400.0));
+        for (rows, scores) in [
+            (1.0, 399.0),
+            (0.4, 6000.0),
+            (f64::NAN, 6000.0),
+            (1.0, f64::NAN),
+        ] {
+            assert!(!is_past(rows, scores), "{rows} {scores}");
+        }
+    }
+
+    #[test]
+    fn one_record_decides_nothing() {
+        let unconfirmed = Crossed {
+            is_confirmed: false,
+            n_past: 4,
+            ..HEAD
+        };
+        assert_eq!(severity(unconfirmed), Severity::Warning);
+    }
+}
