@@ -17,6 +17,8 @@ const SCORE_NORM: f64 = 5.0;
 const SCORE_VARIANCE: f64 = 2.0;
 /// Norms of one side that differ by less than this factor are alike.
 const ALIKE: f64 = 2.0;
+/// What is said of an alignment.
+const ALIGNED: &str = ": each query looks at words of its own, and scores are in range";
 /// Screens judge by the defaults.
 static THRESHOLDS: LazyLock<Thresholds> = LazyLock::new(Thresholds::default);
 
@@ -110,9 +112,10 @@ pub fn questions(
     let entropy = collapse::relative_entropy(layer, head);
     let sharpness = collapse::sharpness(layer, head, entropy, &THRESHOLDS);
     let is_low = sharpness != Sharpness::Ordinary;
+    let is_alignment = sharpness == Sharpness::Alignment;
     let design = collapse::by_design(layer, head, is_delimiter, &THRESHOLDS);
     let design = design.filter(|_| sharpness == Sharpness::Collapsed);
-    let has_collapsed = is_low && design.is_none();
+    let has_collapsed = is_low && !is_alignment && design.is_none();
     let cause = has_collapsed.then(|| collapse::cause(&layer.spec, &head.stats));
     let real_key = |idx: usize| summary.real_keys.as_ref().is_none_or(|real| real[idx]);
     let keys = summary.k_norms.iter().enumerate();
@@ -143,7 +146,7 @@ pub fn questions(
                 100.0 * entropy,
                 100.0 * each.low,
                 100.0 * each.high
-            )
+            ) + if is_alignment { ALIGNED } else { "" }
         }
     };
     vec![
@@ -303,7 +306,11 @@ mod tests {
         // Words of another sequence: each query looks at one or at few, and that is sharp.
         let mut alignment = layer;
         alignment.spec.is_cross = true;
-        assert_eq!(bearings(&alignment)[0], Yes);
+        assert_eq!(bearings(&alignment)[0], Yes, "by its wide scores alone");
+        // Of ordinary lengths, its sharpness is that of words that belong together.
+        let mut calm = self::layer(&rows(24.0), 8.0, Scale::InvSqrtD);
+        calm.spec.is_cross = true;
+        assert_eq!(bearings(&calm)[0], Bearing::ByDesign);
     }
 
     #[test]

@@ -12,14 +12,17 @@
 //! Mean over rows of entropy / log(visible keys), below the threshold; with a learned sink, the entropy of what the sink leaves.
 //! The evidence names norms, cosine, score spread and saturated rows in the order in which they follow from each other; a run
 //! adds what 1/√d, QK-norm and a higher temperature would make of this head's entropy, where they change it. The Rows panel
-//! asks the same questions and gives the same answers.
+//! asks the same questions and gives the same answers. A warning; an error where at least two heads, and half of the layer's, are
+//! past learning: at least half of the rows saturated, and scores beyond 4 times the line of `score-explosion`. A history knows
+//! what was before, and what the loss did: it decides by the same rules on more.
 //!
 //! ## False alarms
 //! Previous-token, induction, duplicate-token, current-token and sink heads are low by design: a head that gives most of its
 //! mass to one such kind of place is left out, and the verdict says which and why. One key is a sink where it is the first token
 //! or a delimiter, or where most queries of the layer look at it. Cross-attention whose queries look at different keys, each at
 //! one or at few, is an alignment of words, which is sharp by nature: information, one line for a layer, below a line of its
-//! own. There is no published number; the thresholds are ours.
+//! own. Where most heads of a layer are so sharp, and scale and lengths alone would spread their scores by more than 5, as they do,
+//! they are sharp whichever words belong together: a warning. There is no published number; the thresholds are ours.
 //!
 //! ## Example
 //! Scores without 1/√d at d_head = 256: their standard deviation is 16 times too large, and every row is one-hot.
@@ -27,13 +30,13 @@
 use super::collapse::{self, Design, Sharpness};
 use super::evidence::Evidence;
 use super::verdict::{Finding, Severity, Status, Verdict};
-use super::{Check, Needs, Thresholds};
+use super::{Check, Needs, Thresholds, weight};
 use crate::place::Place;
 use crate::stats::{HeadReport, Stat};
 
 pub static CHECK: Check = Check {
     id: "entropy-collapse",
-    severity: Severity::Warning,
+    severity: Severity::Error,
     needs: Needs::Scores,
     source: include_str!("entropy_collapse.rs"),
     judge,
@@ -41,6 +44,8 @@ pub static CHECK: Check = Check {
 
 /// What is said of an alignment.
 const ALIGNED: &str = "each query looks at one key or at few, and queries at different ones: what an alignment of words does";
+/// What is said of an alignment that is one by its scores alone.
+const OUT_OF_RANGE: &str = "; scores this wide make it sharp whichever words belong together";
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let least = thresholds.of("entropy-collapse.relative_entropy");
@@ -48,6 +53,7 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let (mut findings, mut n_judged, mut excused) = (Vec::new(), 0, Vec::new());
     for layer in evidence.layers {
         let (mut sharpest, mut n_alignments): (Option<Finding>, usize) = (None, 0);
+        let n_past = weight::n_past_learning(evidence, layer, thresholds);
         for (head_idx, head) in layer.heads.iter().enumerate() {
             if !evidence.has_distributions(layer, head) {
                 continue;
@@ -81,11 +87,21 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
                         sharpest = Some(finding(Severity::Info, alignment, ALIGNED));
                     }
                 }
+                Sharpness::OutOfRange => {
+                    let advice = collapse::cause(&layer.spec, &head.stats).advice();
+                    let mut finding = finding(Severity::Warning, alignment, advice);
+                    finding.evidence.push_str(OUT_OF_RANGE);
+                    findings.push(finding);
+                }
                 Sharpness::Collapsed => match evidence.by_design(layer, head, thresholds) {
                     Some(design) => excused.push((place, entropy, design)),
                     None => {
                         let advice = collapse::cause(&layer.spec, &head.stats).advice();
-                        findings.push(finding(Severity::Warning, least, advice));
+                        let mut finding = finding(Severity::Warning, least, advice);
+                        let of_layer = (n_past, layer.heads.len());
+                        finding.severity =
+                            weight::alone(&mut finding.evidence, head, of_layer, (entropy, least));
+                        findings.push(finding);
                     }
                 },
             }
