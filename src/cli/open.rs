@@ -10,7 +10,7 @@ use clap::CommandFactory;
 use super::names;
 use super::settings::{self, ScreenArgs};
 use super::targets::{is_path, source_of};
-use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training};
+use super::{Cli, PositionalPrompt, PromptArgs, RunArgs, open_training, prompts_beside};
 use crate::history::is_checkpoint;
 use crate::record::natural;
 use crate::tui::{self, InFront, Panel, Remembered, Session, Shown, Start};
@@ -315,6 +315,7 @@ pub fn run(args: &Args) -> Result<()> {
         None => look.map(|look| look.shown()),
     };
     let word = word_notice(against.as_ref());
+    let offered = prompts_beside::offered(args.checkpoint.as_deref(), &prompt);
     let first = first_beside(against.as_ref(), prompt, asked, is_demo);
     Ok(tui::run(Start {
         opening,
@@ -326,6 +327,7 @@ pub fn run(args: &Args) -> Result<()> {
             shown,
             against,
             beside: beside(args.checkpoint.as_deref()),
+            offered,
             remembered,
             setup,
             target: Some(

@@ -84,6 +84,14 @@ impl<'a> Session<'a> {
         Ok(opened)
     }
 
+    /// Whether a prompt or a set of them was asked for.
+    ///
+    /// # Errors
+    /// When a file of text cannot be read.
+    pub fn has_prompt(&self) -> Result<bool> {
+        Ok(self.set.is_some() || self.prompt.request()?.is_some())
+    }
+
     /// The set of prompts, or the one that flags give; `None` where nothing was given.
     ///
     /// # Errors

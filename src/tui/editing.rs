@@ -43,6 +43,19 @@ impl App {
         self.overlay = Some(Overlay::Edit(Box::new(editor)));
     }
 
+    /// What to say of a text of which much is unknown to the tokenizer: how to run one that the model knows.
+    pub(super) fn unknown_text(&self) -> Option<String> {
+        let unknown = self.runs.a.as_ref()?.prompt.all_lost().much()?;
+        let [edits, finds] = [Action::Edit, Action::Palette].map(|action| self.keys.key(action));
+        Some(if self.known.is_offered {
+            format!(
+                "{unknown}: {edits}, then ↑, gives a text of prompts.jsonl ({finds} lists them)"
+            )
+        } else {
+            format!("{unknown}: {edits} takes text that the model knows")
+        })
+    }
+
     /// Runs what was typed, alone or beside A, and keeps it for next time.
     pub(super) fn submitted(
         &mut self,

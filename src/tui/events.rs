@@ -47,7 +47,8 @@ impl App {
                 self.second_again();
                 self.runs.a = Some(Run::new(run, subject, prompt, source, origin));
                 self.preparing = None;
-                self.notice = self.opening_notice.take();
+                let unknown = self.unknown_text();
+                self.notice = self.opening_notice.take().or(unknown);
                 // The last token of a text is where a causal model has seen it all.
                 // Of a picture, the first token stands for all of it.
                 let run = self.runs.a.as_ref();

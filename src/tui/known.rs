@@ -2,13 +2,17 @@
 
 use std::path::PathBuf;
 
+use super::editor::as_text;
 use super::setup::Limits;
+use attnscope_engine::prompt::Request;
 
 /// Prompts and checkpoints that can be chosen without typing them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// Texts or ids as they were typed, the newest last.
     pub prompts: Vec<String>,
+    /// Whether prompts that lie beside the checkpoint are among them.
+    pub is_offered: bool,
     /// Checkpoints that lie beside the one that is open.
     pub beside: Vec<PathBuf>,
     /// How many prompts are kept of a checkpoint, and how many bytes of them.
@@ -16,6 +20,15 @@ pub struct Known {
 }
 
 impl Known {
+    /// Takes the prompts of earlier sessions, and before them those that lie beside the checkpoint.
+    pub fn offer(&mut self, beside: &[Request], remembered: Vec<String>) {
+        self.is_offered = !beside.is_empty();
+        let offered = beside.iter().map(|request| as_text(&request.source));
+        for prompt in offered.chain(remembered) {
+            self.remember(&prompt);
+        }
+    }
+
     /// Puts a prompt last, once; gives whether that changed anything.
     pub fn remember(&mut self, prompt: &str) -> bool {
         if self.prompts.last().is_some_and(|last| last == prompt)
@@ -49,6 +62,15 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prompts_beside_a_checkpoint_come_before_those_of_earlier_sessions() {
+        let mut known = Known::default();
+        let beside = [Request::text("beside"), Request::text("typed")];
+        known.offer(&beside, vec!["typed".to_owned()]);
+        assert_eq!(known.prompts, ["beside", "typed"]);
+        assert!(known.is_offered);
+    }
 
     #[test]
     fn a_prompt_is_kept_once_and_the_oldest_go_first() {

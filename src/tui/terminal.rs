@@ -40,6 +40,7 @@ use attnscope_engine::analysis::align::Alignment;
 use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::ops::Device;
+use attnscope_engine::prompt::Request;
 
 /// A checkpoint that cannot be opened usually says so within this time: then the screen is never taken at all.
 const GRACE: Duration = Duration::from_millis(30);
@@ -89,6 +90,8 @@ pub struct InFront {
     pub training: Option<Training>,
     /// Checkpoints beside the one that is open.
     pub beside: Vec<PathBuf>,
+    /// Prompts that lie beside it, to be offered.
+    pub offered: Vec<Request>,
     /// Where prompts are kept for the next session, where they are.
     pub remembered: Option<Remembered>,
     /// Colours, keys and limits.
@@ -207,17 +210,17 @@ fn stay(
     let mut app = App::new(setup.theme.clone(), size(), opening);
     app.set_up(setup);
     app.target = in_front.target;
+    app.asks_by_itself = true;
     let session = hands.remembered.as_ref().and_then(Remembered::session);
     app.bookmarks = session.map_or(Vec::new(), |session| session.bookmarks);
     app.opening_notice = in_front.notice;
     app.known = Known {
-        prompts: hands
-            .remembered
-            .as_ref()
-            .map_or(Vec::new(), Remembered::read),
         beside: in_front.beside,
         limits: app.limits,
+        ..Known::default()
     };
+    let read = hands.remembered.as_ref().map(Remembered::read);
+    app.known.offer(&in_front.offered, read.unwrap_or_default());
     if let Some(shown) = &in_front.shown {
         shown.begin(&mut app);
     }

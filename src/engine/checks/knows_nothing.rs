@@ -13,12 +13,13 @@
 //!
 //! ## False alarms
 //! Text of a kind that the model never saw: another language, code, ids picked at random. Ids typed with `--tokens` are often
-//! such text; without at least a few dozen positions nothing is said.
+//! such text; without at least a few dozen positions nothing is said, and neither is where the tokenizer does not know a quarter
+//! of the text.
 //!
 //! ## Example
 //! A checkpoint saved before its first step, or a model loaded with the tokenizer of another.
 
-use super::evidence::{Evidence, Probed, TrainingProbe};
+use super::evidence::{Evidence, TrainingProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::place::Place;
@@ -32,9 +33,9 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let probe = match &evidence.probes.training {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match evidence.probes.training.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     let fewest = thresholds.of("knows-nothing.fewest_positions") as usize;
     let n = probe.declared.last().map_or(0, Vec::len);
@@ -50,6 +51,11 @@ fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let said = format!("loss {best:.3} at best over {n} positions, {blind:.3} by counting tokens");
     if best < blind {
         return Verdict::passed(said);
+    }
+    if let Some(unknown) = evidence.lost.much() {
+        return Verdict::undecidable(format!(
+            "{said}, on a text that is not the model's ({unknown}): give text of the kind that it was trained on"
+        ));
     }
     if n < fewest {
         return Verdict::undecidable(format!("{said}: at least {fewest} positions would tell"));

@@ -2,6 +2,9 @@
 
 use super::tokenizer::Token;
 
+/// Of so many characters, one that is lost is much.
+const MUCH: usize = 4;
+
 /// How much of a text came through its tokenizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lost {
@@ -36,6 +39,21 @@ impl Lost {
             }
         }
         lost
+    }
+
+    /// Of several texts together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            n_characters: self.n_characters + other.n_characters,
+            n_unknown: self.n_unknown + other.n_unknown,
+            n_dropped: self.n_dropped + other.n_dropped,
+        }
+    }
+
+    /// What there is to say where so much was lost that the model read another text: a quarter of it or more.
+    pub fn much(self) -> Option<String> {
+        let n_lost = self.n_unknown + self.n_dropped;
+        self.words().filter(|_| MUCH * n_lost >= self.n_characters)
     }
 
     /// Whether there was something to be seen, and nothing of it came through.

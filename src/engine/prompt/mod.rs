@@ -227,6 +227,12 @@ impl Prompt {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
+    /// How much did not come through the tokenizer; of a model of two stacks, of both sides.
+    pub fn all_lost(&self) -> Lost {
+        let source = self.source.as_deref().map(Self::all_lost);
+        self.lost.and(source.unwrap_or_default())
+    }
+
     /// The prompt whose tokens a person gave: the encoder's where there is one.
     pub fn given(&self) -> &Prompt {
         self.source.as_deref().unwrap_or(self)

@@ -1,0 +1,95 @@
+//! The prompts that lie beside a checkpoint, for a person who gives none: text of the kind that the model knows.
+
+use std::path::{Path, PathBuf};
+
+use super::PromptArgs;
+use super::prompts::PromptSet;
+use attnscope_engine::prompt::{Request, read_inputs};
+
+/// What the file is called.
+const FILE: &str = "prompts.jsonl";
+/// Prompts that are taken of it.
+const MOST: usize = 32;
+
+/// Prompts of a file beside a checkpoint.
+pub struct Beside {
+    path: PathBuf,
+    requests: Vec<(String, Request)>,
+    /// How many the file has.
+    n: usize,
+}
+
+impl Beside {
+    /// The prompts inside the directory of a checkpoint, or beside its file; `None` where there is no file of them, or one that
+    /// cannot be read as prompts.
+    pub fn of(target: &Path, usual: &Request) -> Option<Self> {
+        let directory = if target.is_dir() {
+            target
+        } else {
+            target.parent()?
+        };
+        let path = directory.join(FILE);
+        if !path.is_file() {
+            return None;
+        }
+        let mut requests = match read_inputs(&path, usual) {
+            Ok(requests) => requests,
+            Err(e) => {
+                log::warn!("prompts beside the checkpoint are left aside: {e}");
+                return None;
+            }
+        };
+        let n = requests.len();
+        requests.truncate(MOST);
+        Some(Self { path, requests, n })
+    }
+
+    /// The prompts as a set.
+    pub fn set(&self) -> PromptSet {
+        PromptSet::of_file(&self.path, self.requests.clone())
+    }
+
+    /// What was run where nothing was asked for.
+    pub fn told(&self) -> String {
+        let (path, taken) = (self.path.display(), self.requests.len());
+        match (taken, self.n) {
+            (1, 1) => format!("no prompt given: judged on that of {path}"),
+            (_, n) if n == taken => format!("no prompt given: judged on the {n} of {path}"),
+            (_, n) => format!("no prompt given: judged on the first {taken} of the {n} of {path}"),
+        }
+    }
+
+    /// The prompts, to be offered one by one.
+    pub fn requests(self) -> impl Iterator<Item = Request> {
+        self.requests.into_iter().map(|(_, request)| request)
+    }
+}
+
+/// What is offered on screen beside a checkpoint.
+pub fn offered(checkpoint: Option<&Path>, prompt: &PromptArgs) -> Vec<Request> {
+    let beside = checkpoint.and_then(|path| Beside::of(path, &prompt.usual()));
+    beside.map_or(Vec::new(), |beside| beside.requests().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_found_inside_a_directory_and_beside_a_file_and_a_damaged_file_is_left_aside() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let usual = Request::ids(Vec::new());
+        let of = |path: &Path| Beside::of(path, &usual).map(|beside| (beside.told(), beside.n));
+        assert_eq!(of(directory.path()), None);
+        let lines: String = (0..40)
+            .map(|n| format!("{{\"text\": \"a text {n}\"}}\n"))
+            .collect();
+        std::fs::write(directory.path().join(FILE), lines).expect("writes");
+        let (told, n) = of(directory.path()).expect("prompts");
+        assert_eq!(n, 40);
+        assert!(told.contains("the first 32 of the 40 of"), "{told}");
+        assert!(of(&directory.path().join("step-1.safetensors")).is_some());
+        std::fs::write(directory.path().join(FILE), "no prompts").expect("writes");
+        assert_eq!(of(directory.path()), None);
+    }
+}
