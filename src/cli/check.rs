@@ -6,18 +6,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use super::check_onsets::trainings;
+use super::check_onsets::{Asking, trainings};
 use super::fail_on::FailOn;
+use super::history_reading::read_opened;
 use super::log_target::{self, log_of};
 use super::progress::{StepMeter, failed, note};
 use super::prompts::InputsArgs;
+use super::prompts_beside::Beside;
 use super::session::{Opened, Session};
 use super::settings;
 use super::table_baselines::Baselines;
 use super::targets::TargetArgs;
 use super::{Ended, PromptArgs, RunArgs, WhatIfArgs};
+use crate::history::Found;
 use crate::report::{
-    Output, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
+    Output, Quiet, TargetVerdict, printable, write_github, write_junit_by, write_sarif, write_text,
     write_verdicts,
 };
 use attnscope_engine::analysis::{self, Declared, DeclaredMask, Judging, Options, input_of};
@@ -26,6 +29,7 @@ use attnscope_engine::checkpoint::will_read;
 use attnscope_engine::checks::{self, Check, Thresholds};
 use attnscope_engine::model::Input;
 use attnscope_engine::on_device;
+use attnscope_engine::prompt::Lost;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -53,6 +57,9 @@ pub struct Args {
     /// How to write it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// List every check that found nothing, with its reason, in text
+    #[arg(long, short)]
+    verbose: bool,
     /// Where to write it; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     output: PathBuf,
@@ -177,8 +184,15 @@ pub fn run(args: &Args) -> Result<Ended> {
                         let wants = |check: &Check| ids.contains(&check.id);
                         judged(args, &prompt, &session, step, lines, &wants)
                     };
-                    let begins = steps.begins(&session, &verdict, &mut judge);
-                    verdict.notes.extend(begins);
+                    let mut read = |found: &Found| {
+                        let opened = opened(args, &session, &found.path);
+                        read_opened(&session, found, opened.map(|(opened, _)| opened))
+                    };
+                    let mut asking = Asking {
+                        judge: &mut judge,
+                        read: &mut read,
+                    };
+                    steps.judge(&mut verdict, &mut asking, &thresholds);
                 }
                 verdicts.push(verdict);
             }
@@ -204,8 +218,13 @@ pub fn run(args: &Args) -> Result<Ended> {
         Format::Sarif => write_sarif(&verdicts, &mut content)?,
         Format::Github => write_github(&verdicts, &mut content)?,
         Format::Text => {
+            let quiet = if args.verbose {
+                Quiet::Listed
+            } else {
+                Quiet::Counted("--verbose lists them")
+            };
             for verdict in &verdicts {
-                write_text(verdict, &mut content)?;
+                write_text(verdict, quiet, &mut content)?;
             }
         }
     }
@@ -255,6 +274,7 @@ fn judged(
         return Ok(TargetVerdict {
             target: target.display().to_string(),
             what_if: Vec::new(),
+            first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
             error: None,
@@ -267,7 +287,7 @@ fn judged(
             target.display()
         );
     }
-    let mut opened = session.open(target)?;
+    let (mut opened, mut first) = opened(args, session, target)?;
     Output::check_not_read(&args.output)?;
     let options = Options {
         keep_bytes: Some(0),
@@ -276,6 +296,13 @@ fn judged(
     session.ready(&mut opened, options, 0)?;
     let Opened { model, named, .. } = opened;
     let baselines = &baselines.of_checkpoint(&model.checkpoint.name)?;
+    let lost = named.iter().map(|named| named.prompt.all_lost());
+    let lost = lost.fold(Lost::default(), Lost::and);
+    first.extend(lost.much().map(|said| {
+        format!(
+            "{said}: give text of the kind that the model was trained on, with --text or --inputs"
+        )
+    }));
     let prompts: Vec<(String, Input)> = named
         .into_iter()
         .map(|named| (named.id, input_of(&named.prompt)))
@@ -286,6 +313,7 @@ fn judged(
         thresholds,
         baselines,
         wants,
+        lost,
         told: &mut told,
         pace: &|| false,
     };
@@ -297,8 +325,26 @@ fn judged(
         error: None,
         target: target.display().to_string(),
         what_if: args.what_if.words(),
+        first,
         notes: model.checkpoint.remarks(),
         unread: model.checkpoint.unread.clone(),
         verdicts: judgement.verdicts,
     })
+}
+
+/// Opens a target with its prompts: those that lie beside it where none were asked for, as a baseline's prompts are. Gives what a person
+/// is to know of that.
+fn opened(args: &Args, session: &Session<'_>, target: &Path) -> Result<(Opened, Vec<String>)> {
+    let is_asked = session.has_prompt()? || args.baseline.is_some();
+    let beside = (!is_asked).then(|| Beside::of(target, &session.usual()));
+    let Some(beside) = beside.flatten() else {
+        return Ok((session.open(target)?, Vec::new()));
+    };
+    let mut opened = session.open_alone(target)?;
+    // A model that reads none of them reads what is built in.
+    if let Err(e) = session.give(&mut opened, &beside.set()) {
+        log::warn!("prompts beside the checkpoint are left aside: {e:#}");
+        return Ok((session.open(target)?, Vec::new()));
+    }
+    Ok((opened, vec![beside.told()]))
 }

@@ -82,6 +82,7 @@ pub fn judged(
     Ok(TargetVerdict {
         target: target.display().to_string(),
         what_if: Vec::new(),
+        first: Vec::new(),
         notes,
         error: None,
         unread: Vec::new(),

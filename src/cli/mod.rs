@@ -36,6 +36,7 @@ mod plot;
 mod progress;
 mod prompt_args;
 mod prompts;
+mod prompts_beside;
 mod quality;
 mod quality_pairs;
 mod report;

@@ -14,12 +14,12 @@ use super::number::Number;
 use super::number::number;
 use super::plain::cell;
 use super::text_table::{text_table, wrapped};
-use super::verdict_text::write_text;
+use super::verdict_text::{Quiet, write_text};
 use super::verdicts::{TargetRecord, TargetVerdict};
 use attnscope_engine::analysis::align::{Aligned, Alignment, Sentence, Word};
 use attnscope_engine::attention::RowSummary;
 use attnscope_engine::checkpoint::embeddings::Table;
-use attnscope_engine::checks::{Status, Thresholds, Verdict};
+use attnscope_engine::checks::Thresholds;
 use attnscope_engine::error::{Error, Result};
 
 /// The version of the shapes in this file.
@@ -124,6 +124,7 @@ impl<'a> AlignShown<'a> {
             error: None,
             target: alignment.name(),
             what_if,
+            first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
             verdicts: aligned.judge(&Thresholds::in_force()),
@@ -207,17 +208,10 @@ impl<'a> AlignShown<'a> {
             .map(|(key, sum)| vec![key.clone(), shown(*sum)])
             .collect();
         writeln!(to, "{}", text_table(&["key", "column sum"], &columns))?;
-        // Most of what cannot be asked of two tables is the same sentence over and over.
-        let mut verdict = self.verdict.clone();
-        let n_checks = verdict.verdicts.len();
-        let is_asked = |verdict: &Verdict| verdict.status != Status::NotApplicable;
-        verdict.verdicts.retain(|(_, verdict)| is_asked(verdict));
-        write_text(&verdict, to)?;
-        let n_left = n_checks - verdict.verdicts.len();
-        writeln!(
-            to,
-            "  {n_left} other checks need a model, a mask or several heads; --format json has their reasons"
-        )
+        let quiet = Quiet::Counted(
+            "those need a model, a mask or several heads; --format json has the reasons",
+        );
+        write_text(&self.verdict, quiet, to)
     }
 
     /// Writes the document, indented, with a newline at the end.

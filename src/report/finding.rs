@@ -88,6 +88,20 @@ impl FindingRecord {
 }
 
 impl PlaceRecord {
+    /// The place with query and key, where they are known; empty for the whole model.
+    pub fn whole_label(&self) -> String {
+        let mut label = match self.layer {
+            None => String::new(),
+            Some(_) => self.label(),
+        };
+        for (what, idx) in [("query", self.query), ("key", self.key)] {
+            if let Some(idx) = idx {
+                label.push_str(&format!(" {what} {idx}"));
+            }
+        }
+        label.trim_start().to_owned()
+    }
+
     /// The place as it is written everywhere: `L3H7`, `cross.L3`; `model` for all of it.
     pub fn label(&self) -> String {
         let stack = self.stack.as_deref();

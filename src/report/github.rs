@@ -17,7 +17,7 @@ const MOST_SHOWN: usize = 5;
 pub fn write_github(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result<()> {
     let mut n_hidden = 0;
     for target in targets {
-        for note in &target.notes {
+        for note in target.all_notes() {
             let message = in_message(&format!("{}: {note}", target.title()));
             writeln!(to, "::notice title=note::{message}")?;
         }

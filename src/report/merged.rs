@@ -7,14 +7,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::finding::FindingRecord;
+use super::grouped::{self, counted, grouped, write_groups};
 use super::plain::one_line;
-use super::verdict_text::figure;
 use attnscope_engine::checks::Severity;
 use attnscope_engine::stats::STATISTICS;
 
 /// Changes when a reader of the old shape would misread the new one.
 const VERSION: u32 = 1;
-/// Findings of one check, and units of one kind, that are told of one by one.
+/// Units of one kind that are told of one by one.
 const MOST_SHOWN: usize = 5;
 
 /// What came of a batch.
@@ -196,25 +196,18 @@ impl Merged {
         rest(self.missing.len(), "missing", to)?;
         for of in &self.checkpoints {
             let shown = of.findings.iter().filter(|f| f.severity() > Severity::Info);
-            let shown: Vec<&FindingRecord> = shown.collect();
-            if shown.is_empty() {
+            let groups = grouped(shown);
+            if groups.is_empty() {
                 continue;
             }
-            writeln!(to, "{}", one_line(&of.checkpoint))?;
-            for (nth, finding) in shown.iter().enumerate() {
-                let is_same = |other: &&&FindingRecord| other.check == finding.check;
-                let n_before = shown[..nth].iter().filter(is_same).count();
-                if n_before < MOST_SHOWN {
-                    write_finding(finding, to)?;
-                } else if n_before == MOST_SHOWN {
-                    let n_left = shown.iter().filter(is_same).count() - MOST_SHOWN;
-                    writeln!(
-                        to,
-                        "  … {}: {n_left} more; --format json has them all",
-                        finding.check
-                    )?;
-                }
-            }
+            writeln!(
+                to,
+                "{}: {}: {}",
+                one_line(&of.checkpoint),
+                counted(&of.findings),
+                grouped::named(&groups)
+            )?;
+            write_groups(&groups, to)?;
         }
         Ok(())
     }
@@ -239,17 +232,4 @@ pub fn named(checkpoint: &str, prompts: &[String]) -> String {
         [first, .., last] => format!("{} prompts, {first} to {last}", prompts.len()),
     };
     one_line(&format!("{checkpoint}: {prompts}")).into_owned()
-}
-
-fn write_finding(finding: &FindingRecord, to: &mut impl Write) -> io::Result<()> {
-    writeln!(
-        to,
-        "  {:<7} {} {}: {} ({} against {})",
-        finding.severity,
-        finding.check,
-        finding.place.label(),
-        one_line(&finding.evidence),
-        figure(finding.value.0),
-        figure(finding.threshold.0),
-    )
 }

@@ -2,121 +2,95 @@
 
 use std::io::{self, Write};
 
+use super::finding::FindingRecord;
+use super::grouped::{self, counted, grouped, write_groups};
 use super::plain::one_line;
 use super::verdicts::TargetVerdict;
-use attnscope_engine::checks::{Finding, Severity, Status};
+use attnscope_engine::checks::Status;
 
-/// Findings that are shown of one check; the rest is counted.
-const MOST_SHOWN: usize = 5;
+/// How much is said of checks that found nothing.
+#[derive(Debug, Clone, Copy)]
+pub enum Quiet {
+    /// Each of them with its reason.
+    Listed,
+    /// One line for all of them, which ends with where they are listed.
+    Counted(&'static str),
+}
 
-/// Writes one target: a line of counts, the findings, and what was not judged and why.
+/// Writes one target: a sentence that sums up, the findings, notes, and what was not judged.
 ///
 /// # Errors
 /// When the target cannot be written.
-pub fn write_text(target: &TargetVerdict, to: &mut impl Write) -> io::Result<()> {
-    let counted = |severity: Severity, what: &str| {
-        let n = target.n_findings(severity);
-        (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }))
-    };
-    let mut counts: Vec<String> = [(Severity::Error, "error"), (Severity::Warning, "warning")]
-        .into_iter()
-        .filter_map(|(severity, what)| counted(severity, what))
-        .collect();
-    if target.n_findings(Severity::Info) > 0 {
-        counts.push(format!(
-            "{} for information",
-            target.n_findings(Severity::Info)
-        ));
-    }
-    for status in [
-        Status::Passed,
-        Status::ByConstruction,
-        Status::Undecidable,
-        Status::NotApplicable,
-    ] {
-        let n = target.n_with(status);
-        if n > 0 {
-            counts.push(format!("{n} {}", words(status)));
-        }
-    }
+pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> io::Result<()> {
+    let title = target.title();
+    let title = one_line(&title);
     if let Some(error) = &target.error {
-        return writeln!(
-            to,
-            "{}: not judged: {}",
-            one_line(&target.title()),
-            one_line(error)
-        );
+        return writeln!(to, "{title}: not judged: {}", one_line(error));
     }
-    writeln!(to, "{}: {}", one_line(&target.title()), counts.join(" · "))?;
+    let findings: Vec<FindingRecord> = target
+        .findings()
+        .into_iter()
+        .map(FindingRecord::of)
+        .collect();
+    let groups = grouped(&findings);
+    let n_run = target
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| verdict.status.is_run())
+        .count();
+    let checks = if n_run == 1 { "check" } else { "checks" };
+    let names = match grouped::named(&groups) {
+        names if names.is_empty() => names,
+        names => format!(": {names}"),
+    };
+    let counted = counted(&findings);
+    match n_run {
+        0 => writeln!(to, "{title}: nothing was run that could find anything")?,
+        n => writeln!(to, "{title}: {counted} in {n} {checks} run{names}")?,
+    }
+    for said in &target.first {
+        writeln!(to, "  note: {}", one_line(said))?;
+    }
+    write_groups(&groups, to)?;
     for note in &target.notes {
         writeln!(to, "  note: {}", one_line(note))?;
     }
-    let findings = target.findings();
-    let width = findings
-        .iter()
-        .map(|finding| finding.check.len())
-        .max()
-        .unwrap_or(0);
-    let mut shown: Vec<(&str, usize)> = Vec::new();
-    for finding in &findings {
-        let n = match shown.iter_mut().find(|(check, _)| *check == finding.check) {
-            Some((_, n)) => {
-                *n += 1;
-                *n
-            }
-            None => {
-                shown.push((finding.check, 1));
-                1
-            }
-        };
-        if n <= MOST_SHOWN {
-            write_finding(finding, width, to)?;
-        }
-    }
-    for (check, n) in shown.iter().filter(|(_, n)| *n > MOST_SHOWN) {
-        writeln!(
-            to,
-            "  … {check}: {} more; --format json has them all",
-            n - MOST_SHOWN
-        )?;
-    }
     for (check, verdict) in &target.verdicts {
-        if matches!(verdict.status, Status::Undecidable | Status::NotApplicable) {
-            writeln!(
-                to,
-                "  {} {}: {}",
-                words(verdict.status),
-                check.id,
-                one_line(&verdict.why)
-            )?;
+        let is_listed = match quiet {
+            Quiet::Listed => verdict.findings.is_empty(),
+            Quiet::Counted(_) => verdict.status == Status::Undecidable,
+        };
+        if is_listed {
+            let (status, why) = (words(verdict.status), one_line(&verdict.why));
+            writeln!(to, "  {status} {}: {why}", check.id)?;
         }
     }
-    if target.n_with(Status::ByConstruction) > 0 {
-        writeln!(
-            to,
-            "  by construction: mask, axis and window are applied here as the configuration declares; only trained-otherwise, \
-             traces and probes speak of the code that trained the model"
-        )?;
+    if let Quiet::Counted(listed) = quiet {
+        write_counts(target, listed, to)?;
     }
     Ok(())
 }
 
-fn write_finding(finding: &Finding, width: usize, to: &mut impl Write) -> io::Result<()> {
-    let severity = finding.severity.label();
-    let place = finding.place.to_string();
-    let unit = match finding.unit {
-        "" => String::new(),
-        unit => format!(" {unit}"),
-    };
-    writeln!(to, "  {severity:<7} {:<width$}  {place}", finding.check)?;
-    writeln!(to, "          seen: {}", one_line(&finding.evidence))?;
-    writeln!(
-        to,
-        "          {} against {}{unit}",
-        figure(finding.value),
-        figure(finding.threshold)
-    )?;
-    writeln!(to, "          do: {}", one_line(&finding.advice))
+/// One line on the checks that found nothing.
+fn write_counts(target: &TargetVerdict, listed: &str, to: &mut impl Write) -> io::Result<()> {
+    let counts = [
+        (Status::Passed, "passed"),
+        (
+            Status::ByConstruction,
+            "hold by construction, so that they say nothing of the code that trained the model",
+        ),
+        (Status::NotTested, "not run"),
+        (Status::NotApplicable, "do not apply"),
+    ];
+    let counts = counts.into_iter().filter_map(|(status, what)| {
+        let n = target.n_with(status);
+        (n > 0).then(|| format!("{n} {what}"))
+    });
+    let counts: Vec<String> = counts.collect();
+    if counts.is_empty() {
+        return Ok(());
+    }
+    writeln!(to, "  {} ({listed})", counts.join(" · "))
 }
 
 /// A number as a person reads it: few digits, and powers of ten where they are needed.
@@ -137,6 +111,7 @@ fn words(status: Status) -> &'static str {
         Status::Undecidable => "undecidable",
         Status::Passed => "passed",
         Status::ByConstruction => "by construction",
+        Status::NotTested => "not run",
         Status::NotApplicable => "not applicable",
     }
 }

@@ -18,6 +18,8 @@ pub struct TargetVerdict {
     pub target: String,
     /// What was supposed of it.
     pub what_if: Vec<String>,
+    /// What a person must know before anything else: on which text it was judged, where none was given.
+    pub first: Vec<String>,
     /// What a person must know of how it was read.
     pub notes: Vec<String>,
     /// Stored tensors that no part of the model reads.
@@ -33,6 +35,7 @@ impl TargetVerdict {
         Self {
             target,
             what_if: Vec::new(),
+            first: Vec::new(),
             notes: Vec::new(),
             unread: Vec::new(),
             error: Some(reason),
@@ -47,6 +50,11 @@ impl TargetVerdict {
         } else {
             format!("{}, what if {}", self.target, self.what_if.join(", "))
         }
+    }
+
+    /// All notes, those that are read first before the others.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        self.first.iter().chain(&self.notes)
     }
 
     /// Every finding, the worst first; of equals in the order in which they run.
@@ -152,7 +160,7 @@ impl TargetRecord {
             checks: target.verdicts.iter().map(check).collect(),
             error: target.error.clone(),
             findings: findings.map(FindingRecord::of).collect(),
-            notes: target.notes.clone(),
+            notes: target.all_notes().cloned().collect(),
             target: target.target.clone(),
             unread: target.unread.clone(),
             what_if: target.what_if.clone(),

@@ -35,12 +35,14 @@ mod order_probe;
 mod package_contents;
 mod places;
 mod plots;
+mod prompts_beside;
 mod quality_command;
 mod readings;
 mod report_formats;
 mod schemas;
 mod sets;
 mod several_checkpoints;
+mod severities;
 #[cfg(unix)]
 mod signals;
 mod sounds;

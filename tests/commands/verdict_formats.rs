@@ -45,6 +45,7 @@ fn hostile() -> Vec<TargetVerdict> {
     vec![TargetVerdict {
         error: None,
         what_if: Vec::new(),
+        first: Vec::new(),
         notes: vec![format!("a note {HOSTILE}")],
         unread: vec![HOSTILE.to_owned()],
         target: format!("models/{HOSTILE}"),

@@ -1,0 +1,253 @@
+//! Findings as a person reads them: what one check says of many heads is one finding with its heads.
+
+use std::io::{self, Write};
+
+use super::finding::{FindingRecord, PlaceRecord};
+use super::plain::one_line;
+use super::verdict_text::figure;
+use attnscope_engine::checks::Severity;
+
+/// Places that are named; the rest is counted.
+const MOST_NAMED: usize = 8;
+
+/// Findings of one check that differ by their place.
+pub struct Group<'a> {
+    /// The one furthest beyond its threshold.
+    pub worst: &'a FindingRecord,
+    /// All of them, in the order in which they were given.
+    all: Vec<&'a FindingRecord>,
+}
+
+/// What a place is: the whole model, a layer or a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    Layer,
+    Head,
+}
+
+fn kind(place: &PlaceRecord) -> Kind {
+    match (place.layer, place.head) {
+        (None, _) => Kind::Model,
+        (Some(_), None) => Kind::Layer,
+        (Some(_), Some(_)) => Kind::Head,
+    }
+}
+
+/// Puts findings together that one check made for one reason, the worst severity first.
+pub fn grouped<'a>(findings: impl IntoIterator<Item = &'a FindingRecord>) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for finding in findings {
+        let is_one = |group: &&mut Group<'_>| {
+            let known = group.worst;
+            // A check that draws two lines gives two reasons.
+            (&known.check, &known.severity, kind(&known.place))
+                == (&finding.check, &finding.severity, kind(&finding.place))
+                && known.threshold.0.total_cmp(&finding.threshold.0).is_eq()
+        };
+        match groups.iter_mut().find(is_one) {
+            Some(group) => {
+                if finding.excess() > group.worst.excess() {
+                    group.worst = finding;
+                }
+                group.all.push(finding);
+            }
+            None => groups.push(Group {
+                worst: finding,
+                all: vec![finding],
+            }),
+        }
+    }
+    groups.sort_by_key(|group| std::cmp::Reverse(group.worst.severity()));
+    groups
+}
+
+impl Group<'_> {
+    /// The check, and in how many places: `entropy-collapse in 5 heads`.
+    pub fn summary(&self) -> String {
+        let check = &self.worst.check;
+        let n = self.all.len();
+        let what = match kind(&self.worst.place) {
+            Kind::Model => return check.to_string(),
+            Kind::Layer => "layer",
+            Kind::Head => "head",
+        };
+        match n {
+            1 => format!("{check} in {}", self.worst.place.label()),
+            n => format!("{check} in {n} {what}s"),
+        }
+    }
+
+    /// Every place, those that follow each other together: `L0H0-3, L1H2`.
+    fn places(&self) -> String {
+        if let [only] = self.all.as_slice() {
+            return only.place.whole_label();
+        }
+        let mut places: Vec<(String, usize)> =
+            self.all.iter().map(|of| numbered(&of.place)).collect();
+        places.sort();
+        places.dedup();
+        let mut runs: Vec<(String, usize, usize)> = Vec::new();
+        for (before, idx) in places {
+            match runs.last_mut() {
+                Some((known, _, last)) if *known == before && *last + 1 == idx => *last = idx,
+                _ => runs.push((before, idx, idx)),
+            }
+        }
+        let named = runs.iter().take(MOST_NAMED);
+        let named = named.map(|(before, first, last)| {
+            if first == last {
+                format!("{before}{first}")
+            } else {
+                format!("{before}{first}-{last}")
+            }
+        });
+        let named: Vec<String> = named.collect();
+        let more = if runs.len() > MOST_NAMED { ", …" } else { "" };
+        let what = match kind(&self.worst.place) {
+            Kind::Model => "times",
+            Kind::Layer => "layers",
+            Kind::Head => "heads",
+        };
+        format!("{}{more} ({} {what})", named.join(", "), self.all.len())
+    }
+
+    /// Writes the group: its places, what was seen at the worst of them, the figures, and what to do.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, width: usize, to: &mut impl Write) -> io::Result<()> {
+        let worst = self.worst;
+        let unit = match worst.unit.as_ref() {
+            "" => String::new(),
+            unit => format!(" {unit}"),
+        };
+        let head = format!(
+            "  {:<7} {:<width$}  {}",
+            worst.severity,
+            worst.check,
+            self.places()
+        );
+        writeln!(to, "{}", head.trim_end())?;
+        let (at, range) = match self.all.len() {
+            1 => (String::new(), String::new()),
+            _ => {
+                let values = self.all.iter().map(|of| of.value.0);
+                let mildest = values.min_by(|a, b| {
+                    let far = |value: &f64| (value - worst.value.0).abs();
+                    far(b).total_cmp(&far(a))
+                });
+                let mildest = mildest.filter(|mildest| figure(*mildest) != figure(worst.value.0));
+                (
+                    format!("worst at {}: ", worst.place.whole_label()),
+                    mildest.map_or(String::new(), |mildest| format!(" … {}", figure(mildest))),
+                )
+            }
+        };
+        writeln!(to, "          seen: {at}{}", one_line(&worst.evidence))?;
+        writeln!(
+            to,
+            "          {}{range} against {}{unit}",
+            figure(worst.value.0),
+            figure(worst.threshold.0)
+        )?;
+        writeln!(to, "          do: {}", one_line(&worst.advice))
+    }
+}
+
+/// A place as what comes before its last number, and that number.
+fn numbered(place: &PlaceRecord) -> (String, usize) {
+    let label = place.label();
+    let digits = label.chars().rev().take_while(char::is_ascii_digit).count();
+    let (before, number) = label.split_at(label.len() - digits);
+    (before.to_owned(), number.parse().unwrap_or(0))
+}
+
+/// Writes groups, one after another, their columns aligned.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn write_groups(groups: &[Group<'_>], to: &mut impl Write) -> io::Result<()> {
+    let width = groups.iter().map(|group| group.worst.check.len()).max();
+    groups
+        .iter()
+        .try_for_each(|group| group.write(width.unwrap_or(0), to))
+}
+
+/// What the groups above information are, errors apart from warnings where there are both.
+pub fn named(groups: &[Group<'_>]) -> String {
+    let of = |severity: Severity| {
+        let of = groups
+            .iter()
+            .filter(|group| group.worst.severity() == severity);
+        let names: Vec<String> = of.map(Group::summary).collect();
+        names.join(", ")
+    };
+    match (of(Severity::Error), of(Severity::Warning)) {
+        (errors, warnings) if errors.is_empty() => warnings,
+        (errors, warnings) if warnings.is_empty() => errors,
+        (errors, warnings) => format!("errors of {errors}; warnings of {warnings}"),
+    }
+}
+
+/// One line on findings: `13 errors and 4 warnings`, and where.
+pub fn counted(findings: &[FindingRecord]) -> String {
+    let n_of = |severity: Severity| {
+        let of = findings.iter().filter(|of| of.severity() == severity);
+        of.count()
+    };
+    let plural = |n: usize, word: &str| match n {
+        0 => format!("no {word}s"),
+        1 => format!("1 {word}"),
+        n => format!("{n} {word}s"),
+    };
+    match (n_of(Severity::Error), n_of(Severity::Warning)) {
+        (0, 0) => "no errors or warnings".to_owned(),
+        (n, m) => format!("{}, {}", plural(n, "error"), plural(m, "warning")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use attnscope_engine::checks::{Finding, Place};
+    use attnscope_engine::model::Stack;
+
+    fn record(check: &'static str, place: Place, value: f64, threshold: f64) -> FindingRecord {
+        FindingRecord::of(&Finding {
+            check,
+            severity: Severity::Warning,
+            place,
+            value,
+            threshold,
+            unit: "",
+            evidence: format!("seen at {place}"),
+            advice: "mend it".to_owned(),
+        })
+    }
+
+    #[test]
+    fn heads_of_one_collapse_are_one_finding_and_the_worst_speaks() {
+        let head = |layer, head| Place::layer(Stack::Only, layer).head(head);
+        let findings = [
+            record("entropy-collapse", head(0, 0), 0.03, 0.05),
+            record("entropy-collapse", head(0, 1), 0.002, 0.05),
+            record("entropy-collapse", head(1, 3), 0.04, 0.05),
+            record("score-explosion", head(0, 1), 120.0, 100.0),
+            record("score-explosion", head(0, 2), 70_000.0, 65_504.0),
+        ];
+        let groups = grouped(&findings);
+        assert_eq!(groups.len(), 3, "two lines of one check are two reasons");
+        let mut text = Vec::new();
+        write_groups(&groups, &mut text).expect("writes");
+        let text = String::from_utf8(text).expect("text");
+        assert!(
+            text.contains("entropy-collapse  L0H0-1, L1H3 (3 heads)"),
+            "{text}"
+        );
+        assert!(text.contains("seen: worst at L0H1: seen at L0H1"), "{text}");
+        assert!(text.contains("0.002 … 0.040 against 0.050"), "{text}");
+        assert_eq!(groups[0].summary(), "entropy-collapse in 3 heads");
+        assert_eq!(groups[1].summary(), "score-explosion in L0H1");
+    }
+}
