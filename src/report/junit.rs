@@ -38,8 +38,9 @@ pub fn write_junit_by(
             status.set_type("not-judged").set_message(error.as_str());
             suite.add_test_case(TestCase::new("target", status));
         }
-        if !target.notes.is_empty() {
-            suite.set_system_out(target.notes.join("\n") + "\n");
+        let notes: Vec<&str> = target.all_notes().map(String::as_str).collect();
+        if !notes.is_empty() {
+            suite.set_system_out(notes.join("\n") + "\n");
         }
         report.add_test_suite(suite);
     }
@@ -72,7 +73,7 @@ fn case(
                 .set_description(lines(&failures));
             status
         }
-        (None, Status::NotApplicable | Status::Undecidable) => {
+        (None, Status::NotTested | Status::NotApplicable | Status::Undecidable) => {
             let mut status = TestCaseStatus::skipped();
             status.set_type(verdict.status.label()).set_message(format!(
                 "{}: {}",

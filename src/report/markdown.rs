@@ -170,9 +170,10 @@ fn findings(readable: &Readable) -> String {
     let others = [
         ("Undecidable", Status::Undecidable),
         (
-            "Not applicable, or not run in a report (`attnscope check` does)",
-            Status::NotApplicable,
+            "Not run in a report (`attnscope check` does)",
+            Status::NotTested,
         ),
+        ("Not applicable", Status::NotApplicable),
     ];
     for (what, status) in others {
         let names = names(status);

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use attnscope_engine::analysis::{Outcome, judge_layers};
-use attnscope_engine::checks::{Check, Probes, Thresholds, Verdict};
+use attnscope_engine::analysis::{Outcome, judge_layers, unasked};
+use attnscope_engine::checks::{Check, Thresholds, Verdict};
 use attnscope_engine::model::Model;
+use attnscope_engine::prompt::Lost;
 use attnscope_engine::stats::LayerReport;
 
-/// Why checks that change prompts say nothing.
+/// Why checks that change prompts or look at weights say nothing.
 const NO_PROBES: &str = "not run in a report: attnscope check does";
 
 /// Every check's verdict on one finished run, at the default thresholds.
@@ -16,13 +17,14 @@ pub fn judge_run(
     layers: &[Arc<LayerReport>],
     outcome: &Outcome,
 ) -> Vec<(&'static Check, Verdict)> {
-    let probes = Probes::none(NO_PROBES);
+    let probes = unasked(NO_PROBES);
     judge_layers(
         model,
         layers,
         outcome,
         &probes,
         &Thresholds::in_force(),
-        None,
+        // Checks that would want to know are not run.
+        Lost::default(),
     )
 }

@@ -34,11 +34,14 @@ pub fn write_sarif(targets: &[TargetVerdict], to: &mut impl Write) -> io::Result
     });
     let notes = targets.iter().flat_map(|target| {
         let unjudged = target.verdicts.iter().filter(|(_, verdict)| {
-            matches!(verdict.status, Status::Undecidable | Status::NotApplicable)
+            matches!(
+                verdict.status,
+                Status::Undecidable | Status::NotTested | Status::NotApplicable
+            )
         });
         let unjudged =
             unjudged.map(|(check, verdict)| notification(&target.target, check, verdict));
-        let notes = target.notes.iter();
+        let notes = target.all_notes();
         let notes = notes.map(|note| told(&target.target, "note", note));
         let error = target.error.iter();
         let error = error.map(|error| told(&target.target, "error", error));

@@ -46,14 +46,7 @@ pub(super) fn severity(_: &mut SchemaGenerator) -> Schema {
 }
 
 pub(super) fn status(_: &mut SchemaGenerator) -> Schema {
-    let all = [
-        Status::Fired,
-        Status::Passed,
-        Status::ByConstruction,
-        Status::NotApplicable,
-        Status::Undecidable,
-    ];
-    one_of(all.map(Status::label))
+    one_of(Status::ALL.map(Status::label))
 }
 
 pub(super) fn family(_: &mut SchemaGenerator) -> Schema {

@@ -222,6 +222,8 @@ pub struct App {
     pub notice: Option<String>,
     /// One line about the last thing that was written.
     pub written: Option<String>,
+    /// Whether small models are asked on changed prompts without a key: pictures wait for nothing that they do not show.
+    pub asks_by_itself: bool,
     /// Whether the header says how long a run took: pictures that are made again are to be the same.
     pub shows_times: bool,
     /// What a person is to know when the first run begins.
@@ -270,6 +272,7 @@ impl App {
             overlay: None,
             notice: None,
             written: None,
+            asks_by_itself: false,
             shows_times: true,
             opening_notice: None,
             is_over: false,

@@ -8,6 +8,7 @@ use super::figure::{bar, cut, cut_left};
 use super::keys::Action;
 use super::panel::Panel;
 use super::panels;
+use super::panels::checks_counts::n_not_run;
 use super::run::{Preparing, Run, RunState};
 use super::runs::{Second, Way};
 use super::scene::Scene;
@@ -176,6 +177,11 @@ fn badge(app: Scene<'_>, run: &Run) -> Span<'static> {
         (0, 0) if !findings.is_empty() => {
             let notes = plural(findings.len(), "note");
             Span::styled(format!("○ {notes}"), theme.accent())
+        }
+        // What was not run found nothing either.
+        (0, 0) if n_not_run(app) > 0 => {
+            let n = n_not_run(app);
+            Span::styled(format!("○ no findings, {n} not run"), theme.accent())
         }
         (0, 0) if run.judgement.is_some() => Span::styled("● no findings", theme.good()),
         (0, 0) => Span::styled("● finite", theme.good()),

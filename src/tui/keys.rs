@@ -346,7 +346,7 @@ pub static BINDINGS: &[Binding] = &[
     binding!(&[char('K')], "K", Action::ScrollKnobsUp, "", "scroll the knobs up", Model, &[Model], always),
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenFinding, "go there", "open the head of the finding, with its query and key", Checks, &[Checks], needs_run),
     binding!(&[char('i')], "i", Action::OpenPage, "explain", "what the check does, why it matters, and its false alarms", Checks, &[Checks], needs_run),
-    binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts: leaks, and how it was trained", Checks, &[Checks], needs_probing),
+    binding!(&[char('p')], "p", Action::Probe, "probe", "ask the model on changed prompts, and look at its weights: leaks, and how it was trained", Checks, &[Checks], needs_probing),
     binding!(&[char('d')], "d", Action::ToggleDistance, "distance", "colour heads by the distance of their patterns, or by the statistic", Compare, &[Compare], no_distance),
     binding!(&[char('f')], "f", Action::GoToFirst, "first", "select the head, query and key at which A and B differ first", Compare, &[Compare], no_first),
     binding!(&[key(KeyCode::Enter)], "Enter", Action::OpenStep, "open step", "open the selected step as A: all panels show it", History, &[History], needs_training),

@@ -36,6 +36,7 @@ mod panel;
 mod panels;
 mod places;
 mod plot;
+mod probing;
 mod remembered;
 mod run;
 mod runs;

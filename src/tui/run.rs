@@ -41,6 +41,8 @@ pub struct Run {
     pub marks: BTreeMap<(Stack, usize, Option<usize>), Severity>,
     /// Whether the model was asked on changed prompts.
     pub is_probed: bool,
+    /// Whether it was decided if it is asked without a key.
+    pub was_considered: bool,
     /// How far it is being asked.
     pub probing: Option<Step>,
     /// The head that could not be computed last, and why.
@@ -102,6 +104,7 @@ impl Run {
             marks: BTreeMap::new(),
             share: None,
             is_probed: false,
+            was_considered: false,
             probing: None,
             failed_head: None,
             detail: None,

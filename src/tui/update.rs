@@ -18,7 +18,6 @@ use super::runs::Shows;
 use super::scene::Scene;
 use super::selection::step;
 use super::token_statistics::n_statistics;
-use attnscope_engine::analysis::Step;
 use attnscope_engine::model::Stack;
 
 /// Rows or columns of a page.
@@ -63,6 +62,7 @@ impl App {
         self.ask_for_sweep(&mut effects);
         self.ask_for_layer_sweep(&mut effects);
         self.ask_for_effects(&mut effects);
+        self.probe_by_itself(&mut effects);
         effects
     }
 
@@ -406,18 +406,6 @@ impl App {
         let body = areas(self.size).body;
         let (first_query, first_key) = panels::head::window_start(self.scene(), body);
         (self.head_view.first_query, self.head_view.first_key) = (first_query, first_key);
-    }
-
-    /// Asks the model on changed prompts.
-    pub(super) fn probe(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(run) = self.runs.shown_mut(self.runs.shows) {
-            run.probing = Some(Step {
-                what: "beginning".to_owned(),
-                n_done: 0,
-                n: 1,
-            });
-            effects.push(Effect::Probe(run.id));
-        }
     }
 
     pub(super) fn ask_for_tensor(&mut self, effects: &mut Vec<Effect>) {

@@ -283,7 +283,7 @@ impl Runner {
         let input = Arc::new(input_of(&prompt));
         lock(&self.context).b = Some(Ran {
             run,
-            what: What::Model(ModelRun::new(model.clone(), input)),
+            what: What::Model(ModelRun::new(model.clone(), input, prompt.all_lost())),
         });
         (self.sink)(Event::Beside {
             run,

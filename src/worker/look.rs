@@ -139,12 +139,13 @@ fn find(
             let Some((layers, outcome)) = ran.seen else {
                 return Ok(());
             };
-            let (model, input) = (ran.model, ran.input);
+            let (model, input, lost) = (ran.model, ran.input, ran.lost);
             let mut told = |step: Step| sink(Event::Probing { run, step });
             let mut judging = Judging {
                 thresholds: &Thresholds::in_force(),
                 baselines: &BTreeMap::new(),
                 wants: &|_| true,
+                lost,
                 told: &mut told,
                 pace,
             };
@@ -152,7 +153,7 @@ fn find(
             let probed = device.get().and_then(|compute| {
                 on_device!(&compute, ops => analysis::probe(ops, &model, inputs, &mut judging))
             });
-            judged(sink, run, &model, (&layers, &outcome), Some(probed?));
+            judged(sink, run, &model, (&layers, &outcome, lost), Some(probed?));
         }
         Look::Head(run, query) => {
             match ran(run).and_then(|what| detail(&what, device, query, pace)) {

@@ -45,7 +45,7 @@ use attnscope_engine::error::Result;
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::ops::Device;
 use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{Reading, Request};
+use attnscope_engine::prompt::{Lost, Reading, Request};
 use attnscope_engine::stats::LayerReport;
 
 /// Receives events, from any thread.
@@ -147,16 +147,19 @@ enum What {
 struct ModelRun {
     model: Arc<Model>,
     input: Arc<Input>,
+    /// How much of its text the tokenizer does not know.
+    lost: Lost,
     kept: Option<Arc<Kept>>,
     /// What it told, once it is over.
     seen: Option<Seen>,
 }
 
 impl ModelRun {
-    fn new(model: Arc<Model>, input: Arc<Input>) -> Self {
+    fn new(model: Arc<Model>, input: Arc<Input>, lost: Lost) -> Self {
         Self {
             model,
             input,
+            lost,
             kept: None,
             seen: None,
         }

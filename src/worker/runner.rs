@@ -26,7 +26,7 @@ use attnscope_engine::machine;
 use attnscope_engine::model::{Input, Model};
 use attnscope_engine::on_device;
 use attnscope_engine::pace::Pace;
-use attnscope_engine::prompt::{self, Prompt, Reading, Request, Tokenizer};
+use attnscope_engine::prompt::{self, Lost, Prompt, Reading, Request, Tokenizer};
 use attnscope_engine::stats::LayerReport;
 
 /// Why something did not run, in words; `stopped` where a person gave it up.
@@ -245,7 +245,11 @@ impl Runner {
             let mut context = lock(&self.context);
             context.a = Some(Ran {
                 run,
-                what: What::Model(ModelRun::new(model.clone(), input.clone())),
+                what: What::Model(ModelRun::new(
+                    model.clone(),
+                    input.clone(),
+                    prompt.all_lost(),
+                )),
             });
             context.b = None;
         }
@@ -287,7 +291,11 @@ impl Runner {
         let model = Arc::new(plain.model.with_spec(spec));
         lock(&self.context).b = Some(Ran {
             run,
-            what: What::Model(ModelRun::new(model.clone(), plain.input.clone())),
+            what: What::Model(ModelRun::new(
+                model.clone(),
+                plain.input.clone(),
+                plain.lost,
+            )),
         });
         (self.sink)(Event::Supposed {
             run,
@@ -355,8 +363,10 @@ impl Runner {
                 log::info!("run {run}: {} tokens in {took:?}", input.sequence.len());
                 let labels = Arc::new(labels(reading.unwrap_or(&self.reading), model, &outcome));
                 let (layers, outcome) = (Arc::new(relay.layers), Arc::new(outcome));
+                let mut lost = Lost::default();
                 if let Some(ran) = lock(&self.context).model_run(run) {
                     ran.seen = Some((layers.clone(), outcome.clone()));
+                    lost = ran.lost;
                 }
                 sink(Event::Finished {
                     run,
@@ -364,7 +374,7 @@ impl Runner {
                     labels,
                     took,
                 });
-                judged(sink, run, model, (&layers, &outcome), None);
+                judged(sink, run, model, (&layers, &outcome, lost), None);
             }
             Err(error) => {
                 tell_of_change(sink, &error);
@@ -402,18 +412,18 @@ pub(super) fn judged(
     sink: &Sink,
     run: RunId,
     model: &Model,
-    (layers, outcome): (&[Arc<LayerReport>], &Outcome),
+    (layers, outcome, lost): (&[Arc<LayerReport>], &Outcome, Lost),
     probes: Option<Probes>,
 ) {
     let is_probed = probes.is_some();
-    let probes = probes.unwrap_or_else(|| Probes::none("not asked yet: press p"));
+    let probes = probes.unwrap_or_else(|| analysis::unasked("not run yet: p runs it"));
     let verdicts = analysis::judge_layers(
         model,
         layers,
         outcome,
         &probes,
         &Thresholds::in_force(),
-        None,
+        lost,
     );
     let judgement = Arc::new(Judgement { verdicts, probes });
     sink(Event::Judged {

@@ -13,7 +13,7 @@ fn order_of(model: &Model, prompt: &[u32]) -> OrderProbe {
     let input = &ids(model, prompt)[0].1;
     match analysis::probe_order(&Cpu, model, input, |_| {}, &|| false).expect("runs") {
         Probed::Ran(probe) => probe,
-        Probed::Not(why) => panic!("{why}"),
+        Probed::Not(why) | Probed::Untried(why) => panic!("{why}"),
     }
 }
 

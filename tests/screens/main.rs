@@ -6,6 +6,7 @@ mod answered_keys;
 mod beside_a_trainer;
 mod broken_runs;
 mod changed_files;
+mod checks_screens;
 mod compare_screens;
 mod effect_screens;
 mod exports;

@@ -97,7 +97,7 @@ impl Ran {
         })?;
         Ok(match probed {
             Probed::Ran(probe) => Some(probe),
-            Probed::Not(_) => None,
+            Probed::Not(_) | Probed::Untried(_) => None,
         })
     }
 

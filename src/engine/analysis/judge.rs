@@ -21,6 +21,7 @@ use crate::error::Result;
 use crate::model::{Input, Model, Stack};
 use crate::ops::Ops;
 use crate::pace::Pace;
+use crate::prompt::Lost;
 use crate::stats::{LayerReport, Stat};
 
 /// What is done at the moment, in words, and how much of it.
@@ -37,6 +38,8 @@ pub struct Judging<'a> {
     /// An earlier report, by prompt.
     pub baselines: &'a BTreeMap<String, Baseline>,
     pub wants: &'a dyn Fn(&Check) -> bool,
+    /// How much of the texts their tokenizer does not know.
+    pub lost: Lost,
     pub told: &'a mut dyn FnMut(Step),
     pub pace: &'a dyn Pace,
 }
@@ -57,6 +60,8 @@ const ROW_TOLERANCE: f64 = 1e-5;
 /// A batch or a packed row is what training code makes of prompts.
 const NO_BATCHES: &str = "prompts are run one by one, so that nothing can mix them: a probe of the training code tells (attnscope capture-script)";
 
+/// What is said of checks that were left out.
+const UNASKED: &str = "it was not asked for";
 /// How the training code runs is not in a checkpoint.
 const NO_CODE: &str = "this program runs the model itself: a probe of the training code tells (attnscope capture-script)";
 
@@ -72,14 +77,13 @@ pub fn judge<O: Ops>(
 ) -> Result<Judgement> {
     let inputs: Vec<Input> = prompts.iter().map(|(_, input)| input.clone()).collect();
     let probes = probe(ops, model, &inputs, judging)?;
-    let weights = look_at_weights(model, judging)?;
     let mut all: Vec<(&'static Check, Verdict)> = Vec::new();
     for (nth, chunk) in prompts.chunks(N_AT_ONCE).enumerate() {
         let seen = run(ops, model, chunk, nth, judging)?;
         for ((name, input), mut seen) in chunk.iter().zip(seen) {
             let known = Known {
                 baseline: judging.baselines.get(name),
-                weights: weights.as_ref(),
+                lost: judging.lost,
             };
             let run = (seen.layers.as_slice(), &seen.outcome);
             let mut verdicts = judge_run(model, run, &probes, judging.thresholds, known);
@@ -103,12 +107,12 @@ pub fn judge<O: Ops>(
 }
 
 /// Looks at the weights, where a check wants that.
-fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Option<Weights>> {
+fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Probed<Arc<Weights>>> {
     let of_weights = checks::CHECKS
         .iter()
         .filter(|check| check.needs == Needs::Weights);
     if !of_weights.into_iter().any(|check| (judging.wants)(check)) {
-        return Ok(None);
+        return Ok(Probed::Untried(UNASKED.to_owned()));
     }
     let told = &mut *judging.told;
     let mut told = |n_done, n| {
@@ -118,10 +122,31 @@ fn look_at_weights(model: &Model, judging: &mut Judging<'_>) -> Result<Option<We
             n,
         });
     };
-    survey(model, &mut told, judging.pace).map(Some)
+    survey(model, &mut told, judging.pace).map(|seen| Probed::Ran(Arc::new(seen)))
 }
 
-/// Asks the model on changed prompts, as far as the wanted checks need it.
+/// What is known of a model that was run and not asked further; `why` says what asks it.
+pub fn unasked(why: &str) -> Probes {
+    let untried = || why.to_owned();
+    Probes {
+        future: Probed::Untried(untried()),
+        padding: Probed::Untried(untried()),
+        batch: Probed::Not(NO_BATCHES.to_owned()),
+        documents: Probed::Not(NO_BATCHES.to_owned()),
+        repeat: Probed::Not(NO_CODE.to_owned()),
+        length: Probed::Not(NO_CODE.to_owned()),
+        cache: Probed::Not(NO_CODE.to_owned()),
+        order: Probed::Untried(untried()),
+        labels: Probed::Not(
+            "trained-otherwise asks it of a checkpoint; a probe of the model itself tells as well (attnscope capture-script)"
+                .to_owned(),
+        ),
+        training: Probed::Untried(untried()),
+        weights: Probed::Untried(untried()),
+    }
+}
+
+/// Asks the model on changed prompts and looks at its weights, as far as the wanted checks need it.
 ///
 /// # Errors
 /// When the model cannot be run, or the work is stopped.
@@ -131,16 +156,7 @@ pub fn probe<O: Ops>(
     inputs: &[Input],
     judging: &mut Judging<'_>,
 ) -> Result<Probes> {
-    let mut probes = Probes::none("it was not asked for");
-    probes.batch = Probed::Not(NO_BATCHES.to_owned());
-    probes.documents = Probed::Not(NO_BATCHES.to_owned());
-    probes.repeat = Probed::Not(NO_CODE.to_owned());
-    probes.length = Probed::Not(NO_CODE.to_owned());
-    probes.cache = Probed::Not(NO_CODE.to_owned());
-    probes.labels = Probed::Not(
-        "trained-otherwise asks it of a checkpoint; a probe of the model itself tells as well (attnscope capture-script)"
-            .to_owned(),
-    );
+    let mut probes = unasked(UNASKED);
     let wanted: BTreeSet<&str> = checks::CHECKS
         .iter()
         .filter(|check| (judging.wants)(check))
@@ -183,6 +199,7 @@ pub fn probe<O: Ops>(
         };
         probes.training = probe_readings(ops, model, inputs, lines, &mut told, pace)?;
     }
+    probes.weights = look_at_weights(model, judging)?;
     Ok(probes)
 }
 
@@ -265,18 +282,18 @@ fn run<O: Ops>(
     Ok(seen.collect())
 }
 
-/// What every check makes of a run that is over, and of what probes saw.
+/// What every check makes of a run that is over, and of what probes saw; `lost` is how much of its text the tokenizer does not know.
 pub fn judge_layers(
     model: &Model,
     layers: &[Arc<LayerReport>],
     outcome: &Outcome,
     probes: &Probes,
     thresholds: &Thresholds,
-    baseline: Option<&Baseline>,
+    lost: Lost,
 ) -> Vec<(&'static Check, Verdict)> {
     let known = Known {
-        baseline,
-        weights: None,
+        baseline: None,
+        lost,
     };
     judge_run(model, (layers, outcome), probes, thresholds, known)
 }
@@ -284,7 +301,7 @@ pub fn judge_layers(
 /// What is known of a run from elsewhere.
 struct Known<'a> {
     baseline: Option<&'a Baseline>,
-    weights: Option<&'a Weights>,
+    lost: Lost,
 }
 
 fn judge_run(
@@ -320,7 +337,7 @@ fn judge_run(
             .as_ref()
             .and_then(|predictions| predictions.loss),
         baseline: known.baseline,
-        weights: known.weights,
+        lost: known.lost,
         delimiters: Delimiters(Some(&is_delimiter)),
         ..Evidence::of_layers(Subject::Checkpoint, layers, probes, ROW_TOLERANCE)
     };
@@ -354,11 +371,14 @@ fn merge(
 
 fn merge_one(into: &mut Verdict, verdict: Verdict) {
     for finding in verdict.findings {
+        // A head has one finding of a check; a layer or the model may have several, of different severity.
         let is_same = |known: &&mut Finding| {
-            known.place.is_same_head(&finding.place) && known.severity == finding.severity
+            known.place.is_same_head(&finding.place)
+                && (known.severity == finding.severity || finding.place.head_idx.is_some())
         };
+        let size = |finding: &Finding| (finding.severity, finding.excess());
         match into.findings.iter_mut().find(is_same) {
-            Some(known) if known.excess() >= finding.excess() => {}
+            Some(known) if size(known) >= size(&finding) => {}
             Some(known) => *known = finding,
             None => into.findings.push(finding),
         }

@@ -54,7 +54,7 @@ pub use first_nonfinite::NonFinite;
 pub use head::{FULL_CELLS, HeadDetail, HeadMap, HeadQuery, PartDetail, head_detail, part_detail};
 pub use histogram::Histogram;
 pub use job::{Job, Options, Outcome};
-pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe};
+pub use judge::{Judgement, Judging, Step, judge, judge_layers, probe, unasked};
 pub use kept::Kept;
 pub use layer_sweep::{LayerSweep, SweepPlace, sweep_layer};
 pub use memory::MemoryNeed;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use super::collapse::{Design, by_design, has_sink};
 use super::thresholds::Thresholds;
+use super::verdict::Verdict;
 use super::weights_seen::Weights;
 use crate::attention::{LayerAudit, Pooled, SoftmaxAxis};
 use crate::model::Stack;
 use crate::place::Place;
+use crate::prompt::Lost;
 use crate::stats::{HeadReport, LayerReport};
 
 /// Whose attention it is.
@@ -45,8 +47,8 @@ pub struct Evidence<'a> {
     pub baseline: Option<&'a Baseline>,
     /// Which tokens separate others.
     pub delimiters: Delimiters<'a>,
-    /// What a look at the weights showed.
-    pub weights: Option<&'a Weights>,
+    /// How much of the text its tokenizer does not know.
+    pub lost: Lost,
 }
 
 /// Tells whether a token separates others: punctuation, a line break, a special token. Asked only where it matters, since it
@@ -99,17 +101,18 @@ impl<'a> Evidence<'a> {
             loss: None,
             baseline: None,
             delimiters: Delimiters::default(),
-            weights: None,
+            lost: Lost::default(),
         }
     }
 
-    /// What a look at the weights showed, or why there was none.
-    pub(super) fn weights(&self) -> Result<&'a Weights, &'static str> {
-        let why = match self.subject {
-            Subject::Checkpoint => "weights are looked at by attnscope check",
-            Subject::Trace | Subject::Probe => "there are no weights to look at",
-        };
-        self.weights.ok_or(why)
+    /// What a look at the weights showed, or the verdict where there was none.
+    pub(super) fn weights(&self) -> Result<&'a Weights, Verdict> {
+        match self.subject {
+            Subject::Checkpoint => self.probes.weights.seen().map(|weights| &**weights),
+            Subject::Trace | Subject::Probe => {
+                Err(Verdict::not_applicable("there are no weights to look at"))
+            }
+        }
     }
 
     /// Every head of every layer.
@@ -178,9 +181,22 @@ pub(super) fn worst_row(head: &HeadReport) -> Option<(usize, f64)> {
 /// Something that was tried, or why it was not.
 #[derive(Debug, Clone)]
 pub enum Probed<T> {
-    /// In words: what it would need.
+    /// It cannot be tried here. In words: what it would need.
     Not(String),
+    /// It can be tried here, and was not yet. In words: what runs it.
+    Untried(String),
     Ran(T),
+}
+
+impl<T> Probed<T> {
+    /// What it showed, or the verdict where it was not run.
+    pub(super) fn seen(&self) -> Result<&T, Verdict> {
+        match self {
+            Self::Not(why) => Err(Verdict::not_applicable(why.clone())),
+            Self::Untried(why) => Err(Verdict::not_tested(why.clone())),
+            Self::Ran(seen) => Ok(seen),
+        }
+    }
 }
 
 /// What runs on changed prompts showed.
@@ -199,6 +215,8 @@ pub struct Probes {
     pub order: Probed<OrderProbe>,
     pub labels: Probed<LabelsProbe>,
     pub training: Probed<TrainingProbe>,
+    /// The weights alone, without text.
+    pub weights: Probed<Arc<Weights>>,
 }
 
 impl Probes {
@@ -215,6 +233,7 @@ impl Probes {
             order: Probed::Not(why.to_owned()),
             labels: Probed::Not(why.to_owned()),
             training: Probed::Not(why.to_owned()),
+            weights: Probed::Not(why.to_owned()),
         }
     }
 }

@@ -23,7 +23,7 @@
 //! ## Example
 //! A model read with `--set softmax_axis=queries`: position 5 moves when token 31 is changed, from the first layer on.
 
-use super::evidence::{Evidence, FutureProbe, Probed};
+use super::evidence::{Evidence, FutureProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -36,9 +36,9 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
-    let probe = match &evidence.probes.future {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match evidence.probes.future.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     let findings = leak(probe).into_iter().collect();
     Verdict::of_our_run(evidence, findings, "nothing before a changed token moves")

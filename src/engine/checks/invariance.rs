@@ -11,9 +11,9 @@ pub(super) fn judge_invariance(
     advice: &str,
     otherwise: &str,
 ) -> Verdict {
-    let probe = match probe {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match probe.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     let moved = probe.cases.iter();
     let moved = moved.filter_map(|(case, moved)| moved.as_ref().map(|moved| (case, moved)));

@@ -20,7 +20,7 @@
 //! ## Example
 //! A loss of 6.1 nats against the next token and of 0.02 against the token itself.
 
-use super::evidence::{Evidence, LabelsProbe, Probed};
+use super::evidence::{Evidence, LabelsProbe};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Place, Thresholds};
 use crate::bootstrap::interval_of_mean;
@@ -38,9 +38,9 @@ fn mean(losses: &[f32]) -> f64 {
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let probe = match &evidence.probes.labels {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match evidence.probes.labels.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     let margin = thresholds.of("label-shift.margin");
     let fewest = thresholds.of("label-shift.fewest_positions") as usize;

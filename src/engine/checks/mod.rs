@@ -48,6 +48,7 @@ mod unread_weights;
 mod untrained;
 mod untrained_layer;
 mod verdict;
+pub mod weight;
 mod weights_seen;
 mod window_width;
 mod wrong_axis;

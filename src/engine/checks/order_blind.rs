@@ -22,7 +22,7 @@
 //! ## Example
 //! A rotation by the head's number: the first attention gives the last token the same, whatever the order before it.
 
-use super::evidence::{Evidence, OrderProbe, Probed, Reordered};
+use super::evidence::{Evidence, OrderProbe, Reordered};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 
@@ -35,9 +35,9 @@ pub static CHECK: Check = Check {
 };
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let probe = match &evidence.probes.order {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match evidence.probes.order.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     if probe.output.by_content <= probe.resolution.max(probe.tolerance) {
         return Verdict::undecidable(format!(

@@ -33,7 +33,7 @@ pub static CHECK: Check = Check {
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let weights = match evidence.weights() {
         Ok(weights) => weights,
-        Err(why) => return Verdict::not_applicable(why),
+        Err(verdict) => return verdict,
     };
     let finding = |tensor: &SaturatedTensor| {
         let mut counts = Vec::new();

@@ -35,7 +35,7 @@ pub static CHECK: Check = Check {
 fn judge(evidence: &Evidence<'_>, _: &Thresholds) -> Verdict {
     let weights = match evidence.weights() {
         Ok(weights) => weights,
-        Err(why) => return Verdict::not_applicable(why),
+        Err(verdict) => return verdict,
     };
     if weights.n_files < 2 {
         return Verdict::not_applicable("the weights lie in one file");

@@ -29,7 +29,7 @@
 //! ## Example
 //! A checkpoint with a plain config.json, loss 13.6 as declared and 0.4 with a softmax over queries.
 
-use super::evidence::{Evidence, Probed, SeesLabels, TrainingProbe, Tried};
+use super::evidence::{Evidence, SeesLabels, TrainingProbe, Tried};
 use super::verdict::{Finding, Severity, Verdict};
 use super::{Check, Needs, Thresholds};
 use crate::bootstrap::{interval_of_mean, is_surely_positive, positions_wanted};
@@ -91,9 +91,9 @@ impl Gain {
 }
 
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
-    let probe = match &evidence.probes.training {
-        Probed::Not(why) => return Verdict::not_applicable(why.clone()),
-        Probed::Ran(probe) => probe,
+    let probe = match evidence.probes.training.seen() {
+        Ok(probe) => probe,
+        Err(verdict) => return verdict,
     };
     let fewest = thresholds.of("trained-otherwise.fewest_positions") as usize;
     let Some(declared) = probe.declared.last() else {

@@ -42,7 +42,7 @@ pub(super) fn is_untrained_model(evidence: &Evidence<'_>, thresholds: &Threshold
 fn judge(evidence: &Evidence<'_>, thresholds: &Thresholds) -> Verdict {
     let weights = match evidence.weights() {
         Ok(weights) => weights,
-        Err(why) => return Verdict::not_applicable(why),
+        Err(verdict) => return verdict,
     };
     let most = thresholds.of("untrained-layer.edge_ratio");
     let layers = judged_layers(weights);

@@ -41,16 +41,35 @@ pub enum Status {
     /// It held because this program applies the mask, the axis and the window that the configuration declares: it says
     /// nothing about the code that trained the model.
     ByConstruction,
+    /// It could be run here, and was not: it says nothing of the model yet.
+    NotTested,
+    /// It has nothing to look at here.
     NotApplicable,
 }
 
 impl Status {
+    /// Every status, in the order in which counts list them.
+    pub const ALL: [Self; 6] = [
+        Self::Fired,
+        Self::Passed,
+        Self::ByConstruction,
+        Self::NotTested,
+        Self::NotApplicable,
+        Self::Undecidable,
+    ];
+
+    /// Whether the check looked at something that could have failed it.
+    pub fn is_run(self) -> bool {
+        matches!(self, Self::Fired | Self::Passed | Self::Undecidable)
+    }
+
     pub fn label(self) -> &'static str {
         match self {
             Self::Fired => "fired",
             Self::Undecidable => "undecidable",
             Self::Passed => "passed",
             Self::ByConstruction => "by-construction",
+            Self::NotTested => "not-tested",
             Self::NotApplicable => "not-applicable",
         }
     }
@@ -112,6 +131,10 @@ impl Verdict {
 
     pub fn not_applicable(why: impl Into<String>) -> Self {
         Self::without_findings(Status::NotApplicable, why)
+    }
+
+    pub fn not_tested(why: impl Into<String>) -> Self {
+        Self::without_findings(Status::NotTested, why)
     }
 
     pub fn undecidable(why: impl Into<String>) -> Self {

@@ -69,6 +69,7 @@ pub(super) fn section(readable: &Readable) -> Markup {
         ("q", with(Status::Passed).len(), "passed"),
         ("q", with(Status::ByConstruction).len(), "by construction"),
         ("q", with(Status::Undecidable).len(), "undecidable"),
+        ("q", with(Status::NotTested).len(), "not run in a report"),
         ("q", with(Status::NotApplicable).len(), "not judged here"),
     ];
     // All others are folded below the first of each check.
@@ -97,7 +98,7 @@ pub(super) fn section(readable: &Readable) -> Markup {
                 }
                 p.quiet {
                     "By construction: mask, axis and window are applied here as the configuration declares, so that these checks say "
-                    "nothing about the code that trained the model. Checks that change prompts are not run in a report: "
+                    "nothing about the code that trained the model. Checks that change prompts or look at the weights are not run in a report: "
                     code { "attnscope check" } " does."
                 }
             }

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::checks_counts::{glyph, rank, title, words};
 use super::checks_sides::{Sides, both_findings};
 use crate::report::one_line;
 use crate::tui::app::App;
@@ -47,7 +48,7 @@ fn judgement(app: Scene<'_>) -> Option<&Judgement> {
     app.run()?.judgement.as_deref()
 }
 
-/// Findings first; then the checks that found nothing, those that say something before those that do not apply.
+/// Findings first; then the checks that found nothing, those that were not run before all others.
 fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
     let both = both_findings(app).map(|both| {
         let entry = |(finding, sides)| Entry::Side(finding, sides);
@@ -64,7 +65,7 @@ fn entries(app: Scene<'_>) -> Vec<Entry<'_>> {
         .filter(|(_, verdict)| verdict.findings.is_empty())
         .map(|(check, verdict)| (*check, verdict))
         .collect();
-    quiet.sort_by_key(|(_, verdict)| verdict.status);
+    quiet.sort_by_key(|(_, verdict)| rank(verdict.status));
     entries.extend(
         quiet
             .into_iter()
@@ -85,7 +86,7 @@ pub fn palette_items(app: Scene<'_>) -> Vec<Item> {
             )
         },
         Entry::Check(check, verdict) => Item {
-            about: format!("{}: {}", verdict.status.label(), verdict.why),
+            about: format!("{}: {}", words(verdict.status), verdict.why),
             ..Item::new(check.id, "check", Target::Finding(idx))
         },
     };
@@ -171,7 +172,8 @@ pub fn influence(app: Scene<'_>) -> Option<&Influence> {
 
 pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
-    let title = cut(&title(app), area.width as usize - 4);
+    let room = (area.width as usize).saturating_sub(4);
+    let title = cut(&title(app, room), room);
     let inside = framed(frame, parts.list, app, title);
     draw_settings(frame, parts.list, app);
     let Some(run) = app.run() else {
@@ -228,61 +230,6 @@ fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let text = cut(&one_line(&said), border.width.saturating_sub(2) as usize);
     let line = Line::styled(format!(" {text} "), app.theme.notable());
     frame.render_widget(line, border.intersection(area));
-}
-
-/// How many of each, in one line.
-fn title(app: Scene<'_>) -> String {
-    let Some(judgement) = judgement(app) else {
-        return " checks ".to_owned();
-    };
-    if let Some(both) = both_findings(app) {
-        let labels = app.runs.b.as_ref().map(|second| second.way.labels());
-        let [a, b] = labels.unwrap_or(["A", "B"]);
-        let n = |wanted: Sides| both.iter().filter(|(_, sides)| *sides == wanted).count();
-        return format!(
-            " findings: {} only {b} · {} only {a} · {} in both ",
-            n(Sides::OnlyB),
-            n(Sides::OnlyA),
-            n(Sides::Both)
-        );
-    }
-    let findings = app.findings();
-    let n_of = |severity: Severity| {
-        findings
-            .iter()
-            .filter(|finding| finding.severity == severity)
-            .count()
-    };
-    let n_with = |status: Status| {
-        judgement
-            .verdicts
-            .iter()
-            .filter(|(_, verdict)| verdict.status == status)
-            .count()
-    };
-    let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-    let mut parts = vec![
-        plural(n_of(Severity::Error), "error"),
-        plural(n_of(Severity::Warning), "warning"),
-    ];
-    for (n, what) in [
-        (n_of(Severity::Info), "for information"),
-        (n_with(Status::Passed), "passed"),
-        (n_with(Status::ByConstruction), "by construction"),
-        (n_with(Status::Undecidable), "undecidable"),
-        (n_with(Status::NotApplicable), "not applicable"),
-    ] {
-        if n > 0 {
-            parts.push(format!("{n} {what}"));
-        }
-    }
-    if let Some(probing) = app.run().and_then(|run| run.probing.as_ref()) {
-        parts.push(format!(
-            "{} {} of {}",
-            probing.what, probing.n_done, probing.n
-        ));
-    }
-    format!(" {} ", parts.join(" · "))
 }
 
 /// A glyph for each severity, so that colour is not needed to tell them apart.
@@ -358,16 +305,12 @@ fn line(app: Scene<'_>, entry: &Entry<'_>, is_selected: bool, width: usize) -> L
             ]
         }
         Entry::Check(check, verdict) => {
-            let glyph = match verdict.status {
-                Status::Passed | Status::ByConstruction => "✓",
-                Status::Undecidable => "?",
-                Status::NotApplicable | Status::Fired => "–",
-            };
+            let glyph = glyph(verdict.status);
             let why = fit(&verdict.why, width.saturating_sub(4 + NAME + 17));
             vec![
                 Span::styled(format!(" {glyph} "), base),
                 Span::styled(fit(check.id, NAME), base),
-                Span::styled(format!(" {}", fit(verdict.status.label(), 16)), theme.dim()),
+                Span::styled(format!(" {}", fit(words(verdict.status), 16)), theme.dim()),
                 Span::styled(why, theme.dim()),
             ]
         }
@@ -403,7 +346,7 @@ fn draw_detail(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
             attnscope_engine::checks::find(finding.check)
         }
         Entry::Check(check, verdict) => {
-            let status = verdict.status.label();
+            let status = words(verdict.status);
             parts.push(("says", format!("{status}: {}", verdict.why)));
             if verdict.status == Status::ByConstruction {
                 let text = "mask, axis and window are applied here as the configuration declares: this says nothing about the code \

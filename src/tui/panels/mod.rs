@@ -1,6 +1,7 @@
 //! The panels: one file each, drawn from the state and the shared selection.
 
 pub mod checks;
+pub mod checks_counts;
 mod checks_sides;
 pub mod compare;
 mod compare_differs;

@@ -100,6 +100,7 @@ pub(super) fn read(captured: &Captured) -> Result<Probes> {
             &skipped,
         )?,
         training: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
+        weights: Probed::Not("a probe holds no weights: check the checkpoint itself".to_owned()),
     })
 }
 

@@ -32,7 +32,7 @@ const COLUMNS: &[Column] = &[
     column(
         "status",
         "",
-        "`fired`, `passed`, `by-construction`, `undecidable` or `not-applicable`",
+        "`fired`, `passed`, `by-construction`, `undecidable`, `not-tested` or `not-applicable`",
     ),
     column("why", "", "one sentence of the check"),
     column("severity", "", "`error`, `warning` or `info`"),
