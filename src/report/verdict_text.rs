@@ -45,7 +45,7 @@ pub fn write_text(target: &TargetVerdict, quiet: Quiet, to: &mut impl Write) -> 
     };
     let counted = counted(&findings);
     match n_run {
-        0 => writeln!(to, "{title}: nothing was run that could find anything")?,
+        0 => writeln!(to, "{title}: no check was run that could fail here")?,
         n => writeln!(to, "{title}: {counted} in {n} {checks} run{names}")?,
     }
     for said in &target.first {
