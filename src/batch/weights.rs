@@ -53,29 +53,27 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Reads the files of a checkpoint, unless that was done before and they have not changed since. `found` is where they lie, or
-    /// `None` where they cannot be found; `listed` tells by what a change is noticed, where the files are copies.
+    /// Reads the files of a checkpoint, unless that was done before and they have not changed since. `places` are where they lie, none
+    /// where they cannot be found; `listed` tells by what a change is noticed, where the files are copies.
     ///
     /// # Errors
     /// When the digest cannot be kept.
     pub fn of(
         directory: &Path,
         target: &str,
-        found: Option<&Path>,
+        places: &[PathBuf],
         listed: Option<&str>,
     ) -> Result<Self> {
-        let seen = listed.map(str::to_owned).or_else(|| found.and_then(seen));
-        let seen = seen.unwrap_or_default();
+        let seen = listed.map_or_else(|| seen(places), str::to_owned);
         if let Some(kept) = Self::kept(directory, target)
             && kept.seen == seen
             && kept.target == target
         {
             return Ok(kept);
         }
-        let digest = found.and_then(of_files);
         let weights = Self {
             target: target.to_owned(),
-            digest: digest.unwrap_or_else(|| UNREADABLE.to_owned()),
+            digest: digest_of(directory, places)?,
             seen,
         };
         let content = serde_json::to_vec(&weights).map_err(|e| {
@@ -94,10 +92,10 @@ impl Weights {
     }
 
     /// Whether the files are still those that were read.
-    pub fn are_unchanged(&self, found: &Path, listed: Option<&str>) -> bool {
+    pub fn are_unchanged(&self, places: &[PathBuf], listed: Option<&str>) -> bool {
         match listed {
             Some(listed) => listed == self.seen,
-            None => seen(found).unwrap_or_default() == self.seen,
+            None => seen(places) == self.seen,
         }
     }
 }
@@ -106,10 +104,34 @@ fn name_of(target: &str) -> String {
     format!("{}.json", &digest::of_bytes(target.as_bytes())[..32])
 }
 
-/// Names, sizes and times of all files; `None` where there is none.
-fn seen(found: &Path) -> Option<String> {
+/// The digest of a checkpoint whose files lie in several places. That of each further place, as of a base that many adapters share, is
+/// kept as if the place were a checkpoint.
+fn digest_of(directory: &Path, places: &[PathBuf]) -> Result<String> {
+    let Some((first, others)) = places.split_first() else {
+        return Ok(UNREADABLE.to_owned());
+    };
+    let own = of_files(first).unwrap_or_else(|| UNREADABLE.to_owned());
+    if others.is_empty() {
+        return Ok(own);
+    }
+    let mut digests = vec![own];
+    for place in others {
+        let whole = place.canonicalize().unwrap_or_else(|_| place.clone());
+        let target = whole.display().to_string();
+        digests.push(Weights::of(directory, &target, &[whole], None)?.digest);
+    }
+    Ok(digest::of_parts(digests.iter().map(String::as_bytes)))
+}
+
+/// Names, sizes and times of all files; empty where there is none.
+fn seen(places: &[PathBuf]) -> String {
+    let all = places.iter().map(|place| seen_at(place));
+    all.collect::<Option<String>>().unwrap_or_default()
+}
+
+fn seen_at(place: &Path) -> Option<String> {
     let mut seen = String::new();
-    for path in files_of(found)? {
+    for path in files_of(place)? {
         let about = path.metadata().ok()?;
         let name = path.file_name()?.to_string_lossy();
         let times = (
@@ -120,7 +142,7 @@ fn seen(found: &Path) -> Option<String> {
         );
         let _ = writeln!(seen, "{name:?} {} {times:?}", about.len());
     }
-    (!seen.is_empty()).then_some(seen)
+    Some(seen)
 }
 
 /// The files that say what the weights are: those of a directory, or a file and what describes it.
@@ -182,7 +204,7 @@ mod tests {
             fs::write(directory.path().join("config.json"), "{}").expect("writes");
         }
         let of = |target: &str, path: &Path| {
-            Weights::of(batch.path(), target, Some(path), None).expect("is kept")
+            Weights::of(batch.path(), target, &[path.to_path_buf()], None).expect("is kept")
         };
         let digest = of("first", first.path()).digest;
         assert_eq!(digest, of("copied", copied.path()).digest);
@@ -194,16 +216,17 @@ mod tests {
         bytes[200_000] = 1;
         fs::write(first.path().join("model.safetensors"), bytes).expect("writes");
         assert_ne!(digest, of("first", first.path()).digest);
-        assert!(!of("copied", copied.path()).are_unchanged(first.path(), None));
+        assert!(!of("copied", copied.path()).are_unchanged(&[first.path().to_path_buf()], None));
     }
 
     #[test]
     fn files_that_are_not_there_have_a_digest_until_they_are() {
         let [batch, later] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
-        let missing = Weights::of(batch.path(), "later", None, None).expect("is kept");
+        let missing = Weights::of(batch.path(), "later", &[], None).expect("is kept");
         assert_eq!(missing.digest, UNREADABLE);
         fs::write(later.path().join("model.safetensors"), "bytes").expect("writes");
-        let there = Weights::of(batch.path(), "later", Some(later.path()), None).expect("is kept");
+        let places = [later.path().to_path_buf()];
+        let there = Weights::of(batch.path(), "later", &places, None).expect("is kept");
         assert_ne!(missing.digest, there.digest);
     }
 }

@@ -211,7 +211,10 @@ fn missing(
     for (target_idx, (planned, target)) in plan.targets.iter().zip(targets).enumerate() {
         let kept = Weights::kept(output, &planned.target);
         let listed = store::listed(target).ok().flatten();
-        let kept = kept.filter(|weights| weights.are_unchanged(target, listed.as_deref()));
+        let kept = kept.filter(|weights| {
+            let places = args.run.opening(Some(target.clone())).places();
+            weights.are_unchanged(&places, listed.as_deref())
+        });
         for (chunk_idx, chunk) in plan.chunks.iter().enumerate() {
             let state = kept.as_ref().map_or(State::Missing, |weights| {
                 parts.state(&plan.id(&weights.digest, planned, chunk))
@@ -251,17 +254,20 @@ impl Batch<'_> {
         let listed = store::listed(target).unwrap_or_default();
         let kept = listed.as_deref().and_then(|listed| {
             let kept = Weights::kept(&self.output, &planned.target);
-            kept.filter(|weights| weights.are_unchanged(target, Some(listed)))
+            kept.filter(|weights| weights.are_unchanged(&[], Some(listed)))
         });
         let hub = self.args.run.weights.opening(None).hub;
-        let find = || hub.find(target).ok().map(|found| found.path);
+        let find = || match hub.find(target) {
+            Ok(_) => self.args.run.opening(Some(target.to_path_buf())).places(),
+            Err(_) => Vec::new(),
+        };
         let (weights, found) = match kept {
             Some(kept) => (kept, None),
             None => {
                 let found = find();
-                let of = found.as_deref();
-                let weights = Weights::of(&self.output, &planned.target, of, listed.as_deref())?;
-                (weights, found)
+                let weights =
+                    Weights::of(&self.output, &planned.target, &found, listed.as_deref())?;
+                (weights, Some(found))
             }
         };
         let wanted = &self.args.only_chunks;

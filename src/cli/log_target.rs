@@ -10,6 +10,7 @@ use crate::history::{
     Again, Following, History, Judge, LINES, Sources, beginning, grouped, is_checkpoint, on_its_way,
 };
 use crate::report::TargetVerdict;
+use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::checks::{CHECKS, Check, Finding, Thresholds, Verdict};
 use attnscope_engine::error::Error;
 
@@ -40,6 +41,7 @@ pub fn read_log(path: &Path) -> Result<History> {
         rereads: false,
         cache: None,
         again: Again::default(),
+        opening: Opening::default(),
     };
     following.run(&mut |_| Err(Error::Cancelled), &mut |updates| {
         updates.into_iter().for_each(|update| history.apply(update));

@@ -86,6 +86,7 @@ pub fn run(
     let following = Following {
         cache: asked.cache(),
         again: again.clone(),
+        opening: asked.run.opening(None),
         sources,
         watches: true,
         rereads: true,

@@ -80,6 +80,7 @@ pub fn run(args: &Args) -> Result<Ended> {
         rereads: true,
         cache: if args.no_cache { None } else { asked.cache() },
         again: Again::default(),
+        opening: asked.run.opening(None),
         sources,
     };
     let session = match &following.sources {

@@ -17,7 +17,9 @@ const PIECE: u64 = 1 << 12;
 /// A directory with more files than a checkpoint has: the first ones count.
 const MOST_FILES: usize = 4096;
 /// Endings of files that say how weights are read.
-const BESIDE: [&str; 7] = ["json", "toml", "txt", "model", "jinja", "spm", "vocab"];
+const BESIDE: [&str; 8] = [
+    "json", "toml", "txt", "model", "jinja", "spm", "vocab", "pkl",
+];
 
 /// Names, sizes, inodes and times of the files of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,9 +35,25 @@ struct Entry {
 }
 
 impl Fingerprint {
-    /// Of a directory: the files in it that say what the weights are; of a file: itself, and what lies beside it. `None` where
-    /// nothing is there.
-    pub fn of(path: &Path) -> Option<Self> {
+    /// Of the places of a checkpoint ([`Opening::places`](attnscope_engine::checkpoint::Opening::places)). `None` where nothing is at
+    /// the first, which is the checkpoint itself.
+    pub fn of(places: &[PathBuf]) -> Option<Self> {
+        let (first, others) = places.split_first()?;
+        let mut files = Self::files_at(first).filter(|files| !files.is_empty())?;
+        files.extend(
+            others
+                .iter()
+                .filter_map(|place| Self::files_at(place))
+                .flatten(),
+        );
+        files.sort();
+        files.dedup();
+        let entries: Option<Vec<Entry>> = files.into_iter().map(Entry::of).collect();
+        entries.map(Self)
+    }
+
+    /// Of a directory: the files in it that say what the weights are; of a file: itself, and what lies beside it.
+    fn files_at(path: &Path) -> Option<Vec<PathBuf>> {
         let mut files = Vec::new();
         let is_file = path.is_file();
         let directory = if is_file { path.parent()? } else { path };
@@ -63,10 +81,7 @@ impl Fingerprint {
         if is_file {
             files.push(path.to_path_buf());
         }
-        files.sort();
-        files.dedup();
-        let entries: Option<Vec<Entry>> = files.into_iter().map(Entry::of).collect();
-        entries.filter(|entries| !entries.is_empty()).map(Self)
+        Some(files)
     }
 
     /// A digest of sizes, times, and of the header and sampled bytes of each file. `None` where one cannot be read.
@@ -152,7 +167,7 @@ mod tests {
         fs::write(at("model.safetensors"), [1; 100]).expect("writes");
         fs::write(at("config.json"), "{}").expect("writes");
         fs::write(at("optimizer.pt"), [0; 10]).expect("writes");
-        let of = || Fingerprint::of(directory.path()).expect("files");
+        let of = || Fingerprint::of(&[directory.path().to_path_buf()]).expect("files");
         let (first, digest) = (of(), of().digest().expect("reads"));
         fs::read(at("model.safetensors")).expect("reads");
         fs::write(at("optimizer.pt"), [1; 20]).expect("writes");
@@ -173,6 +188,6 @@ mod tests {
         assert_ne!(of().digest().expect("reads"), digest);
         fs::remove_file(at("model.safetensors")).expect("removes");
         assert_ne!(of(), first);
-        assert_eq!(Fingerprint::of(&at("nowhere")), None);
+        assert_eq!(Fingerprint::of(&[at("nowhere")]), None);
     }
 }

@@ -17,6 +17,7 @@ use super::record::State;
 use super::sources::{self, Found};
 use super::value::Update;
 use super::wake::Wake;
+use attnscope_engine::checkpoint::Opening;
 use attnscope_engine::error::{Error, Result};
 
 /// Between two looks for what is new, where nothing tells of it sooner.
@@ -64,6 +65,8 @@ pub struct Following {
     pub rereads: bool,
     pub cache: Option<Cache>,
     pub again: Again,
+    /// How checkpoints are opened: it tells where the files of one lie.
+    pub opening: Opening,
 }
 
 /// Reads one checkpoint.
@@ -140,7 +143,7 @@ impl Following {
         // How long the last look took: a directory in which much is written must not be looked at all the time.
         let mut took = Duration::ZERO;
         let found = list(roots);
-        let mut stop = sink(known.found(found?, self.rereads)).is_break();
+        let mut stop = sink(known.found(found?, self)).is_break();
         let (mut n_read, mut n_told) = (0usize, 0usize);
         while !stop {
             if self.watches && looked.elapsed() > EVERY {
@@ -183,12 +186,21 @@ impl Following {
     /// Looks for what is new; a directory that cannot be listed just now is looked at again later.
     fn look(&self, known: &mut Known, roots: &[PathBuf], sink: &mut Sink<'_>) -> bool {
         match list(roots) {
-            Ok(found) => sink(known.found(found, self.rereads)).is_break(),
+            Ok(found) => sink(known.found(found, self)).is_break(),
             Err(e) => {
                 ::log::debug!("{e}");
                 sink(Vec::new()).is_break()
             }
         }
+    }
+
+    /// What the files are that a checkpoint is read from.
+    fn fingerprint(&self, path: &Path) -> Option<Fingerprint> {
+        let opening = Opening {
+            path: Some(path.to_path_buf()),
+            ..self.opening.clone()
+        };
+        Fingerprint::of(&opening.places())
     }
 
     fn read_one(
@@ -200,7 +212,7 @@ impl Following {
     ) -> ControlFlow<()> {
         let found = known.steps[idx].found.clone();
         let path = found.path.clone();
-        let before = Fingerprint::of(&path);
+        let before = self.fingerprint(&path);
         known.steps[idx].read.clone_from(&before);
         let state = |state| vec![Update::State(path.clone(), state)];
         let (Some(before), None) = (before, missing(&path)) else {
@@ -222,7 +234,7 @@ impl Following {
         sink(state(State::Reading))?;
         match read(&found) {
             Ok(reading) => {
-                let is_same = Fingerprint::of(&path).as_ref() == Some(&before);
+                let is_same = self.fingerprint(&path).as_ref() == Some(&before);
                 if let (true, Some(cache)) = (is_same, &self.cache) {
                     cache.put(&before, &reading);
                 }
@@ -316,7 +328,7 @@ impl Known {
     }
 
     /// Takes a new list: what is new, what has gone, what changed since it was read.
-    fn found(&mut self, found: Vec<Found>, rereads: bool) -> Vec<Update> {
+    fn found(&mut self, found: Vec<Found>, following: &Following) -> Vec<Update> {
         let mut updates = Vec::new();
         let is_another_list = found != self.listed;
         if is_another_list {
@@ -349,12 +361,12 @@ impl Known {
                 continue;
             }
             if step.phase == Phase::Settled {
-                let files = Fingerprint::of(&step.found.path);
+                let files = following.fingerprint(&step.found.path);
                 if files == step.read && !is_another {
                     continue;
                 }
                 let marks = step.is_done && !is_another;
-                if rereads || !marks {
+                if following.rereads || !marks {
                     // It may still be written to: not before two looks agree.
                     if files == step.last {
                         step.phase = Phase::ToRead;

@@ -31,6 +31,7 @@ mod library_layouts;
 mod man_command;
 mod manual;
 mod object_stores;
+mod one_file;
 mod order_probe;
 mod package_contents;
 mod places;

@@ -25,6 +25,7 @@ mod npz;
 mod open;
 mod packed;
 mod packed_bits;
+mod places;
 pub mod pytorch;
 mod quantisation;
 mod read_files;

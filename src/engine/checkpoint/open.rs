@@ -146,7 +146,7 @@ impl Opening {
     }
 
     /// The base of an adapter: the one that was named, the weights beside it, or the one that it names itself.
-    fn base_of(&self, config: &AdapterConfig, directory: &Path) -> Result<Found> {
+    pub(super) fn base_of(&self, config: &AdapterConfig, directory: &Path) -> Result<Found> {
         let here = |path: &Path| Found {
             path: path.to_path_buf(),
             name: None,

@@ -146,16 +146,18 @@ impl Tensors {
         }
     }
 
-    /// Whether a tensor here and one of other tensors are one place of one file, read in one way.
+    /// Whether a tensor here and one of other tensors are one place of one file, read in one way. False of tensors with scales and of
+    /// tensors that are put together: what else they are made from may lie anywhere.
     pub fn is_same_place(&self, name: &str, others: &Self, other: &str) -> bool {
         let (Some(a), Some(b)) = (self.index.get(name), others.index.get(other)) else {
             return false;
         };
         let files = (self.files.get(a.file_idx), others.files.get(b.file_idx));
         let is_one_file = matches!(files, (Some(a), Some(b)) if a.is_same(b));
-        // Scales may lie in another file.
+        let is_alone = |info: &TensorInfo| info.scales.is_none() && info.made.is_none();
         is_one_file
-            && (a.scales.is_none() && b.scales.is_none())
+            && is_alone(a)
+            && is_alone(b)
             && (a.dtype, &a.shape, &a.strides) == (b.dtype, &b.shape, &b.strides)
             && (&a.bytes, &a.stored) == (&b.bytes, &b.stored)
     }

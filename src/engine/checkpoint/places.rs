@@ -1,0 +1,67 @@
+//! Where the files of a checkpoint lie, without opening them: what is kept of a checkpoint holds until one of these files changes.
+
+use std::path::{Path, PathBuf};
+
+use super::adapter::{self, AdapterConfig};
+use super::hub::Hub;
+use super::locate;
+use super::open::Opening;
+
+impl Opening {
+    /// The target, the directories inside it that lead to the weights, the base of an adapter, and a tokenizer that lies elsewhere.
+    ///
+    /// Nothing is fetched. A place that cannot be found is left out: opening the checkpoint says why.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let Some(path) = &self.path else {
+            return Vec::new();
+        };
+        let cached = Self {
+            hub: Hub {
+                fetch: None,
+                ..self.hub
+            },
+            ..self.clone()
+        };
+        let target = cached
+            .hub
+            .find(path)
+            .map_or(path.clone(), |found| found.path);
+        let mut places = vec![target.clone()];
+        let below = || locate::adapter_below(&target).ok().flatten();
+        match adapter::directory_at(&target).or_else(below) {
+            Some(directory) => {
+                add(&mut places, &directory);
+                let config = AdapterConfig::read(&directory).ok();
+                let base = config.and_then(|config| cached.base_of(&config, &directory).ok());
+                if let Some(base) = base {
+                    add(&mut places, &base.path);
+                    add_inside(&mut places, &base.path);
+                }
+            }
+            None if self.weights.is_none() => add_inside(&mut places, &target),
+            None => {}
+        }
+        if let Some(tokenizer) = self.tokenizer.as_deref().filter(|path| path.exists()) {
+            add(&mut places, tokenizer);
+        }
+        places
+    }
+}
+
+fn add(places: &mut Vec<PathBuf>, place: &Path) {
+    if !places.iter().any(|known| known == place) {
+        places.push(place.to_path_buf());
+    }
+}
+
+/// Adds the directories that lead from a directory to its weights.
+fn add_inside(places: &mut Vec<PathBuf>, directory: &Path) {
+    if !directory.is_dir() {
+        return;
+    }
+    if let Ok(located) = locate::weights_in(directory) {
+        let inside = located.directory.ancestors();
+        let inside = inside.take_while(|path| path.starts_with(directory));
+        inside.for_each(|path| add(places, path));
+    }
+}
