@@ -171,3 +171,28 @@ fn empty_tensors_and_scalars_are_listed() {
     assert_eq!(named("scalar")["stats"]["mean"], 2.5);
     report(&copy);
 }
+
+#[test]
+fn scores_that_overflow_are_named_before_what_they_make_of_the_output() {
+    // Queries and keys of head 2 are finite, and their products are not.
+    let copy = Copy::of("gpt2");
+    copy.weights(|weights| {
+        let stored = weights
+            .get_mut("transformer.h.1.attn.c_attn.weight")
+            .expect("a tensor");
+        let mut values = stored.values();
+        for row in values.chunks_mut(192) {
+            for part in [0, 64] {
+                row[part + 32..part + 48]
+                    .iter_mut()
+                    .for_each(|value| *value *= 1e25);
+            }
+        }
+        *stored = Stored::f32(&stored.shape.clone(), &values);
+    });
+    let (report, said) = report(&copy);
+    let found = report["prompts"][0]["first_nonfinite"].as_str();
+    let found = found.unwrap_or_else(|| panic!("nothing was found: {said}"));
+    assert!(found.starts_with("blocks.1.attn.scores: first "), "{found}");
+    assert!(found.ends_with(", head 2"), "{found}");
+}

@@ -1,8 +1,9 @@
 //! The first value of a run that is NaN or infinite, and the tensor it came from.
 
+use crate::attention::RowSummary;
 use crate::checkpoint::Tensors;
 use crate::kernels::first_nonfinite;
-use crate::model::{Hook, Model, NeededTensor, Stack};
+use crate::model::{AttentionRun, Hook, Model, NeededTensor, Stack};
 
 /// Where the first NaN or infinity appeared, in the order of computation.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,6 +12,7 @@ pub struct NonFinite {
     pub layer_idx: usize,
     pub hook: Hook,
     pub position_idx: usize,
+    /// Which value of the position's; of scores and of the pattern, which head.
     pub column_idx: usize,
     pub value: f32,
     /// A tensor of the layer that holds a NaN or infinity itself, and at which element.
@@ -29,13 +31,62 @@ impl std::fmt::Display for NonFinite {
             self.position_idx,
             self.column_idx,
         );
+        let of = match self.hook {
+            Hook::Scores | Hook::Pattern => "head",
+            _ => "column",
+        };
         write!(
             f,
-            "{hook}: first {what} at position {position}, column {column}"
+            "{hook}: first {what} at position {position}, {of} {column}"
         )?;
         match &self.tensor {
             Some((tensor, element)) => write!(f, "; {tensor} holds one at element {element}"),
             None => Ok(()),
+        }
+    }
+}
+
+impl NonFinite {
+    /// What came before the output of an attention that is not finite: scores that are not, or else a pattern. No hook sees those of
+    /// every head, but the summaries of their rows tell.
+    pub(super) fn traced_back(self, ran: Option<&AttentionRun>) -> Self {
+        let Some(ran) = ran.filter(|_| self.hook == Hook::Z) else {
+            return self;
+        };
+        let first = |is_odd: &dyn Fn(usize, &RowSummary) -> bool| {
+            let heads = ran.heads.iter().enumerate();
+            let rows = heads.filter_map(|(head_idx, head)| {
+                let mut rows = head.rows.iter().enumerate();
+                let (position_idx, row) =
+                    rows.find(|(position_idx, row)| is_odd(*position_idx, row))?;
+                Some((position_idx, head_idx, *row))
+            });
+            rows.min_by_key(|(position_idx, head_idx, _)| (*position_idx, *head_idx))
+        };
+        if let Some((position_idx, column_idx, row)) = first(&|_, row| row.is_nonfinite) {
+            let extremes = [row.score_max, row.score_min];
+            let infinite = extremes.into_iter().find(|score| score.is_infinite());
+            return Self {
+                hook: Hook::Scores,
+                position_idx,
+                column_idx,
+                value: infinite.unwrap_or(f32::NAN),
+                ..self
+            };
+        }
+        let is_odd = |position_idx: usize, row: &RowSummary| {
+            let sees_nothing = row.n_visible == 0 && position_idx == self.position_idx;
+            row.mass.is_nan() && (row.n_visible > 0 || sees_nothing)
+        };
+        match first(&is_odd) {
+            Some((position_idx, column_idx, _)) => Self {
+                hook: Hook::Pattern,
+                position_idx,
+                column_idx,
+                value: f32::NAN,
+                ..self
+            },
+            None => self,
         }
     }
 }

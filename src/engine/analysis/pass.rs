@@ -213,7 +213,11 @@ impl<'a, O: Ops> Pass<'a, O> {
         if let (Some(kept), Some(added)) = (&kept, watch.added.take()) {
             kept.put_added(layer_idx, added);
         }
-        let found = watch.nonfinite.take();
+        let found = watch.nonfinite.take().map(|found| {
+            let is_cross = found.stack == Stack::Cross;
+            let of = if is_cross { &ran.cross } else { &ran.attention };
+            found.traced_back(of.as_ref())
+        });
         let norms = watch.finish();
         let real = |position_idx: usize| sequence.is_real(position_idx);
         let none = Exceptions::default();
