@@ -19,6 +19,7 @@ mod hostile_tokenizers;
 mod judged_files;
 mod judged_masks;
 mod judged_traces;
+mod kinds;
 mod library_layouts;
 mod monitor_log;
 mod odd_configs;

@@ -78,6 +78,11 @@ impl Config {
         self.fixed.insert(knob.to_owned(), (value.into(), origin));
     }
 
+    /// Whether a knob has a value whatever the keys say.
+    pub fn is_fixed(&self, knob: &str) -> bool {
+        self.fixed.contains_key(knob)
+    }
+
     pub fn into_values(self) -> Map<String, Value> {
         self.values
     }

@@ -36,6 +36,7 @@ mod sentence;
 mod settings;
 mod shape;
 mod shards;
+mod silent_keys;
 mod small_floats;
 mod stored;
 mod tensor_view;
@@ -60,10 +61,14 @@ pub use read_files::{was_read, will_read};
 pub use reader::Reader;
 pub use settings::{Setting, Settings};
 pub use shards::files_of as index_files;
+pub use silent_keys::is_silent;
 pub use tensor_view::TensorView;
 pub use tensors::{TensorInfo, Tensors};
 pub use tokenizer_file::TokenizerFile;
 pub use whole_file::{CONFIGURATION, DOCUMENT, VOCABULARY, read_text, read_whole};
+
+/// The file of settings of generation.
+pub const GENERATION: &str = "generation_config.json";
 
 use self::data_file::DataFile;
 use crate::error::Result;

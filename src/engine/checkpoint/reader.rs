@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{Config, Knob, Origin};
+use super::silent_keys::IN_EVERY_OBJECT;
 use crate::error::{Error, Result};
 
 /// No dimension of a model that a person can hold exceeds this; larger values are damage, not models.
@@ -38,26 +39,6 @@ pub struct Reader<'a> {
     /// Keys inside objects of the configuration that were never read, with the object's own key.
     unread_inside: Vec<String>,
 }
-
-/// Keys that transformers writes into every object of a configuration, and that say nothing of what is computed.
-const IN_EVERY_OBJECT: [&str; 16] = [
-    "_name_or_path",
-    "architectures",
-    "attention_dropout",
-    "attention_probs_dropout_prob",
-    "chunk_size_feed_forward",
-    "dtype",
-    "hidden_dropout_prob",
-    "id2label",
-    "initializer_range",
-    "is_encoder_decoder",
-    "label2id",
-    "output_attentions",
-    "output_hidden_states",
-    "problem_type",
-    "return_dict",
-    "use_cache",
-];
 
 impl<'a> Reader<'a> {
     pub fn new(config: &'a Config) -> Self {

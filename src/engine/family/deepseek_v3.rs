@@ -2,7 +2,7 @@
 
 use super::Family;
 use super::reading::bias_rule::BiasRule;
-use super::reading::experts::{ExpertsKeys, SharedKeys, SharedWidth, SparseLayers};
+use super::reading::experts::{ExpertsKeys, GroupKeys, SharedKeys, SharedWidth, SparseLayers};
 use super::reading::latent::{self, LatentLike};
 use crate::checkpoint::{Checkpoint, Reader};
 use crate::error::Result;
@@ -17,7 +17,11 @@ fn read(checkpoint: &Checkpoint, reader: &mut Reader<'_>) -> Result<ModelSpec> {
             n_experts: ["n_routed_experts", "num_local_experts"],
             scores: RouterScores::Sigmoid,
             choice_bias: Some(("gate.e_score_correction_bias", false)),
-            groups: Some(2),
+            groups: Some(GroupKeys {
+                n_best: 2,
+                n: 8,
+                n_kept: 4,
+            }),
             normalises: BiasRule::Key("norm_topk_prob", true),
             scale: Some(("routed_scaling_factor", 2.5)),
             shared: Some(SHARED),

@@ -11,7 +11,7 @@ pub const FAMILY: Family = Family::decoder("glm4", "Glm4", || Recipe {
     norm_places: NormPlaces::AroundByBranch,
     rotary_share: Some(0.5),
     interleaved: true,
-    qkv_bias: BiasRule::Key("attention_bias", false),
+    qkv_bias: BiasRule::Key("attention_bias", true),
     mlp: MlpStore::FusedGated,
     d_head: Some(128),
     ..Recipe::llama()

@@ -1,6 +1,7 @@
 //! GLM 4.5: Llama with half of each head rotating, and experts chosen by sigmoids from some layer on.
 
 use super::Family;
+use super::reading::experts::GroupKeys;
 use super::reading::llama_like::{
     BiasRule, ExpertsKeys, NormStyle, QkNorm, RMS, Recipe, SharedKeys, SharedWidth, SparseLayers,
 };
@@ -15,7 +16,11 @@ pub const FAMILY: Family = Family::decoder("glm4_moe", "Glm4Moe", || Recipe {
         n_experts: ["n_routed_experts", "num_local_experts"],
         scores: RouterScores::Sigmoid,
         choice_bias: Some(("gate.e_score_correction_bias", false)),
-        groups: Some(2),
+        groups: Some(GroupKeys {
+            n_best: 2,
+            n: 1,
+            n_kept: 1,
+        }),
         normalises: BiasRule::Key("norm_topk_prob", true),
         scale: Some(("routed_scaling_factor", 1.0)),
         shared: Some(SharedKeys {

@@ -49,6 +49,7 @@ mod gemma2;
 mod gemma3_text;
 mod gemma3n_text;
 mod gemma4_text;
+mod generation;
 mod glm;
 mod glm4;
 mod glm4_moe;
@@ -110,6 +111,7 @@ mod qwen3_moe;
 mod qwen3_next;
 mod reading;
 mod recurrent_gemma;
+mod relatives;
 mod rembert;
 mod roberta;
 mod roformer;
@@ -167,7 +169,10 @@ pub fn read(mut checkpoint: Checkpoint) -> Result<Model> {
     let spec = match read_spec(&mut checkpoint, &overrides) {
         Err(refused @ (Error::Tensor { .. } | Error::File { .. })) => {
             checkpoint.tensors.take_names(&names);
-            read_unwrapped(&mut checkpoint, &config, &overrides).ok_or(refused)?
+            match read_unwrapped(&mut checkpoint, &config, &overrides) {
+                Some(spec) => spec,
+                None => return Err(relatives::unknown_wrapper(&config, refused)),
+            }
         }
         read => read?,
     };
@@ -212,7 +217,11 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     if checkpoint.config.is_absent() && !overrides.describes() {
         layouts::recognise(checkpoint, overrides)?;
     }
+    let stated = checkpoint.config.get("model_type").and_then(Value::as_str);
+    let stated = stated.map(str::to_owned);
     overrides.before(&mut checkpoint.config);
+    generation::complete(checkpoint);
+    aliases::complete(&mut checkpoint.config)?;
     if checkpoint.config.get("model_type").and_then(Value::as_str)
         == Some(described::FAMILY.model_type)
     {
@@ -230,6 +239,9 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         Ok(_) => None,
         Err(_) => checkpoint.config.text_part(),
     };
+    if let Some(text) = &mut text_part {
+        aliases::complete(text)?;
+    }
     let wrapper = text_part.as_mut().map(|text| {
         let wrapper = Wrapper::of(&checkpoint.config);
         let mut names = checkpoint.tensors.iter().map(|(name, _)| name);
@@ -241,7 +253,16 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
     let config = of_tower.or(text_part.as_ref());
     let mut reader = Reader::new(config.unwrap_or(&checkpoint.config));
     tower.iter().for_each(|tower| tower.note(&mut reader));
-    let family = find(&mut reader)?;
+    let family = match find(&mut reader) {
+        Err(Error::Config { file, key, problem }) => {
+            let found = reader.value(&key);
+            let found = found.and_then(|found| found.as_str().or_else(|| found.get(0)?.as_str()));
+            let config = config.unwrap_or(&checkpoint.config);
+            let hint = relatives::suggestions(found.unwrap_or_default(), checkpoint, config);
+            return Err(Error::config(file, key, format!("{problem}; {hint}")));
+        }
+        found => found?,
+    };
     let quantisation = Quantisation::read(&checkpoint.config)?;
     reader.value("quantization_config");
     if quantisation != Quantisation::None {
@@ -259,6 +280,7 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         reader.value(key);
     }
     let mut spec = family.read(checkpoint, &mut reader)?;
+    generation::settle(checkpoint, &mut spec);
     reading::tasks::settle(checkpoint, &mut reader, &mut spec)?;
     if !wrapper.as_ref().is_some_and(Wrapper::reads_prefixes) {
         check_direction(&mut reader, &spec)?;
@@ -270,6 +292,14 @@ fn read_spec(checkpoint: &mut Checkpoint, overrides: &Overrides<'_>) -> Result<M
         remarks.extend(wrapper.apply(&mut spec));
     }
     remarks.extend(versions::remark(&checkpoint.config, &spec));
+    if let Some(place) = overrides.place("family") {
+        let said = (spec.family, place);
+        remarks.extend(relatives::overruled(
+            stated.as_deref(),
+            said,
+            &spec.unread_keys,
+        ));
+    }
     remarks.extend(reading::two_names::remarks(&checkpoint.config, &spec.knobs));
     remarks.extend(mixers::remark(&spec));
     classes::without_false_head(&checkpoint.config, &mut spec);
@@ -309,7 +339,7 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
     let architectures = reader.value("architectures");
     if let Some(stored) = reader.value("model_type") {
         let name = by(Some(stored)).ok_or_else(|| {
-            let problem = format!("found {stored}, expected one of: {}", known());
+            let problem = format!("expected the name of a kind of model, found {stored}");
             Error::config(reader.path(), "model_type", problem)
         })?;
         // Older configurations of some models of text and pictures have the text's keys at the top, newer ones apart.
@@ -330,7 +360,7 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
         let by_class = class.filter(|_| is_alone);
         let by_class = by_class.and_then(|class| Some((of_class(&class)?, class)));
         let Some((family, class)) = by_class else {
-            let problem = format!("{name:?} is not known; known: {}", known());
+            let problem = format!("{name:?} is not known");
             return Err(Error::config(reader.path(), "model_type", problem));
         };
         let origin = Origin::Derived(format!("class {class}"));
@@ -343,15 +373,12 @@ fn find(reader: &mut Reader<'_>) -> Result<&'static Family> {
     }
     let class = by(architectures.and_then(|list| list.get(0)));
     let Some(class) = class else {
-        let problem = format!("missing, expected one of: {}", known());
+        let problem = "missing, expected the name of a kind of model".to_owned();
         return Err(Error::config(reader.path(), "model_type", problem));
     };
     let found = of_class(&class);
     found.ok_or_else(|| {
-        let problem = format!(
-            "{class:?} is not known, and there is no model_type; known: {}",
-            known()
-        );
+        let problem = format!("{class:?} is not known, and there is no model_type");
         Error::config(reader.path(), "architectures", problem)
     })
 }
@@ -382,14 +409,6 @@ fn is_class_end(rest: &str) -> bool {
     .any(|end| rest == *end || (!end.is_empty() && rest.starts_with(end)))
 }
 
-fn known() -> String {
-    FAMILIES
-        .iter()
-        .map(|family| family.model_type)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -408,8 +427,10 @@ mod tests {
                 ![
                     "mod",
                     "reading",
+                    "relatives",
                     "aliases",
                     "classes",
+                    "generation",
                     "layouts",
                     "list",
                     "mixers",

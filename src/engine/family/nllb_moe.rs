@@ -15,6 +15,8 @@ const LIKE: BartLike = BartLike {
     positions: Positions::SinusoidNotPad,
     norms_before: true,
     tied_alone: true,
+    scales: Some(true),
+    activation: "relu",
     names: LayerNames {
         probe: "ff_layer_norm.weight",
         mlp: "ffn.",

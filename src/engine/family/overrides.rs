@@ -126,10 +126,15 @@ static FIELDS: &[Field] = &[
         one_of(text, &["serial", "parallel"])
     }),
     field("d_rotary", SIZE, size),
-    field("embed_scale", "a number or sqrt_d", |text| match text {
-        "sqrt_d" => Some(Given::Config(text.into())),
-        number => finite(number).map(|scale| Given::Config(scale.into())),
-    }),
+    field(
+        "embed_scale",
+        "none, a number or sqrt_d",
+        |text| match text {
+            "sqrt_d" => Some(Given::Config(text.into())),
+            "none" => Some(Given::Config(1.0.into())),
+            number => finite(number).map(|scale| Given::Config(scale.into())),
+        },
+    ),
     field(
         "positions",
         "none or sines; of a described model also sines_halves, sines_halves_to_end, rotary or alibi",
@@ -281,6 +286,12 @@ impl<'a> Overrides<'a> {
             && self
                 .word("family")
                 .is_none_or(|family| family == "described")
+    }
+
+    /// Where a key is given.
+    pub fn place(&self, name: &str) -> Option<&str> {
+        let (_, _, setting) = self.all.iter().find(|(field, ..)| field.name == name)?;
+        Some(&setting.place)
     }
 
     /// A word that is given.

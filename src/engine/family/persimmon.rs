@@ -14,7 +14,6 @@ pub const FAMILY: Family = Family::decoder("persimmon", "Persimmon", || Recipe {
         has_bias: true,
         ..RMS
     },
-    theta: 25_000.0,
     rotary_share: Some(0.5),
     qk_norm: QkNorm::BiasedHeadIf("qk_layernorm", true),
     qkv: QkvStore::PerHead,

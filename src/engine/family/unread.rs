@@ -6,7 +6,7 @@ use crate::checkpoint::{TensorInfo, Tensors};
 use crate::model::{KeySharing, ModelSpec};
 
 /// Parts of names of buffers, states of optimisers, tables of quantisation, and copies for evaluation.
-const NO_WEIGHTS: [&str; 30] = [
+const NO_WEIGHTS: [&str; 34] = [
     "position_ids",
     "token_type_ids",
     "inv_freq",
@@ -37,9 +37,13 @@ const NO_WEIGHTS: [&str; 30] = [
     "zero_point",
     "k_scale",
     "v_scale",
+    "_integer",
+    "scaling_factor",
+    ".x_min",
+    ".x_max",
 ];
 /// Parts of names of heads for tasks, of other modalities, of languages that are named, of global tokens, and of predictions beyond the next token.
-const OTHER_PARTS: [&str; 38] = [
+const OTHER_PARTS: [&str; 43] = [
     "lang_embeddings",
     "pooler",
     "contact_head",
@@ -78,6 +82,11 @@ const OTHER_PARTS: [&str; 38] = [
     "head.layernorm.",
     "head.mlp.",
     "head.probe",
+    "protein",
+    "entity_",
+    ".e2e_query.",
+    ".e2w_query.",
+    ".w2e_query.",
 ];
 const ADAPTERS: [&str; 10] = [
     "lora_",
@@ -115,6 +124,22 @@ pub enum NameKind {
 /// The kind of a tensor by its name.
 pub fn kind_of(name: &str) -> NameKind {
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    // Layers that mix proteins into a text, and hold their weights in every model: no adapter that waits to be merged.
+    let mixes_in = [
+        "attention_norm.",
+        "ff.",
+        "gate_",
+        "key_protein.",
+        "value_protein.",
+        "query.",
+        "out_proj.",
+    ];
+    if let Some((_, part)) = name.split_once(".adapter.")
+        && name.starts_with("model.layers.")
+        && mixes_in.iter().any(|begin| part.starts_with(begin))
+    {
+        return NameKind::OtherPart;
+    }
     if has(&ADAPTERS) {
         return NameKind::Adapter;
     }
@@ -126,11 +151,17 @@ pub fn kind_of(name: &str) -> NameKind {
         NameKind::Buffer
     } else if UNEMBEDDINGS.iter().any(|end| name.ends_with(end)) {
         NameKind::Unembedding
-    } else if has(&OTHER_PARTS) || name.starts_with("head.") {
+    } else if has(&OTHER_PARTS) || name.starts_with("head.") || is_last_map(name) {
         NameKind::OtherPart
     } else {
         NameKind::Weight
     }
+}
+
+/// Whether a tensor belongs to what writers of `torch.nn` models call the map from a model to its classes, outside of layers.
+fn is_last_map(name: &str) -> bool {
+    let mut modules = name.rsplit('.').skip(1);
+    layer_of(name).is_none() && modules.next() == Some("fc")
 }
 
 /// The first number that stands alone between dots: the layer that a tensor belongs to.

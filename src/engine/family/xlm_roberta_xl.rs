@@ -5,6 +5,7 @@ use super::{Family, roberta};
 
 pub const FAMILY: Family = Family::encoder("xlm-roberta-xl", "XLMRobertaXL", || BertLike {
     embed_norm: None,
+    eps: 1e-5,
     norms: Norms::Before {
         attention: "attention.self_attn_layer_norm",
         mlp: "LayerNorm",

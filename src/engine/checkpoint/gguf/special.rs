@@ -147,7 +147,13 @@ pub(super) fn deepseek(facts: &Facts<'_>, config: &mut Map<String, Value>) -> Re
         }
     };
     let divides = facts.flag("expert_weights_norm")?.unwrap_or(false);
-    let groups = facts.whole("expert_group_count")?.unwrap_or(1);
+    let groups = facts.whole("expert_group_count")?;
+    if groups.is_none() {
+        // Without the key the experts stand in no groups, whatever Hugging Face's class takes for granted.
+        set(config, "n_group", json!(1));
+        set(config, "topk_group", json!(1));
+    }
+    let groups = groups.unwrap_or(1);
     if is_sigmoid {
         set(config, "norm_topk_prob", json!(divides));
     } else {

@@ -28,6 +28,8 @@ pub struct BertLike {
     pub pad: Option<usize>,
     pub widens: Option<Widening>,
     pub norms: Norms,
+    /// What is added to variances, where the configuration does not say it.
+    pub eps: f64,
     /// The norm of embeddings; `None` where there is none.
     pub embed_norm: Option<&'static str>,
     /// Without this switch there is no norm of embeddings.
@@ -109,6 +111,7 @@ impl BertLike {
             pad: None,
             widens: None,
             norms: Norms::After,
+            eps: 1e-12,
             embed_norm: Some("embeddings.LayerNorm"),
             embed_norm_if: None,
             has_token_types: true,
@@ -179,7 +182,7 @@ pub fn read_part(
     let d_mlp = reader.size("d_mlp", "intermediate_size")?;
     let n_rows = reader.size("n_positions", "max_position_embeddings")?;
     let d_vocab = reader.size("d_vocab", "vocab_size")?;
-    let eps = reader.number_or("norm_eps", "layer_norm_eps", 1e-12)?;
+    let eps = reader.number_or("norm_eps", "layer_norm_eps", like.eps)?;
     let activation = activation_of(reader, like)?;
     let is_causal = if like.may_decode {
         reader.flag_or("is_decoder", "is_decoder", false)?

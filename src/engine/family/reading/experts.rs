@@ -105,6 +105,14 @@ pub enum SparseLayers {
     },
 }
 
+/// Groups of experts: how many of a group's best scores judge it, and what holds without keys.
+#[derive(Debug, Clone, Copy)]
+pub struct GroupKeys {
+    pub n_best: usize,
+    pub n: usize,
+    pub n_kept: usize,
+}
+
 /// What a family says of its experts, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpertsKeys {
@@ -119,8 +127,8 @@ pub struct ExpertsKeys {
     pub scores: RouterScores,
     /// Added to the scores for the choice only: its name, and whether it is stored as a matrix of one row.
     pub choice_bias: Option<(&'static str, bool)>,
-    /// Whether experts stand in groups, and how many of a group's best scores judge it.
-    pub groups: Option<usize>,
+    /// How experts stand in groups, where they do.
+    pub groups: Option<GroupKeys>,
     pub normalises: BiasRule,
     /// The key of what normalised weights are divided by at least, and what holds without it.
     pub least_sum: Option<(&'static str, f64)>,
@@ -169,7 +177,7 @@ impl ExpertsKeys {
         let n_used = reader.size("n_experts_used", self.n_used)?;
         check_used(reader, n_used, n_experts)?;
         let groups = match self.groups {
-            Some(n_best) => groups(reader, (n_experts, n_used), n_best)?,
+            Some(keys) => groups(reader, (n_experts, n_used), keys)?,
             None => None,
         };
         let router = RouterRule {
@@ -241,14 +249,15 @@ fn shared_width(
 fn groups(
     reader: &mut Reader<'_>,
     (n_experts, n_used): (usize, usize),
-    n_best: usize,
+    keys: GroupKeys,
 ) -> Result<Option<ExpertGroups>> {
+    let n_best = keys.n_best;
     let default = |key: &str| Origin::Default(key.to_owned());
-    let n = reader.size_or("n_expert_groups", "n_group", 1, default("n_group"))?;
+    let n = reader.size_or("n_expert_groups", "n_group", keys.n, default("n_group"))?;
     let n_kept = reader.size_or(
         "n_expert_groups_kept",
         "topk_group",
-        1,
+        keys.n_kept,
         default("topk_group"),
     )?;
     if !n_experts.is_multiple_of(n) || n_kept > n {
@@ -256,7 +265,7 @@ fn groups(
         return Err(Error::config(reader.path(), "n_group", problem));
     }
     const KEPT: &str = "topk_group";
-    if n > 1 && reader.value(KEPT).is_none() {
+    if n > 1 && keys.n == 1 && reader.value(KEPT).is_none() {
         return Err(Error::config(
             reader.path(),
             KEPT,

@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use crate::checkpoint::{Checkpoint, Origin, Reader};
+use crate::checkpoint::{Checkpoint, GENERATION, Origin, Reader};
 use crate::error::{Error, Result};
 use crate::model::{DecoderStart, Forced, ReadsAgain, Timing};
 use crate::prompt::{Prefix, SoundRule, language_code};
 
-const GENERATION: &str = "generation_config.json";
 const PREPROCESSOR: &str = "preprocessor_config.json";
 /// What newer versions of transformers write instead: the settings of a feature extractor beside those of a tokenizer.
 const PROCESSOR: &str = "processor_config.json";
