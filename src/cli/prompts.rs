@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::PromptArgs;
-use super::progress::{WritingMeter, note};
+use super::progress::{WritingMeter, note, remark};
 use crate::store;
-use attnscope_engine::analysis::{WriterMemory, generate, input_of};
+use attnscope_engine::analysis::{Rules, WriterMemory, generate, input_of};
 use attnscope_engine::checkpoint::DOCUMENT;
 use attnscope_engine::error::{Error, Result};
 use attnscope_engine::machine::mebibytes;
@@ -216,6 +216,11 @@ pub fn write_targets(
     pace: &dyn Pace,
 ) -> Result<()> {
     let reading = reading.of_target(model.spec.limits());
+    if named.iter().any(|named| named.prompt.n_to_generate > 0)
+        && let Some(note) = Rules::of(model).note()
+    {
+        remark(&note);
+    }
     for Named { id, prompt } in named {
         if prompt.n_to_generate == 0 {
             continue;

@@ -198,3 +198,112 @@ fn hostile_templates_end_with_one_error() {
     let said = refused(&["report", &induction(), "--text", "the old king", "--chat"]);
     assert!(said.contains("chat_template"), "{said}");
 }
+
+/// What a copy of a small model writes, with settings of generation beside it.
+fn written_with(family: &str, settings: &str, words: &[&str]) -> (Vec<u64>, String) {
+    let copy = Copy::of(family);
+    copy.write("generation_config.json", settings);
+    let path = copy.path().to_str().expect("a path");
+    let all = [&["report", path, "--format", "json"], words].concat();
+    let output = attnscope(&all);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{settings}: {said}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    (ids(&report["prompts"][0]["written"]["tokens"]), said)
+}
+
+#[test]
+fn settings_of_generation_change_what_is_written_as_they_do_in_transformers() {
+    // What `generate` of transformers 5.23 gives, ten tokens by the largest score.
+    let cases: &[(&str, &str, &[u64])] = &[
+        (
+            "mistral_full",
+            "{}",
+            &[51, 16, 42, 10, 8, 44, 60, 21, 8, 24],
+        ),
+        (
+            "mistral_full",
+            r#"{"repetition_penalty": 3.0}"#,
+            &[51, 16, 42, 10, 8, 44, 60, 21, 62, 3],
+        ),
+        (
+            "mistral_full",
+            r#"{"suppress_tokens": [16]}"#,
+            &[51, 42, 22, 8, 51, 4, 57, 8, 13, 13],
+        ),
+        (
+            "mistral_full",
+            r#"{"begin_suppress_tokens": [51]}"#,
+            &[4, 57, 38, 33, 56, 40, 48, 19, 10, 15],
+        ),
+        (
+            "mistral_full",
+            r#"{"bad_words_ids": [[51, 16], [42]]}"#,
+            &[51, 4, 10, 8, 5, 20, 10, 28, 50, 62],
+        ),
+        (
+            "mistral_full",
+            r#"{"forced_bos_token_id": 7}"#,
+            &[51, 16, 42, 10, 8, 44, 60, 21, 8, 24],
+        ),
+        (
+            "gpt2",
+            r#"{"repetition_penalty": 3.0}"#,
+            &[186, 152, 92, 17, 86, 55, 135, 88, 14, 63],
+        ),
+        (
+            "gpt2",
+            r#"{"no_repeat_ngram_size": 2}"#,
+            &[186, 186, 254, 254, 152, 152, 86, 86, 110, 17],
+        ),
+    ];
+    for (family, settings, expected) in cases {
+        let words = ["--tokens", "5,9,2,20,7", "--generate", "10"];
+        let (found, _) = written_with(family, settings, &words);
+        assert_eq!(found, *expected, "{family} {settings}");
+    }
+    // Behind a prompt of one token stands what is forced.
+    let forced = r#"{"forced_bos_token_id": 7}"#;
+    let words = ["--tokens", "5", "--generate", "4"];
+    let (found, _) = written_with("mistral_full", forced, &words);
+    assert_eq!(found, [7, 18, 3, 41]);
+}
+
+#[test]
+fn a_file_of_settings_of_generation_counts_and_not_the_configuration() {
+    let words = ["--tokens", "5,9,2,20,7", "--generate", "10"];
+    for (settings, expected) in [
+        (
+            r#"{"no_repeat_ngram_size": 2}"#,
+            &[42, 42, 48, 48, 26, 26, 42, 26, 40, 40][..],
+        ),
+        (r#"{"forced_bos_token_id": 7}"#, &[7; 10]),
+    ] {
+        let (found, _) = written_with("bart_b", settings, &words);
+        assert_eq!(found, expected, "{settings}");
+    }
+    // Of a configuration with such a key, beside a file without it.
+    let copy = Copy::of("bart_b");
+    copy.config(|config| {
+        config.insert("forced_bos_token_id".to_owned(), 7.into());
+    });
+    let path = copy.path().to_str().expect("a path");
+    let first = |words: &[&str]| {
+        let prompt = report(path, words)["prompts"][0].clone();
+        ids(&prompt["written"]["tokens"])[0]
+    };
+    assert_eq!(first(&words), 7);
+    copy.write("generation_config.json", "{}");
+    assert_eq!(first(&words), 42);
+}
+
+#[test]
+fn settings_of_generation_that_are_not_followed_are_named() {
+    let words = ["--tokens", "5,9,2", "--generate", "2"];
+    let settings = r#"{"num_beams": 4, "do_sample": true, "min_length": 0}"#;
+    let (_, said) = written_with("mistral_full", settings, &words);
+    let note = "writing does not follow generation_config.json do_sample true, num_beams 4";
+    assert!(said.contains(note), "{said}");
+    let (_, said) = written_with("mistral_full", r#"{"num_beams": 1}"#, &words);
+    assert!(!said.contains("does not follow"), "{said}");
+}

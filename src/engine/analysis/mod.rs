@@ -79,5 +79,6 @@ pub use verify::{Floor, HookDifference, ROW_BYTES, ValuePlace, Verifying, verify
 pub use what_if::{Change, KEYS as WHAT_IF_KEYS, WhatIf, changed, supposed, supposed_alignment};
 pub use work::{work_of, work_spared};
 pub use writing::{
-    Past, Taps, Text, Writer, WriterMemory, Written, can_write, end_tokens, generate, input_of,
+    Past, Rules, Taps, Text, Writer, WriterMemory, Written, can_write, end_tokens, generate,
+    input_of,
 };

@@ -3,6 +3,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use std::borrow::Cow;
+
 use crate::prompt::Sampling;
 
 /// Tokens that are told beside the one that was taken.
@@ -20,6 +22,16 @@ pub struct Written {
     pub likeliest: Vec<(u32, f64)>,
 }
 
+/// What a token is chosen by, beside how it is drawn.
+pub struct Choice<'a> {
+    /// // [token]
+    pub scores: Cow<'a, [f32]>,
+    /// Tokens that are not written.
+    pub never: Vec<u32>,
+    /// What is written in any case.
+    pub forced: Option<u32>,
+}
+
 /// Draws tokens, each from random numbers of its own.
 pub struct Chooser {
     sampling: Sampling,
@@ -34,12 +46,13 @@ impl Chooser {
         }
     }
 
-    /// Chooses from logits, or takes the token that is forced. Tokens of `never` are not written.
-    pub fn choose(&mut self, logits: &[f32], never: &[u32], forced: Option<u32>) -> Written {
-        let is_open = |id: &usize| !never.contains(&(*id as u32));
-        // Ids by falling logit, equals by rising id: a NaN counts as the least.
+    /// Chooses a token; `logits` are what the model gave, and what is told of probabilities.
+    pub fn choose(&mut self, logits: &[f32], choice: &Choice<'_>) -> Written {
+        let (scores, forced) = (choice.scores.as_ref(), choice.forced);
+        let is_open = |id: &usize| !choice.never.contains(&(*id as u32));
+        // Ids by falling score, equals by rising id: a NaN counts as the least.
         let key = |id: usize| {
-            let logit = logits[id];
+            let logit = scores[id];
             if logit.is_nan() {
                 f32::NEG_INFINITY
             } else {
@@ -66,7 +79,7 @@ impl Chooser {
             None if self.sampling.is_greedy() => greedy,
             None => {
                 let n = self.sampling.top_k.unwrap_or(logits.len());
-                self.draw(logits, &likeliest(n)).unwrap_or(greedy)
+                self.draw(scores, &likeliest(n)).unwrap_or(greedy)
             }
         };
         Written {
@@ -122,9 +135,23 @@ fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
 mod tests {
     use super::*;
 
+    fn chosen(
+        chooser: &mut Chooser,
+        logits: &[f32],
+        never: &[u32],
+        forced: Option<u32>,
+    ) -> Written {
+        let choice = Choice {
+            scores: logits.into(),
+            never: never.to_vec(),
+            forced,
+        };
+        chooser.choose(logits, &choice)
+    }
+
     fn drawn(sampling: Sampling, logits: &[f32], n: usize) -> Vec<u32> {
         let mut chooser = Chooser::new(sampling);
-        let ids = (0..n).map(|_| chooser.choose(logits, &[], None).id);
+        let ids = (0..n).map(|_| chosen(&mut chooser, logits, &[], None).id);
         ids.collect()
     }
 
@@ -132,11 +159,11 @@ mod tests {
     fn the_likeliest_is_taken_of_equals_the_first_and_what_is_never_written_is_not() {
         let logits = [0.0, 2.0, f32::NAN, 2.0, 1.0];
         let mut chooser = Chooser::new(Sampling::default());
-        assert_eq!(chooser.choose(&logits, &[], None).id, 1);
-        assert_eq!(chooser.choose(&logits, &[1], None).id, 3);
-        assert_eq!(chooser.choose(&logits, &[], Some(4)).id, 4);
+        assert_eq!(chosen(&mut chooser, &logits, &[], None).id, 1);
+        assert_eq!(chosen(&mut chooser, &logits, &[1], None).id, 3);
+        assert_eq!(chosen(&mut chooser, &logits, &[], Some(4)).id, 4);
         let even = [1.0f32; 4];
-        let written = chooser.choose(&even, &[], None);
+        let written = chosen(&mut chooser, &even, &[], None);
         assert_eq!((written.id, written.likeliest.len()), (0, 4));
         assert!((written.probability - 0.25).abs() < 1e-12);
     }

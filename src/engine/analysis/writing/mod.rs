@@ -1,14 +1,17 @@
 //! Lets a model write: token after token, until one that ends its text, or enough of them.
 
 mod choice;
+mod rules;
 mod writer;
 
 use serde_json::Value;
 
-pub use choice::{Chooser, Written};
+pub use choice::{Choice, Chooser, Written};
+pub use rules::Rules;
 pub use writer::{Past, Writer, WriterMemory};
 
 use super::tap::Tap;
+use crate::checkpoint::GENERATION;
 use crate::error::{Error, Result};
 use crate::machine::available_memory;
 use crate::model::{Forced, Input, Model, ModelSpec, ReadsAgain, Sequence};
@@ -46,6 +49,9 @@ pub struct Text<'a, O: Ops> {
     pace: &'a dyn Pace,
     chooser: Chooser,
     ends: Vec<u32>,
+    rules: Rules,
+    /// Tokens of the prompt.
+    n_given: usize,
 }
 
 /// Gives what watches the rows that run for each token.
@@ -89,6 +95,8 @@ impl<'a, O: Ops> Text<'a, O> {
             pace,
             chooser: Chooser::new(prompt.sampling),
             ends: end_tokens(model),
+            rules: Rules::of(model),
+            n_given: prompt.tokens.len() - prompt.n_written,
         })
     }
 
@@ -137,7 +145,15 @@ impl<'a, O: Ops> Text<'a, O> {
             Forced::Token(id) => Some(*id),
             Forced::OneOf(ids) => likeliest_of(ids, &logits),
         });
-        let written = self.chooser.choose(&logits, &never, forced);
+        never.extend(self.rules.never(&prompt.tokens, self.n_given));
+        let written = self.chooser.choose(
+            &logits,
+            &Choice {
+                scores: self.rules.scores(&logits, prompt),
+                never,
+                forced: forced.or_else(|| self.rules.forced(&prompt.tokens)),
+            },
+        );
         prompt.push(written.id, label(written.id), self.model.spec.positions);
         if self.ends.contains(&written.id) {
             prompt.n_to_generate = 0;
@@ -245,9 +261,6 @@ pub fn end_tokens(model: &Model) -> Vec<u32> {
     ends.dedup();
     ends
 }
-
-/// The file of settings of generation.
-const GENERATION: &str = "generation_config.json";
 
 /// A prompt as the model takes it.
 pub fn input_of(prompt: &Prompt) -> Input {

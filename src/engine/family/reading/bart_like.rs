@@ -346,20 +346,15 @@ pub fn decoder_start(
     let mut end_tokens = reader.tokens("end_token", "eos_token_id");
     end_tokens.extend(reader.tokens("forced_end_token", "forced_eos_token_id"));
     let forced = reader.value("forced_bos_token_id").and_then(|v| v.as_u64());
-    let lists = reader.value("bad_words_ids").and_then(|v| v.as_array());
-    // Sequences of several tokens are left out: they would need the search that transformers does.
-    let single = |words: &serde_json::Value| match words.as_array()?.as_slice() {
-        [id] => id.as_u64().map(|id| id as u32),
-        _ => None,
-    };
-    let never_written = lists.into_iter().flatten().filter_map(single).collect();
+    // What is never written is a matter of whoever lets the model write.
+    reader.value("bad_words_ids");
     Ok(DecoderStart {
         prefixes: [Prefix::NONE; 2],
         forced: forced
             .map(|id| Forced::Token(id as u32))
             .into_iter()
             .collect(),
-        never_written,
+        never_written: Vec::new(),
         never_first: Vec::new(),
         reads_again: ReadsAgain::ForLabels,
         has_own_vocabulary: false,
