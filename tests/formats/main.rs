@@ -34,4 +34,5 @@ mod reading_settings;
 mod reading_wholly;
 mod spellings;
 mod tokenizer_files;
+mod told_apart;
 mod wrapped;

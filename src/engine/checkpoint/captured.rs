@@ -288,13 +288,30 @@ fn members(file: &DataFile) -> Result<BTreeMap<String, String>> {
     Ok(names.collect())
 }
 
-/// Whether a path could hold captured arrays: by its ending, and for safetensors by the names in it.
+/// How names of weights end, whoever wrote them.
+const WEIGHTS: [&str; 8] = [
+    "weight",
+    "bias",
+    "kernel",
+    "embedding",
+    "gamma",
+    "beta",
+    ".W_E",
+    ".W_Q",
+];
+
+/// Whether a path could hold captured arrays, by the names in it. In an archive arrays may have any names but those of weights.
 pub fn holds(path: &Path, is_captured: impl Fn(&str) -> bool) -> bool {
     if !path.is_file() {
         return false;
     }
     if is_npz(path) {
-        return true;
+        // What cannot be read is told when it is opened as a trace.
+        let names = DataFile::open(path).and_then(|file| members(&file));
+        return names.map_or(true, |names| {
+            let is_weight = |name: &String| WEIGHTS.iter().any(|end| name.ends_with(end));
+            names.keys().any(|name| is_captured(name)) || !names.keys().any(is_weight)
+        });
     }
     let is_safetensors = path
         .extension()

@@ -34,11 +34,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
     let outside = Outside::of(facts, &[before], d_model);
     let tokens: Vec<&String> = outside.tokens.iter().collect();
     let Some(tokens) = only(facts, &tokens, "table of tokens", "embedding.weight")? else {
-        let problem = format!(
-            "no table of tokens [d_vocab, {d_model}] is known by its name; [rename] \"NAME\" = \"embedding.weight\" \
-             in attnscope.toml names it; found {}",
-            outside.some()
-        );
+        let problem = outside.without_tokens(facts, "embedding.weight");
         return Err(facts.at(&probe, problem));
     };
     let [d_vocab, _] = facts.matrix(&tokens)?;

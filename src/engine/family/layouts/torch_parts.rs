@@ -58,6 +58,32 @@ impl Outside {
         }
     }
 
+    /// The map of numbers, and how many of them it takes at once, where a model reads those and no tokens.
+    pub fn input_map(&self, facts: &Facts<'_>) -> Option<(&str, usize)> {
+        self.names.iter().find_map(|name| match facts.shape(name) {
+            Some(&[n_out, n_in]) if n_out == self.d_model && n_in != n_out => {
+                let is_map = name.ends_with(".weight") && !is_position(name);
+                is_map.then_some((name.as_str(), n_in))
+            }
+            _ => None,
+        })
+    }
+
+    /// Says that there is no table of tokens, and what there is in its place; `ours` is the name that such a table should have.
+    pub fn without_tokens(&self, facts: &Facts<'_>, ours: &str) -> String {
+        let d_model = self.d_model;
+        match self.input_map(facts) {
+            Some((name, n_in)) => format!(
+                "the model has no table of tokens: {name} [{d_model}, {n_in}] maps {n_in} numbers per position, and only models that                  read tokens, pictures or sound can be run; attnscope capture-script records the attention of others"
+            ),
+            None => format!(
+                "no table of tokens [d_vocab, {d_model}] is known by its name; [rename] \"NAME\" = \"{ours}\" \
+                 in attnscope.toml names it; found {}",
+                self.some()
+            ),
+        }
+    }
+
     /// The first names, to say what was found.
     pub fn some(&self) -> String {
         let some: Vec<&str> = self.names.iter().map(String::as_str).take(4).collect();

@@ -127,12 +127,7 @@ fn describe(facts: &mut Facts<'_>) -> Result<bool> {
             side.our_tokens,
         )?;
         let Some(tokens) = tokens else {
-            let problem = format!(
-                "no table of tokens [d_vocab, {d_model}] is known by its name; [rename] \"NAME\" = \"{}\" \
-                 in attnscope.toml names it; found {}",
-                side.our_tokens,
-                outside.some()
-            );
+            let problem = outside.without_tokens(facts, side.our_tokens);
             return Err(facts.at(&probe, problem));
         };
         let [d_vocab, _] = facts.matrix(&tokens)?;

@@ -44,11 +44,44 @@ const PARTS: &[&str] = &[
     "mlp.b_out",
 ];
 
+/// Exchanges the axes of matrices that EasyTransformer saved, before it became TransformerLens: outputs stood before inputs, and a
+/// vocabulary's words were columns.
+fn turn(facts: &mut Facts<'_>, tokens: &str) {
+    let (Some(&[_, d_head, d_model]), Some(&[n_rows, n_columns])) =
+        (facts.shape(PROBE), facts.shape(tokens))
+    else {
+        return;
+    };
+    // In TransformerLens the table's columns are as many as the second axis of the probe.
+    if n_rows != d_model || n_columns == d_head {
+        return;
+    }
+    let is_map = |name: &str| {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        last.trim_start_matches('_').starts_with("W_")
+    };
+    let maps = facts.tensors.iter().filter(|(name, _)| is_map(name));
+    let maps: Vec<(String, Vec<usize>)> = maps
+        .map(|(name, info)| (name.to_owned(), info.shape.clone()))
+        .collect();
+    for (name, mut shape) in maps {
+        let n_axes = shape.len();
+        if n_axes < 2 {
+            continue;
+        }
+        let mut order: Vec<usize> = (0..n_axes).collect();
+        order.swap(n_axes - 2, n_axes - 1);
+        shape.swap(n_axes - 2, n_axes - 1);
+        facts.tensors.arrange(&name, &name, &order, &shape);
+    }
+}
+
 fn describe(facts: &mut Facts<'_>) -> Result<bool> {
+    let tokens = "embed.W_E";
+    turn(facts, tokens);
     let Some(&[n_heads, d_model, d_head]) = facts.shape(PROBE) else {
         return Ok(false);
     };
-    let tokens = "embed.W_E";
     let [d_vocab, width] = facts.matrix(tokens)?;
     if width != d_model {
         let problem = format!("expected {d_model} columns, found {width}");
