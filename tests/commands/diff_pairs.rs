@@ -58,7 +58,7 @@ fn a_knob_is_found_at_the_hook_that_it_acts_on_first() {
         "mlp_out encoder L0",
         layers,
         "",
-        "activation Gelu Relu",
+        "activation gelu relu",
     );
     let found = knob("t5_v11", "relative_attention_max_distance", 6);
     assert!(

@@ -1,5 +1,7 @@
 //! Rotary positions: the angles, and the rescaling of their frequencies for longer contexts.
 
+use std::fmt;
+
 use std::f64::consts::TAU;
 
 /// How the frequencies of a rotary embedding are rescaled.
@@ -39,6 +41,55 @@ pub enum RopeScaling {
         long: Vec<f64>,
         original_n_ctx: usize,
     },
+}
+
+impl fmt::Display for RopeScaling {
+    /// Every number of it: two that differ read differently.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |all: &[f64]| {
+            let words: Vec<String> = all.iter().map(f64::to_string).collect();
+            words.join(" ")
+        };
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Linear { factor } => write!(f, "linear, factor {factor}"),
+            Self::Dynamic { factor, n_ctx } => {
+                write!(f, "dynamic, factor {factor} beyond {n_ctx} positions")
+            }
+            Self::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_n_ctx,
+            } => write!(
+                f,
+                "llama3, factor {factor}, low {low_freq_factor}, high {high_freq_factor}, trained on {original_n_ctx} positions"
+            ),
+            Self::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_n_ctx,
+                truncates,
+            } => {
+                let ramp = if *truncates { "whole" } else { "fractional" };
+                write!(
+                    f,
+                    "yarn, factor {factor}, fast {beta_fast}, slow {beta_slow}, {ramp} ramp, trained on {original_n_ctx} positions"
+                )
+            }
+            Self::Long {
+                short,
+                long,
+                original_n_ctx,
+            } => write!(
+                f,
+                "longrope, short {}, long {}, trained on {original_n_ctx} positions",
+                list(short),
+                list(long)
+            ),
+        }
+    }
 }
 
 /// A rotary embedding of queries and keys (Su et al. 2021).

@@ -39,6 +39,19 @@ pub enum KeyDivisor {
     NSqrtD,
 }
 
+impl fmt::Display for KeyDivisor {
+    /// As a what-if names it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SumOfNorms => f.write_str("sum_key_norms"),
+            Self::MeanNorm => f.write_str("mean_key_norm"),
+            Self::RootOfSquares => f.write_str("rms_key_norm"),
+            Self::PNorm(p) => write!(f, "p_norm:{p}"),
+            Self::NSqrtD => f.write_str("n_sqrt_d"),
+        }
+    }
+}
+
 impl Scale {
     /// The factor for heads of width `d_head`; NaN where it differs from row to row.
     pub fn factor(self, d_head: usize) -> f32 {

@@ -1,5 +1,7 @@
 //! Activation functions by name.
 
+use std::fmt;
+
 /// Activation functions of feed-forward layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activation {
@@ -20,4 +22,22 @@ pub enum Activation {
     LeakyRelu,
     /// x itself: a gate without a function.
     Identity,
+}
+
+impl fmt::Display for Activation {
+    /// The name that configurations give it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_new",
+            Self::Relu => "relu",
+            Self::Silu => "silu",
+            Self::QuickGelu => "quick_gelu",
+            Self::ReluSquared => "relu2",
+            Self::Tanh => "tanh",
+            Self::Sigmoid => "sigmoid",
+            Self::LeakyRelu => "leaky_relu",
+            Self::Identity => "identity",
+        })
+    }
 }

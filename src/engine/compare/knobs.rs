@@ -112,6 +112,7 @@ pub fn preventing(differences: &[KnobDifference]) -> Option<&KnobDifference> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::{WhatIf, supposed};
     use crate::checkpoint::Checkpoint;
     use crate::family;
 
@@ -162,5 +163,73 @@ mod tests {
         let rows = knob_differences(&a, &spec("llama"));
         let first = preventing(&rows).expect("a size or a part");
         assert_eq!(first.kind, KnobKind::Shape);
+    }
+
+    /// Whether some word is a name of the code: `OfKeys`, `GeluTanh`, `Some`.
+    fn is_code(text: &str) -> bool {
+        let names = ["Some", "None", "Zero", "Mean", "Gelu", "Relu", "Silu"];
+        let mut words = text.split(|c: char| !c.is_alphanumeric());
+        let is_camel = |word: &str| {
+            let mut pairs = word.chars().zip(word.chars().skip(1));
+            // Heads and layers are written L3H7.
+            pairs.any(|(a, b)| a.is_lowercase() && b.is_uppercase())
+        };
+        let has_name = words.any(|word| is_camel(word) || names.contains(&word));
+        has_name || text.contains(['{', '}', '[', ']', '"'])
+    }
+
+    #[test]
+    fn no_value_of_a_knob_is_written_as_code() {
+        let cases = std::fs::read_dir(crate::fixture("oracle")).expect("cases");
+        let mut names: Vec<String> = cases
+            .map(|case| case.expect("a case").file_name())
+            .map(|name| name.to_string_lossy().into_owned())
+            .filter(|name| crate::fixture(&format!("oracle/{name}/model")).exists())
+            .collect();
+        names.sort();
+        let mut n_specs = 0;
+        for name in &names {
+            let path = crate::fixture(&format!("oracle/{name}/model"));
+            // What a few cases need beside their files is said on the command line.
+            let Ok(checkpoint) = Checkpoint::open(&path) else {
+                continue;
+            };
+            let Ok(read) = family::read(checkpoint) else {
+                continue;
+            };
+            n_specs += 1;
+            for knob in spec_knobs(&read.spec) {
+                let value = knob.value.to_string();
+                assert!(!is_code(&value), "{name}: {} {value}", knob.name);
+            }
+        }
+        assert!(n_specs > 150, "{n_specs} of {}", names.len());
+    }
+
+    #[test]
+    fn what_is_supposed_is_written_in_the_words_that_suppose_it() {
+        for (what_if, expected) in [
+            ("scale=sum_key_norms", "scale 0.25 → sum_key_norms"),
+            ("scale=p_norm:3", "scale 0.25 → p_norm:3"),
+            ("softmax_axis=queries", "softmax_axis keys → queries"),
+            ("mask=none@L1", "mask@L1 causal → bidirectional"),
+        ] {
+            let a = spec("gpt2");
+            let what_if: WhatIf = what_if.parse().expect("a change");
+            let b = supposed(&a, &[what_if]).expect("applies");
+            assert_eq!(written(&a, &b), [expected]);
+        }
+        let a = spec("gpt2");
+        let value = |words: &[&str]| {
+            let what_ifs = words.iter().map(|words| words.parse().expect("a change"));
+            let b = supposed(&a, &what_ifs.collect::<Vec<_>>()).expect("applies");
+            let knobs = spec_knobs(&b);
+            let found = knobs.into_iter().find(|knob| knob.name == "exceptions");
+            found.expect("exceptions").value.to_string()
+        };
+        assert_eq!(value(&["drop=zero@L1H2"]), "H2 drop=zero");
+        assert_eq!(value(&["scale=none@L0H1"]), "H1 scale=1");
+        let both = value(&["scale=n_sqrt_d@L0H1", "temperature=2@L0H1"]);
+        assert_eq!(both, "H1 scale=n_sqrt_d × 0.5");
     }
 }

@@ -1,10 +1,12 @@
 //! A spec as a flat list of knobs, under the names that `--set` gives them where it has one.
 
+use std::ops::Range;
+
 use super::knob::{KnobKind, KnobValue, SpecKnob};
-use crate::attention::{AttentionSpec, Bias, Scale, Window};
+use crate::attention::{AttentionSpec, Bias, Growth, NoVisible, OfKeys, Scale, Window};
 use crate::model::{
-    BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec, NormSource,
-    PositionTable, ProjectionSpec, Stack, StackSpec,
+    Ablation, BlockSpec, EmbedSpec, FeedForward, GateRule, MapScale, MlpSpec, ModelSpec,
+    NormSource, PositionTable, ProjectionSpec, RouterScores, SelfSpec, Sines, Stack, StackSpec,
 };
 use crate::ops::NormKind;
 use crate::place::Place;
@@ -74,7 +76,7 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
         list.add(Computation, "logit_scale", KnobValue::single(head.scale));
         list.word(Shape, "head_transform", head.transform.is_some());
         if let Some(transform) = &head.transform {
-            let activation = transform.activation.map(|a| format!("{a:?}"));
+            let activation = transform.activation.map(|a| a.to_string());
             let activation = KnobValue::or_none(activation, KnobValue::Word);
             list.add(Computation, "head_activation", activation);
             list.slot = "head".to_owned();
@@ -85,7 +87,7 @@ pub(super) fn spec_knobs(spec: &ModelSpec) -> Vec<SpecKnob> {
     list.word(Computation, "predicts_next_token", spec.is_causal_lm);
     if let Some(start) = &spec.decoder_start {
         list.count(Label, "start_token", start.start_token as usize);
-        list.word(Label, "end_tokens", format!("{:?}", start.end_tokens));
+        list.word(Label, "end_tokens", words(&start.end_tokens));
     }
     list.knobs
 }
@@ -134,7 +136,15 @@ fn of_stack(list: &mut List, stack: &StackSpec) {
 
 fn embedding(list: &mut List, embed: &EmbedSpec) {
     list.add(Computation, "embed_scale", KnobValue::single(embed.scale));
-    list.word(Computation, "dropped_token", format!("{:?}", embed.dropped));
+    let dropped = embed.dropped.map(|dropped| match dropped.token {
+        Some(token) => format!("{token}, {} of tokens in training", dropped.share),
+        None => format!(
+            "not in the vocabulary, {} of tokens in training",
+            dropped.share
+        ),
+    });
+    let dropped = KnobValue::or_none(dropped, KnobValue::Word);
+    list.add(Computation, "dropped_token", dropped);
     list.count(Shape, "d_embed", embed.tokens.width);
     list.count(Shape, "n_embed", embed.tokens.n_rows);
     if let Some(stem) = &embed.sound {
@@ -143,7 +153,12 @@ fn embedding(list: &mut List, embed: &EmbedSpec) {
     let table = match &embed.positions {
         None => "none".to_owned(),
         Some(PositionTable::Stored(_)) => "stored".to_owned(),
-        Some(PositionTable::Sinusoid(sines)) => format!("sines, {sines:?}").to_lowercase(),
+        Some(PositionTable::Sinusoid(sines)) => match sines {
+            Sines::Halves => "sines, then cosines",
+            Sines::HalvesToEnd => "sines, then cosines, up to the last frequency",
+            Sines::Interleaved => "sines and cosines in turn",
+        }
+        .to_owned(),
     };
     let kind = match &embed.positions {
         Some(PositionTable::Sinusoid(_)) => Computation,
@@ -170,7 +185,7 @@ fn block(list: &mut List, spec: &BlockSpec) {
         attention(list, &own.attention);
         projections(list, &own.projections);
         if !own.exceptions.is_empty() {
-            list.word(Computation, "exceptions", format!("{:?}", own.exceptions));
+            list.word(Computation, "exceptions", exceptions(own));
         }
     }
     list.word(Computation, "norm_placement", placement(spec));
@@ -226,7 +241,13 @@ fn block(list: &mut List, spec: &BlockSpec) {
             list.count(Shape, "experts", experts.experts.len());
             let rule = &experts.rule;
             list.count(Computation, "n_experts_used", rule.n_used);
-            list.word(Computation, "router_scores", format!("{:?}", rule.scores));
+            let scores = match rule.scores {
+                RouterScores::Softmax => "softmax over all experts".to_owned(),
+                RouterScores::SoftmaxOfChosen => "softmax over chosen experts".to_owned(),
+                RouterScores::Sigmoid => "sigmoid".to_owned(),
+                RouterScores::Mixer(near) => format!("softmax over near experts, within {near}"),
+            };
+            list.word(Computation, "router_scores", scores);
             list.word(Computation, "router_normalises", rule.normalises);
             list.add(Computation, "router_power", KnobValue::single(rule.power));
             list.add(
@@ -236,7 +257,14 @@ fn block(list: &mut List, spec: &BlockSpec) {
             );
             list.word(Computation, "router_scales_inputs", rule.scales_inputs);
             list.add(Computation, "router_scale", KnobValue::single(rule.scale));
-            list.word(Computation, "router_groups", format!("{:?}", rule.groups));
+            let groups = rule.groups.map(|of| {
+                format!(
+                    "{} of {} groups, by their best {}",
+                    of.n_kept, of.n, of.n_best
+                )
+            });
+            let groups = KnobValue::or_none(groups, KnobValue::Word);
+            list.add(Computation, "router_groups", groups);
             list.word(Shape, "shared_expert", experts.shared.is_some());
             list.word(Shape, "experts_apart", experts.apart.is_some());
             if let Some(mlp) = experts.experts.first() {
@@ -245,6 +273,44 @@ fn block(list: &mut List, spec: &BlockSpec) {
         }
         FeedForward::None => list.word(Shape, "experts", "no feed-forward layer"),
     }
+}
+
+/// Values one after another.
+fn words<T: std::fmt::Display>(all: &[T]) -> String {
+    let all: Vec<String> = all.iter().map(T::to_string).collect();
+    all.join(" ")
+}
+
+/// Heads that run otherwise than their layer, each with the knobs that differ from it.
+fn exceptions(own: &SelfSpec) -> String {
+    let knobs = |spec: &AttentionSpec, maps: &ProjectionSpec| {
+        let mut list = List {
+            knobs: Vec::new(),
+            slot: String::new(),
+        };
+        attention(&mut list, spec);
+        projections(&mut list, maps);
+        list.knobs
+    };
+    let layer = knobs(&own.attention, &own.projections);
+    let heads = |heads: &Range<usize>| match heads.len() {
+        1 => format!("H{}", heads.start),
+        _ => format!("H{}–{}", heads.start, heads.end.saturating_sub(1)),
+    };
+    let variants = own.exceptions.variants.iter().map(|variant| {
+        let all = knobs(&variant.attention, &variant.projections);
+        let differing = all.iter().filter(|knob| !layer.contains(knob));
+        let each = differing.map(|knob| format!(" {}={}", knob.name, knob.value));
+        format!("{}{}", heads(&variant.heads), each.collect::<String>())
+    });
+    let dropped = own.exceptions.ablated.iter().map(|(head, by)| {
+        let by = match by {
+            Ablation::Zero => "zero",
+            Ablation::Mean => "mean",
+        };
+        format!("H{head} drop={by}")
+    });
+    variants.chain(dropped).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a layer has norms: before its branches, on what they give, or on the residual after each.
@@ -269,7 +335,7 @@ fn feed_forward(list: &mut List, mlp: &MlpSpec) {
     list.word(Shape, "gated", mlp.gate.is_some());
     let activation = match mlp.learned {
         Some(_) => "learned".to_owned(),
-        None => format!("{:?}", mlp.activation),
+        None => mlp.activation.to_string(),
     };
     list.word(Computation, "activation", activation);
     if let GateRule::Clamped { limit, alpha } = mlp.gate_rule {
@@ -284,7 +350,10 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
     list.count(Shape, "d_head", spec.d_head);
     list.count(Shape, "d_value", spec.d_value);
     let scale = match spec.scale {
-        Scale::OfKeys(of_keys) => KnobValue::word(format!("{of_keys:?}")),
+        Scale::OfKeys(OfKeys { divisor, factor }) if factor == 1.0 => KnobValue::word(divisor),
+        Scale::OfKeys(OfKeys { divisor, factor }) => {
+            KnobValue::word(format!("{divisor} × {factor}"))
+        }
         other => KnobValue::single(other.factor(spec.d_head)),
     };
     list.add(Computation, "scale", scale);
@@ -305,17 +374,25 @@ fn attention(list: &mut List, spec: &AttentionSpec) {
     let globals = spec.globals.map(|globals| globals.to_string());
     let globals = KnobValue::or_none(globals, KnobValue::Word);
     list.add(Computation, "global_tokens", globals);
-    list.word(
-        Computation,
-        "row_without_keys",
-        format!("{:?}", spec.no_visible).to_lowercase(),
-    );
+    let without_keys = match spec.no_visible {
+        NoVisible::Zero => "zero",
+        NoVisible::Uniform => "uniform",
+        NoVisible::Nan => "nan",
+    };
+    list.word(Computation, "row_without_keys", without_keys);
     list.add(
         Computation,
         "softcap",
         KnobValue::or_none(spec.softcap, KnobValue::single),
     );
-    let growth = spec.growth.map(|growth| format!("{growth:?}"));
+    let growth = spec.growth.map(|growth| {
+        let Growth {
+            beta,
+            period,
+            first,
+        } = growth;
+        format!("{beta} per {period} positions, from {first}")
+    });
     list.add(
         Computation,
         "query_growth",
@@ -333,8 +410,7 @@ fn position(list: &mut List, spec: &AttentionSpec) {
         list.count(Computation, "rope_dims", rope.d_rotary);
         list.count(Computation, "rope_first", rope.first);
         list.word(Computation, "rope_interleaved", rope.interleaved);
-        let scaling = format!("{:?}", rope.scaling).to_lowercase();
-        list.word(Computation, "rope_scaling", scaling);
+        list.word(Computation, "rope_scaling", &rope.scaling);
         list.add(
             Computation,
             "rope_magnitude",
@@ -355,7 +431,7 @@ fn position(list: &mut List, spec: &AttentionSpec) {
     match &spec.bias {
         Bias::None => {}
         Bias::Alibi(alibi) => {
-            list.word(Computation, "bias_slopes", format!("{:?}", alibi.slopes));
+            list.word(Computation, "bias_slopes", words(&alibi.slopes));
             list.word(Computation, "bias_scaled", alibi.is_scaled);
             list.word(Computation, "bias_rounded", alibi.rounds_to_bf16);
             list.word(Computation, "bias_both_ways", alibi.is_both_ways);
@@ -367,11 +443,8 @@ fn position(list: &mut List, spec: &AttentionSpec) {
         }
         Bias::Relative(relative) => {
             list.count(Shape, "bias_span", relative.span);
-            list.word(
-                Computation,
-                "bias_log_until",
-                format!("{:?}", relative.log_until),
-            );
+            let until = KnobValue::or_none(relative.log_until, KnobValue::count);
+            list.add(Computation, "bias_log_until", until);
         }
     }
 }

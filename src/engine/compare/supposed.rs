@@ -177,7 +177,7 @@ fn supposed(spec: &AttentionSpec, positions: &[usize]) -> Vec<Supposed> {
             magnitude: 1.0,
             ..rope.clone()
         };
-        let said = format!("{:?}", rope.scaling).to_lowercase();
+        let said = rope.scaling.to_string();
         let knob = row(
             "rope_scaling",
             KnobValue::word(said),

@@ -47,7 +47,7 @@ impl SoundStem {
             format!("{n_in}→{n_out} over {wide} every {stride}")
         });
         let each: Vec<String> = each.collect();
-        format!("{}, {:?}", each.join(", "), self.activation).to_lowercase()
+        format!("{}, {}", each.join(", "), self.activation)
     }
 
     /// The rows that it makes of a sequence's sound. // [position, d_embed]

@@ -114,14 +114,19 @@ fn scale(value: &str) -> Option<Change> {
             factor: 1.0,
         })))
     };
+    let plain = [
+        KeyDivisor::SumOfNorms,
+        KeyDivisor::MeanNorm,
+        KeyDivisor::RootOfSquares,
+        KeyDivisor::NSqrtD,
+    ];
+    if let Some(divisor) = plain.into_iter().find(|known| known.to_string() == value) {
+        return of_keys(divisor);
+    }
     match value {
         "inv_sqrt_d" => Some(Change::Scale(Scale::InvSqrtD)),
         "inv_d" => Some(Change::Scale(Scale::InvD)),
         "none" => Some(Change::Scale(Scale::One)),
-        "sum_key_norms" => of_keys(KeyDivisor::SumOfNorms),
-        "mean_key_norm" => of_keys(KeyDivisor::MeanNorm),
-        "rms_key_norm" => of_keys(KeyDivisor::RootOfSquares),
-        "n_sqrt_d" => of_keys(KeyDivisor::NSqrtD),
         _ => match value.strip_prefix("p_norm:") {
             // Below 1 it is not a norm; at infinity it is the largest.
             Some(p) => of_keys(KeyDivisor::PNorm(

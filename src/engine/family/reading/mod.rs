@@ -362,3 +362,16 @@ pub(super) fn check_counts(
     );
     Err(Error::config(reader.path(), "experts", problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_activation_is_written_as_it_is_asked_for() {
+        for (_, activation) in ACTIVATIONS {
+            let name = activation.to_string();
+            assert_eq!(activation_by_name(&name), Some(*activation), "{name}");
+        }
+    }
+}

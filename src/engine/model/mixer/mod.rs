@@ -123,23 +123,42 @@ impl TokenMixer {
     pub fn knobs(&self) -> String {
         match self {
             Self::Convolution(_) => String::new(),
-            Self::SelectiveScan(spec) => format!("{:?}", spec.activation),
-            Self::StateSpace(spec) => format!(
-                "{} heads in {} groups, {:?}, steps {:?}, {:?}",
-                spec.n_heads, spec.n_groups, spec.activation, spec.step_limits, spec.norm
-            ),
-            Self::DeltaRule(spec) => format!("{:?}, {:?}", spec.heads, spec.activation),
+            Self::SelectiveScan(spec) => spec.activation.to_string(),
+            Self::StateSpace(spec) => {
+                let (heads, groups, [from, to]) = (spec.n_heads, spec.n_groups, spec.step_limits);
+                let norm = match &spec.norm {
+                    None => "no norm".to_owned(),
+                    Some(norm) => norm.words(),
+                };
+                format!(
+                    "{heads} heads in {groups} groups, {}, steps from {from} to {to}, {norm}",
+                    spec.activation
+                )
+            }
+            Self::DeltaRule(spec) => {
+                let heads = spec.heads;
+                format!(
+                    "{} key heads of {}, {} value heads of {}, {}",
+                    heads.n_key_heads,
+                    heads.d_key,
+                    heads.n_value_heads,
+                    heads.d_value,
+                    spec.activation
+                )
+            }
             Self::GatedRecurrence(spec) => {
-                format!("{} blocks, {:?}", spec.n_blocks, spec.activation)
+                format!("{} blocks, {}", spec.n_blocks, spec.activation)
             }
             Self::Lightning(spec) => {
                 let Decays {
                     n_block, slopes, ..
                 } = &spec.decays;
                 let heads = format!("{} heads of {}", spec.n_heads, spec.d_head);
+                let slopes: Vec<String> = slopes.iter().map(f32::to_string).collect();
                 format!(
-                    "{heads}, blocks of {n_block}, {:?}, {slopes:?}",
-                    spec.activation
+                    "{heads}, blocks of {n_block}, {}, slopes {}",
+                    spec.activation,
+                    slopes.join(" ")
                 )
             }
         }

@@ -30,6 +30,15 @@ pub struct GatedNormSource {
 }
 
 impl GatedNormSource {
+    /// What it computes, for comparisons.
+    pub fn words(&self) -> String {
+        let order = match self.order {
+            GateOrder::NormFirst => "norm before the gate",
+            GateOrder::GateFirst => "norm after the gate",
+        };
+        format!("{order} over {} channels, eps {}", self.width, self.eps)
+    }
+
     /// # Errors
     /// When the gain is missing or has another shape.
     pub(super) fn read<'a, O: Ops>(&self, shelf: Shelf<'a, O>) -> Result<Cow<'a, [f32]>> {
