@@ -276,3 +276,123 @@ fn names_are_text_in_a_picture_whatever_they_hold() {
             && words.contains(&"q·k/√d")
     );
 }
+
+/// Cells with dots of a line.
+fn dots(buf: &Buffer) -> Vec<(u16, u16)> {
+    let places = buf.area.positions();
+    let is_dots = |symbol: &str| {
+        let first = symbol.chars().next().map_or(0, u32::from);
+        (0x2801..0x2900).contains(&first)
+    };
+    let found = places.filter(|at| is_dots(buf[*at].symbol()));
+    found.map(|at| (at.x, at.y)).collect()
+}
+
+fn drawn(chart: &Chart, depth: Depth) -> Buffer {
+    let area = Rect::new(0, 0, 60, 20);
+    let mut buf = Buffer::empty(area);
+    draw_chart(chart, area, &mut buf, &Theme::new(depth));
+    buf
+}
+
+#[test]
+fn data_lies_above_the_level_it_is_judged_by() {
+    // A curve on its level, one that crosses it, and one that comes close to it: none of them has a gap.
+    let curves: [fn(f64) -> f64; 3] = [|_| 1.0, |x| 2.0 * x / 100.0, |x| 1.0 - 0.01 * (x / 100.0)];
+    for curve in curves {
+        let points: Vec<(f64, f64)> = (0..=100).map(f64::from).map(|x| (x, curve(x))).collect();
+        let of = |levels: &[f64]| Chart {
+            x: Axis::linear("step"),
+            y: Axis::linear("value").from(0.0).to(2.0),
+            series: std::iter::once(Series::line("", points.clone()))
+                .chain(levels.iter().map(|at| Series::rule("", (0.0, 100.0), *at)))
+                .collect(),
+            ..chart(Vec::new())
+        };
+        let alone = drawn(&of(&[]), Depth::Truecolor);
+        let style = |buf: &Buffer, at: (u16, u16)| (buf[at].symbol().to_owned(), buf[at].fg);
+        let judged = drawn(&of(&[0.0, 1.0]), Depth::Truecolor);
+        let curve = dots(&alone);
+        assert!(curve.len() > 40);
+        for at in &curve {
+            assert_eq!(style(&judged, *at), style(&alone, *at), "{at:?}");
+        }
+        assert!(
+            dots(&judged).len() > curve.len(),
+            "the levels show beside it"
+        );
+    }
+}
+
+#[test]
+fn two_curves_in_one_cell_both_show() {
+    let points = |y: f64| (0..=100).map(|x| (f64::from(x), y)).collect::<Vec<_>>();
+    let both = Chart {
+        x: Axis::linear("step"),
+        y: Axis::linear("value").from(0.0).to(1.0),
+        series: vec![
+            Series::line("", points(0.50)),
+            Series::line("", points(0.52)),
+        ],
+        ..chart(Vec::new())
+    };
+    let one = Chart {
+        series: vec![Series::line("", points(0.52))],
+        ..both.clone()
+    };
+    let n_dots = |chart: &Chart| -> u32 {
+        let buf = drawn(chart, Depth::None);
+        let cells = dots(&buf).into_iter();
+        let letter = |at| buf[at].symbol().chars().next().map_or(0, u32::from);
+        cells.map(|at| (letter(at) - 0x2800).count_ones()).sum()
+    };
+    assert_eq!(n_dots(&both), 2 * n_dots(&one));
+}
+
+#[test]
+fn labels_of_marks_stand_above_the_plot_and_cut_no_curve() {
+    let points: Vec<(f64, f64)> = (0..=100)
+        .map(|i| (10f64.powf(f64::from(i) / 25.0 - 2.0), 0.97))
+        .collect();
+    let curve = Chart {
+        x: Axis::logarithmic("scale").from(0.01).to(100.0),
+        series: vec![Series::line("", points)],
+        ..chart(Vec::new())
+    };
+    let mark = |at: f64, label: &str| Mark {
+        at,
+        label: label.to_owned(),
+    };
+    let marked = Chart {
+        marks: vec![
+            mark(1.0, "now"),
+            mark(1.2, "1/sqrt d"),
+            mark(60.0, "a long label"),
+        ],
+        ..curve.clone()
+    };
+    let buf = drawn(&marked, Depth::None);
+    let rows: Vec<u16> = dots(&buf).into_iter().map(|(_, y)| y).collect();
+    let columns = dots(&buf).len();
+    assert_eq!(
+        columns,
+        dots(&drawn(&curve, Depth::None)).len(),
+        "the curve is whole"
+    );
+    let top = rows.iter().min().copied().expect("a curve");
+    let line = |y: u16| -> String { (0..60).map(|x| buf[(x, y)].symbol()).collect() };
+    for label in ["now", "1/sqrt d", "a long label"] {
+        let y = (0..20).find(|y| line(*y).contains(label));
+        assert!(y.expect(label) < top, "{label}");
+    }
+    // The same in a picture: the foot of each label is above the plot.
+    let text = svg(&[alone(marked)]);
+    let document = Document::parse(&text).expect("XML");
+    let (_, _, plot_top, _) = plot(&document);
+    let labels = document
+        .descendants()
+        .filter(|node| node.attribute("paint-order").is_some());
+    let feet: Vec<f64> = labels.map(|node| number(&node, "y")).collect();
+    assert_eq!(feet.len(), 3);
+    assert!(feet.iter().all(|y| *y < plot_top), "{feet:?} {plot_top}");
+}

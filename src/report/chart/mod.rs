@@ -1,6 +1,7 @@
 //! A chart as data: what is drawn, on which axes, and what is marked. Screens and files draw the same one.
 
 mod axis;
+pub mod labels;
 mod svg;
 
 pub use axis::{Axis, Scale, Ticks, tick_label};
@@ -40,6 +41,8 @@ pub enum Stroke {
     Area,
     /// Single points, as measured.
     Points,
+    /// A value that the others are judged by, straight across: it lies below all of them.
+    Rule,
 }
 
 /// A vertical line at a value of x that has a meaning.
@@ -81,6 +84,14 @@ impl Series {
         }
     }
 
+    /// A level from one end to another.
+    pub fn rule(name: impl Into<String>, (first, last): (f64, f64), at: f64) -> Self {
+        Self {
+            stroke: Stroke::Rule,
+            ..Self::line(name, vec![(first, at), (last, at)])
+        }
+    }
+
     fn is_edge(&self) -> bool {
         matches!(self.stroke, Stroke::Edge { .. })
     }
@@ -95,6 +106,19 @@ impl Chart {
         };
         let before = self.series.iter().take(line);
         before.filter(|series| !series.is_edge()).count()
+    }
+
+    /// Indices of the series, those first that others lie upon.
+    pub fn from_below(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.series.len()).collect();
+        order.sort_by_key(|idx| self.series[*idx].stroke != Stroke::Rule);
+        order
+    }
+
+    /// The marks that lie between the ends of x.
+    pub fn marks_inside(&self, ends: (f64, f64)) -> Vec<&Mark> {
+        let is_inside = |mark: &&Mark| (-1e-9..=1.0 + 1e-9).contains(&self.x.share(mark.at, ends));
+        self.marks.iter().filter(is_inside).collect()
     }
 
     /// Indices of the series that a legend names: none where there is only one. Edges are named where they have a name.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 
+use super::labels::{Label, n_rows, placed};
 use super::{Chart, Figure, Series, Stroke, tick_label};
 
 /// Around a plot, in units of the drawing.
@@ -14,6 +15,9 @@ const TITLE: f64 = 34.0;
 const ROW: f64 = 18.0;
 /// Units a letter takes on average, at the size of labels.
 const LETTER: f64 = 6.1;
+/// A row of labels of marks, and what lies between two of them.
+const LABEL_ROW: f64 = 14.0;
+const LABEL_GAP: f64 = 8.0;
 /// Units between ticks, about.
 const TICK_X: f64 = 55.0;
 const TICK_Y: f64 = 42.0;
@@ -45,18 +49,20 @@ pub fn svg(figures: &[Figure]) -> String {
         });
         bottom += TITLE;
         for row in figure.charts.chunks(n_columns) {
-            let legends = row.iter().map(|chart| legend_height(chart, width));
-            let legend = legends.fold(0.0, f64::max);
+            let above = row
+                .iter()
+                .map(|chart| legend_height(chart, width) + labels_height(chart, width));
+            let above = above.fold(0.0, f64::max);
             for (column, chart) in row.iter().enumerate() {
                 let x = at(column as f64 * width);
                 drawings.push(html! {
                     g transform={ "translate(" (x) " " (at(bottom)) ")" } {
-                        (panel(chart, n_drawn, width, height + legend, legend))
+                        (panel(chart, n_drawn, width, height + above, above))
                     }
                 });
                 n_drawn += 1;
             }
-            bottom += height + legend;
+            bottom += height + above;
         }
     }
     let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
@@ -116,7 +122,7 @@ impl Plot<'_> {
     }
 }
 
-fn panel(chart: &Chart, nth: usize, width: f64, height: f64, legend: f64) -> Markup {
+fn panel(chart: &Chart, nth: usize, width: f64, height: f64, above: f64) -> Markup {
     let name = html! { text.name x=(LEFT) y="14" { (chart.title) } };
     let (Some(x), Some(y)) = (chart.x_range(), chart.y_range()) else {
         return html! {
@@ -130,7 +136,7 @@ fn panel(chart: &Chart, nth: usize, width: f64, height: f64, legend: f64) -> Mar
         y,
         left: LEFT,
         right: width - RIGHT,
-        top: TOP + legend,
+        top: TOP + above,
         bottom: height - BOTTOM,
     };
     let (left, right, top, bottom) = (plot.left, plot.right, plot.top, plot.bottom);
@@ -152,7 +158,7 @@ fn panel(chart: &Chart, nth: usize, width: f64, height: f64, legend: f64) -> Mar
             text x=(x) y=(at(bottom + 16.0)) text-anchor="middle" { (label) }
         }
         g clip-path={ "url(#" (clip) ")" } {
-            @for series_idx in 0..chart.series.len() { (line(&plot, series_idx)) }
+            @for series_idx in chart.from_below() { (line(&plot, series_idx)) }
         }
         line.axis x1=(left) x2=(right) y1=(at(bottom)) y2=(at(bottom)) {}
         line.axis x1=(left) x2=(left) y1=(at(top)) y2=(at(bottom)) {}
@@ -179,7 +185,7 @@ fn line(plot: &Plot<'_>, series_idx: usize) -> Markup {
                     }
                     polyline.line points=(path(&part)) stroke=(colour) {}
                 }
-                Stroke::Line => { polyline.line points=(path(&part)) stroke=(colour) stroke-dasharray=[dash(dashes)] {} }
+                Stroke::Line | Stroke::Rule => { polyline.line points=(path(&part)) stroke=(colour) stroke-dasharray=[dash(dashes)] {} }
             }
         }
     }
@@ -195,20 +201,40 @@ fn value_of(plot: &Plot<'_>, x: f64, y: f64) -> Markup {
     }
 }
 
-/// Marked values, their labels one below the other so that near ones do not cover each other.
-fn marks(plot: &Plot<'_>) -> Markup {
-    let marks = plot.chart.marks.iter();
-    let inside: Vec<_> = marks
-        .filter(|mark| (-1e-9..=1.0 + 1e-9).contains(&plot.chart.x.share(mark.at, plot.x)))
+/// Where the labels of marks stand above a plot between two ends.
+fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Label> {
+    let marks: Vec<(f64, f64)> = chart
+        .marks_inside(ends)
+        .iter()
+        .map(|mark| {
+            let x = left + chart.x.share(mark.at, ends) * (right - left);
+            (x, LETTER * mark.label.chars().count() as f64)
+        })
         .collect();
+    placed(&marks, (left, right), LABEL_GAP)
+}
+
+/// Rows above the plot for the labels of marks.
+fn labels_height(chart: &Chart, width: f64) -> f64 {
+    if chart.marks.iter().all(|mark| mark.label.is_empty()) {
+        return 0.0;
+    }
+    let labels = chart
+        .x_range()
+        .map(|ends| labels(chart, ends, (LEFT, width - RIGHT)));
+    LABEL_ROW * n_rows(&labels.unwrap_or_default()) as f64
+}
+
+/// Marked values, their labels above the plot: no curve runs through them.
+fn marks(plot: &Plot<'_>) -> Markup {
+    let labels = labels(plot.chart, plot.x, (plot.left, plot.right));
     html! {
-        @for (nth, mark) in inside.iter().enumerate() {
+        @for (mark, label) in plot.chart.marks_inside(plot.x).iter().zip(labels) {
             @let x = plot.x(mark.at);
-            @let is_right = x > 0.65 * plot.right;
-            @let y = plot.top + 12.0 + 14.0 * nth as f64;
-            line.mark x1=(at(x)) x2=(at(x)) y1=(at(plot.top)) y2=(at(plot.bottom)) {}
-            text x=(at(if is_right { x - 4.0 } else { x + 4.0 })) y=(at(y)) text-anchor=(if is_right { "end" } else { "start" })
-                paint-order="stroke" stroke="#fff" stroke-width="3" { (mark.label) }
+            @let base = plot.top - 4.0 - LABEL_ROW * label.row as f64;
+            @let top = if mark.label.is_empty() { plot.top } else { base + 2.0 };
+            line.mark x1=(at(x)) x2=(at(x)) y1=(at(top)) y2=(at(plot.bottom)) {}
+            text x=(at(label.x)) y=(at(base)) paint-order="stroke" stroke="#fff" stroke-width="3" { (mark.label) }
         }
     }
 }

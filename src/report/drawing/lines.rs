@@ -1,6 +1,7 @@
 //! A chart of lines with its axes and legend, in millimetres.
 
 use super::{Anchor, Area, Rgb, SIZE, Shape, Stroke, Text, cut, text_width};
+use crate::report::chart::labels::{Label, n_rows, placed};
 use crate::report::chart::{Chart, Stroke as Kind};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito 2008), and dashes for prints without colour.
@@ -17,6 +18,10 @@ const INK: Rgb = [30, 30, 30];
 const RULE: Rgb = [226, 226, 226];
 const AXIS: Rgb = [90, 90, 90];
 const MARK: Rgb = [120, 120, 120];
+
+/// A row of labels of marks, and what lies between two of them.
+const LABEL_ROW: f64 = 1.3 * SIZE;
+const LABEL_GAP: f64 = 1.2;
 
 /// Height of a plot for its width.
 const ASPECT: f64 = 0.55;
@@ -95,24 +100,28 @@ pub fn draw_chart(shapes: &mut Vec<Shape>, chart: &Chart, (x, y): (f64, f64), wi
     };
     let height = ASPECT * width;
     let legend = draw_legend(shapes, chart, (x, y + 1.8 * SIZE), width);
-    let top = y + 2.0 * SIZE + legend;
     let y_ticks = chart.y.ticks(ys, (height / 9.0) as usize);
     let widest = y_ticks.labels().into_iter().map(|l| text_width(&l, SIZE));
     let left = x + 1.8 * SIZE + widest.fold(0.0, f64::max) + 0.8;
+    let right = x + width - last_label(chart, xs, width);
+    let labels = labels(chart, xs, (left, right));
+    let is_labelled = chart.marks.iter().any(|mark| !mark.label.is_empty());
+    let n_labels = if is_labelled { n_rows(&labels) } else { 0 };
+    let top = y + 2.0 * SIZE + legend + LABEL_ROW * n_labels as f64;
     let plot = Plot {
         chart,
         x: xs,
         y: ys,
         left,
-        right: x + width - last_label(chart, xs, width),
+        right,
         top,
         bottom: top + height,
     };
     draw_axes(shapes, &plot, x);
-    for series_idx in 0..chart.series.len() {
+    for series_idx in chart.from_below() {
         draw_series(shapes, &plot, series_idx);
     }
-    draw_marks(shapes, &plot);
+    draw_marks(shapes, &plot, &labels);
     plot.bottom + 3.4 * SIZE - y
 }
 
@@ -181,42 +190,59 @@ fn draw_series(shapes: &mut Vec<Shape>, plot: &Plot<'_>, series_idx: usize) {
                 }
                 shapes.push(line(part, colour, 0.35, &[]));
             }
-            Kind::Line => shapes.push(line(part, colour, 0.35, dashes)),
+            Kind::Line | Kind::Rule => shapes.push(line(part, colour, 0.35, dashes)),
         }
     }
 }
 
-/// Marked values; labels stand one below the other, so that near ones do not cover each other.
-fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>) {
-    let marks = plot.chart.marks.iter();
-    let inside = marks.filter(|mark| (0.0..=1.0).contains(&plot.chart.x.share(mark.at, plot.x)));
-    for (nth, mark) in inside.enumerate() {
+/// Where the labels of marks stand above a plot between two ends.
+fn labels(chart: &Chart, ends: (f64, f64), (left, right): (f64, f64)) -> Vec<Label> {
+    let marks: Vec<(f64, f64)> = chart
+        .marks_inside(ends)
+        .iter()
+        .map(|mark| {
+            let x = left + chart.x.share(mark.at, ends) * (right - left);
+            (x, text_width(&mark.label, SIZE))
+        })
+        .collect();
+    placed(&marks, (left, right), LABEL_GAP)
+}
+
+/// Marked values, their labels above the plot: no curve runs through them.
+fn draw_marks(shapes: &mut Vec<Shape>, plot: &Plot<'_>, labels: &[Label]) {
+    let inside = plot.chart.marks_inside(plot.x);
+    let foot = |label: &Label| plot.top - 0.4 * SIZE - LABEL_ROW * label.row as f64;
+    for (mark, label) in inside.iter().zip(labels) {
         let x = plot.x(mark.at);
-        let ends = vec![(x, plot.top), (x, plot.bottom)];
-        shapes.push(line(ends, MARK, 0.2, &[0.7, 0.7]));
-        let is_right = x > plot.left + 0.65 * (plot.right - plot.left);
-        let y = plot.top + (nth as f64 + 1.0) * 1.3 * SIZE;
-        let (x, anchor) = if is_right {
-            (x - 0.8, Anchor::End)
+        let top = if mark.label.is_empty() {
+            plot.top
         } else {
-            (x + 0.8, Anchor::Start)
+            foot(label) + 0.2 * SIZE
         };
-        let width = text_width(&mark.label, SIZE);
-        let left = match anchor {
-            Anchor::End => x - width,
-            _ => x,
-        };
+        shapes.push(line(
+            vec![(x, top), (x, plot.bottom)],
+            MARK,
+            0.2,
+            &[0.7, 0.7],
+        ));
+    }
+    for (mark, label) in inside
+        .iter()
+        .zip(labels)
+        .filter(|(mark, _)| !mark.label.is_empty())
+    {
+        let y = foot(label);
         let behind = Area {
-            x: left - 0.2,
+            x: label.x - 0.2,
             y: y - 0.8 * SIZE,
-            width: width + 0.4,
+            width: text_width(&mark.label, SIZE) + 0.4,
             height: 1.05 * SIZE,
         };
         shapes.push(Shape::Area {
             place: behind,
             fill: [255, 255, 255],
         });
-        shapes.push(Shape::Text(words(&mark.label, (x, y), anchor)));
+        shapes.push(Shape::Text(words(&mark.label, (label.x, y), Anchor::Start)));
     }
 }
 

@@ -5,10 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::Style;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
-use ratatui::widgets::canvas::{Canvas, Line};
+use ratatui::widgets::canvas::{Canvas, Line, Points};
 use unicode_width::UnicodeWidthStr;
 
-use crate::report::chart::{Chart, Series, Stroke};
+use crate::report::chart::labels::{Label, n_rows, placed};
+use crate::report::chart::{Chart, Mark, Series, Stroke};
 use crate::tui::figure::cut;
 use crate::tui::theme::Theme;
 
@@ -18,6 +19,10 @@ const GLYPHS: [&str; 7] = ["●", "■", "▲", "◆", "○", "□", "△"];
 const GLYPH_EVERY: usize = 12;
 /// Rows below a plot: the axis, its numbers, its label.
 const BELOW: u16 = 3;
+/// Dots of a rule: one of so many, so that it is not taken for a curve.
+const RULE_EVERY: u16 = 3;
+/// Labels of marks take at most one of so many rows.
+const LABELS_SHARE: u16 = 3;
 /// A plot smaller than this says nothing.
 const LEAST: (u16, u16) = (6, 3);
 
@@ -76,11 +81,17 @@ pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
         .max()
         .unwrap_or(0) as u16
         + 1;
-    let plot = Rect {
+    let whole = Rect {
         x: area.x + gutter,
         y,
         width: area.width.saturating_sub(gutter + 1),
         height: rows,
+    };
+    let labels = labels(chart, x_ends, whole);
+    let plot = Rect {
+        y: y + labels.n_rows,
+        height: rows - labels.n_rows,
+        ..whole
     };
     if plot.width < LEAST.0 || plot.height < LEAST.1 {
         write(area.x, y, &cut("no room for a chart", width), theme.dim());
@@ -98,14 +109,70 @@ pub fn draw_chart(chart: &Chart, area: Rect, buf: &mut Buffer, theme: &Theme) {
         write(x, row, label, theme.dim());
     }
     draw_x_axis(&place, area, buf, theme);
-    place.draw_mark_lines(buf, theme);
-    for idx in 0..chart.series.len() {
+    place.draw_marks(&labels, buf, theme);
+    let (below, above): (Vec<usize>, Vec<usize>) =
+        chart.from_below().into_iter().partition(|idx| {
+            let stroke = chart.series[*idx].stroke;
+            matches!(stroke, Stroke::Rule | Stroke::Area)
+        });
+    for idx in below {
         place.draw_line(idx, buf, theme);
-    }
-    for idx in 0..chart.series.len() {
         place.draw_glyphs(idx, buf, theme);
     }
-    place.draw_mark_labels(buf, theme);
+    place.draw_lines(&above, buf, theme);
+    for idx in above {
+        place.draw_glyphs(idx, buf, theme);
+    }
+}
+
+/// Labels of marks above a plot: the text of each, where it stands, and the rows they take.
+struct Labels {
+    all: Vec<(String, Label)>,
+    n_rows: u16,
+}
+
+/// Places labels of marks in the first rows of what there is for a plot; those without room there are left out.
+fn labels(chart: &Chart, ends: (f64, f64), whole: Rect) -> Labels {
+    let inside = chart.marks_inside(ends);
+    let width = |mark: &&Mark| cut(&mark.label, whole.width as usize);
+    let texts: Vec<String> = inside.iter().map(width).collect();
+    let marks: Vec<(f64, f64)> = inside
+        .iter()
+        .zip(&texts)
+        .map(|(mark, text)| {
+            let column = column_of(chart, mark.at, ends, whole);
+            (f64::from(column), text.width() as f64)
+        })
+        .collect();
+    let room = (f64::from(whole.left()), f64::from(whole.right()));
+    let all: Vec<(String, Label)> = texts.into_iter().zip(placed(&marks, room, 1.0)).collect();
+    let is_labelled = all.iter().any(|(text, _)| !text.is_empty());
+    let placed: Vec<Label> = all.iter().map(|(_, label)| *label).collect();
+    let needed = if is_labelled { n_rows(&placed) } else { 0 };
+    Labels {
+        all,
+        n_rows: (needed as u16).min(whole.height / LABELS_SHARE),
+    }
+}
+
+/// As the canvas places a value: in dots, two to a column and four to a row.
+fn dot(share: f64, n_cells: u16, per_cell: u16) -> u16 {
+    let dots = f64::from(n_cells * per_cell).max(1.0) - 1.0;
+    (share.clamp(0.0, 1.0) * dots).round() as u16
+}
+
+fn column_of(chart: &Chart, x: f64, ends: (f64, f64), plot: Rect) -> u16 {
+    plot.x + dot(chart.x.share(x, ends), plot.width, 2) / 2
+}
+
+/// The dots of both patterns, where a cell of braille lies on another.
+fn both_dots(below: &str, above: &str) -> Option<char> {
+    const BLANK: u32 = 0x2800;
+    let dots = |symbol: &str| {
+        let code = u32::from(symbol.chars().next()?);
+        (BLANK..BLANK + 256).contains(&code).then_some(code)
+    };
+    char::from_u32(dots(below)? | dots(above)?)
 }
 
 fn style_of(theme: &Theme, look: Option<usize>) -> Style {
@@ -186,20 +253,13 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// As the canvas places a value: in dots, two to a column and four to a row.
-    fn dot(share: f64, n_cells: u16, per_cell: u16) -> u16 {
-        let dots = f64::from(n_cells * per_cell - 1);
-        (share.clamp(0.0, 1.0) * dots).round() as u16
-    }
-
     fn column(&self, x: f64) -> u16 {
-        let share = self.chart.x.share(x, self.x);
-        self.plot.x + Self::dot(share, self.plot.width, 2) / 2
+        column_of(self.chart, x, self.x, self.plot)
     }
 
     fn row(&self, y: f64) -> u16 {
         let share = self.chart.y.share(y, self.y);
-        let from_below = Self::dot(share, self.plot.height, 4) / 4;
+        let from_below = dot(share, self.plot.height, 4) / 4;
         self.plot.bottom() - 1 - from_below
     }
 
@@ -238,6 +298,33 @@ impl Place<'_> {
             .collect()
     }
 
+    /// Lines whose dots all show, also where two run through one cell.
+    fn draw_lines(&self, series: &[usize], buf: &mut Buffer, theme: &Theme) {
+        let mut all = Buffer::empty(self.plot);
+        for idx in series {
+            let mut one = Buffer::empty(self.plot);
+            self.draw_line(*idx, &mut one, theme);
+            for at in self.plot.positions() {
+                let dots = one[at].symbol();
+                if dots == " " {
+                    continue;
+                }
+                let both = both_dots(all[at].symbol(), dots);
+                all[at] = one[at].clone();
+                if let Some(both) = both {
+                    all[at].set_char(both);
+                }
+            }
+        }
+        for at in self.plot.positions() {
+            if all[at].symbol() != " " {
+                buf[at]
+                    .set_symbol(all[at].symbol())
+                    .set_style(all[at].style());
+            }
+        }
+    }
+
     fn draw_line(&self, series_idx: usize, buf: &mut Buffer, theme: &Theme) {
         let series = &self.chart.series[series_idx];
         let style = style_of(theme, Some(self.chart.look_of(series_idx)));
@@ -261,6 +348,15 @@ impl Place<'_> {
                                 canvas.draw(&Line::new(x, 0.0, x, y, color));
                             }
                         }
+                        Stroke::Rule => {
+                            let dots: Vec<(f64, f64)> = self.columns_of(part);
+                            let dots = dots.into_iter().step_by(RULE_EVERY as usize);
+                            let coords: Vec<(f64, f64)> = dots.collect();
+                            canvas.draw(&Points {
+                                coords: &coords,
+                                color,
+                            });
+                        }
                         // A spread's edges would hide the lines: pictures have room for them.
                         Stroke::Edge { .. } | Stroke::Points => {}
                     }
@@ -275,8 +371,8 @@ impl Place<'_> {
         let look = self.chart.look_of(series_idx);
         let (glyph, style) = (GLYPHS[look % GLYPHS.len()], style_of(theme, Some(look)));
         let cell = |x: f64, y: f64| {
-            let column = self.plot.x + Self::dot(x, self.plot.width, 2) / 2;
-            let row = self.plot.bottom() - 1 - Self::dot(y, self.plot.height, 4) / 4;
+            let column = self.plot.x + dot(x, self.plot.width, 2) / 2;
+            let row = self.plot.bottom() - 1 - dot(y, self.plot.height, 4) / 4;
             (column, row)
         };
         let is_alone = self.chart.legend(false).is_empty();
@@ -288,7 +384,7 @@ impl Place<'_> {
                         buf.set_string(column, row, glyph, style);
                     }
                 }
-                Stroke::Line if !is_alone => {
+                Stroke::Line | Stroke::Rule if !is_alone => {
                     let columns = self.columns_of(&part);
                     let first = 4 + 2 * ((look * 5) % GLYPH_EVERY);
                     for (x, y) in columns.into_iter().skip(first).step_by(2 * GLYPH_EVERY) {
@@ -301,37 +397,26 @@ impl Place<'_> {
         }
     }
 
-    fn inside(&self) -> impl Iterator<Item = (u16, &str)> {
-        let inside = self.chart.marks.iter().filter(|mark| {
-            let share = self.chart.x.share(mark.at, self.x);
-            (-1e-9..=1.0 + 1e-9).contains(&share)
-        });
-        inside.map(|mark| (self.column(mark.at), mark.label.as_str()))
-    }
-
-    fn draw_mark_lines(&self, buf: &mut Buffer, theme: &Theme) {
-        for (column, _) in self.inside() {
-            for y in self.plot.top()..self.plot.bottom() {
+    /// Lines through the plot up to their labels, and the labels above it.
+    fn draw_marks(&self, labels: &Labels, buf: &mut Buffer, theme: &Theme) {
+        let inside = self.chart.marks_inside(self.x);
+        let is_shown = |(text, label): &(String, Label)| {
+            !text.is_empty() && (label.row as u16) < labels.n_rows
+        };
+        for (mark, label) in inside.iter().zip(&labels.all) {
+            let rows = if is_shown(label) {
+                label.1.row as u16
+            } else {
+                0
+            };
+            let column = self.column(mark.at);
+            for y in self.plot.top() - rows..self.plot.bottom() {
                 buf.set_string(column, y, "┊", theme.dim());
             }
         }
-    }
-
-    /// One row lower for each mark, so that near ones do not cover each other.
-    fn draw_mark_labels(&self, buf: &mut Buffer, theme: &Theme) {
-        for (nth, (column, label)) in self.inside().enumerate() {
-            let y = self.plot.top() + nth as u16;
-            if y >= self.plot.bottom() {
-                return;
-            }
-            let label = cut(label, self.plot.width as usize / 2);
-            let width = label.width() as u16;
-            let x = if column + 1 + width <= self.plot.right() {
-                column + 1
-            } else {
-                column.saturating_sub(width).max(self.plot.x)
-            };
-            buf.set_string(x, y, &label, theme.strong());
+        for (text, label) in labels.all.iter().filter(|label| is_shown(label)) {
+            let y = self.plot.top() - 1 - label.row as u16;
+            buf.set_string(label.x as u16, y, text, theme.strong());
         }
     }
 }
