@@ -11,6 +11,7 @@ mod position;
 mod registry;
 mod residual;
 mod scores;
+mod undefined;
 mod variance;
 
 pub use crate::kernels::residual::{Peak, ResidualShape};
@@ -44,30 +45,39 @@ pub struct HeadEvidence<'a> {
 const MASS_TOLERANCE: f32 = 0.03;
 
 impl<'a> HeadEvidence<'a> {
-    /// Rows of real queries that see at least `n` keys; none where some row is not a distribution over keys, as after a softmax
-    /// over queries: what follows from a distribution has no meaning there. Rows of zeros, which masks leave to queries that
-    /// see nothing, count nowhere; those of a head with a learned sink may sum to less than 1.
+    /// Rows that are distributions over at least `n` keys.
     fn distributions_over(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
-        let has_sink = self.has_sink;
-        let is_distribution = move |row: &RowSummary| {
-            let is_below = row.mass < 1.0 - MASS_TOLERANCE && !has_sink;
-            row.mass.is_nan() || (row.mass <= 1.0 + MASS_TOLERANCE && !is_below)
-        };
-        let are_distributions = self
-            .rows_seeing(1)
-            .filter(|row| row.mass != 0.0)
-            .all(is_distribution);
-        self.rows_seeing(n)
-            .filter(move |row| are_distributions && row.mass != 0.0)
+        distributions_over(self.summary, self.has_sink, n)
     }
 
     /// Rows of real queries that see at least `n` keys.
     fn rows_seeing(&self, n: u32) -> impl Iterator<Item = &'a RowSummary> + use<'a> {
-        self.summary
-            .rows
-            .iter()
-            .filter(move |row| row.is_real && row.n_visible >= n)
+        rows_seeing(self.summary, n)
     }
+}
+
+/// Rows of real queries that see at least `n` keys.
+fn rows_seeing(summary: &HeadSummary, n: u32) -> impl Iterator<Item = &RowSummary> {
+    let rows = summary.rows.iter();
+    rows.filter(move |row| row.is_real && row.n_visible >= n)
+}
+
+/// Rows of real queries that see at least `n` keys; none where some row is not a distribution over keys, as after a softmax over
+/// queries: what follows from a distribution has no meaning there. Rows of zeros, which masks leave to queries that see nothing,
+/// count nowhere; those of a head with a learned sink may sum to less than 1.
+fn distributions_over(
+    summary: &HeadSummary,
+    has_sink: bool,
+    n: u32,
+) -> impl Iterator<Item = &RowSummary> {
+    let is_distribution = move |row: &RowSummary| {
+        let is_below = row.mass < 1.0 - MASS_TOLERANCE && !has_sink;
+        row.mass.is_nan() || (row.mass <= 1.0 + MASS_TOLERANCE && !is_below)
+    };
+    let are_distributions = rows_seeing(summary, 1)
+        .filter(|row| row.mass != 0.0)
+        .all(is_distribution);
+    rows_seeing(summary, n).filter(move |row| are_distributions && row.mass != 0.0)
 }
 
 /// What a statistic of a layer may look at, beside its heads' statistics.

@@ -1,7 +1,7 @@
 //! Where a head looks, by position alone.
 
 use super::{Compute, Gather, HeadEvidence, Span, Statistic, row_mean};
-use crate::attention::RowSummary;
+use crate::attention::{HeadSummary, RowSummary};
 
 pub static FIRST_KEY_MASS: Statistic = Statistic {
     id: "first_key_mass",
@@ -35,16 +35,18 @@ fn previous_mass(head: &HeadEvidence<'_>) -> f64 {
     if head.is_cross {
         return f64::NAN;
     }
-    let real = head.summary.real_keys.as_ref();
+    row_mean(has_previous(head.summary), |row| {
+        f64::from(row.previous_mass)
+    })
+}
+
+/// Rows of queries that have a previous token, and see a key.
+pub(super) fn has_previous(summary: &HeadSummary) -> impl Iterator<Item = &RowSummary> {
+    let real = summary.real_keys.as_ref();
     let first = real.map_or(Some(0), |real| real.iter().position(|is_real| *is_real));
-    let Some(first) = first else {
-        return f64::NAN;
-    };
-    let has_previous = head.summary.rows.iter().skip(first + 1);
-    row_mean(
-        has_previous.filter(|row| row.is_real && row.n_visible > 0),
-        |row| f64::from(row.previous_mass),
-    )
+    let after = first.map_or(usize::MAX, |first| first + 1);
+    let rows = summary.rows.iter().skip(after);
+    rows.filter(|row| row.is_real && row.n_visible > 0)
 }
 
 pub static DIAGONAL_MASS: Statistic = Statistic {

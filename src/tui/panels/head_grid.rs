@@ -9,7 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::checks::{mark, style_of};
-use super::head_value::value;
+use super::head_value::{value, why_undefined};
+use super::scores::UNDEFINED;
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::{framed, waiting};
@@ -149,7 +150,9 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, pitch: usize, gri
 /// What the grid shows, and which part of it where not all fits.
 fn title(app: Scene<'_>, grid: &Grid) -> String {
     let part = |what: &str, shown: &Range<usize>, n: usize| {
-        if shown.len() < n {
+        if shown.is_empty() && n > 0 {
+            format!(" · no room for {n} {what}")
+        } else if shown.len() < n {
             format!(" · {what} {}–{} of {n}", shown.start, shown.end - 1)
         } else {
             String::new()
@@ -250,6 +253,7 @@ fn layer_line(
                     .filter(|_| is_middle),
                 kind: kind.filter(|_| is_middle),
                 is_dimmed: app.shown_type.is_some() && app.shown_type != kind,
+                is_undefined: why_undefined(app, grid.grid, layer_idx, Some(head_idx)).is_some(),
             };
             spans.extend(cell(
                 app,
@@ -266,8 +270,9 @@ fn layer_line(
         let value = value(app, grid.grid, layer_idx, None);
         let strip = bar(share(value, range), grid.bar_width.saturating_sub(1));
         let has_none = app.shown_type.is_some() && value.is_nan();
-        let number = if has_none {
-            format!("{:>7}", "–")
+        let is_undefined = why_undefined(app, grid.grid, layer_idx, None).is_some();
+        let number = if has_none || is_undefined {
+            format!("{UNDEFINED:>7}")
         } else {
             figure(value, 7)
         };
@@ -306,6 +311,8 @@ struct Marks {
     kind: Option<HeadType>,
     /// Another type of head is looked for.
     is_dimmed: bool,
+    /// There is no value here, and nothing is broken.
+    is_undefined: bool,
 }
 
 /// Colours of values, or of what they changed by.
@@ -327,12 +334,12 @@ fn cell(
     marks: &Marks,
 ) -> Vec<Span<'static>> {
     let theme = &grid_theme(app);
-    let filled = match (theme.has_colour(), marks.is_dimmed) {
+    let filled = match (theme.has_colour(), marks.is_dimmed || marks.is_undefined) {
         (true, false) => Style::new().bg(theme.heat(at)).fg(theme.on_heat(at)),
         (_, true) => theme.dim(),
         (false, false) => Style::new(),
     };
-    let glyph = if theme.has_colour() {
+    let glyph = if theme.has_colour() || marks.is_undefined {
         ' '
     } else {
         theme.glyph(at)
@@ -342,6 +349,7 @@ fn cell(
         6.. => {
             let inner = width - 2;
             let text = match number {
+                Some(_) if marks.is_undefined => UNDEFINED.to_owned(),
                 Some(value) if theme.has_colour() => figure_within(value, inner.min(6)),
                 Some(value) => format!("{glyph}{}", figure_within(value, inner.min(6) - 1)),
                 None => glyph.to_string().repeat(inner),
@@ -363,8 +371,11 @@ fn cell(
         }
         _ => {
             let mut text = glyph.to_string().repeat(width - 1);
+            if marks.is_undefined && number.is_some() {
+                text = format!("{UNDEFINED:<room$}", room = width - 1);
+            }
             if marks.is_selected {
-                text = text.replacen(glyph, "◆", 1);
+                text = format!("◆{}", text.chars().skip(1).collect::<String>());
             }
             let after = match marks.worst {
                 Some(worst) => Span::styled(mark(worst), style_of(theme, worst)),
@@ -402,8 +413,16 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
     let high = format!("{}{unit}", figure(range.1, 0));
     let is_wide = grid.inside.width >= 50;
     let n_swatches = if is_wide { 16 } else { 6 };
-    let mut line = legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches);
-    let meaning = if app.shows_distance() {
+    let undefined = undefined_in(app, grid);
+    let mut line = match undefined {
+        // Colours stand for nothing that is here.
+        Some((_, true)) => Line::default(),
+        _ => legend(&grid_theme(app), &format!(" {low}"), &high, n_swatches),
+    };
+    let meaning = if let Some((why, is_all)) = undefined {
+        let before = if is_all { "" } else { "  " };
+        format!("{before} {UNDEFINED} {why}")
+    } else if app.shows_distance() {
         "   one pattern ←→ two".to_owned()
     } else if app.grid_differs() {
         let second = app.runs.b.as_ref();
@@ -443,6 +462,23 @@ fn draw_legend(frame: &mut Frame<'_>, app: Scene<'_>, grid: &Grid, range: (f64, 
         let text = Line::styled(format!(" {text}"), app.theme.dim());
         frame.render_widget(text, from_bottom(grid, n_below - nth));
     }
+}
+
+/// Why some heads that are shown have no value, and whether that holds of all of them.
+fn undefined_in(app: Scene<'_>, grid: &Grid) -> Option<(&'static str, bool)> {
+    let is_per_head = app.statistic().is_per_head() || app.shows_distance();
+    let shown = grid
+        .layers
+        .clone()
+        .filter(|idx| *idx < app.layers_of(grid.grid).len());
+    let places = shown.flat_map(|layer_idx| {
+        let heads = grid.heads.clone().filter(move |_| is_per_head);
+        heads.map(move |head_idx| (layer_idx, head_idx))
+    });
+    let reasons = places.map(|(layer, head)| why_undefined(app, grid.grid, layer, Some(head)));
+    let reasons: Vec<Option<&'static str>> = reasons.collect();
+    let first = reasons.iter().flatten().next()?;
+    Some((first, reasons.iter().all(Option::is_some)))
 }
 
 /// The layer under the pointer, and the head where it is over one.

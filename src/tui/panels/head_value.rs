@@ -4,7 +4,7 @@
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use attnscope_engine::model::Stack;
-use attnscope_engine::stats::{Compute, LayerReport};
+use attnscope_engine::stats::{Compute, LayerReport, STATISTICS, Values};
 
 /// The value of a head, or of a layer; NaN where there is none yet.
 pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usize>) -> f64 {
@@ -20,6 +20,47 @@ pub fn value(app: Scene<'_>, grid: Stack, layer_idx: usize, head_idx: Option<usi
     let layer = app.layers_of(grid).get(layer_idx);
     let side = app.shown_side();
     layer.map_or(f64::NAN, |layer| of(app, side, layer, head_idx))
+}
+
+/// Why the value that is shown is not defined here; `None` where it has one, and where it should have one.
+pub fn why_undefined(
+    app: Scene<'_>,
+    grid: Stack,
+    layer_idx: usize,
+    head_idx: Option<usize>,
+) -> Option<&'static str> {
+    if app.shows_distance() || !value(app, grid, layer_idx, head_idx).is_nan() {
+        return None;
+    }
+    let why = |layer: &LayerReport| layer.why_undefined(app.statistic_idx, head_idx);
+    if app.grid_differs() {
+        // A side that is broken is not excused by the other.
+        let both = app.both_layers(grid, layer_idx)?;
+        let values = both.map(|layer| match head_idx {
+            Some(idx) => layer
+                .heads
+                .get(idx)
+                .map_or(f64::NAN, |head| stat(app, &head.stats)),
+            None => stat(app, &layer.stats),
+        });
+        let mut sides = both
+            .into_iter()
+            .zip(values)
+            .filter(|(_, value)| value.is_nan());
+        let first = sides.next().and_then(|(layer, _)| why(layer))?;
+        return sides
+            .all(|(layer, _)| why(layer).is_some())
+            .then_some(first);
+    }
+    why(app.layers_of(grid).get(layer_idx)?)
+}
+
+/// The chosen statistic among values; NaN for one of tokens.
+fn stat(app: Scene<'_>, values: &Values) -> f64 {
+    match app.statistic_idx {
+        idx if idx < STATISTICS.len() => values.at(idx),
+        _ => f64::NAN,
+    }
 }
 
 /// The chosen statistic of a head, or of a layer, on one side.

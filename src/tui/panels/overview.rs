@@ -6,6 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::head::covered;
+use super::scores::statistic_figure;
 use super::{head_grid, ranking};
 use crate::tui::app::App;
 use crate::tui::figure::{cut, figure, fit};
@@ -19,7 +20,7 @@ use attnscope_engine::analysis::Pyramid;
 use attnscope_engine::attention::Pooled;
 use attnscope_engine::model::Stack;
 use attnscope_engine::place::Place;
-use attnscope_engine::stats::{HeadReport, Stat};
+use attnscope_engine::stats::{HeadReport, LayerReport, Stat};
 
 /// Rows that a list of heads needs to be worth its box.
 const RANKING: usize = 8;
@@ -99,14 +100,14 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     };
     match app
         .layer()
-        .and_then(|layer| layer.heads.get(app.selection.head_idx))
+        .and_then(|layer| Some((layer, layer.heads.get(app.selection.head_idx)?)))
     {
-        Some(head) => {
+        Some((layer, head)) => {
             match change {
                 Some(change) => draw_change(frame, parts.map, app, change, &title),
                 None => draw_map(frame, parts.map, app, &head.summary.pooled, &title),
             }
-            draw_figures(frame, parts.figures, app, head);
+            draw_figures(frame, parts.figures, app, (layer, head));
         }
         None => {
             let inside = framed(frame, parts.map, app, title);
@@ -231,7 +232,12 @@ pub fn figures(app: Scene<'_>) -> impl Iterator<Item = Stat> + use<> {
     figures.collect::<Vec<_>>().into_iter()
 }
 
-fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadReport) {
+fn draw_figures(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    app: Scene<'_>,
+    (layer, head): (&LayerReport, &HeadReport),
+) {
     let kind = head.kind;
     let kind = kind.map_or(String::new(), |kind| format!("· {} head ", kind.title()));
     let side = app.runs.b.as_ref().filter(|_| app.shows_difference());
@@ -245,9 +251,11 @@ fn draw_figures(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, head: &HeadRe
     let one = |stat: &Stat| -> Vec<Span<'static>> {
         let name_width = width.saturating_sub(9);
         let name = fit(stat.statistic().title, name_width);
+        let at = (stat.idx(), app.selection.head_idx);
+        let value = statistic_figure(layer, at, head.stats.of(*stat), 7);
         vec![
             Span::styled(format!(" {name}"), app.theme.dim()),
-            Span::raw(format!("{} ", figure(head.stats.of(*stat), 7))),
+            Span::raw(format!("{value} ")),
         ]
     };
     let figures: Vec<Stat> = figures(app).collect();

@@ -6,7 +6,8 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::head_value::value;
+use super::head_value::{value, why_undefined};
+use super::scores::UNDEFINED;
 use crate::tui::app::App;
 use crate::tui::figure::{bar, colour_range, figure, fit, share};
 use crate::tui::scene::Scene;
@@ -18,9 +19,11 @@ struct Ranked {
     layer_idx: usize,
     head_idx: usize,
     value: f64,
+    /// Whether the value is not defined here, which is no fault.
+    is_undefined: bool,
 }
 
-/// All heads of the shown type that have run, NaN first, then highest first.
+/// All heads of the shown type that have run, NaN first, then highest first; last those of which the statistic is not defined.
 fn ranked(app: Scene<'_>) -> Vec<Ranked> {
     let layers = app.layers_of(app.selection.stack);
     let heads = layers.iter().flat_map(|layer| {
@@ -33,6 +36,10 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
                 layer_idx: layer.layer_idx,
                 head_idx,
                 value: value(app, app.selection.stack, layer.layer_idx, Some(head_idx)),
+                is_undefined: {
+                    let (grid, layer_idx) = (app.selection.stack, layer.layer_idx);
+                    why_undefined(app, grid, layer_idx, Some(head_idx)).is_some()
+                },
             })
     });
     let mut heads: Vec<Ranked> = heads.collect();
@@ -45,7 +52,10 @@ fn ranked(app: Scene<'_>) -> Vec<Ranked> {
             value
         }
     };
-    heads.sort_by(|a, b| order(b).total_cmp(&order(a)));
+    heads.sort_by(|a, b| {
+        let last = a.is_undefined.cmp(&b.is_undefined);
+        last.then(order(b).total_cmp(&order(a)))
+    });
     heads
 }
 
@@ -64,7 +74,8 @@ fn columns(app: Scene<'_>, n_rows: usize) -> [Vec<Ranked>; 2] {
         let right = all.split_off(all.len().div_ceil(2));
         return [all, right];
     }
-    let lowest = all.iter().rev().take(n_rows).copied().collect();
+    let defined = all.iter().filter(|head| !head.is_undefined);
+    let lowest = defined.rev().take(n_rows).copied().collect();
     all.truncate(n_rows);
     [all, lowest]
 }
@@ -137,7 +148,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
                 fit(&bar(share(size(head.value), range), bar_width), bar_width),
                 theme.accent(),
             ),
-            Span::raw(format!("{} ", figure(head.value, 8))),
+            if head.is_undefined {
+                Span::styled(format!("{UNDEFINED:>8} "), theme.dim())
+            } else {
+                Span::raw(format!("{} ", figure(head.value, 8)))
+            },
         ]
     };
     let n_lines = columns[0].len().max(columns[1].len());

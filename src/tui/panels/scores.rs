@@ -91,10 +91,18 @@ fn range_text((low, high): (f64, f64)) -> String {
     }
 }
 
-/// The number of a statistic; a dash for what a learned sink takes in a layer that has none.
-pub fn statistic_figure(layer: &LayerReport, idx: usize, value: f64, width: usize) -> String {
-    if idx == Stat::SinkMass.idx() && value.is_nan() && !layer.has_sinks {
-        format!("{:>width$}", "–")
+/// What stands for the value of a statistic that is not defined here.
+pub const UNDEFINED: &str = "–";
+
+/// The number of a statistic of a head, or of the layer; a dash where it is not defined here.
+pub fn statistic_figure(
+    layer: &LayerReport,
+    (idx, head_idx): (usize, usize),
+    value: f64,
+    width: usize,
+) -> String {
+    if value.is_nan() && layer.why_undefined(idx, Some(head_idx)).is_some() {
+        format!("{UNDEFINED:>width$}")
     } else {
         figure(value, width)
     }
@@ -145,7 +153,10 @@ fn draw_table(
         };
         let mut spans = vec![
             Span::styled(format!(" {}", fit(statistic.title, title_width)), style),
-            Span::styled(statistic_figure(layer, idx, value, 7), theme.strong()),
+            Span::styled(
+                statistic_figure(layer, (idx, app.selection.head_idx), value, 7),
+                theme.strong(),
+            ),
             Span::styled(range_text(in_layer), theme.dim()),
         ];
         if wide {
@@ -168,8 +179,13 @@ fn draw_table(
         ..inside
     };
     let width = inside.width as usize - 1;
+    let why = layer.why_undefined(app.statistic_idx, Some(app.selection.head_idx));
+    let definition = match why {
+        Some(why) => format!("{UNDEFINED} {why}"),
+        None => chosen.definition.to_owned(),
+    };
     let texts = [
-        format!("{}: {}", chosen.title, chosen.definition),
+        format!("{}: {definition}", chosen.title),
         format!("source: {}", chosen.source),
     ];
     let notes: Vec<Line<'static>> = texts

@@ -82,6 +82,7 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
     );
     let [title, rows] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(inside);
     frame.render_widget(Line::styled(header, theme.dim()), title);
+    let head_idx = app.selection.head_idx;
     let n_shown = rows.height as usize;
     let first = (app.statistic_idx + 1)
         .saturating_sub(n_shown)
@@ -99,14 +100,16 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, both: [&LayerRe
             } else {
                 Style::new()
             };
-            let figures = [(both[0], before), (both[1], after)]
-                .map(|(layer, value)| scores::statistic_figure(layer, idx, value, FIGURE));
-            let moved = if figures.iter().all(|figure| figure.trim() == "–") {
-                figures[0].clone()
+            let figures = [(both[0], before), (both[1], after)].map(|(layer, value)| {
+                scores::statistic_figure(layer, (idx, head_idx), value, FIGURE)
+            });
+            let is_undefined = |figure: &&String| figure.trim() == scores::UNDEFINED;
+            let moved = if let Some(undefined) = figures.iter().find(is_undefined) {
+                undefined.clone()
             } else {
                 change(before, after, FIGURE)
             };
-            let moved_style = if matches!(moved.trim(), "0" | "–") {
+            let moved_style = if matches!(moved.trim(), "0" | scores::UNDEFINED) {
                 theme.dim()
             } else {
                 theme.accent()

@@ -3,7 +3,7 @@
 use super::{bar, printed, rgb};
 use crate::report::drawing::{Map, Side};
 use crate::tui::figure::{colour_range, figure_within, share};
-use crate::tui::panels::head_value::value;
+use crate::tui::panels::head_value::{value, why_undefined};
 use crate::tui::scene::Scene;
 use crate::tui::widgets::heatmap::Scale;
 use attnscope_engine::model::Stack;
@@ -30,7 +30,9 @@ fn of_grid(app: Scene<'_>, grid: Stack) -> Map {
     let places = (0..layers.len()).flat_map(|layer| (0..n_columns).map(move |head| (layer, head)));
     let value_at = |(layer_idx, head_idx): (usize, usize)| {
         let is_there = !is_per_head || head_idx < layers[layer_idx].heads.len();
-        is_there.then(|| value(app, grid, layer_idx, is_per_head.then_some(head_idx)))
+        let head_idx = is_per_head.then_some(head_idx);
+        let is_defined = why_undefined(app, grid, layer_idx, head_idx).is_none();
+        (is_there && is_defined).then(|| value(app, grid, layer_idx, head_idx))
     };
     let values: Vec<Option<f64>> = places.map(value_at).collect();
     let finite = || values.iter().flatten().copied().filter(|v| v.is_finite());
