@@ -1,7 +1,7 @@
 //! The field in which the prompt is edited in place.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui_textarea::TextArea;
+use ratatui_textarea::{CursorMove, TextArea};
 
 use attnscope_engine::prompt::{PictureSource, Request, Source};
 
@@ -38,8 +38,8 @@ pub fn as_text(source: &Source) -> String {
 /// A field with a text and the cursor at its end.
 fn area_of(text: &str) -> TextArea<'static> {
     let mut area = TextArea::new(text.lines().map(str::to_owned).collect());
-    area.move_cursor(ratatui_textarea::CursorMove::Bottom);
-    area.move_cursor(ratatui_textarea::CursorMove::End);
+    area.move_cursor(CursorMove::Bottom);
+    area.move_cursor(CursorMove::End);
     area.set_wrap_mode(ratatui_textarea::WrapMode::Word);
     area.set_cursor_line_style(ratatui::style::Style::new());
     area
@@ -97,12 +97,62 @@ impl Editor {
             KeyCode::Down if self.area.cursor().0 + 1 == self.area.lines().len() => {
                 self.turn(false);
             }
+            KeyCode::Char(letter) if key.modifiers == KeyModifiers::CONTROL => {
+                self.edit(key, letter)
+            }
             _ => {
                 self.area.input(key);
             }
         }
         self.problem = None;
         Edited::Going
+    }
+
+    /// What a letter does with Ctrl, as in a shell; the field's own keys do not always agree with it.
+    fn edit(&mut self, key: KeyEvent, letter: char) {
+        let cursor = self.area.cursor();
+        let (row, column) = (cursor.0, cursor.1);
+        let length = self.area.lines()[row].chars().count();
+        match letter {
+            // At the start of a line there is nothing to kill: the line before stays.
+            'u' if column > 0 => {
+                self.area.delete_line_by_head();
+            }
+            'u' => {}
+            'k' if column < length => {
+                self.area.delete_line_by_end();
+            }
+            'k' => {}
+            'w' => self.delete_blank_separated_word(),
+            'a' => self.area.move_cursor(CursorMove::Head),
+            'e' => self.area.move_cursor(CursorMove::End),
+            // Ctrl-_, as terminals send it.
+            '_' | '7' | '/' => {
+                self.area.undo();
+            }
+            _ => {
+                self.area.input(key);
+            }
+        }
+    }
+
+    /// Deletes back to the blank before the cursor: a word with its punctuation, as a shell does.
+    fn delete_blank_separated_word(&mut self) {
+        let cursor = self.area.cursor();
+        let (row, column) = (cursor.0, cursor.1);
+        let before: Vec<char> = self.area.lines()[row].chars().take(column).collect();
+        let n_blanks = before
+            .iter()
+            .rev()
+            .take_while(|c| c.is_whitespace())
+            .count();
+        let letters = before.iter().rev().skip(n_blanks);
+        let n = n_blanks + letters.take_while(|c| !c.is_whitespace()).count();
+        self.area.move_cursor(CursorMove::Head);
+        for _ in 0..column - n {
+            self.area.move_cursor(CursorMove::Forward);
+        }
+        self.area.delete_str(n);
     }
 
     pub fn paste(&mut self, text: &str) {
@@ -207,5 +257,38 @@ mod tests {
             press(&mut editor, KeyCode::Enter),
             Edited::Submitted(Request::text("q?1"))
         );
+    }
+
+    #[test]
+    fn keys_with_control_edit_as_in_a_shell() {
+        let mut editor = Editor::new(&Source::Text("one two.three  four".to_owned()));
+        let mut control = |letter: char| {
+            editor.key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
+            (editor.area.lines().join("\n"), editor.area.cursor().1)
+        };
+        let is = |found: (String, usize), text: &str, column: usize| {
+            assert_eq!(found, (text.to_owned(), column));
+        };
+        is(control('w'), "one two.three  ", 15);
+        is(control('w'), "one ", 4);
+        is(control('a'), "one ", 0);
+        // At the start of a line nothing is before it, and undoing is another key.
+        is(control('u'), "one ", 0);
+        is(control('f'), "one ", 1);
+        is(control('k'), "o", 1);
+        is(control('e'), "o", 1);
+        is(control('k'), "o", 1);
+        is(control('u'), "", 0);
+        is(control('_'), "o", 1);
+    }
+
+    #[test]
+    fn control_u_clears_what_was_typed_and_keeps_the_line_above() {
+        let mut editor = Editor::new(&Source::Text("above\nbelow".to_owned()));
+        let clear = KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL);
+        for _ in 0..3 {
+            editor.key(clear);
+        }
+        assert_eq!(editor.area.lines(), ["above", ""]);
     }
 }
