@@ -174,7 +174,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     let parts = parts(app, area);
     let room = (area.width as usize).saturating_sub(4);
     let title = cut(&title(app, room), room);
-    let inside = framed(frame, parts.list, app, title);
+    framed(frame, parts.list, app, title);
+    let inside = lines_inside(app, parts.list);
     draw_settings(frame, parts.list, app);
     let Some(run) = app.run() else {
         waiting(frame, inside, app);
@@ -214,22 +215,36 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
 }
 
-/// On the lower border: what there is to say of how the checkpoint was read, as what a file of settings beside it changed.
+/// What is inside the frame of the list, without the line on how the checkpoint was read, where there is one.
+fn lines_inside(app: Scene<'_>, list: Rect) -> Rect {
+    let inside = ratatui::widgets::Block::bordered().inner(list);
+    let n_taken = u16::from(!remarks(app).is_empty());
+    Rect {
+        height: inside.height.saturating_sub(n_taken),
+        ..inside
+    }
+}
+
+fn remarks(app: Scene<'_>) -> Vec<String> {
+    app.subject().map_or_else(Vec::new, Subject::remarks)
+}
+
+/// The last line of the list: what there is to say of how the checkpoint was read, as what a file of settings beside it changed.
 fn draw_settings(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
-    let remarks = app.subject().map_or_else(Vec::new, Subject::remarks);
+    let remarks = remarks(app);
     if remarks.is_empty() {
         return;
     }
     let said = remarks.join("; ");
-    let border = Rect {
-        x: area.x + 1,
-        y: area.bottom().saturating_sub(1),
-        width: area.width.saturating_sub(2),
+    let inside = ratatui::widgets::Block::bordered().inner(area);
+    let last = Rect {
+        y: inside.bottom().saturating_sub(1),
         height: 1,
+        ..inside
     };
-    let text = cut(&one_line(&said), border.width.saturating_sub(2) as usize);
+    let text = cut(&one_line(&said), last.width.saturating_sub(2) as usize);
     let line = Line::styled(format!(" {text} "), app.theme.notable());
-    frame.render_widget(line, border.intersection(area));
+    frame.render_widget(line, last.intersection(inside));
 }
 
 /// A glyph for each severity, so that colour is not needed to tell them apart.
@@ -425,7 +440,7 @@ fn draw_influence(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, influence: 
 /// Selects the line under the pointer.
 pub fn click(app: &mut App, area: Rect, (column, row): (u16, u16)) {
     let list = parts(app.scene(), area).list;
-    let inside = ratatui::widgets::Block::bordered().inner(list);
+    let inside = lines_inside(app.scene(), list);
     if !inside.contains(Position::new(column, row)) {
         return;
     }
