@@ -9,6 +9,7 @@ use super::scene::Scene;
 use super::selection::step;
 use crate::worker::{EffectQuery, EffectShown, Measure};
 use attnscope_engine::analysis::WhatIf;
+use attnscope_engine::analysis::effect::head_of;
 use attnscope_engine::place::Place;
 
 /// The measure that is chosen, what came last, and what is awaited.
@@ -44,9 +45,25 @@ impl<'a> Scene<'a> {
         run.subject.model()?;
         Some(EffectQuery {
             run: run.id,
-            measure: self.effect_view.measure,
+            measure: self.effect_measure(),
             position_idx: self.selection.query_idx,
         })
+    }
+
+    /// Why the model has no predictions to measure effects on.
+    pub fn no_predictions(self) -> Option<String> {
+        let model = self.subject()?.model()?;
+        head_of(model).err().map(|why| why.to_string())
+    }
+
+    /// The measure that is shown: the chosen one, or the one that there is without predictions.
+    pub fn effect_measure(self) -> Measure {
+        let chosen = self.effect_view.measure;
+        if chosen.needs_predictions() && self.no_predictions().is_some() {
+            Measure::Contribution
+        } else {
+            chosen
+        }
     }
 
     /// What is known of the effects that are wanted.
@@ -110,6 +127,10 @@ impl App {
 
     /// The next measure.
     pub(super) fn next_measure(&mut self) {
+        if let Some(why) = self.scene().no_predictions() {
+            self.notice = Some(format!("{why}; contribution needs none"));
+            return;
+        }
         self.effect_view.measure = self.effect_view.measure.next();
     }
 

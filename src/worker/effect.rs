@@ -71,6 +71,11 @@ impl Measure {
         }
     }
 
+    /// Whether it is told from predictions, or from the weights that make them.
+    pub fn needs_predictions(self) -> bool {
+        self != Self::Contribution
+    }
+
     pub fn next(self) -> Self {
         let at = Self::ALL.iter().position(|measure| *measure == self);
         Self::ALL[(at.unwrap_or(0) + 1) % Self::ALL.len()]

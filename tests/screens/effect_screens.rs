@@ -110,3 +110,40 @@ fn the_panel_has_its_parts_at_every_size() {
         }
     }
 }
+
+#[test]
+fn a_model_without_a_language_model_head_shows_what_needs_none() {
+    let path = testing::root().join("fixtures/oracle/bert_plain/model");
+    let ids = Request::ids(vec![1, 2, 3, 4, 5]);
+    let mut screen = Screen::open(Some(path), ids, (120, 40), Depth::Truecolor);
+    screen.go(Panel::Effect);
+    let text = screen.text();
+    assert!(text.contains("contribution"), "{text}");
+    assert!(!text.contains("e-308"), "{text}");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").contains("no language-model head"), "{text}");
+    let scene = screen.app.scene();
+    assert_eq!(scene.effect_measure(), Measure::Contribution);
+    let shown = scene.effects().expect("effects");
+    assert!(shown.heads.iter().all(|(_, value)| *value > 0.0));
+    screen.typed("n");
+    assert_eq!(screen.app.scene().effect_measure(), Measure::Contribution);
+    assert!(screen.text().contains("contribution needs none"));
+}
+
+#[test]
+fn beside_a_second_run_the_side_that_is_measured_is_named() {
+    let mut screen = effect((120, 40));
+    screen.key(KeyCode::Char('w'));
+    screen.typed("temperature=2");
+    screen.key(KeyCode::Enter);
+    let mut n_named = 0;
+    for _ in 0..3 {
+        let text = screen.text();
+        let is_difference = text.contains("DIFFERENCE");
+        assert_eq!(text.contains("after alone"), is_difference, "{text}");
+        n_named += usize::from(is_difference);
+        screen.typed("v");
+    }
+    assert_eq!(n_named, 1);
+}

@@ -11,6 +11,7 @@ use crate::report::chart::{Axis as ChartAxis, Chart, Series};
 use crate::tui::app::{App, Axis};
 use crate::tui::figure::{cut, figure, figure_within, fit, wrapped};
 use crate::tui::keys::Action;
+use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::chart::draw_chart;
 use crate::tui::widgets::frame::{framed, waiting};
@@ -67,7 +68,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>) {
     }
     let parts = parts(app, area);
     let Some(shown) = app.effects() else {
-        let measure = app.effect_view.measure;
+        let measure = app.effect_measure();
         let inside = framed(frame, area, app, format!(" effect by {} ", measure.title()));
         if app.awaits_effects() {
             let text = format!(" measuring: {} … c stops", measure.about());
@@ -102,7 +103,16 @@ fn title(app: Scene<'_>, shown: &EffectShown) -> String {
     };
     let label = app.selection.stack.label();
     let grid = label.map_or(String::new(), |label| format!("{label} · "));
-    format!(" {grid}{}{so_far} ", app.effect_view.measure.title())
+    let title = app.effect_measure().title();
+    format!(" {grid}{title}{}{so_far} ", side(app))
+}
+
+/// Which run is measured, where the screen shows a difference: effects are of one.
+fn side(app: Scene<'_>) -> String {
+    let second = app.runs.b.as_ref().filter(|_| app.shows_difference());
+    second.map_or(String::new(), |second| {
+        format!(" · {} alone", second.way.label(Shows::B))
+    })
 }
 
 /// Columns of a head's cell.
@@ -185,13 +195,21 @@ fn draw_grid(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
         height: 1.min(inside.height),
         ..inside
     };
-    let mut line = legend(
-        &theme,
-        &format!(" {}", figure(-most, 0)),
-        &figure(most, 0),
-        9,
-    );
-    let about = app.effect_view.measure.about();
+    let has_values = shown.heads.iter().any(|(_, value)| value.is_finite());
+    let mut line = match &shown.note {
+        _ if has_values => legend(
+            &theme,
+            &format!(" {}", figure(-most, 0)),
+            &figure(most, 0),
+            9,
+        ),
+        Some(why) => Line::styled(
+            cut(&format!(" {why}"), inside.width as usize),
+            app.theme.dim(),
+        ),
+        None => Line::styled(" no value yet", app.theme.dim()),
+    };
+    let about = app.effect_measure().about();
     if n_below == 0 {
         line.push_span(Span::styled(format!("  {about}"), app.theme.dim()));
         frame.render_widget(line, bottom);
@@ -216,7 +234,7 @@ const SCALE: usize = 28;
 
 /// Rows below the scale that say what a number means; none where that stands beside the scale.
 fn n_below(app: Scene<'_>, width: u16) -> u16 {
-    let about = app.effect_view.measure.about();
+    let about = app.effect_measure().about();
     let width = (width as usize).saturating_sub(3);
     if SCALE + about.chars().count() <= width {
         0
@@ -329,7 +347,8 @@ fn label(shown: &EffectShown, id: u32) -> String {
 fn draw_lens(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectShown) {
     let query = app.selection.query_idx;
     let title = format!(
-        " lens · after {query} “{}” · ←→ ",
+        " lens{} · after {query} “{}” · ←→ ",
+        side(app),
         app.token(Axis::Query, query)
     );
     let inside = framed(frame, area, app, cut(&title, area.width as usize - 4));
@@ -382,7 +401,7 @@ fn draw_path(frame: &mut Frame<'_>, area: Rect, app: Scene<'_>, shown: &EffectSh
     let token = shown
         .token
         .map_or(String::new(), |id| format!(" of “{}”", label(shown, id)));
-    let title = format!(" path of the logit{token} ");
+    let title = format!(" path of the logit{token}{} ", side(app));
     let inside = framed(
         frame,
         area,

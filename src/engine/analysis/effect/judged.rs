@@ -36,7 +36,7 @@ pub fn head_of(model: &Model) -> Result<&HeadSpec> {
     let family = model.spec.family;
     let Some(head) = &model.spec.head else {
         let problem = format!(
-            "{family}: the checkpoint has no head, so that nothing is predicted whose change could be told"
+            "{family}: no language-model head: ablation, attribution and the lens need predictions"
         );
         return Err(Error::Setting(problem));
     };
