@@ -7,12 +7,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::tokens::{predicted_after, selected};
-use crate::tui::figure::{change, cut, figure, fit, token_label};
+use crate::tui::figure::{change, cut, figure, fit, token_label, wrapped};
 use crate::tui::run::Run;
 use crate::tui::runs::Shows;
 use crate::tui::scene::Scene;
 use crate::tui::widgets::frame::framed;
-use attnscope_engine::analysis::Predictions;
+use attnscope_engine::analysis::{Ability, Predictions};
 
 /// Columns of a number.
 const FIGURE: usize = 8;
@@ -50,9 +50,28 @@ pub fn both_predictions<'a>(
         let why = if both[1].is_running() {
             " the run is not over yet …"
         } else {
-            " this model predicts no tokens"
+            let of = |side: usize| both[side].subject.lacks(Ability::Predict);
+            let second = app.state().runs.b.as_ref();
+            let labels = second.map_or(["A", "B"], |second| second.way.labels());
+            let missing = (0..2)
+                .find(|side| predictions[*side].is_none())
+                .unwrap_or(0);
+            let reason = of(missing).unwrap_or("nothing was predicted");
+            &match app.compared_predictions() {
+                // A trace may hold logits, though no run of it predicts.
+                Some(found) => format!(
+                    "of {} there are recorded logits: KL {} nats, the likeliest token is the same at {:.0} % of positions",
+                    labels[missing],
+                    figure(found.kl, 0),
+                    100.0 * found.same_top1
+                ),
+                None => format!("{}: {reason}", labels[missing]),
+            }
         };
-        frame.render_widget(Line::styled(why, app.theme.dim()), inside);
+        let width = (inside.width as usize).saturating_sub(2).max(1);
+        let lines = wrapped(why, width).into_iter();
+        let lines = lines.map(|line| Line::styled(format!(" {line}"), app.theme.dim()));
+        frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inside);
         return None;
     };
     Some((inside, [before, after]))
