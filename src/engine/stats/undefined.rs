@@ -6,6 +6,9 @@ use super::{LayerReport, Stat, distributions_over, rows_seeing};
 use crate::attention::{HeadSummary, RowSummary, Scale};
 use crate::model::Stack;
 
+/// No query sees an earlier copy of its token, or none sees a key behind one.
+const NO_REPEAT: &str = "no token repeats where a query sees it";
+
 /// What a head's statistics rest on, as a layer's report keeps it.
 struct Evidence<'a> {
     layer: &'a LayerReport,
@@ -92,12 +95,8 @@ impl<'a> Evidence<'a> {
                 let has_none = has_previous(self.summary).next().is_none();
                 has_none.then_some("no query has a previous token")
             }
-            Stat::DuplicateMass => self
-                .unmarked(|row| row.duplicate_mass)
-                .then_some("no query sees an earlier copy of its token: none repeats here"),
-            Stat::InductionMass => self.unmarked(|row| row.induction_mass).then_some(
-                "no query sees a key after an earlier copy of its token: none repeats here",
-            ),
+            Stat::DuplicateMass => self.unmarked(|row| row.duplicate_mass).then_some(NO_REPEAT),
+            Stat::InductionMass => self.unmarked(|row| row.induction_mass).then_some(NO_REPEAT),
             Stat::EntropyRelative | Stat::SaturatedRows => self.no_distribution_over(2),
             Stat::Entropy | Stat::EffectiveKeys => self.no_distribution_over(1),
             Stat::MaxProbability | Stat::ScoreRowVariance => self.none_seeing(2),
